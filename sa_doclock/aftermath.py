@@ -1,0 +1,201 @@
+"""What follows a failed lock: a typed error, and a transaction that does nothing more.
+
+PostgreSQL's COMMIT of an aborted transaction is a silent ROLLBACK, and after InnoDB has
+thrown a transaction away the next statement runs in a new one.  So whatever the
+database, everything but a rollback is refused.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, event
+from sqlalchemy.engine import Dialect, ExceptionContext
+from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
+from sqlalchemy.orm import Session, SessionTransaction
+
+from .dialects import find_strategy
+from .dialects.base import LockStrategy
+from .errors import DeadlockDetected, DocLockError, LockFailed, LockNotAvailable, subject
+from .ledger import Ledger
+from .options import LockOptions
+from .transactions import Participants
+
+_watched: weakref.WeakSet[Dialect] = weakref.WeakSet()
+_by_connection: weakref.WeakKeyDictionary[Connection, weakref.ref[Aftermath]]
+_by_connection = weakref.WeakKeyDictionary()
+
+
+class Asked(NamedTuple):
+    """The lock call under way, for the words of an error."""
+
+    entity: type[Any]
+    ident: Any
+    lock: LockOptions
+    seconds: float | None
+
+
+class Aftermath:
+    """The failed lock of one session, until its transaction is rolled back."""
+
+    def __init__(self, session: Session, participants: Participants, ledger: Ledger) -> None:
+        self._session = session
+        self._participants = participants
+        self._ledger = ledger
+        self._asked: Asked | None = None
+        self._cause: BaseException | None = None
+        self._savepoint: SessionTransaction | None = None
+        self._met = False  # the server has failed the lock call under way
+        self._gone = False
+        self._refusing: list[Connection] = []
+
+    def watch(self, connection: Connection) -> None:
+        """Translate the errors of this connection, as long as it is open."""
+        _by_connection[connection] = weakref.ref(self)
+        if connection.dialect not in _watched:
+            _watched.add(connection.dialect)
+            event.listen(connection.dialect, "handle_error", _on_error)
+
+    @contextmanager
+    def of_lock(
+        self, entity: type[Any], ident: Any, lock: LockOptions, seconds: float | None
+    ) -> Iterator[None]:
+        """Whatever fails in this block is a failed lock."""
+        opened_here = not self._session.in_transaction()
+        self._asked = Asked(entity, ident, lock, seconds)
+        try:
+            yield
+        except BaseException as error:
+            self._asked = None
+            if opened_here:
+                self.roll_back()
+            elif self._met or isinstance(error, DBAPIError) or not isinstance(error, Exception):
+                self._refuse_from_now_on(error)
+            raise
+        finally:
+            self._asked, self._met = None, False
+
+    def roll_back(self) -> None:
+        """Roll back because of an error, which is the one to tell whatever the rollback meets."""
+        with suppress(SQLAlchemyError):
+            self._session.rollback()
+
+    def refuse(self) -> None:
+        """:raises PendingRollbackError: a lock failed, and nothing was rolled back since."""
+        if self._cause is not None:
+            raise PendingRollbackError(
+                "This transaction has failed to take a lock, and does nothing more until "
+                f"rollback(). The failure was: {self._cause}"
+            ) from self._cause
+
+    def rolled_back(self, transaction: SessionTransaction) -> None:
+        """A transaction or savepoint was rolled back: what failed inside of it is over."""
+        inside = self._savepoint
+        while inside is not None and inside is not transaction:
+            inside = inside.parent
+        if transaction.parent is None or (inside is not None and not self._gone):
+            self.over()
+
+    def over(self) -> None:
+        for connection in self._refusing:
+            event.remove(connection, "before_cursor_execute", self._refuse_statement)
+        self._refusing = []
+        self._cause = self._savepoint = None
+        self._gone = False
+
+    def _refuse_from_now_on(self, cause: BaseException) -> None:
+        if self._cause is None:
+            self._cause = cause
+            self._savepoint = self._session.get_nested_transaction()
+            self._refusing = self._participants.connections()
+            for connection in self._refusing:
+                event.listen(connection, "before_cursor_execute", self._refuse_statement)
+
+    def _refuse_statement(self, connection: Connection, cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("ROLLBACK"):  # to a savepoint
+            if self._gone and self._cause is not None:
+                raise self._cause  # the server has no savepoint any more: tell why
+            return
+        self.refuse()
+
+    def translate(self, context: ExceptionContext) -> BaseException | None:
+        """Our own error for a driver's, where its number says that a lock has failed."""
+        assert context.connection is not None
+        strategy = find_strategy(context.connection)
+        if strategy is None or context.is_disconnect:
+            return None
+        code = strategy.native_code(context.original_exception)
+        if code in strategy.aftershocks and self._gone:
+            return self._cause
+        error = self._typed(strategy, code, context)
+        if error is not None and code in strategy.transaction_gone:
+            self._gone = True
+            self._ledger.clear()
+        if error is not None and self._asked is not None:
+            self._met = True  # refused when the call has put back what it had set
+        elif error is not None:
+            self._refuse_from_now_on(error)
+        return error
+
+    def _typed(
+        self, strategy: LockStrategy, code: Any, context: ExceptionContext
+    ) -> DocLockError | None:
+        asked, why = self._asked, ""
+        kind = strategy.failures.get(code)
+        if kind is None and asked is not None and code in strategy.refusals:
+            kind, why = strategy.refusals[code]
+        if kind is None:
+            return None
+        words = self._subject(strategy.name)
+        message = f"{words}: {why or _reason(kind, asked)}"
+        error = _made(kind, message, context)
+        error.entity, error.ident, error.lock = self._document()
+        return error
+
+    def _document(self) -> tuple[type[Any] | None, Any, LockOptions | None]:
+        """What the error is about; of a flush or commit, the one document that is held."""
+        if self._asked is not None:
+            return self._asked.entity, self._asked.ident, self._asked.lock
+        if len(self._ledger.held) == 1:
+            ((entity, identity),) = self._ledger.held
+            return entity, identity[0] if len(identity) == 1 else identity, None
+        return None, None, None
+
+    def _subject(self, database: str) -> str:
+        entity, ident, lock = self._document()
+        return subject(entity, ident, lock, database)
+
+
+def _made(kind: type[DocLockError], message: str, context: ExceptionContext) -> DocLockError:
+    if not issubclass(kind, LockFailed):
+        return kind(message)
+    return kind(
+        message,
+        statement=context.statement,
+        params=context.parameters,
+        orig=context.original_exception,
+        hide_parameters=context.engine is not None and context.engine.hide_parameters,
+    )
+
+
+def _reason(kind: type[DocLockError], asked: Asked | None) -> str:
+    if kind is LockNotAvailable:
+        if asked is not None and LockOptions.NoWait in asked.lock:
+            return "held by another transaction; try again later, or wait for it"
+        if asked is not None and asked.seconds is not None:
+            return f"not granted within {asked.seconds:g} s; try again later, or wait longer"
+        return "not granted within the server's own limit; roll back and try again later"
+    if kind is DeadlockDetected:
+        return "chosen as the victim of a deadlock; run the whole transaction again"
+    return "changed by another transaction meanwhile; run the whole transaction again"
+
+
+def _on_error(context: ExceptionContext) -> BaseException | None:
+    if context.connection is None or context.sqlalchemy_exception is None:
+        return None
+    reference = _by_connection.get(context.connection)
+    aftermath = reference() if reference is not None else None
+    return None if aftermath is None else aftermath.translate(context)

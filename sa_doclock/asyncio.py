@@ -1,0 +1,118 @@
+"""AsyncLockingSession: LockingSession, awaited.  There is no second implementation."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from sqlalchemy import Select
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
+from sqlalchemy.orm.interfaces import ORMOption
+
+from .documents import DocumentKey
+from .options import LockOptions, LockTimeout
+from .session import LockingSession
+
+T = TypeVar("T")
+
+
+class AsyncLockingSession(AsyncSession):
+    """A :class:`sqlalchemy.ext.asyncio.AsyncSession` that locks documents.
+
+    Made by ``async_sessionmaker(engine, class_=AsyncLockingSession)``.  Each method is the
+    one of :class:`LockingSession` with the same name, awaited.
+    """
+
+    sync_session_class: type[Session] = LockingSession
+
+    @property
+    def _locking(self) -> LockingSession:
+        session = self.sync_session
+        if not isinstance(session, LockingSession):
+            raise TypeError(f"sync_session_class must be a LockingSession, not {type(session)!r}")
+        return session
+
+    @property
+    def held_locks(self) -> Mapping[DocumentKey, LockOptions]:
+        """See :attr:`LockingSession.held_locks`."""
+        return self._locking.held_locks
+
+    async def get_entity(
+        self,
+        entity: type[T],
+        ident: Any,
+        lock: LockOptions = LockOptions.None_,
+        *,
+        lock_timeout: LockTimeout = None,
+        options: Sequence[ORMOption] = (),
+    ) -> T | None:
+        """See :meth:`LockingSession.get_entity`.
+
+        What the lock has made stale is read at its next use, which asyncio does not allow
+        for attributes: give ``options=[selectinload(Order.lines)]``, or use AsyncAttrs.
+        """
+        locking = self._locking
+        return await self.run_sync(
+            lambda _: locking.get_entity(
+                entity, ident, lock, lock_timeout=lock_timeout, options=options
+            )
+        )
+
+    async def get_one_entity(
+        self,
+        entity: type[T],
+        ident: Any,
+        lock: LockOptions = LockOptions.None_,
+        *,
+        lock_timeout: LockTimeout = None,
+        options: Sequence[ORMOption] = (),
+    ) -> T:
+        """See :meth:`LockingSession.get_one_entity`."""
+        locking = self._locking
+        return await self.run_sync(
+            lambda _: locking.get_one_entity(
+                entity, ident, lock, lock_timeout=lock_timeout, options=options
+            )
+        )
+
+    def entity_set(
+        self, entity: type[T], lock: LockOptions = LockOptions.None_
+    ) -> Select[tuple[T]]:
+        """See :meth:`LockingSession.entity_set`; not awaited, it only makes the statement."""
+        return self._locking.entity_set(entity, lock)
+
+    @asynccontextmanager
+    async def locked(
+        self,
+        entity: type[T],
+        ident: Any,
+        lock: LockOptions = LockOptions.ForUpdate,
+        *,
+        lock_timeout: LockTimeout = None,
+        options: Sequence[ORMOption] = (),
+    ) -> AsyncIterator[T]:
+        """See :meth:`LockingSession.locked`."""
+        block = self._locking.locked(
+            entity, ident, lock, lock_timeout=lock_timeout, options=options
+        )
+        document = await self.run_sync(lambda _: block.__enter__())
+        try:
+            yield document
+        except BaseException as error:
+            failure = error  # the name in "except .. as" is gone before the lambda runs
+            await self.run_sync(
+                lambda _: block.__exit__(type(failure), failure, failure.__traceback__)
+            )
+            raise
+        else:
+            await self.run_sync(lambda _: block.__exit__(None, None, None))
+
+    async def save_changes(self) -> None:
+        """See :meth:`LockingSession.save_changes`."""
+        await self.run_sync(lambda _: self._locking.save_changes())
+
+    async def release_locks(self) -> None:
+        """See :meth:`LockingSession.release_locks`."""
+        await self.run_sync(lambda _: self._locking.release_locks())

@@ -1,0 +1,159 @@
+"""What a database must answer before a document can be locked on it.
+
+A strategy is one object per SQLAlchemy dialect object, that is per engine, so that it
+may remember what it has asked this server.  Facts are class attributes; what they
+leave open is a method.  A strategy knows SQL and the driver, never a Session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar
+
+from sqlalchemy import Connection, Select, Table
+from sqlalchemy.engine import Dialect
+
+from ..errors import DocLockError, LockNotSupported, WrongIsolation
+from ..options import LockOptions, base_of
+
+NativeCode = int | str
+
+READ_COMMITTED = "READ COMMITTED"
+REPEATABLE_READ = "REPEATABLE READ"
+SNAPSHOT = "SNAPSHOT"
+AUTOCOMMIT = (
+    "the connection is in AUTOCOMMIT, where a lock ends with its statement; "
+    "use an engine or session with a transactional isolation level"
+)
+
+
+class LockStrategy:
+    """How one database locks a header row.  Subclass it for a new database."""
+
+    name: ClassVar[str]
+    """SQLAlchemy's name of the dialect."""
+
+    levels: ClassVar[Mapping[LockOptions, tuple[str, ...]]]
+    """Per base lock, the isolation levels that protect a document: the first is set for a
+    new transaction, any of them will do in one that is open.  Empty: there is no choice."""
+
+    failures: ClassVar[Mapping[NativeCode, type[DocLockError]]]
+    """What the server's own error numbers mean, whatever statement met them."""
+
+    refusals: ClassVar[Mapping[NativeCode, tuple[type[DocLockError], str]]] = {}
+    """What they mean only while a lock is being taken, with the sentence that says why."""
+
+    transaction_gone: ClassVar[frozenset[NativeCode]] = frozenset()
+    """Errors after which the server has no transaction: no statement may follow them."""
+
+    aftershocks: ClassVar[frozenset[NativeCode]] = frozenset()
+    """Errors of a ROLLBACK that says only that the transaction was gone already."""
+
+    hints: ClassVar[Mapping[LockOptions, str]] = {}
+    """Table hints, where SQLAlchemy's ``with_for_update()`` does not say it."""
+
+    locks_in_statement: ClassVar[bool] = True
+    """The lock is in the SELECT; otherwise it is in the transaction around it."""
+
+    asks_server: ClassVar[bool] = True
+    """The answers depend on the server's version or default isolation level."""
+
+    rereads_missing: ClassVar[bool] = False
+    """A row that was replaced during the wait is not found by the statement that waited."""
+
+    autocommit_by_default: bool = False
+    """The engine was made with ``isolation_level="AUTOCOMMIT"``."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+
+    def note_default(self, connection: Connection) -> None:
+        """Remember how the engine makes its connections."""
+        self.autocommit_by_default = self._in_autocommit(connection.connection.dbapi_connection)
+
+    def locks_one_table_of_join(self) -> bool:
+        """Whether ``FOR UPDATE OF header`` leaves the other tables of a join alone."""
+        return True
+
+    def levels_for(self, lock: LockOptions) -> tuple[str, ...]:
+        return self.levels.get(base_of(lock), ())
+
+    def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
+        """The lock that the SELECT must carry, in a transaction at this isolation level."""
+        return lock if base_of(lock) in (LockOptions.ForUpdate, LockOptions.SharedRead) else base_of(lock)
+
+    def check_support(self, lock: LockOptions) -> None:
+        """:raises LockNotSupported: this database or version cannot give that lock."""
+
+    def check_table(self, connection: Connection, table: Table) -> None:
+        """:raises LockNotSupported: rows of this table cannot be locked."""
+
+    def check_autocommit(self, connection: Connection) -> None:
+        """:raises LockNotSupported: every statement is a transaction of its own."""
+        if self._in_autocommit(connection.connection.dbapi_connection):
+            raise LockNotSupported(AUTOCOMMIT)
+
+    def _in_autocommit(self, dbapi_connection: Any) -> bool:
+        return bool(getattr(dbapi_connection, "autocommit", False))
+
+    def begin(
+        self, connection: Connection, lock: LockOptions, seconds: float | None
+    ) -> None:
+        """Send what must be the first statement of a transaction opened for this lock."""
+
+    def join(
+        self,
+        connection: Connection,
+        lock: LockOptions,
+        seconds: float | None,
+        level: str | None,
+        opened_for: LockOptions | None,
+        header: Table,
+    ) -> None:
+        """Take this lock in a transaction that is open already, at this isolation level.
+
+        :param opened_for: the lock that the transaction was opened for; None where it was
+            opened for something else.
+        :raises WrongIsolation: it cannot protect a document any more.
+        """
+        wanted, opened = base_of(lock), base_of(opened_for or LockOptions.None_)
+        snapshot = LockOptions.SnapshotRead
+        if wanted is snapshot and opened is not snapshot:
+            raise WrongIsolation(
+                "a snapshot starts with its transaction, and this one is open already; "
+                "read the snapshot first, or in a session of its own"
+            )
+        if opened is snapshot and wanted is not snapshot:
+            raise WrongIsolation(
+                "the transaction was opened read-only by a SnapshotRead; "
+                "end it before you lock, or lock in a session of its own"
+            )
+        levels = self.levels_for(lock)
+        if levels and level not in levels:
+            raise WrongIsolation(
+                f"the transaction is open at {level}, where what is read after the grant can be "
+                f"older than the lock; take the lock before any other statement of the "
+                f'transaction, or make the engine with isolation_level="{levels[0]}"'
+            )
+
+    def before_savepoint(self, connection: Connection) -> None:
+        """Send what a SAVEPOINT needs in front of it."""
+
+    def waiting(
+        self, connection: Connection, lock: LockOptions, seconds: float | None
+    ) -> AbstractContextManager[None]:
+        """Limit the waits of the block, and put the old limit back whatever happens."""
+        return nullcontext()
+
+    def timed(self, statement: Select[Any], seconds: float | None) -> Select[Any]:
+        """The statement with the limit in its text, where the server can take it there."""
+        return statement
+
+    def driver_error(self) -> type[Exception]:
+        """The root of the driver's exceptions."""
+        return self.dialect.loaded_dbapi.Error
+
+    def native_code(self, orig: BaseException) -> NativeCode | None:
+        """The server's own error number in a driver's exception."""
+        raise TypeError(f"{type(self).__name__} must read the error numbers of its drivers")

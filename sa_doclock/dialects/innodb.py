@@ -1,0 +1,73 @@
+"""What InnoDB does, whoever ships it: the common part of MySQL and MariaDB."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, Table, bindparam, text
+
+from ..errors import LockNotSupported
+from ..options import LockOptions, base_of
+from .base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode
+
+_STORAGE_ENGINE = text(
+    "SELECT engine FROM information_schema.tables "
+    "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name"
+).bindparams(bindparam("schema"), bindparam("name"))
+
+
+class InnoDBLocks(LockStrategy):
+    # At REPEATABLE READ the first plain SELECT of any table fixes what the details look
+    # like, and a lock granted later shows a fresh header over stale details.
+    levels = {
+        LockOptions.ForUpdate: (READ_COMMITTED,),
+        LockOptions.SharedRead: (READ_COMMITTED,),
+        LockOptions.SnapshotRead: (REPEATABLE_READ,),
+    }
+    refusals = {
+        1792: (  # ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
+            LockNotSupported,
+            "a read-only transaction cannot lock rows; read with SnapshotRead",
+        ),
+        1290: (  # ER_OPTION_PREVENTS_STATEMENT, --read-only
+            LockNotSupported,
+            "a read-only server cannot lock rows; read with SnapshotRead",
+        ),
+    }
+
+    def __init__(self, dialect: Any) -> None:
+        super().__init__(dialect)
+        self._lockable: set[tuple[str | None, str]] = set()
+
+    def check_table(self, connection: Connection, table: Table) -> None:
+        schema = connection.get_execution_options().get("schema_translate_map", {}).get(
+            table.schema, table.schema
+        )
+        if (schema, table.name) in self._lockable:
+            return
+        found = connection.execute(_STORAGE_ENGINE, {"schema": schema, "name": table.name}).first()
+        if found is not None and str(found[0]).upper() != "INNODB":
+            # MyISAM, Aria and MEMORY accept FOR UPDATE, lock nothing and say nothing.
+            what = f"is stored by {found[0]}" if found[0] else "is a view"
+            raise LockNotSupported(
+                f"table {table.name!r} {what}, which has no row locks to hold; "
+                f"ALTER TABLE {table.name} ENGINE=InnoDB"
+            )
+        if found is not None:
+            self._lockable.add((schema, table.name))
+
+    def _in_autocommit(self, dbapi_connection: Any) -> bool:
+        # PyMySQL, mysqlclient, aiomysql, asyncmy have a method; mysql-connector a property
+        ask = getattr(dbapi_connection, "get_autocommit", None)
+        return bool(ask() if ask else dbapi_connection.autocommit)
+
+    def begin(
+        self, connection: Connection, lock: LockOptions, seconds: float | None
+    ) -> None:
+        if base_of(lock) is LockOptions.SnapshotRead:
+            connection.exec_driver_sql("START TRANSACTION READ ONLY")
+
+    def native_code(self, orig: BaseException) -> NativeCode | None:
+        # mysql-connector and mariadb-connector; PyMySQL, mysqlclient, aiomysql, asyncmy
+        code = getattr(orig, "errno", None) or (orig.args[0] if orig.args else None)
+        return code if isinstance(code, int) else None

@@ -1,0 +1,37 @@
+"""MariaDB 10.6 and later, whether the URL says mariadb or mysql."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from sqlalchemy import Select
+
+from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
+from ..options import LockOptions
+from .innodb import InnoDBLocks
+
+
+class MariaDBLocks(InnoDBLocks):
+    name = "mariadb"
+    # https://mariadb.com/kb/en/mariadb-error-codes/
+    failures = {
+        1205: LockNotAvailable,  # ER_LOCK_WAIT_TIMEOUT; NOWAIT gives the same number
+        1213: DeadlockDetected,  # ER_LOCK_DEADLOCK: the whole transaction is undone
+        1020: SnapshotConflict,  # ER_CHECKREAD: innodb_snapshot_isolation, on since 11.6.2
+    }
+    transaction_gone = frozenset({1213, 1020})
+
+    def locks_one_table_of_join(self) -> bool:
+        return False  # there is no FOR UPDATE OF: MDEV-17514
+
+    def check_support(self, lock: LockOptions) -> None:
+        version = self.dialect.server_version_info or (10, 6)
+        if LockOptions.SkipLocked in lock and version < (10, 6):
+            raise LockNotSupported(f"SKIP LOCKED needs MariaDB 10.6, this is {version}")
+
+    def timed(self, statement: Select[Any], seconds: float | None) -> Select[Any]:
+        if seconds is None:
+            return statement
+        # Whole seconds, rounded up: a fraction is taken for NOWAIT.
+        return statement.suffix_with(f"WAIT {math.ceil(seconds)}")

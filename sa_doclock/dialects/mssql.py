@@ -1,0 +1,110 @@
+"""SQL Server 2016 and later: pyodbc, aioodbc, pymssql.
+
+Never run against a real server by this project's own tests: see docs/mssql.md for the
+evidence behind each claim.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+from sqlalchemy import Connection
+
+from ..errors import (
+    DeadlockDetected,
+    LockNotAvailable,
+    LockNotSupported,
+    SnapshotConflict,
+    WrongIsolation,
+)
+from ..options import LockOptions, base_of, milliseconds
+from .base import READ_COMMITTED, SNAPSHOT, LockStrategy, NativeCode
+
+# pyodbc keeps the server's number only in its text, as ".. (1222) (SQLExecDirectW)"
+_NUMBER_IN_TEXT = re.compile(r"\((\d+)\)(?= \(SQL|;|$|\))")
+
+_NO_SNAPSHOT = (
+    "the database does not allow snapshot isolation, which readers need here; "
+    "run op.enable_snapshot_isolation() (see docs/mssql.md)"
+)
+_IN_TRANSITION = (
+    "snapshot isolation is being switched on or off in this database; "
+    "try again when ALTER DATABASE has ended"
+)
+_FOR_UPDATE, _SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
+_NOWAIT, _SKIP = LockOptions.NoWait, LockOptions.SkipLocked
+
+
+class SQLServerLocks(LockStrategy):
+    name = "mssql"
+    levels = {
+        _FOR_UPDATE: (READ_COMMITTED,),
+        # A reader that holds S(header) and waits for X(detail), and a writer that holds
+        # X(detail) and waits for U to X(header), are error 1205.  Row versions wait for nobody.
+        _SHARED: (SNAPSHOT, READ_COMMITTED),
+        LockOptions.SnapshotRead: (SNAPSHOT,),
+    }
+    # with_for_update() compiles to nothing here, so only a hint locks.
+    # https://learn.microsoft.com/sql/t-sql/queries/hints-transact-sql-table
+    hints = {
+        _FOR_UPDATE: "WITH (UPDLOCK, ROWLOCK)",
+        _FOR_UPDATE | _NOWAIT: "WITH (UPDLOCK, ROWLOCK, NOWAIT)",
+        _FOR_UPDATE | _SKIP: "WITH (UPDLOCK, ROWLOCK, READPAST)",
+        # READPAST under SNAPSHOT is error 650, and a row version tells nothing of who
+        # holds the row: the stronger lock, then.
+        _SHARED | _SKIP: "WITH (UPDLOCK, ROWLOCK, READPAST)",
+        LockOptions.NoLock: "WITH (NOLOCK)",
+    }
+    # https://learn.microsoft.com/sql/relational-databases/errors-events/database-engine-events-and-errors
+    failures = {
+        1222: LockNotAvailable,  # lock request time-out: only the statement is undone
+        1205: DeadlockDetected,  # deadlock victim (the same number is a time-out on MySQL)
+        3960: SnapshotConflict,  # update conflict under SNAPSHOT
+    }
+    refusals = {
+        3952: (LockNotSupported, _NO_SNAPSHOT),
+        3953: (LockNotSupported, _IN_TRANSITION),
+        3954: (LockNotSupported, _IN_TRANSITION),
+        3956: (LockNotSupported, _IN_TRANSITION),
+        3951: (WrongIsolation, "SNAPSHOT was set after the transaction had started"),
+    }
+    transaction_gone = frozenset({1205, 3960})
+    aftershocks = frozenset({3903})  # ROLLBACK without BEGIN: FreeTDS sends it regardless
+
+    def levels_for(self, lock: LockOptions) -> tuple[str, ...]:
+        if lock == _SHARED | _SKIP:
+            return (READ_COMMITTED,)
+        return super().levels_for(lock)
+
+    def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
+        if base_of(lock) is _SHARED:
+            if level == SNAPSHOT:
+                return LockOptions.None_
+            return lock & ~_SHARED | _FOR_UPDATE  # never weaker than asked
+        return LockOptions.None_ if base_of(lock) is LockOptions.SnapshotRead else lock
+
+    def waiting(
+        self, connection: Connection, lock: LockOptions, seconds: float | None
+    ) -> AbstractContextManager[None]:
+        return nullcontext() if seconds is None else _lock_timeout(connection, seconds)
+
+    def native_code(self, orig: BaseException) -> NativeCode | None:
+        if orig.args and isinstance(orig.args[0], int):
+            return orig.args[0]  # pymssql
+        numbers = [int(n) for text in orig.args for n in _NUMBER_IN_TEXT.findall(str(text))]
+        known = self.failures.keys() | self.refusals.keys() | self.aftershocks
+        return next((n for n in numbers if n in known), numbers[0] if numbers else None)
+
+
+@contextmanager
+def _lock_timeout(connection: Connection, seconds: float) -> Iterator[None]:
+    # SET LOCK_TIMEOUT is connection state and goes back to the pool with the connection.
+    old = connection.exec_driver_sql("SELECT @@LOCK_TIMEOUT").scalar_one()
+    connection.exec_driver_sql(f"SET LOCK_TIMEOUT {milliseconds(seconds)}")
+    try:
+        yield
+    finally:
+        if not connection.invalidated:
+            connection.exec_driver_sql(f"SET LOCK_TIMEOUT {int(old)}")

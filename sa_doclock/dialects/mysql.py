@@ -1,0 +1,45 @@
+"""MySQL 8 and later, and 5.7 as far as it goes: PyMySQL, mysqlclient, aiomysql, asyncmy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Select
+
+from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported
+from ..options import LockOptions, milliseconds
+from .innodb import InnoDBLocks
+
+
+class MySQLLocks(InnoDBLocks):
+    name = "mysql"
+    # https://dev.mysql.com/doc/mysql-errors/en/server-error-reference.html
+    failures = {
+        1205: LockNotAvailable,  # ER_LOCK_WAIT_TIMEOUT: only the statement is undone
+        3572: LockNotAvailable,  # ER_LOCK_NOWAIT
+        1213: DeadlockDetected,  # ER_LOCK_DEADLOCK: the whole transaction is undone
+    }
+    refusals = InnoDBLocks.refusals | {
+        # ER_QUERY_TIMEOUT: MAX_EXECUTION_TIME, which lock_timeout is on this server
+        3024: (LockNotAvailable, ""),
+    }
+    transaction_gone = frozenset({1213})
+
+    def locks_one_table_of_join(self) -> bool:
+        return self._version >= (8, 0, 1)
+
+    def check_support(self, lock: LockOptions) -> None:
+        modifier = lock & (LockOptions.NoWait | LockOptions.SkipLocked)
+        if modifier and self._version < (8, 0, 1):
+            raise LockNotSupported(f"{modifier} needs MySQL 8.0.1, this is {self._version}")
+
+    def timed(self, statement: Select[Any], seconds: float | None) -> Select[Any]:
+        if seconds is None:
+            return statement
+        # innodb_lock_wait_timeout counts whole seconds, and what is set on a connection
+        # goes back to the pool with it; the optimizer hint does neither.
+        return statement.prefix_with(f"/*+ MAX_EXECUTION_TIME({milliseconds(seconds)}) */")
+
+    @property
+    def _version(self) -> tuple[Any, ...]:
+        return self.dialect.server_version_info or (8, 0, 1)

@@ -1,0 +1,82 @@
+"""PostgreSQL 12 and later: psycopg, psycopg2, asyncpg, pg8000."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, func, literal, select
+
+from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
+from ..options import LockOptions, base_of, milliseconds
+from .base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode
+
+# set_config(.., true) is SET LOCAL, which takes no parameter: rolled back with the
+# transaction or savepoint, but it lasts past the lock, so the old value is asked along.
+_SET_TIMEOUT = select(
+    func.current_setting("lock_timeout"),
+    func.set_config("lock_timeout", bindparam("doclock_timeout"), literal(True)),
+)
+_RESET_TIMEOUT = select(
+    func.set_config("lock_timeout", bindparam("doclock_timeout"), literal(True))
+)
+
+
+class PostgreSQLLocks(LockStrategy):
+    name = "postgresql"
+    levels = {
+        LockOptions.ForUpdate: (READ_COMMITTED,),
+        LockOptions.SharedRead: (READ_COMMITTED,),
+        LockOptions.SnapshotRead: (REPEATABLE_READ,),
+    }
+    # https://www.postgresql.org/docs/current/errcodes-appendix.html
+    failures = {
+        "55P03": LockNotAvailable,  # lock_not_available: NOWAIT and lock_timeout alike
+        "40P01": DeadlockDetected,  # deadlock_detected
+        "40001": SnapshotConflict,  # serialization_failure
+    }
+    refusals = {
+        # read_only_sql_transaction: READ ONLY, or a hot standby, which refuses every FOR ...
+        "25006": (
+            LockNotSupported,
+            "a read-only transaction or a standby server cannot lock rows; "
+            "lock on the primary, or read with SnapshotRead",
+        ),
+        # feature_not_supported: FOR UPDATE with DISTINCT, GROUP BY, a window, an outer join
+        "0A000": (LockNotSupported, "PostgreSQL cannot lock the rows of such a statement"),
+    }
+    # READ COMMITTED re-checks the row version that it waited for.  One that was deleted and
+    # inserted again meanwhile is another row, which only a new statement's snapshot shows.
+    rereads_missing = True
+
+    def begin(
+        self, connection: Connection, lock: LockOptions, seconds: float | None
+    ) -> None:
+        if base_of(lock) is LockOptions.SnapshotRead:
+            # Not the postgresql_readonly option: that is reset to READ WRITE when the
+            # connection returns, whatever its own default was.
+            connection.exec_driver_sql("SET TRANSACTION READ ONLY")
+
+    def waiting(
+        self, connection: Connection, lock: LockOptions, seconds: float | None
+    ) -> AbstractContextManager[None]:
+        return nullcontext() if seconds is None else _lock_timeout(connection, seconds)
+
+    def native_code(self, orig: BaseException) -> NativeCode | None:
+        # psycopg and asyncpg; psycopg2; pg8000 gives a dict of the protocol's fields
+        code: Any = getattr(orig, "sqlstate", None) or getattr(orig, "pgcode", None)
+        if code is None and orig.args and isinstance(orig.args[0], dict):
+            code = orig.args[0].get("C")
+        return code if isinstance(code, str) else None
+
+
+@contextmanager
+def _lock_timeout(connection: Connection, seconds: float) -> Iterator[None]:
+    old = connection.execute(
+        _SET_TIMEOUT, {"doclock_timeout": f"{milliseconds(seconds)}ms"}
+    ).scalar_one()
+    # No finally: after an error the server takes nothing but a rollback, and the rollback
+    # of the transaction or savepoint puts the old value back.
+    yield
+    connection.execute(_RESET_TIMEOUT, {"doclock_timeout": old})

@@ -1,0 +1,141 @@
+"""SQLite 3 by file, in WAL or rollback-journal mode: sqlite3, aiosqlite, pysqlcipher.
+
+There are no row locks.  The lock is the transaction's: BEGIN IMMEDIATE is the write lock
+on the whole file, BEGIN followed by a read is a snapshot (WAL) or a lock that keeps
+writers from committing (rollback journal).  Either is stronger than what was asked.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+from sqlalchemy import Connection, Table, false, update
+from sqlalchemy.pool import SingletonThreadPool, StaticPool
+
+from ..errors import LockNotAvailable, LockNotSupported, SnapshotConflict, WrongIsolation
+from ..options import LockOptions, base_of, milliseconds
+from .base import AUTOCOMMIT, LockStrategy, NativeCode
+
+_SHARED_CONNECTION = (
+    "sessions share this one connection, and with it the transaction that the lock lives in; "
+    "use a database file"
+)
+
+
+class SQLiteLocks(LockStrategy):
+    name = "sqlite"
+    levels = {}  # one level, SERIALIZABLE
+    locks_in_statement = False
+    asks_server = False
+    # https://www.sqlite.org/rescode.html
+    failures = {
+        5: LockNotAvailable,  # SQLITE_BUSY
+        6: LockNotAvailable,  # SQLITE_LOCKED: another connection of a shared cache
+        517: SnapshotConflict,  # SQLITE_BUSY_SNAPSHOT: never waits, busy_timeout or not
+    }
+
+    def check_support(self, lock: LockOptions) -> None:
+        if LockOptions.SkipLocked in lock:
+            raise LockNotSupported("SQLite locks the file, not rows: there is nothing to skip")
+
+    def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
+        return LockOptions.None_
+
+    def _in_autocommit(self, dbapi_connection: Any) -> bool:
+        # sqlite3.Connection.autocommit came with Python 3.12; its default is an int
+        return getattr(dbapi_connection, "autocommit", None) is True
+
+    def begin(
+        self, connection: Connection, lock: LockOptions, seconds: float | None
+    ) -> None:
+        self._refuse_shared(connection)
+        if _in_transaction(connection):
+            # A BEGIN that an engine hook, or sqlite3's autocommit=False, has sent just now.
+            connection.exec_driver_sql("ROLLBACK")
+        elif connection.connection.dbapi_connection.isolation_level is None:  # type: ignore[union-attr]
+            raise LockNotSupported(AUTOCOMMIT)
+        for_update = base_of(lock) is LockOptions.ForUpdate
+        with self.waiting(connection, lock, seconds):
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if for_update else "BEGIN")
+
+    def _refuse_shared(self, connection: Connection) -> None:
+        pool = connection.engine.pool
+        shared = isinstance(pool, StaticPool) or (
+            isinstance(pool, SingletonThreadPool) and _in_transaction(connection)
+        )
+        if shared:
+            raise LockNotSupported(_SHARED_CONNECTION)
+
+    def join(
+        self,
+        connection: Connection,
+        lock: LockOptions,
+        seconds: float | None,
+        level: str | None,
+        opened_for: LockOptions | None,
+        header: Table,
+    ) -> None:
+        if isinstance(connection.engine.pool, StaticPool):
+            raise LockNotSupported(_SHARED_CONNECTION)
+        if not _in_transaction(connection):
+            self.begin(connection, lock, seconds)  # sqlite3 runs a SELECT outside of any transaction
+            return
+        super().join(connection, lock, seconds, level, opened_for, header)
+        opened, wanted = base_of(opened_for or LockOptions.None_), base_of(lock)
+        if opened is LockOptions.SharedRead and wanted is LockOptions.ForUpdate:
+            raise WrongIsolation(
+                "the transaction reads a snapshot, taken by an earlier SharedRead; "
+                "take the ForUpdate lock first, or in a transaction of its own"
+            )
+        if opened is LockOptions.None_ and wanted is not LockOptions.SnapshotRead:
+            # BEGIN IMMEDIATE cannot be sent any more.  An UPDATE of no row takes the same
+            # lock, and fails with 517 if what was read before it is not the newest.
+            keys = {column.name: column for column in header.primary_key}
+            with self.waiting(connection, lock, seconds):
+                connection.execute(update(header).where(false()).values(keys))
+
+    def before_savepoint(self, connection: Connection) -> None:
+        # A SAVEPOINT outside of a transaction is one itself: its RELEASE would commit,
+        # and give up locks that the session still counts on.
+        if not _in_transaction(connection):
+            connection.exec_driver_sql("BEGIN")
+
+    def waiting(
+        self, connection: Connection, lock: LockOptions, seconds: float | None
+    ) -> AbstractContextManager[None]:
+        if LockOptions.NoWait in lock:
+            seconds = 0
+        return nullcontext() if seconds is None else _busy_timeout(connection, seconds)
+
+    def native_code(self, orig: BaseException) -> NativeCode | None:
+        code = getattr(orig, "sqlite_errorcode", None)
+        if code is None:
+            return _code_on_python_3_10(orig)
+        return 517 if code == 517 else code & 0xFF  # the low byte is the primary code
+
+
+def _in_transaction(connection: Connection) -> bool:
+    driver: Any = connection.connection.driver_connection
+    return bool(driver.in_transaction)
+
+
+def _code_on_python_3_10(orig: BaseException) -> NativeCode | None:
+    # sqlite_errorcode came with Python 3.11; before it the text is all there is, and it
+    # cannot tell SQLITE_BUSY_SNAPSHOT from SQLITE_BUSY.
+    if not isinstance(orig, sqlite3.OperationalError):
+        return None
+    return {"database is locked": 5, "database table is locked": 6}.get(str(orig))
+
+
+@contextmanager
+def _busy_timeout(connection: Connection, seconds: float) -> Iterator[None]:
+    old = connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()
+    connection.exec_driver_sql(f"PRAGMA busy_timeout = {milliseconds(seconds)}")
+    try:
+        yield
+    finally:
+        if not connection.invalidated:
+            connection.exec_driver_sql(f"PRAGMA busy_timeout = {int(old)}")

@@ -1,0 +1,152 @@
+"""Which table is the header of a document, which row, and which objects are its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from sqlalchemy import Table, inspect
+from sqlalchemy.orm import InstanceState, Mapper, RelationshipDirection, RelationshipProperty
+from sqlalchemy.orm.exc import UnmappedColumnError
+from sqlalchemy.sql.selectable import Alias, Join
+
+from .errors import LockNotSupported
+
+DocumentKey = tuple[type[Any], tuple[Any, ...]]
+"""The root mapped class and the primary key: the same for all classes of a hierarchy."""
+
+
+def mapper_of(entity: Any) -> Mapper[Any]:
+    """:raises TypeError: not a mapped class."""
+    found = inspect(entity, raiseerr=False) if isinstance(entity, type) else None
+    if not isinstance(found, Mapper):
+        raise TypeError(f"a mapped class is needed, not {entity!r}")
+    return found
+
+
+def root_of(mapper: Mapper[Any]) -> Mapper[Any]:
+    """The mapper whose own table every row of the hierarchy has: the header's."""
+    while mapper.inherits is not None and not mapper.concrete:
+        mapper = mapper.inherits
+    return mapper
+
+
+def header_table(entity: Any) -> Table | Alias:
+    """The header's table, or its alias inside an ``aliased()``: the one row to lock.
+
+    :raises LockNotSupported: the entity is read from a subquery or union, whose rows are
+        not rows of a table.
+    """
+    found = inspect(entity)
+    name, root = found.mapper.class_.__name__, root_of(found.mapper).local_table
+    for table in tables_of(entity):
+        if table is root or (isinstance(table, Alias) and table.element is root):
+            return table
+    if isinstance(found, Mapper):
+        raise LockNotSupported(f"{name} is mapped to a {type(root).__name__}: it has no header row")
+    raise LockNotSupported(
+        f"{name} is aliased as a subquery, whose rows cannot be locked; use aliased(..., flat=True)"
+    )
+
+
+def tables_of(entity: Any) -> Iterator[Table | Alias]:
+    """The tables, or their aliases, that a select of this entity reads."""
+    to_read: list[Any] = [inspect(entity).selectable]
+    while to_read:
+        selectable = to_read.pop()
+        if isinstance(selectable, Join):
+            to_read += [selectable.right, selectable.left]
+        elif isinstance(selectable, Table) or (
+            isinstance(selectable, Alias) and isinstance(selectable.element, Table)
+        ):
+            yield selectable
+
+
+@lru_cache(maxsize=1024)
+def spans_tables(mapper: Mapper[Any]) -> bool:
+    """Whether a row of this class is made of rows of several tables."""
+    return len(list(tables_of(mapper.class_))) > 1
+
+
+def identity_of(mapper: Mapper[Any], ident: Any) -> tuple[Any, ...]:
+    """The primary key as a tuple in mapper order.
+
+    :param ident: a scalar, a tuple in mapper order, or a dict by attribute name, as for
+        ``Session.get()``.
+    :raises ValueError: wrong number or names of values, or a key that is NULL.
+    """
+    names = [mapper.get_property_by_column(column).key for column in mapper.primary_key]
+    if isinstance(ident, Mapping):
+        fits = set(ident) == set(names)
+        values = tuple(ident[name] for name in names) if fits else ()
+    else:
+        values = tuple(ident) if isinstance(ident, (tuple, list)) else (ident,)
+        if hasattr(ident, "_mapping"):  # a Row, as select(Order.id) returns it
+            values = tuple(ident)
+        fits = len(values) == len(names)
+    if not fits:
+        raise ValueError(
+            f"{mapper.class_.__name__} has the primary key ({', '.join(names)}), not {ident!r}"
+        )
+    if all(value is None for value in values):
+        raise ValueError(f"{mapper.class_.__name__} {ident!r}: no row has a NULL primary key")
+    return values
+
+
+def document_key(mapper: Mapper[Any], identity: tuple[Any, ...]) -> DocumentKey:
+    return root_of(mapper).class_, identity
+
+
+class Part(NamedTuple):
+    """A one-to-many relationship from a header to its details."""
+
+    collection: str  # the attribute on the header
+    detail: Mapper[Any]
+    foreign_key: tuple[str, ...] | None  # attributes of the detail, in order of the header's key
+    backrefs: tuple[str, ...]  # many-to-one attributes of the detail that lead to the header
+
+    def header_identity(self, detail: InstanceState[Any]) -> tuple[Any, ...] | None:
+        """The primary key of the detail's header, as far as the loaded row tells it."""
+        loaded = detail.dict
+        if self.foreign_key is None or any(name not in loaded for name in self.foreign_key):
+            return None
+        return tuple(loaded[name] for name in self.foreign_key)
+
+
+@lru_cache(maxsize=1024)
+def parts_of(root: Mapper[Any]) -> tuple[Part, ...]:
+    """The one-to-many relationships of every class of this hierarchy."""
+    return tuple(dict.fromkeys(_parts(root)))
+
+
+def _parts(root: Mapper[Any]) -> Iterator[Part]:
+    for mapper in root.self_and_descendants:
+        for relationship in mapper.relationships:
+            if relationship.direction is RelationshipDirection.ONETOMANY:
+                yield Part(
+                    relationship.key,
+                    relationship.mapper,
+                    _foreign_key(root, relationship),
+                    _backrefs(root, relationship.mapper),
+                )
+
+
+def _foreign_key(root: Mapper[Any], part: RelationshipProperty[Any]) -> tuple[str, ...] | None:
+    remote = {local: remote for local, remote in part.local_remote_pairs or ()}
+    try:
+        return tuple(
+            part.mapper.get_property_by_column(remote[column]).key for column in root.primary_key
+        )
+    except (KeyError, UnmappedColumnError):
+        return None  # it refers to another key than the primary one
+
+
+def _backrefs(root: Mapper[Any], detail: Mapper[Any]) -> tuple[str, ...]:
+    return tuple(
+        relationship.key
+        for relationship in detail.relationships
+        if relationship.direction is RelationshipDirection.MANYTOONE
+        and root_of(relationship.mapper) is root
+    )
+

@@ -1,0 +1,148 @@
+"""Every error of sa_doclock: one class per reaction of the caller.
+
+DocLockError
+├── LockFailed(DocLockError, sqlalchemy.exc.OperationalError)   the database said no
+│   ├── LockNotAvailable   held by another past the wait: tell the user, or try later
+│   ├── DeadlockDetected   run the transaction again
+│   └── SnapshotConflict   run the transaction again
+├── LockNotSupported       this database, table or connection cannot give that lock
+└── LockMisuse             the program is wrong: change it
+    ├── UnsavedChanges     the object to lock has pending changes
+    ├── WrongIsolation     the open transaction cannot protect a document
+    ├── LockUpgradeRefused a read lock cannot become ForUpdate in one transaction
+    ├── LockOrderViolation documents locked against the declared order
+    └── UnlockedWrite      a declared document changed without its ForUpdate lock
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy.exc import OperationalError, StatementError
+
+from .options import LockOptions, spelled
+
+
+def subject(
+    entity: type[Any] | None, ident: Any, lock: LockOptions | None, database: str
+) -> str:
+    """Which document, which lock, which database: the first words of every message."""
+    words = ["transaction"] if entity is None else [entity.__name__]
+    if entity is not None:
+        words.append("rows" if ident is None else str(ident))
+    if lock is not None:
+        words.append(spelled(lock))
+    return " ".join([*words, "on", database])
+
+
+class DocLockError(Exception):
+    """The root: ``except DocLockError`` catches all that this library raises of its own.
+
+    :ivar entity: the mapped class of the document; None where it is not known.
+    :ivar ident: its primary key, as the caller gave it; None where it is not known.
+    :ivar lock: the lock that was asked for; None where it is not known, as in a commit.
+    :ivar retryable: the whole transaction, run again, may succeed.
+    """
+
+    retryable: bool = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        entity: type[Any] | None = None,
+        ident: Any = None,
+        lock: LockOptions | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.entity = entity
+        self.ident = ident
+        self.lock = lock
+
+    def about(self, entity: type[Any], ident: Any, lock: LockOptions, database: str) -> None:
+        """Say which document the error is about, unless it says so already."""
+        if self.entity is None:
+            self.entity, self.ident, self.lock = entity, ident, lock
+            self.args = (f"{subject(entity, ident, lock, database)}: {self.args[0]}",)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.args[0],), self.__dict__
+
+
+class LockFailed(DocLockError, OperationalError):
+    """The database refused; also an ``sqlalchemy.exc.OperationalError``.
+
+    :ivar orig: the driver's own exception; None where the server answered by value.
+    """
+
+    code = None  # SQLAlchemy's page on OperationalError knows nothing of locks
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        entity: type[Any] | None = None,
+        ident: Any = None,
+        lock: LockOptions | None = None,
+        statement: str | None = None,
+        params: Any = None,
+        orig: BaseException | None = None,
+        hide_parameters: bool = False,
+    ) -> None:
+        # DBAPIError.__init__ would put the driver's text in front of ours.
+        StatementError.__init__(
+            self, message, statement, params, orig, hide_parameters=hide_parameters
+        )
+        self.connection_invalidated = False
+        self.entity = entity
+        self.ident = ident
+        self.lock = lock
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.args[0],), self.__dict__
+
+
+class LockNotAvailable(LockFailed):
+    """Another transaction held the document past the time that this one would wait."""
+
+    retryable = True
+
+
+class DeadlockDetected(LockFailed):
+    """The server ended a circle of waiting transactions by ending this one."""
+
+    retryable = True
+
+
+class SnapshotConflict(LockFailed):
+    """What this transaction has read was changed by another before it could write."""
+
+    retryable = True
+
+
+class LockNotSupported(DocLockError):
+    """This database, table, connection or statement cannot give the lock that was asked for."""
+
+
+class LockMisuse(DocLockError):
+    """The program is wrong: the text says what to change."""
+
+
+class UnsavedChanges(LockMisuse):
+    """The object to lock has pending changes, which a fresh read would overwrite."""
+
+
+class WrongIsolation(LockMisuse):
+    """The open transaction's isolation level cannot protect a document."""
+
+
+class LockUpgradeRefused(LockMisuse):
+    """A read lock cannot become ForUpdate: two sessions that do so deadlock."""
+
+
+class LockOrderViolation(LockMisuse):
+    """A document was locked against the declared order."""
+
+
+class UnlockedWrite(LockMisuse):
+    """A declared document was changed without its ForUpdate lock."""

@@ -1,0 +1,133 @@
+"""What kind of lock: LockOptions, which of them go together, and how long to wait."""
+
+from __future__ import annotations
+
+import enum
+import math
+from datetime import timedelta
+from typing import Final
+
+
+class LockOptions(enum.Flag):
+    """How a document is read: one base lock, with at most one modifier.
+
+    What each means on each database is told in the README and in docs/.
+    """
+
+    None_ = 0
+    """A plain read, as ``Session.get()``."""
+
+    NoLock = 1
+    """A dirty read: ``WITH (NOLOCK)`` on SQL Server, a plain read elsewhere."""
+
+    SharedRead = 2
+    """Readers run side by side, and none of them sees a document in mid-update."""
+
+    ForUpdate = 4
+    """Exclusive, until the transaction ends."""
+
+    NoWait = 8
+    """Modifier of ForUpdate and SharedRead: fail at once instead of queueing."""
+
+    SkipLocked = 16
+    """Modifier of ForUpdate and SharedRead, for sets: leave out what others hold."""
+
+    SnapshotRead = 32
+    """A consistent read that neither waits nor blocks; it runs on read replicas too."""
+
+
+BASES: Final = (
+    LockOptions.NoLock,
+    LockOptions.SharedRead,
+    LockOptions.ForUpdate,
+    LockOptions.SnapshotRead,
+)
+MODIFIERS: Final = (LockOptions.NoWait, LockOptions.SkipLocked)
+QUEUEING: Final = (LockOptions.SharedRead, LockOptions.ForUpdate)
+"""The locks that may have to wait for another holder."""
+
+LockTimeout = float | timedelta | None
+
+# A lock that is waited for longer than this is waited for without a limit: it
+# keeps every server's own range (PostgreSQL: 2**31 - 1 milliseconds) out of reach.
+LONGEST_WAIT: Final = 7 * 24 * 3600.0
+
+_IN_SQL = {
+    LockOptions.None_: "plain read",
+    LockOptions.NoLock: "NOLOCK",
+    LockOptions.SharedRead: "SHARED READ",
+    LockOptions.ForUpdate: "FOR UPDATE",
+    LockOptions.NoWait: "NOWAIT",
+    LockOptions.SkipLocked: "SKIP LOCKED",
+    LockOptions.SnapshotRead: "SNAPSHOT READ",
+}
+
+
+def base_of(lock: LockOptions) -> LockOptions:
+    """The lock without its modifiers."""
+    return lock & ~(LockOptions.NoWait | LockOptions.SkipLocked)
+
+
+def spelled(lock: LockOptions) -> str:
+    """The lock in the words of an error message: ``FOR UPDATE NOWAIT``."""
+    base = _IN_SQL[base_of(lock)]
+    return " ".join([base, *(_IN_SQL[m] for m in MODIFIERS if m in lock)])
+
+
+def check_lock(lock: LockOptions) -> LockOptions:
+    """Return the lock if its members go together.
+
+    :raises TypeError: not a LockOptions.
+    :raises ValueError: two members collide; the text names both.
+    """
+    if not isinstance(lock, LockOptions):
+        raise TypeError(f"lock must be a LockOptions member, not {lock!r}")
+    bases = [base for base in BASES if base in lock] or [LockOptions.None_]
+    modifiers = [modifier for modifier in MODIFIERS if modifier in lock]
+    if len(bases) > 1:
+        raise _collision(bases[0], bases[1], "a document has one lock at a time")
+    if len(modifiers) > 1:
+        raise _collision(modifiers[0], modifiers[1], "either fail at once, or leave out")
+    if modifiers and bases[0] not in QUEUEING:
+        raise _collision(modifiers[0], bases[0], "it goes with ForUpdate or SharedRead alone")
+    return lock
+
+
+def _collision(one: LockOptions, other: LockOptions, why: str) -> ValueError:
+    return ValueError(f"LockOptions.{one.name} and LockOptions.{other.name} collide: {why}")
+
+
+def check_wait(lock: LockOptions, lock_timeout: LockTimeout) -> tuple[LockOptions, float | None]:
+    """Return the lock and the seconds to wait for it; a time-out of 0 becomes NoWait.
+
+    :raises TypeError: not a number of seconds, a timedelta or None.
+    :raises ValueError: negative, NaN or infinite; given with a lock that never waits,
+        or a positive one beside NoWait.
+    """
+    if lock_timeout is None:
+        return lock, None
+    seconds = _seconds(lock_timeout)
+    if base_of(lock) not in QUEUEING or LockOptions.SkipLocked in lock:
+        raise ValueError(
+            f"lock_timeout={lock_timeout!r} has no meaning with {lock}: that read never waits"
+        )
+    if seconds == 0:
+        return lock | LockOptions.NoWait, None
+    if LockOptions.NoWait in lock:
+        raise ValueError(f"lock_timeout={lock_timeout!r} and LockOptions.NoWait collide")
+    return lock, min(seconds, LONGEST_WAIT)
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"lock_timeout must be seconds, a timedelta or None, not {value!r}")
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(f"lock_timeout must be zero or more seconds, not {value!r}")
+    return float(value)
+
+
+def milliseconds(seconds: float) -> int:
+    """Whole milliseconds, rounded up: never to "no wait"."""
+    return math.ceil(seconds * 1000)

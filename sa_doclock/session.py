@@ -1,0 +1,385 @@
+"""LockingSession: the only orchestration.
+
+get_entity() travels: check -> ledger (upgrade? held already?) -> refuse unsaved changes ->
+the transaction is made fit -> one SELECT -> ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Result, Select, event, inspect, select
+from sqlalchemy.exc import NoResultFound
+from sqlalchemy.orm import (
+    Mapper,
+    ORMExecuteState,
+    Session,
+    SessionTransaction,
+    SessionTransactionOrigin,
+)
+from sqlalchemy.orm.interfaces import ORMOption
+
+from .aftermath import Aftermath
+from .dialects import product_of, strategy_for
+from .documents import (
+    DocumentKey,
+    document_key,
+    header_table,
+    identity_of,
+    mapper_of,
+    root_of,
+    spans_tables,
+)
+from .errors import DocLockError, LockMisuse, WrongIsolation
+from .freshness import forget_vanished, make_stale, refuse_unsaved
+from .ledger import Ledger
+from .options import QUEUEING, LockOptions, LockTimeout, base_of, check_lock, check_wait
+from .sets import execute_locked
+from .shapes import refuse_unlockable_options, relationships_with_options
+from .statements import (
+    LOCK_OPTION,
+    LockedEntity,
+    key_names,
+    lock_by_key,
+    select_by_key,
+    with_lock,
+)
+from .transactions import Participant, Participants
+
+T = TypeVar("T")
+Identity = tuple[Any, ...]
+
+
+class LockingSession(Session):
+    """A :class:`sqlalchemy.orm.Session` that locks documents.
+
+    Made by ``sessionmaker(engine, class_=LockingSession)``.  Every method of Session is as
+    it was; a statement made by :func:`with_lock` or :meth:`entity_set` is guarded when it
+    is executed here.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._ledger = Ledger()
+        self._participants = Participants(self)
+        self._aftermath = Aftermath(self, self._participants, self._ledger)
+
+    @property
+    def held_locks(self) -> Mapping[DocumentKey, LockOptions]:
+        """The documents that this transaction holds: ``{(Order, (42,)): LockOptions.ForUpdate}``.
+
+        Read-only.  Emptied by commit, rollback and close.
+        """
+        return self._ledger.held
+
+    def get_entity(
+        self,
+        entity: type[T],
+        ident: Any,
+        lock: LockOptions = LockOptions.None_,
+        *,
+        lock_timeout: LockTimeout = None,
+        options: Sequence[ORMOption] = (),
+    ) -> T | None:
+        """Return the entity with this primary key, its row locked until the transaction ends.
+
+        The row is read after the lock is granted, so no attribute is older than the lock;
+        collections and details that the session has loaded are read again at their next use.
+        Pending changes are not flushed before.
+
+        :param ident: the primary key: a scalar, a tuple in mapper order, or a dict.
+        :param lock: what to take; ``LockOptions.None_`` and ``NoLock`` are plain reads.
+        :param lock_timeout: seconds (or a timedelta) to queue behind another holder; 0 is
+            NoWait, None as the server is configured.  Rounded up: to milliseconds, on
+            MariaDB to whole seconds.  MySQL's and MariaDB's own limit,
+            ``innodb_lock_wait_timeout``, still applies.
+        :param options: loader options, as for ``Session.get()``.
+        :returns: None when there is no such row; nothing is locked then, and another
+            transaction may insert it.
+        :raises LockNotAvailable: another transaction held the row past ``lock_timeout``.
+        :raises DeadlockDetected: run the whole transaction again.
+        :raises UnsavedChanges: the entity or its parts have pending changes in this session.
+        :raises WrongIsolation: the open transaction cannot protect a document.
+        :raises LockUpgradeRefused: held by a read lock in this transaction already.
+        :raises LockNotSupported: this database, table or connection cannot give that lock.
+        :raises ValueError: contradictory arguments, or a key of the wrong shape.
+
+        After a failure: where this call had opened the transaction, it is rolled back.
+        Otherwise the transaction refuses everything until ``rollback()``.
+        """
+        lock, seconds = check_wait(check_lock(lock), lock_timeout)
+        if LockOptions.SkipLocked in lock:
+            raise ValueError(
+                "LockOptions.SkipLocked is for sets: of get_entity(), None would mean two things"
+            )
+        mapper = mapper_of(entity)
+        identity = identity_of(mapper, ident)
+        self._aftermath.refuse()
+        try:
+            if base_of(lock) in (LockOptions.None_, LockOptions.NoLock):
+                return self._read(mapper, identity, lock, options)
+            if self._ledger.covers(document_key(mapper, identity), lock):
+                return self._read_again(mapper, identity, options)
+            header_table(entity)
+            refuse_unlockable_options(options)
+            refuse_unsaved(self, root_of(mapper), (identity,))
+            with self._aftermath.of_lock(entity, ident, lock, seconds):
+                return self._lock(mapper, identity, lock, seconds, options)
+        except DocLockError as error:
+            error.about(entity, ident, lock, product_of(self.get_bind(mapper).dialect))
+            raise
+
+    def get_one_entity(
+        self,
+        entity: type[T],
+        ident: Any,
+        lock: LockOptions = LockOptions.None_,
+        *,
+        lock_timeout: LockTimeout = None,
+        options: Sequence[ORMOption] = (),
+    ) -> T:
+        """The same as :meth:`get_entity`, for a row that must be there.
+
+        :raises sqlalchemy.exc.NoResultFound: there is no such row.
+        """
+        found = self.get_entity(entity, ident, lock, lock_timeout=lock_timeout, options=options)
+        if found is None:
+            raise NoResultFound(f"there is no {entity.__name__} with the primary key {ident!r}")
+        return found
+
+    def entity_set(
+        self, entity: type[T], lock: LockOptions = LockOptions.None_
+    ) -> Select[tuple[T]]:
+        """Return ``select(entity)``, which locks all rows it returns when it is executed.
+
+        Narrow it with ``where()``, ``order_by()``, ``limit()`` and execute it in this session.
+        An ``aliased()`` of joined inheritance needs ``flat=True``.  See :func:`with_lock`.
+
+        :raises LockNotSupported: at execution, for what cannot be locked: DISTINCT, GROUP BY,
+            ``joinedload()``, ``subqueryload()``, ``yield_per``; SkipLocked on SQLite.
+        """
+        return with_lock(select(entity), lock)
+
+    @contextmanager
+    def locked(
+        self,
+        entity: type[T],
+        ident: Any,
+        lock: LockOptions = LockOptions.ForUpdate,
+        *,
+        lock_timeout: LockTimeout = None,
+        options: Sequence[ORMOption] = (),
+    ) -> Iterator[T]:
+        """``with session.locked(Order, 42) as order:`` locks, and ends what it has begun.
+
+        At the end of the block: :meth:`save_changes` after ForUpdate,
+        :meth:`release_locks` after a read lock; rollback on an exception, which comes out.
+        A block inside of another, or in a transaction that holds locks, that was opened by
+        ``begin()``, or that has a savepoint open, leaves the transaction alone.
+
+        :raises sqlalchemy.exc.NoResultFound: there is no such row.
+        :raises ValueError: a lock that locks nothing.
+        """
+        if base_of(check_lock(lock)) in (LockOptions.None_, LockOptions.NoLock):
+            raise ValueError(f"locked() needs a lock, and {lock} is none")
+        outermost = not self._ledger.held and self._ends_here()
+        try:
+            yield self.get_one_entity(
+                entity, ident, lock, lock_timeout=lock_timeout, options=options
+            )
+            if outermost and base_of(lock) is LockOptions.ForUpdate:
+                self.save_changes()
+            elif outermost:
+                self.release_locks()
+        except BaseException:
+            if outermost:
+                self._aftermath.roll_back()
+            raise
+
+    def save_changes(self) -> None:
+        """Flush; then commit, unless the caller opened the transaction or a savepoint.
+
+        "Opened" is ``session.begin()``: a transaction that began by itself, with a lock or an
+        earlier read, is committed, and its locks are released.
+
+        :raises LockFailed: a deadlock or conflict that the server found only now.
+        """
+        self._aftermath.refuse()
+        self.flush()
+        if self.in_transaction() and self._ends_here():
+            self.commit()
+
+    def release_locks(self) -> None:
+        """Roll back, so that every lock is released; pending changes are lost with it.
+
+        Does nothing where there is no transaction.
+
+        :raises LockMisuse: the caller opened the transaction by ``begin()``, or a savepoint:
+            it is the caller's to end.
+        """
+        if not self._ends_here():
+            raise LockMisuse(
+                "release_locks() would roll back a transaction that begin() or begin_nested() has "
+                "opened: leave that block, or call rollback()"
+            )
+        if self.in_transaction():
+            self.rollback()
+
+    def _execute_locked(self, state: ORMExecuteState, locked: LockedEntity) -> Result[Any]:
+        mapper: Mapper[Any] = inspect(locked.entity).mapper
+        self._aftermath.refuse()
+        try:
+            with self._aftermath.of_lock(mapper.class_, None, locked.lock, None):
+                return execute_locked(state, locked, self._participants, self._ledger)
+        except DocLockError as error:
+            bind = self.get_bind(mapper, clause=state.statement)
+            error.about(mapper.class_, None, locked.lock, product_of(bind.dialect))
+            raise
+
+    def _ends_here(self) -> bool:
+        """There is no transaction, or one that began by itself."""
+        if self.in_nested_transaction():
+            return False
+        transaction = self.get_transaction()
+        return transaction is None or transaction.origin is SessionTransactionOrigin.AUTOBEGIN
+
+    def _read(
+        self, mapper: Mapper[T], identity: Identity, lock: LockOptions, options: Sequence[ORMOption]
+    ) -> T | None:
+        if lock is LockOptions.NoLock and lock in strategy_for(self.get_bind(mapper)).hints:
+            return self._select(select_by_key(mapper, lock), mapper, identity, options)
+        return self.get(mapper.class_, identity, options=options)
+
+    def _read_again(
+        self, mapper: Mapper[T], identity: Identity, options: Sequence[ORMOption]
+    ) -> T | None:
+        known = self.identity_map.get(mapper.identity_key_from_primary_key(identity))
+        if isinstance(known, mapper.class_) and not options:
+            return known
+        return self._select(select_by_key(mapper, LockOptions.None_), mapper, identity, options)
+
+    def _lock(
+        self,
+        mapper: Mapper[T],
+        identity: Identity,
+        lock: LockOptions,
+        seconds: float | None,
+        options: Sequence[ORMOption],
+    ) -> T | None:
+        root = root_of(mapper)
+        participant = self._participants.prepare({"mapper": mapper}, mapper.class_, lock, seconds)
+        strategy = participant.strategy
+        make_stale(self, root, identity, self._ledger.held)
+        with strategy.waiting(participant.connection, lock, seconds):
+            found = self._select_locked(participant, mapper, identity, lock, seconds, options)
+            if found is None and strategy.rereads_missing:
+                found = self._select_locked(participant, mapper, identity, lock, seconds, options)
+        if found is None:
+            forget_vanished(self, mapper, identity)
+            return None
+        self._ledger.record(document_key(mapper, inspect(found).identity), lock)
+        return found
+
+    def _select_locked(
+        self,
+        participant: Participant,
+        mapper: Mapper[T],
+        identity: Identity,
+        lock: LockOptions,
+        seconds: float | None,
+        options: Sequence[ORMOption],
+    ) -> T | None:
+        strategy, row_lock = participant.strategy, participant.row_lock(lock)
+        chosen = relationships_with_options(options)
+        if base_of(row_lock) not in QUEUEING:  # the lock is the transaction's
+            return self._select(
+                select_by_key(mapper, lock, chosen), mapper, identity, options, participant
+            )
+        strategy.check_table(participant.connection, root_of(mapper).local_table)
+        if not spans_tables(mapper):
+            locking = strategy.timed(select_by_key(mapper, row_lock, chosen), seconds)
+            return self._select(locking, mapper, identity, options, participant)
+        locking = strategy.timed(lock_by_key(mapper, row_lock), seconds)
+        if self.execute(locking, _parameters(mapper, identity), **_on(participant)).first() is None:
+            return None
+        reading = select_by_key(mapper, LockOptions.None_)
+        return self._select(reading, mapper, identity, options, participant)
+
+    def _select(
+        self,
+        statement: Select[tuple[T]],
+        mapper: Mapper[T],
+        identity: Identity,
+        options: Sequence[ORMOption],
+        participant: Participant | None = None,
+    ) -> T | None:
+        if options:
+            statement = statement.options(*options)
+        where = _on(participant) if participant is not None else {}
+        return self.scalars(statement, _parameters(mapper, identity), **where).first()
+
+
+def _parameters(mapper: Mapper[Any], identity: Identity) -> dict[str, Any]:
+    return dict(zip(key_names(mapper), identity, strict=True))
+
+
+def _on(participant: Participant) -> dict[str, Any]:
+    return {"bind_arguments": {"bind": participant.connection}}
+
+
+# What the session hears of its own transactions.  SQLAlchemy hands these down to subclasses.
+
+
+@event.listens_for(LockingSession, "do_orm_execute")
+def _guard_locking_statement(state: ORMExecuteState) -> Result[Any] | None:
+    locked = state.execution_options.get(LOCK_OPTION)
+    if locked is None or state.is_relationship_load or state.is_column_load:
+        return None
+    session = state.session
+    assert isinstance(session, LockingSession) and isinstance(locked, LockedEntity)
+    return session._execute_locked(state, locked)
+
+
+@event.listens_for(LockingSession, "after_begin")
+def _note_connection(
+    session: LockingSession, transaction: SessionTransaction, connection: Connection
+) -> None:
+    session._participants.joined(connection)
+    session._aftermath.watch(connection)
+
+
+@event.listens_for(LockingSession, "after_transaction_create")
+def _note_savepoint(session: LockingSession, transaction: SessionTransaction) -> None:
+    if transaction.nested:
+        session._ledger.open_savepoint(transaction)
+        session._participants.before_savepoint()
+
+
+@event.listens_for(LockingSession, "after_soft_rollback")
+def _note_rollback(session: LockingSession, transaction: SessionTransaction) -> None:
+    if transaction.nested:
+        session._ledger.roll_back_to(transaction)
+    session._aftermath.rolled_back(transaction)
+
+
+@event.listens_for(LockingSession, "after_transaction_end")
+def _note_end(session: LockingSession, transaction: SessionTransaction) -> None:
+    if transaction.parent is None:
+        session._ledger.clear()
+        session._participants.ended()
+        session._aftermath.over()
+
+
+@event.listens_for(LockingSession, "before_commit")
+def _refuse_commit(session: LockingSession) -> None:
+    session._aftermath.refuse()
+
+
+@event.listens_for(LockingSession, "before_flush")
+def _refuse_write_in_snapshot(session: LockingSession, *_: Any) -> None:
+    if session._participants.read_only():
+        raise WrongIsolation(
+            "a SnapshotRead has opened this transaction read-only; end it before you write"
+        )

@@ -1,0 +1,101 @@
+"""What a SELECT is made of, as far as it decides whether its rows can be locked.
+
+SQLAlchemy has no public way to ask a Select for its DISTINCT, GROUP BY, lock or loader
+options.  Every private name that this library reads is in this file, and
+tests/test_shapes.py fails when one of them goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import Select
+
+from .errors import LockNotSupported
+
+S = TypeVar("S", bound=Select[Any])
+
+
+def refuse_unlockable_shape(statement: Select[Any]) -> None:
+    """:raises LockNotSupported: a row of the result is not a row of the table."""
+    if statement._distinct:
+        raise LockNotSupported("rows of a SELECT DISTINCT cannot be locked; use EXISTS instead")
+    if statement._group_by_clauses or statement._having_criteria:
+        raise LockNotSupported("rows of a GROUP BY cannot be locked; select the keys first")
+    refuse_unlockable_options(statement._with_options)
+
+
+def without_options(statement: S, ours: Collection[Any]) -> S:
+    """The same SELECT without those of our loader options that collide with another's."""
+    theirs = [option for option in statement._with_options if option not in ours]
+    chosen = {relationship for relationship, _ in _first_level_loads(theirs)}
+    copy = statement.where()  # a generative copy: nothing is added
+    copy._with_options = tuple(
+        option
+        for option in statement._with_options
+        if option not in ours or chosen.isdisjoint(r for r, _ in _first_level_loads([option]))
+    )
+    return copy
+
+
+def refuse_unlockable_options(options: Iterable[Any]) -> None:
+    """:raises LockNotSupported: an option would read details by the locking statement."""
+    for relationship, strategy in _first_level_loads(options):
+        if strategy in ("joined", "subquery"):
+            raise LockNotSupported(
+                f"{strategy}load({relationship}) reads details by the locking statement itself, "
+                "as they were before the lock was granted; use selectinload()"
+            )
+
+
+def relationships_with_options(options: Iterable[Any]) -> frozenset[str]:
+    """The relationships that have a loader option; ``*`` among them is for all."""
+    return frozenset(relationship for relationship, _ in _first_level_loads(options))
+
+
+def options_of(statement: Select[Any]) -> tuple[Any, ...]:
+    return tuple(statement._with_options)
+
+
+def _first_level_loads(options: Iterable[Any]) -> Iterator[tuple[str, str | None]]:
+    """The relationships of the selected entities themselves, with their loader strategy."""
+    for option in options:
+        if not hasattr(option, "context"):  # joinedload("*"); also with_loader_criteria()
+            strategy = dict(getattr(option, "strategy", None) or ())
+            if "lazy" in strategy:
+                yield "*", strategy["lazy"]
+            continue
+        for element in option.context:
+            strategy = dict(element.strategy or ())
+            path = element.path.path  # entity, relationship, entity, relationship, ...
+            if len(path) > 3 or "lazy" not in strategy:
+                continue
+            key = getattr(path[1], "key", "*")
+            # contains_eager() is "joined" too, but over a join of the user's own, for which
+            # the header is locked by a statement in front.
+            contained = "eager_from_alias" in element.local_opts
+            yield key, "contained" if contained else strategy["lazy"]
+
+
+def has_for_update(statement: Select[Any]) -> bool:
+    return statement._for_update_arg is not None
+
+
+def without_lock(statement: S) -> S:
+    """The same SELECT, to be run again when its rows are locked."""
+    copy = statement.where()  # a generative copy: nothing is added
+    copy._for_update_arg = None
+    return copy
+
+
+
+def has_limit(statement: Select[Any]) -> bool:
+    return statement._limit_clause is not None or statement._fetch_clause is not None
+
+
+def only_columns(statement: Select[Any], columns: Sequence[Any]) -> Select[Any]:
+    """The rows of the statement, of which just these columns are read."""
+    narrow = statement.with_only_columns(*columns, maintain_column_froms=True)
+    narrow._with_options = ()  # loader options need the entity that was left out
+    return narrow

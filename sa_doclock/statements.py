@@ -1,0 +1,175 @@
+"""The lock as part of a SELECT: with_lock(), and the by-key statements of get_entity()."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
+
+from sqlalchemy import ColumnElement, Select, and_, bindparam, inspect, or_, select
+from sqlalchemy.orm import Mapper, Query, selectinload
+from sqlalchemy.orm.interfaces import ORMOption
+from sqlalchemy.sql import Executable
+
+from .dialects import table_hints
+from .documents import header_table, root_of, tables_of
+from .errors import LockMisuse, LockNotSupported
+from .options import LockOptions, base_of, check_lock
+from .shapes import (
+    has_for_update,
+    options_of,
+    refuse_unlockable_shape,
+    relationships_with_options,
+)
+
+S = TypeVar("S", bound=Select[Any])
+
+LOCK_OPTION = "doclock"
+"""The execution option that tells a LockingSession what a statement locks."""
+
+
+class LockedEntity(NamedTuple):
+    """What a statement made by with_lock() says of itself."""
+
+    entity: Any
+    lock: LockOptions
+    eager: tuple[ORMOption, ...]  # our own options, which give way to the user's
+
+
+def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:
+    """Return the ORM select with the lock in it: every header row it returns is locked.
+
+    Only rows of ``entity`` are locked, never those of tables joined to it.
+
+    A :class:`LockingSession` also sees to the transaction: its isolation level, what the
+    session knows already, and databases where the lock is not in the SELECT.  A plain
+    ``Session`` runs whatever lock is in the SQL: nothing on SQLite, nothing for the
+    SharedRead of SQL Server, and rows as they are joined on MariaDB, which has no
+    ``FOR UPDATE OF``.  What is read by the locking statement from *other* tables can be
+    older than the lock there.
+
+    :param entity: the class or ``aliased()`` to lock, where the statement selects several.
+    :raises ValueError: contradictory lock, or which entity is meant is not clear.
+    :raises LockNotSupported: not an ORM select, or rows that no database can lock:
+        DISTINCT, GROUP BY, set operations, derived tables, ``joinedload()``,
+        ``subqueryload()``.
+    """
+    check_lock(lock)
+    _refuse_other_statements(statement)
+    entity = _entity_of(statement, entity)
+    if lock is LockOptions.None_:
+        return statement
+    refuse_unlockable_shape(statement)
+    if has_for_update(statement):
+        raise LockMisuse("the statement has a with_for_update() of its own: leave it to with_lock()")
+    locked = locking(statement, entity, lock)
+    if base_of(lock) is LockOptions.NoLock:
+        return locked
+    eager = tuple(_eager_by_second_statement(entity, relationships_with_options(options_of(statement))))
+    return locked.options(*eager).execution_options(
+        populate_existing=True,
+        autoflush=False,
+        **{LOCK_OPTION: LockedEntity(entity, lock, eager)},
+    )
+
+
+def _refuse_other_statements(statement: object) -> None:
+    if isinstance(statement, Select):
+        if not any(described.get("entity") is not None for described in statement.column_descriptions):
+            raise LockNotSupported("a select of tables has no mapped class: lock an ORM select")
+    elif isinstance(statement, (Executable, Query)):
+        raise LockNotSupported(
+            f"the rows of a {type(statement).__name__} cannot be locked: lock an ORM select"
+        )
+    else:
+        raise TypeError(f"an ORM select is needed, not {statement!r}")
+
+
+def _entity_of(statement: Select[Any], entity: Any) -> Any:
+    found = [
+        described["entity"]
+        for described in statement.column_descriptions
+        if described.get("entity") is not None
+    ]
+    entities = list({id(one): one for one in found}.values())
+    if entity is None:
+        if len(entities) > 1:
+            names = ", ".join(inspect(one).mapper.class_.__name__ for one in entities)
+            raise ValueError(f"the statement selects {names}: say which with entity=")
+        return entities[0]
+    if inspect(entity, raiseerr=False) is None or not hasattr(inspect(entity), "mapper"):
+        raise TypeError(f"entity must be a mapped class or aliased(), not {entity!r}")
+    return entity
+
+
+def locking(statement: S, entity: Any, lock: LockOptions) -> S:
+    """The statement with the lock in it, in the words of every database."""
+    header = header_table(entity)
+    base = base_of(lock)
+    if base in (LockOptions.ForUpdate, LockOptions.SharedRead):
+        statement = statement.with_for_update(
+            of=header,
+            read=base is LockOptions.SharedRead,
+            nowait=LockOptions.NoWait in lock,
+            skip_locked=LockOptions.SkipLocked in lock,
+        )
+    # A dirty read that stops at a subclass's locked row would be none.
+    hinted = list(tables_of(entity)) if base is LockOptions.NoLock else [header]
+    for strategy in table_hints():
+        for table in hinted if lock in strategy.hints else ():
+            statement = statement.with_hint(table, strategy.hints[lock], strategy.name)
+    return statement
+
+
+def _eager_by_second_statement(entity: Any, chosen: frozenset[str]) -> Iterator[ORMOption]:
+    # A JOIN would be locked along where there is no OF, and would show details from
+    # before the grant; subqueryload would repeat the lock.
+    for relationship in inspect(entity).mapper.relationships:
+        if relationship.lazy in ("joined", "subquery", False):
+            if chosen.isdisjoint((relationship.key, "*")):
+                yield selectinload(getattr(entity, relationship.key))
+
+
+def key_names(mapper: Mapper[Any]) -> tuple[str, ...]:
+    return tuple(f"pk_{position}" for position in range(len(mapper.primary_key)))
+
+
+def _by_key(mapper: Mapper[Any]) -> ColumnElement[bool]:
+    return and_(
+        *(
+            column == bindparam(name, type_=column.type)
+            for column, name in zip(mapper.primary_key, key_names(mapper))
+        )
+    )
+
+
+@lru_cache(maxsize=1024)
+def select_by_key(
+    mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[str] = frozenset()
+) -> Select[Any]:
+    """The one SELECT of get_entity(), with parameters ``pk_0``, ``pk_1``, ...
+
+    :param chosen: the relationships for which the caller will add a loader option.
+    """
+    statement = select(mapper.class_).where(_by_key(mapper)).execution_options(autoflush=False)
+    if lock is LockOptions.None_:
+        return statement
+    eager = _eager_by_second_statement(mapper.class_, chosen)
+    return locking(statement, mapper.class_, lock).options(*eager)
+
+
+@lru_cache(maxsize=1024)
+def lock_by_key(mapper: Mapper[Any], lock: LockOptions) -> Select[Any]:
+    """The lock alone, on the header's own row, for a mapper that spans several tables.
+
+    One statement for both would show the other tables as they were before the wait.
+    """
+    statement = select(*root_of(mapper).primary_key).where(_by_key(mapper))
+    return locking(statement, root_of(mapper).class_, lock)
+
+
+def among(columns: Sequence[ColumnElement[Any]], keys: Sequence[Sequence[Any]]) -> ColumnElement[bool]:
+    """``key IN (...)``, also for composite keys, which SQL Server has no row values for."""
+    if len(columns) == 1:
+        return columns[0].in_([key[0] for key in keys])
+    return or_(*(and_(*(c == v for c, v in zip(columns, key))) for key in keys))

@@ -1,0 +1,162 @@
+"""The connections of a session's transaction, and how each is made fit for a lock.
+
+The isolation level of a lock is set before its transaction starts.  Afterwards
+SQLAlchemy only warns, and the server goes on reading as it did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from .dialects import find_strategy, strategy_for
+from .dialects.base import AUTOCOMMIT, LockStrategy
+from .documents import header_table
+from .errors import LockNotSupported
+from .options import LockOptions
+
+ISOLATION = "isolation_level"
+
+
+@dataclass(slots=True)
+class Participant:
+    """One connection that takes part in the session's transaction."""
+
+    connection: Connection
+    known: LockStrategy | None  # None: a database that we know nothing of
+    opened_for: LockOptions | None = None
+    level_before: str | None = None  # of a Connection that the caller lent us
+
+    @property
+    def level(self) -> str | None:
+        return level_of(self.connection)
+
+    @property
+    def strategy(self) -> LockStrategy:
+        return self.known or strategy_for(self.connection)
+
+    def row_lock(self, lock: LockOptions) -> LockOptions:
+        """The lock that a SELECT must carry here, to give what was asked for."""
+        return self.strategy.row_lock(lock, self.level)
+
+
+def level_of(bind: Engine | Connection) -> str | None:
+    """The isolation level as SQLAlchemy set it, or else as the server's default was found."""
+    chosen = bind.get_execution_options().get(ISOLATION)
+    return str(chosen) if chosen else bind.dialect.default_isolation_level
+
+
+class Participants:
+    """The connections of one session's transaction, by engine."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._by_engine: dict[Engine, Participant] = {}
+
+    def joined(self, connection: Connection) -> Participant:
+        """A connection has begun its part of the transaction, or a savepoint in it."""
+        participant = self._by_engine.get(connection.engine)
+        if participant is None:
+            participant = Participant(connection, find_strategy(connection))
+            self._by_engine[connection.engine] = participant
+        if self._session.in_nested_transaction():
+            self.before_savepoint()
+        return participant
+
+    def before_savepoint(self) -> None:
+        for participant in self._by_engine.values():
+            if participant.known is not None:
+                participant.known.before_savepoint(participant.connection)
+
+    def connections(self) -> list[Connection]:
+        return [participant.connection for participant in self._by_engine.values()]
+
+    def read_only(self) -> bool:
+        return any(
+            participant.opened_for is LockOptions.SnapshotRead
+            for participant in self._by_engine.values()
+        )
+
+    def prepare(
+        self, bind_arguments: Mapping[str, Any], entity: Any, lock: LockOptions, seconds: float | None
+    ) -> Participant:
+        """The connection to take this lock on, its transaction fit for it.
+
+        :raises WrongIsolation: the transaction is open already, and is not fit.
+        :raises LockNotSupported: AUTOCOMMIT, or this database cannot give that lock.
+        """
+        bind = self._session.get_bind(**bind_arguments)
+        strategy = strategy_for(bind)
+        strategy.check_support(lock)
+        participant = self._by_engine.get(bind.engine)
+        if participant is None and isinstance(bind, Connection) and bind.in_transaction():
+            self._session.connection(bind_arguments=dict(bind_arguments))
+            participant = self._by_engine[bind.engine]
+        if participant is None:
+            return self._open(bind, strategy, bind_arguments, lock, seconds)
+        strategy.check_autocommit(participant.connection)
+        header = header_table(entity)
+        strategy.join(
+            participant.connection, lock, seconds, participant.level, participant.opened_for, header
+        )
+        return participant
+
+    def _open(
+        self,
+        bind: Engine | Connection,
+        strategy: LockStrategy,
+        bind_arguments: Mapping[str, Any],
+        lock: LockOptions,
+        seconds: float | None,
+    ) -> Participant:
+        level = level_of(bind)
+        declared = ISOLATION in bind.get_execution_options()
+        if level == "AUTOCOMMIT" or (strategy.autocommit_by_default and not declared):
+            raise LockNotSupported(AUTOCOMMIT)
+        wanted = next(iter(strategy.levels_for(lock)), level)
+        # Switching costs MySQL four round trips, so not where the level is right already.
+        self._procure(strategy, bind_arguments, {ISOLATION: wanted} if wanted != level else None)
+        participant = self._by_engine[bind.engine]
+        if isinstance(bind, Connection) and wanted != level:
+            participant.level_before = level
+        strategy.check_autocommit(participant.connection)
+        strategy.begin(participant.connection, lock, seconds)
+        participant.opened_for = lock
+        if self._session.in_nested_transaction():
+            self._session.connection(bind_arguments=dict(bind_arguments))  # sends the SAVEPOINT
+        return participant
+
+    def _procure(
+        self,
+        strategy: LockStrategy,
+        bind_arguments: Mapping[str, Any],
+        options: dict[str, Any] | None,
+    ) -> None:
+        session, arguments = self._session, dict(bind_arguments)
+        try:
+            if session.in_nested_transaction():
+                # What must come first comes before the SAVEPOINT.
+                root = session.get_transaction()
+                assert root is not None
+                root.connection(arguments.pop("mapper"), execution_options=options, **arguments)
+            else:
+                session.connection(bind_arguments=arguments, execution_options=options)
+        except strategy.driver_error() as error:
+            # Setting the level of a connection that died in the pool is the one statement
+            # whose error SQLAlchemy does not wrap.
+            raise DBAPIError.instance(
+                f"SET {ISOLATION}", None, error, strategy.driver_error(), dialect=strategy.dialect
+            ) from error
+
+    def ended(self) -> None:
+        """The transaction is over: give a lent Connection its isolation level back."""
+        for participant in self._by_engine.values():
+            connection, level = participant.connection, participant.level_before
+            if level is not None and not connection.closed and not connection.invalidated:
+                connection.execution_options(isolation_level=level)
+        self._by_engine.clear()
