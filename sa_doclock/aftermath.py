@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import Dialect, ExceptionContext
-from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm import Session, SessionTransaction
 
 from .dialects import find_strategy
 from .dialects.base import LockStrategy
-from .errors import DeadlockDetected, DocLockError, LockFailed, LockNotAvailable, subject
+from .errors import DeadlockDetected, DocLockError, LockFailed, LockNotAvailable
 from .ledger import Ledger
-from .options import LockOptions
+from .options import LockOptions, spelled
 from .transactions import Participants
 
 _watched: weakref.WeakSet[Dialect] = weakref.WeakSet()
@@ -80,7 +80,7 @@ class Aftermath:
 
     def roll_back(self) -> None:
         """Roll back because of an error, which is the one to tell whatever the rollback meets."""
-        with suppress(SQLAlchemyError):
+        with suppress(Exception):
             self._session.rollback()
 
     def refuse(self) -> None:
@@ -100,6 +100,7 @@ class Aftermath:
             self.over()
 
     def over(self) -> None:
+        """Nothing has failed, or it was rolled back."""
         for connection in self._refusing:
             event.remove(connection, "before_cursor_execute", self._refuse_statement)
         self._refusing = []
@@ -114,7 +115,9 @@ class Aftermath:
             for connection in self._refusing:
                 event.listen(connection, "before_cursor_execute", self._refuse_statement)
 
-    def _refuse_statement(self, connection: Connection, cursor: Any, statement: str, *_: Any) -> None:
+    def _refuse_statement(
+        self, connection: Connection, cursor: Any, statement: str, *_: Any
+    ) -> None:
         if statement.startswith("ROLLBACK"):  # to a savepoint
             if self._gone and self._cause is not None:
                 raise self._cause  # the server has no savepoint any more: tell why
@@ -136,7 +139,7 @@ class Aftermath:
             self._ledger.clear()
         if error is not None and self._asked is not None:
             self._met = True  # refused when the call has put back what it had set
-        elif error is not None:
+        elif error is not None and code in strategy.transaction_dead:
             self._refuse_from_now_on(error)
         return error
 
@@ -149,10 +152,8 @@ class Aftermath:
             kind, why = strategy.refusals[code]
         if kind is None:
             return None
-        words = self._subject(strategy.name)
-        message = f"{words}: {why or _reason(kind, asked)}"
-        error = _made(kind, message, context)
-        error.entity, error.ident, error.lock = self._document()
+        error = _made(kind, why or _reason(kind, asked), context)
+        name_document(error, *self._document(), strategy.name)
         return error
 
     def _document(self) -> tuple[type[Any] | None, Any, LockOptions | None]:
@@ -163,10 +164,6 @@ class Aftermath:
             ((entity, identity),) = self._ledger.held
             return entity, identity[0] if len(identity) == 1 else identity, None
         return None, None, None
-
-    def _subject(self, database: str) -> str:
-        entity, ident, lock = self._document()
-        return subject(entity, ident, lock, database)
 
 
 def _made(kind: type[DocLockError], message: str, context: ExceptionContext) -> DocLockError:
@@ -179,6 +176,24 @@ def _made(kind: type[DocLockError], message: str, context: ExceptionContext) -> 
         orig=context.original_exception,
         hide_parameters=context.engine is not None and context.engine.hide_parameters,
     )
+
+
+def name_document(
+    error: DocLockError,
+    entity: type[Any] | None,
+    ident: Any,
+    lock: LockOptions | None,
+    database: str,
+) -> None:
+    """Say first which document, which lock and which database, unless the error says so."""
+    if error.entity is None:
+        words = "the transaction" if entity is None else entity.__name__
+        if entity is not None:
+            words += " rows" if ident is None else f" {ident}"
+        if lock is not None:
+            words += f" {spelled(lock)}"
+        error.entity, error.ident, error.lock = entity, ident, lock
+        error.args = (f"{words} on {database}: {error.args[0]}",)
 
 
 def _reason(kind: type[DocLockError], asked: Asked | None) -> str:

@@ -32,6 +32,13 @@ def root_of(mapper: Mapper[Any]) -> Mapper[Any]:
     return mapper
 
 
+def own_table(mapper: Mapper[Any]) -> Table:
+    """The header's table, not an alias of it."""
+    table = root_of(mapper).local_table
+    assert isinstance(table, Table)  # header_table() has refused anything else
+    return table
+
+
 def header_table(entity: Any) -> Table | Alias:
     """The header's table, or its alias inside an ``aliased()``: the one row to lock.
 
@@ -95,6 +102,7 @@ def identity_of(mapper: Mapper[Any], ident: Any) -> tuple[Any, ...]:
 
 
 def document_key(mapper: Mapper[Any], identity: tuple[Any, ...]) -> DocumentKey:
+    """What the ledger calls this document."""
     return root_of(mapper).class_, identity
 
 
@@ -133,7 +141,7 @@ def _parts(root: Mapper[Any]) -> Iterator[Part]:
 
 
 def _foreign_key(root: Mapper[Any], part: RelationshipProperty[Any]) -> tuple[str, ...] | None:
-    remote = {local: remote for local, remote in part.local_remote_pairs or ()}
+    remote = dict(part.local_remote_pairs or ())
     try:
         return tuple(
             part.mapper.get_property_by_column(remote[column]).key for column in root.primary_key
@@ -149,4 +157,3 @@ def _backrefs(root: Mapper[Any], detail: Mapper[Any]) -> tuple[str, ...]:
         if relationship.direction is RelationshipDirection.MANYTOONE
         and root_of(relationship.mapper) is root
     )
-

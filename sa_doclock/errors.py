@@ -16,23 +16,12 @@ DocLockError
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import OperationalError, StatementError
 
-from .options import LockOptions, spelled
-
-
-def subject(
-    entity: type[Any] | None, ident: Any, lock: LockOptions | None, database: str
-) -> str:
-    """Which document, which lock, which database: the first words of every message."""
-    words = ["transaction"] if entity is None else [entity.__name__]
-    if entity is not None:
-        words.append("rows" if ident is None else str(ident))
-    if lock is not None:
-        words.append(spelled(lock))
-    return " ".join([*words, "on", database])
+if TYPE_CHECKING:
+    from .options import LockOptions
 
 
 class DocLockError(Exception):
@@ -59,12 +48,6 @@ class DocLockError(Exception):
         self.ident = ident
         self.lock = lock
 
-    def about(self, entity: type[Any], ident: Any, lock: LockOptions, database: str) -> None:
-        """Say which document the error is about, unless it says so already."""
-        if self.entity is None:
-            self.entity, self.ident, self.lock = entity, ident, lock
-            self.args = (f"{subject(entity, ident, lock, database)}: {self.args[0]}",)
-
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.args[0],), self.__dict__
 
@@ -75,7 +58,7 @@ class LockFailed(DocLockError, OperationalError):
     :ivar orig: the driver's own exception; None where the server answered by value.
     """
 
-    code = None  # SQLAlchemy's page on OperationalError knows nothing of locks
+    code = None  # type: ignore[assignment]  # SQLAlchemy's page on such errors knows no locks
 
     def __init__(
         self,
@@ -121,7 +104,7 @@ class SnapshotConflict(LockFailed):
 
 
 class LockNotSupported(DocLockError):
-    """This database, table, connection or statement cannot give the lock that was asked for."""
+    """The database, table, connection or statement cannot give the lock that was asked for."""
 
 
 class LockMisuse(DocLockError):

@@ -61,7 +61,7 @@ def _may_have_changed(
 def _expire_loaded(session: Session, instance: Any, state: InstanceState[Any]) -> None:
     # Named, for two reasons: expire(instance) goes down the "refresh-expire" cascade and
     # drops pending changes there, and a deferred column never loaded stays deferred.
-    session.expire(instance, [key for key in state.mapper.attrs.keys() if key in state.dict])
+    session.expire(instance, [key for key in state.dict if key in state.mapper.attrs])
 
 
 def forget_vanished(session: Session, mapper: Mapper[Any], identity: tuple[Any, ...]) -> None:
@@ -85,12 +85,12 @@ def refuse_unsaved(
                 "lock first, then change, or flush() before"
             )
         for part in parts_of(root):
-            if state.mapper.isa(part.detail):
-                if any(header in identities for header in _headers(state, part)):
-                    raise UnsavedChanges(
-                        f"{state.class_.__name__} in its {part.collection!r} has pending changes "
-                        "from before the lock; lock first, then change, or flush() before"
-                    )
+            ours = state.mapper.isa(part.detail)
+            if ours and any(header in identities for header in _headers(state, part)):
+                raise UnsavedChanges(
+                    f"{state.class_.__name__} in its {part.collection!r} has pending changes "
+                    "from before the lock; lock first, then change, or flush() before"
+                )
 
 
 def _pending(session: Session) -> Iterator[Any]:
@@ -115,10 +115,14 @@ def _headers(state: InstanceState[Any], part: Part) -> Iterator[tuple[Any, ...]]
         histories = [state.attrs[name].history for name in part.foreign_key]
         yield tuple(
             history.deleted[0] if history.deleted else state.dict.get(name)
-            for name, history in zip(part.foreign_key, histories)
+            for name, history in zip(part.foreign_key, histories, strict=True)
         )
     for name in part.backrefs:
         history = state.attrs[name].history
-        for header in (*(history.added or ()), *(history.unchanged or ()), *(history.deleted or ())):
+        for header in (
+            *(history.added or ()),
+            *(history.unchanged or ()),
+            *(history.deleted or ()),
+        ):
             if header is not None:
                 yield _identity(inspect(header), root_of(inspect(header).mapper))

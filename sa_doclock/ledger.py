@@ -44,6 +44,7 @@ class Ledger:
         self._held.setdefault(key, base_of(lock))
 
     def open_savepoint(self, savepoint: SessionTransaction) -> None:
+        """Remember what was held when the savepoint was set."""
         self._savepoints[savepoint] = len(self._held)
 
     def roll_back_to(self, savepoint: SessionTransaction) -> None:
@@ -53,5 +54,6 @@ class Ledger:
             self._held.popitem()
 
     def clear(self) -> None:
+        """Nothing is held any more."""
         self._held.clear()
         self._savepoints.clear()

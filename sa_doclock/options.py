@@ -68,6 +68,11 @@ def base_of(lock: LockOptions) -> LockOptions:
     return lock & ~(LockOptions.NoWait | LockOptions.SkipLocked)
 
 
+def is_row_lock(lock: LockOptions) -> bool:
+    """Whether the lock is one on rows, that may have to wait for another holder."""
+    return base_of(lock) in QUEUEING
+
+
 def spelled(lock: LockOptions) -> str:
     """The lock in the words of an error message: ``FOR UPDATE NOWAIT``."""
     base = _IN_SQL[base_of(lock)]
@@ -107,7 +112,7 @@ def check_wait(lock: LockOptions, lock_timeout: LockTimeout) -> tuple[LockOption
     if lock_timeout is None:
         return lock, None
     seconds = _seconds(lock_timeout)
-    if base_of(lock) not in QUEUEING or LockOptions.SkipLocked in lock:
+    if not is_row_lock(lock) or LockOptions.SkipLocked in lock:
         raise ValueError(
             f"lock_timeout={lock_timeout!r} has no meaning with {lock}: that read never waits"
         )

@@ -21,35 +21,20 @@ from sqlalchemy.orm import (
 )
 from sqlalchemy.orm.interfaces import ORMOption
 
-from .aftermath import Aftermath
-from .dialects import product_of, strategy_for
-from .documents import (
-    DocumentKey,
-    document_key,
-    header_table,
-    identity_of,
-    mapper_of,
-    root_of,
-    spans_tables,
-)
+from .aftermath import Aftermath, name_document
+from .by_key import lock_and_read, read, read_again
+from .dialects import product_of
+from .documents import DocumentKey, document_key, header_table, identity_of, mapper_of, root_of
 from .errors import DocLockError, LockMisuse, WrongIsolation
-from .freshness import forget_vanished, make_stale, refuse_unsaved
+from .freshness import refuse_unsaved
 from .ledger import Ledger
-from .options import QUEUEING, LockOptions, LockTimeout, base_of, check_lock, check_wait
+from .options import LockOptions, LockTimeout, base_of, check_lock, check_wait
 from .sets import execute_locked
-from .shapes import refuse_unlockable_options, relationships_with_options
-from .statements import (
-    LOCK_OPTION,
-    LockedEntity,
-    key_names,
-    lock_by_key,
-    select_by_key,
-    with_lock,
-)
-from .transactions import Participant, Participants
+from .shapes import refuse_unlockable_options
+from .statements import LOCK_OPTION, LockedEntity, with_lock
+from .transactions import Participants
 
 T = TypeVar("T")
-Identity = tuple[Any, ...]
 
 
 class LockingSession(Session):
@@ -119,16 +104,25 @@ class LockingSession(Session):
         self._aftermath.refuse()
         try:
             if base_of(lock) in (LockOptions.None_, LockOptions.NoLock):
-                return self._read(mapper, identity, lock, options)
+                return read(self, mapper, identity, lock, options)
             if self._ledger.covers(document_key(mapper, identity), lock):
-                return self._read_again(mapper, identity, options)
+                return read_again(self, mapper, identity, options)
             header_table(entity)
             refuse_unlockable_options(options)
             refuse_unsaved(self, root_of(mapper), (identity,))
             with self._aftermath.of_lock(entity, ident, lock, seconds):
-                return self._lock(mapper, identity, lock, seconds, options)
+                return lock_and_read(
+                    self,
+                    self._participants,
+                    self._ledger,
+                    mapper,
+                    identity,
+                    lock,
+                    seconds,
+                    options,
+                )
         except DocLockError as error:
-            error.about(entity, ident, lock, product_of(self.get_bind(mapper).dialect))
+            name_document(error, entity, ident, lock, product_of(self.get_bind(mapper).dialect))
             raise
 
     def get_one_entity(
@@ -185,10 +179,17 @@ class LockingSession(Session):
         if base_of(check_lock(lock)) in (LockOptions.None_, LockOptions.NoLock):
             raise ValueError(f"locked() needs a lock, and {lock} is none")
         outermost = not self._ledger.held and self._ends_here()
+        opens = not self.in_transaction()
         try:
-            yield self.get_one_entity(
+            document = self.get_one_entity(
                 entity, ident, lock, lock_timeout=lock_timeout, options=options
             )
+        except BaseException:
+            if opens:  # else there may be pending changes, which are not ours to lose
+                self._aftermath.roll_back()
+            raise
+        try:
+            yield document
             if outermost and base_of(lock) is LockOptions.ForUpdate:
                 self.save_changes()
             elif outermost:
@@ -234,8 +235,8 @@ class LockingSession(Session):
             with self._aftermath.of_lock(mapper.class_, None, locked.lock, None):
                 return execute_locked(state, locked, self._participants, self._ledger)
         except DocLockError as error:
-            bind = self.get_bind(mapper, clause=state.statement)
-            error.about(mapper.class_, None, locked.lock, product_of(bind.dialect))
+            bind = self.get_bind(mapper)
+            name_document(error, mapper.class_, None, locked.lock, product_of(bind.dialect))
             raise
 
     def _ends_here(self) -> bool:
@@ -244,89 +245,6 @@ class LockingSession(Session):
             return False
         transaction = self.get_transaction()
         return transaction is None or transaction.origin is SessionTransactionOrigin.AUTOBEGIN
-
-    def _read(
-        self, mapper: Mapper[T], identity: Identity, lock: LockOptions, options: Sequence[ORMOption]
-    ) -> T | None:
-        if lock is LockOptions.NoLock and lock in strategy_for(self.get_bind(mapper)).hints:
-            return self._select(select_by_key(mapper, lock), mapper, identity, options)
-        return self.get(mapper.class_, identity, options=options)
-
-    def _read_again(
-        self, mapper: Mapper[T], identity: Identity, options: Sequence[ORMOption]
-    ) -> T | None:
-        known = self.identity_map.get(mapper.identity_key_from_primary_key(identity))
-        if isinstance(known, mapper.class_) and not options:
-            return known
-        return self._select(select_by_key(mapper, LockOptions.None_), mapper, identity, options)
-
-    def _lock(
-        self,
-        mapper: Mapper[T],
-        identity: Identity,
-        lock: LockOptions,
-        seconds: float | None,
-        options: Sequence[ORMOption],
-    ) -> T | None:
-        root = root_of(mapper)
-        participant = self._participants.prepare({"mapper": mapper}, mapper.class_, lock, seconds)
-        strategy = participant.strategy
-        make_stale(self, root, identity, self._ledger.held)
-        with strategy.waiting(participant.connection, lock, seconds):
-            found = self._select_locked(participant, mapper, identity, lock, seconds, options)
-            if found is None and strategy.rereads_missing:
-                found = self._select_locked(participant, mapper, identity, lock, seconds, options)
-        if found is None:
-            forget_vanished(self, mapper, identity)
-            return None
-        self._ledger.record(document_key(mapper, inspect(found).identity), lock)
-        return found
-
-    def _select_locked(
-        self,
-        participant: Participant,
-        mapper: Mapper[T],
-        identity: Identity,
-        lock: LockOptions,
-        seconds: float | None,
-        options: Sequence[ORMOption],
-    ) -> T | None:
-        strategy, row_lock = participant.strategy, participant.row_lock(lock)
-        chosen = relationships_with_options(options)
-        if base_of(row_lock) not in QUEUEING:  # the lock is the transaction's
-            return self._select(
-                select_by_key(mapper, lock, chosen), mapper, identity, options, participant
-            )
-        strategy.check_table(participant.connection, root_of(mapper).local_table)
-        if not spans_tables(mapper):
-            locking = strategy.timed(select_by_key(mapper, row_lock, chosen), seconds)
-            return self._select(locking, mapper, identity, options, participant)
-        locking = strategy.timed(lock_by_key(mapper, row_lock), seconds)
-        if self.execute(locking, _parameters(mapper, identity), **_on(participant)).first() is None:
-            return None
-        reading = select_by_key(mapper, LockOptions.None_)
-        return self._select(reading, mapper, identity, options, participant)
-
-    def _select(
-        self,
-        statement: Select[tuple[T]],
-        mapper: Mapper[T],
-        identity: Identity,
-        options: Sequence[ORMOption],
-        participant: Participant | None = None,
-    ) -> T | None:
-        if options:
-            statement = statement.options(*options)
-        where = _on(participant) if participant is not None else {}
-        return self.scalars(statement, _parameters(mapper, identity), **where).first()
-
-
-def _parameters(mapper: Mapper[Any], identity: Identity) -> dict[str, Any]:
-    return dict(zip(key_names(mapper), identity, strict=True))
-
-
-def _on(participant: Participant) -> dict[str, Any]:
-    return {"bind_arguments": {"bind": participant.connection}}
 
 
 # What the session hears of its own transactions.  SQLAlchemy hands these down to subclasses.
@@ -337,14 +255,13 @@ def _guard_locking_statement(state: ORMExecuteState) -> Result[Any] | None:
     locked = state.execution_options.get(LOCK_OPTION)
     if locked is None or state.is_relationship_load or state.is_column_load:
         return None
-    session = state.session
-    assert isinstance(session, LockingSession) and isinstance(locked, LockedEntity)
-    return session._execute_locked(state, locked)
+    assert isinstance(state.session, LockingSession)
+    return state.session._execute_locked(state, locked)
 
 
 @event.listens_for(LockingSession, "after_begin")
 def _note_connection(
-    session: LockingSession, transaction: SessionTransaction, connection: Connection
+    session: LockingSession, _transaction: SessionTransaction, connection: Connection
 ) -> None:
     session._participants.joined(connection)
     session._aftermath.watch(connection)

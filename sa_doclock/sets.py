@@ -15,11 +15,11 @@ from sqlalchemy import Result, Select, inspect, select
 from sqlalchemy.orm import Mapper, ORMExecuteState
 
 from .dialects.base import LockStrategy
-from .documents import document_key, header_table, root_of
+from .documents import document_key, header_table, own_table, root_of
 from .errors import LockNotSupported
 from .freshness import make_stale, refuse_unsaved
 from .ledger import Ledger
-from .options import QUEUEING, LockOptions, base_of
+from .options import LockOptions, is_row_lock
 from .shapes import has_limit, only_columns, refuse_unlockable_shape, without_lock, without_options
 from .statements import LockedEntity, among, locking
 from .transactions import Participants
@@ -37,13 +37,13 @@ def execute_locked(
     session, mapper = state.session, inspect(locked.entity).mapper
     root, statement = root_of(mapper), _checked(state, locked)
     bind_arguments = {**state.bind_arguments, "mapper": mapper, "clause": statement}
-    participant = participants.prepare(bind_arguments, locked.entity, locked.lock, None)
+    participant = participants.prepare(bind_arguments, mapper, locked.lock, None)
     strategy, row_lock = participant.strategy, participant.row_lock(locked.lock)
     make_stale(session, root, None, ledger.held)
-    if base_of(row_lock) not in QUEUEING:  # the lock is the transaction's
+    if not is_row_lock(row_lock):  # the lock is the transaction's
         result, identities = _read(state, statement, locked)
     else:
-        strategy.check_table(participant.connection, root.local_table)
+        strategy.check_table(participant.connection, own_table(mapper))
         statement = _hinted(statement, locked, row_lock, strategy)
         header = header_table(locked.entity)
         if statement.get_final_froms() == [header]:

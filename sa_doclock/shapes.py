@@ -16,6 +16,8 @@ from .errors import LockNotSupported
 
 S = TypeVar("S", bound=Select[Any])
 
+_FIRST_LEVEL = 3  # entity, relationship, entity
+
 
 def refuse_unlockable_shape(statement: Select[Any]) -> None:
     """:raises LockNotSupported: a row of the result is not a row of the table."""
@@ -55,6 +57,7 @@ def relationships_with_options(options: Iterable[Any]) -> frozenset[str]:
 
 
 def options_of(statement: Select[Any]) -> tuple[Any, ...]:
+    """The loader options and criteria of the statement."""
     return tuple(statement._with_options)
 
 
@@ -69,7 +72,7 @@ def _first_level_loads(options: Iterable[Any]) -> Iterator[tuple[str, str | None
         for element in option.context:
             strategy = dict(element.strategy or ())
             path = element.path.path  # entity, relationship, entity, relationship, ...
-            if len(path) > 3 or "lazy" not in strategy:
+            if len(path) > _FIRST_LEVEL or "lazy" not in strategy:
                 continue
             key = getattr(path[1], "key", "*")
             # contains_eager() is "joined" too, but over a join of the user's own, for which
@@ -79,6 +82,7 @@ def _first_level_loads(options: Iterable[Any]) -> Iterator[tuple[str, str | None
 
 
 def has_for_update(statement: Select[Any]) -> bool:
+    """Whether ``with_for_update()`` was called."""
     return statement._for_update_arg is not None
 
 
@@ -89,8 +93,8 @@ def without_lock(statement: S) -> S:
     return copy
 
 
-
 def has_limit(statement: Select[Any]) -> bool:
+    """Whether ``limit()`` or ``fetch()`` was called."""
     return statement._limit_clause is not None or statement._fetch_clause is not None
 
 

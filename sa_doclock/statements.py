@@ -61,11 +61,15 @@ def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:
         return statement
     refuse_unlockable_shape(statement)
     if has_for_update(statement):
-        raise LockMisuse("the statement has a with_for_update() of its own: leave it to with_lock()")
+        raise LockMisuse(
+            "the statement has a with_for_update() of its own: leave it to with_lock()"
+        )
     locked = locking(statement, entity, lock)
     if base_of(lock) is LockOptions.NoLock:
         return locked
-    eager = tuple(_eager_by_second_statement(entity, relationships_with_options(options_of(statement))))
+    eager = tuple(
+        _eager_by_second_statement(entity, relationships_with_options(options_of(statement)))
+    )
     return locked.options(*eager).execution_options(
         populate_existing=True,
         autoflush=False,
@@ -75,7 +79,9 @@ def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:
 
 def _refuse_other_statements(statement: object) -> None:
     if isinstance(statement, Select):
-        if not any(described.get("entity") is not None for described in statement.column_descriptions):
+        if not any(
+            described.get("entity") is not None for described in statement.column_descriptions
+        ):
             raise LockNotSupported("a select of tables has no mapped class: lock an ORM select")
     elif isinstance(statement, (Executable, Query)):
         raise LockNotSupported(
@@ -125,12 +131,13 @@ def _eager_by_second_statement(entity: Any, chosen: frozenset[str]) -> Iterator[
     # A JOIN would be locked along where there is no OF, and would show details from
     # before the grant; subqueryload would repeat the lock.
     for relationship in inspect(entity).mapper.relationships:
-        if relationship.lazy in ("joined", "subquery", False):
-            if chosen.isdisjoint((relationship.key, "*")):
-                yield selectinload(getattr(entity, relationship.key))
+        in_statement = relationship.lazy in ("joined", "subquery", False)
+        if in_statement and chosen.isdisjoint((relationship.key, "*")):
+            yield selectinload(getattr(entity, relationship.key))
 
 
 def key_names(mapper: Mapper[Any]) -> tuple[str, ...]:
+    """The names of the parameters of the by-key statements."""
     return tuple(f"pk_{position}" for position in range(len(mapper.primary_key)))
 
 
@@ -138,7 +145,7 @@ def _by_key(mapper: Mapper[Any]) -> ColumnElement[bool]:
     return and_(
         *(
             column == bindparam(name, type_=column.type)
-            for column, name in zip(mapper.primary_key, key_names(mapper))
+            for column, name in zip(mapper.primary_key, key_names(mapper), strict=True)
         )
     )
 
@@ -168,8 +175,10 @@ def lock_by_key(mapper: Mapper[Any], lock: LockOptions) -> Select[Any]:
     return locking(statement, root_of(mapper).class_, lock)
 
 
-def among(columns: Sequence[ColumnElement[Any]], keys: Sequence[Sequence[Any]]) -> ColumnElement[bool]:
+def among(
+    columns: Sequence[ColumnElement[Any]], keys: Sequence[Sequence[Any]]
+) -> ColumnElement[bool]:
     """``key IN (...)``, also for composite keys, which SQL Server has no row values for."""
     if len(columns) == 1:
         return columns[0].in_([key[0] for key in keys])
-    return or_(*(and_(*(c == v for c, v in zip(columns, key))) for key in keys))
+    return or_(*(and_(*(c == v for c, v in zip(columns, key, strict=True))) for key in keys))

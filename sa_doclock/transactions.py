@@ -12,11 +12,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.util import immutabledict
 
 from .dialects import find_strategy, strategy_for
 from .dialects.base import AUTOCOMMIT, LockStrategy
-from .documents import header_table
+from .documents import own_table
 from .errors import LockNotSupported
 from .options import LockOptions
 
@@ -34,10 +35,12 @@ class Participant:
 
     @property
     def level(self) -> str | None:
+        """The isolation level of the transaction."""
         return level_of(self.connection)
 
     @property
     def strategy(self) -> LockStrategy:
+        """How its database locks.  :raises LockNotSupported: nobody knows."""
         return self.known or strategy_for(self.connection)
 
     def row_lock(self, lock: LockOptions) -> LockOptions:
@@ -69,21 +72,28 @@ class Participants:
         return participant
 
     def before_savepoint(self) -> None:
+        """Send what the databases need in front of a SAVEPOINT."""
         for participant in self._by_engine.values():
             if participant.known is not None:
                 participant.known.before_savepoint(participant.connection)
 
     def connections(self) -> list[Connection]:
+        """Those that have begun their part of the transaction."""
         return [participant.connection for participant in self._by_engine.values()]
 
     def read_only(self) -> bool:
+        """Whether the transaction was opened for a SnapshotRead."""
         return any(
             participant.opened_for is LockOptions.SnapshotRead
             for participant in self._by_engine.values()
         )
 
     def prepare(
-        self, bind_arguments: Mapping[str, Any], entity: Any, lock: LockOptions, seconds: float | None
+        self,
+        bind_arguments: Mapping[str, Any],
+        mapper: Mapper[Any],
+        lock: LockOptions,
+        seconds: float | None,
     ) -> Participant:
         """The connection to take this lock on, its transaction fit for it.
 
@@ -100,9 +110,13 @@ class Participants:
         if participant is None:
             return self._open(bind, strategy, bind_arguments, lock, seconds)
         strategy.check_autocommit(participant.connection)
-        header = header_table(entity)
         strategy.join(
-            participant.connection, lock, seconds, participant.level, participant.opened_for, header
+            participant.connection,
+            lock,
+            seconds,
+            participant.level,
+            participant.opened_for,
+            own_table(mapper),
         )
         return participant
 
@@ -114,13 +128,19 @@ class Participants:
         lock: LockOptions,
         seconds: float | None,
     ) -> Participant:
-        level = level_of(bind)
-        declared = ISOLATION in bind.get_execution_options()
+        # Session(execution_options=...) came with SQLAlchemy 2.1
+        of_session = getattr(self._session, "execution_options", {}).get(ISOLATION)
+        level = of_session or level_of(bind)
+        declared = of_session or ISOLATION in bind.get_execution_options()
         if level == "AUTOCOMMIT" or (strategy.autocommit_by_default and not declared):
             raise LockNotSupported(AUTOCOMMIT)
         wanted = next(iter(strategy.levels_for(lock)), level)
         # Switching costs MySQL four round trips, so not where the level is right already.
-        self._procure(strategy, bind_arguments, {ISOLATION: wanted} if wanted != level else None)
+        self._procure(
+            strategy,
+            bind_arguments,
+            immutabledict({ISOLATION: wanted}) if wanted != level else None,
+        )
         participant = self._by_engine[bind.engine]
         if isinstance(bind, Connection) and wanted != level:
             participant.level_before = level
@@ -135,7 +155,7 @@ class Participants:
         self,
         strategy: LockStrategy,
         bind_arguments: Mapping[str, Any],
-        options: dict[str, Any] | None,
+        options: immutabledict[str, Any] | None,
     ) -> None:
         session, arguments = self._session, dict(bind_arguments)
         try:
@@ -150,7 +170,12 @@ class Participants:
             # Setting the level of a connection that died in the pool is the one statement
             # whose error SQLAlchemy does not wrap.
             raise DBAPIError.instance(
-                f"SET {ISOLATION}", None, error, strategy.driver_error(), dialect=strategy.dialect
+                f"SET {ISOLATION}",
+                None,
+                error,
+                strategy.driver_error(),
+                connection_invalidated=strategy.dialect.is_disconnect(error, None, None),
+                dialect=strategy.dialect,
             ) from error
 
     def ended(self) -> None:

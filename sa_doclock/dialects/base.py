@@ -47,6 +47,10 @@ class LockStrategy:
     transaction_gone: ClassVar[frozenset[NativeCode]] = frozenset()
     """Errors after which the server has no transaction: no statement may follow them."""
 
+    transaction_dead: ClassVar[frozenset[NativeCode]] = frozenset()
+    """Errors, of whatever statement, after which only a rollback makes sense: where the
+    transaction is gone, or where its COMMIT would silently be a ROLLBACK."""
+
     aftershocks: ClassVar[frozenset[NativeCode]] = frozenset()
     """Errors of a ROLLBACK that says only that the transaction was gone already."""
 
@@ -81,7 +85,11 @@ class LockStrategy:
 
     def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
         """The lock that the SELECT must carry, in a transaction at this isolation level."""
-        return lock if base_of(lock) in (LockOptions.ForUpdate, LockOptions.SharedRead) else base_of(lock)
+        return (
+            lock
+            if base_of(lock) in (LockOptions.ForUpdate, LockOptions.SharedRead)
+            else base_of(lock)
+        )
 
     def check_support(self, lock: LockOptions) -> None:
         """:raises LockNotSupported: this database or version cannot give that lock."""
@@ -97,9 +105,7 @@ class LockStrategy:
     def _in_autocommit(self, dbapi_connection: Any) -> bool:
         return bool(getattr(dbapi_connection, "autocommit", False))
 
-    def begin(
-        self, connection: Connection, lock: LockOptions, seconds: float | None
-    ) -> None:
+    def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         """Send what must be the first statement of a transaction opened for this lock."""
 
     def join(
@@ -150,7 +156,7 @@ class LockStrategy:
         """The statement with the limit in its text, where the server can take it there."""
         return statement
 
-    def driver_error(self) -> type[Exception]:
+    def driver_error(self) -> Any:
         """The root of the driver's exceptions."""
         return self.dialect.loaded_dbapi.Error
 

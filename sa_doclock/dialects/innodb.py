@@ -40,8 +40,10 @@ class InnoDBLocks(LockStrategy):
         self._lockable: set[tuple[str | None, str]] = set()
 
     def check_table(self, connection: Connection, table: Table) -> None:
-        schema = connection.get_execution_options().get("schema_translate_map", {}).get(
-            table.schema, table.schema
+        schema = (
+            connection.get_execution_options()
+            .get("schema_translate_map", {})
+            .get(table.schema, table.schema)
         )
         if (schema, table.name) in self._lockable:
             return
@@ -61,9 +63,7 @@ class InnoDBLocks(LockStrategy):
         ask = getattr(dbapi_connection, "get_autocommit", None)
         return bool(ask() if ask else dbapi_connection.autocommit)
 
-    def begin(
-        self, connection: Connection, lock: LockOptions, seconds: float | None
-    ) -> None:
+    def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         if base_of(lock) is LockOptions.SnapshotRead:
             connection.exec_driver_sql("START TRANSACTION READ ONLY")
 

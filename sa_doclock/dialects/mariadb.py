@@ -20,7 +20,7 @@ class MariaDBLocks(InnoDBLocks):
         1213: DeadlockDetected,  # ER_LOCK_DEADLOCK: the whole transaction is undone
         1020: SnapshotConflict,  # ER_CHECKREAD: innodb_snapshot_isolation, on since 11.6.2
     }
-    transaction_gone = frozenset({1213, 1020})
+    transaction_gone = transaction_dead = frozenset({1213, 1020})
 
     def locks_one_table_of_join(self) -> bool:
         return False  # there is no FOR UPDATE OF: MDEV-17514

@@ -70,7 +70,7 @@ class SQLServerLocks(LockStrategy):
         3956: (LockNotSupported, _IN_TRANSITION),
         3951: (WrongIsolation, "SNAPSHOT was set after the transaction had started"),
     }
-    transaction_gone = frozenset({1205, 3960})
+    transaction_gone = transaction_dead = frozenset({1205, 3960})
     aftershocks = frozenset({3903})  # ROLLBACK without BEGIN: FreeTDS sends it regardless
 
     def levels_for(self, lock: LockOptions) -> tuple[str, ...]:

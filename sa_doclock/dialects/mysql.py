@@ -23,7 +23,7 @@ class MySQLLocks(InnoDBLocks):
         # ER_QUERY_TIMEOUT: MAX_EXECUTION_TIME, which lock_timeout is on this server
         3024: (LockNotAvailable, ""),
     }
-    transaction_gone = frozenset({1213})
+    transaction_gone = transaction_dead = frozenset({1213})
 
     def locks_one_table_of_join(self) -> bool:
         return self._version >= (8, 0, 1)

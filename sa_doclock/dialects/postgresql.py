@@ -36,12 +36,15 @@ class PostgreSQLLocks(LockStrategy):
         "40P01": DeadlockDetected,  # deadlock_detected
         "40001": SnapshotConflict,  # serialization_failure
     }
+    transaction_dead = frozenset(failures)
     refusals = {
         # read_only_sql_transaction: READ ONLY, or a hot standby, which refuses every FOR ...
         "25006": (
             LockNotSupported,
-            "a read-only transaction or a standby server cannot lock rows; "
-            "lock on the primary, or read with SnapshotRead",
+            (
+                "a read-only transaction or a standby server cannot lock rows; "
+                "lock on the primary, or read with SnapshotRead"
+            ),
         ),
         # feature_not_supported: FOR UPDATE with DISTINCT, GROUP BY, a window, an outer join
         "0A000": (LockNotSupported, "PostgreSQL cannot lock the rows of such a statement"),
@@ -50,9 +53,7 @@ class PostgreSQLLocks(LockStrategy):
     # inserted again meanwhile is another row, which only a new statement's snapshot shows.
     rereads_missing = True
 
-    def begin(
-        self, connection: Connection, lock: LockOptions, seconds: float | None
-    ) -> None:
+    def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         if base_of(lock) is LockOptions.SnapshotRead:
             # Not the postgresql_readonly option: that is reset to READ WRITE when the
             # connection returns, whatever its own default was.

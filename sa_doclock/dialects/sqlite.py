@@ -48,9 +48,7 @@ class SQLiteLocks(LockStrategy):
         # sqlite3.Connection.autocommit came with Python 3.12; its default is an int
         return getattr(dbapi_connection, "autocommit", None) is True
 
-    def begin(
-        self, connection: Connection, lock: LockOptions, seconds: float | None
-    ) -> None:
+    def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         self._refuse_shared(connection)
         if _in_transaction(connection):
             # A BEGIN that an engine hook, or sqlite3's autocommit=False, has sent just now.
@@ -81,7 +79,9 @@ class SQLiteLocks(LockStrategy):
         if isinstance(connection.engine.pool, StaticPool):
             raise LockNotSupported(_SHARED_CONNECTION)
         if not _in_transaction(connection):
-            self.begin(connection, lock, seconds)  # sqlite3 runs a SELECT outside of any transaction
+            self.begin(
+                connection, lock, seconds
+            )  # sqlite3 runs a SELECT outside of any transaction
             return
         super().join(connection, lock, seconds, level, opened_for, header)
         opened, wanted = base_of(opened_for or LockOptions.None_), base_of(lock)
@@ -111,10 +111,10 @@ class SQLiteLocks(LockStrategy):
         return nullcontext() if seconds is None else _busy_timeout(connection, seconds)
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
-        code = getattr(orig, "sqlite_errorcode", None)
+        code: int | None = getattr(orig, "sqlite_errorcode", None)
         if code is None:
             return _code_on_python_3_10(orig)
-        return 517 if code == 517 else code & 0xFF  # the low byte is the primary code
+        return code if code in self.failures else code & 0xFF  # the low byte is the primary code
 
 
 def _in_transaction(connection: Connection) -> bool:

@@ -1,0 +1,114 @@
+"""One document by its primary key: what get_entity() reads, with the lock and without."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import Select, inspect
+from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm.interfaces import ORMOption
+
+from .dialects import strategy_for
+from .documents import document_key, own_table, root_of, spans_tables
+from .freshness import forget_vanished, make_stale
+from .ledger import Ledger
+from .options import LockOptions, is_row_lock
+from .shapes import relationships_with_options
+from .statements import key_names, lock_by_key, select_by_key
+from .transactions import Participant, Participants
+
+T = TypeVar("T")
+Identity = tuple[Any, ...]
+
+
+def read(
+    session: Session,
+    mapper: Mapper[T],
+    identity: Identity,
+    lock: LockOptions,
+    options: Sequence[ORMOption],
+) -> T | None:
+    """A plain read, as ``Session.get()``; a dirty one where the database has such."""
+    if lock is LockOptions.NoLock and lock in strategy_for(session.get_bind(mapper)).hints:
+        return _select(session, select_by_key(mapper, lock), mapper, identity, options)
+    return session.get(mapper.class_, identity, options=options)
+
+
+def read_again(
+    session: Session, mapper: Mapper[T], identity: Identity, options: Sequence[ORMOption]
+) -> T | None:
+    """A document that is held already: the object as it is, if nothing has to be loaded."""
+    known = session.identity_map.get(mapper.identity_key_from_primary_key(identity))
+    if isinstance(known, mapper.class_) and not options:
+        return known
+    plain = select_by_key(mapper, LockOptions.None_)
+    return _select(session, plain, mapper, identity, options)
+
+
+def lock_and_read(
+    session: Session,
+    participants: Participants,
+    ledger: Ledger,
+    mapper: Mapper[T],
+    identity: Identity,
+    lock: LockOptions,
+    seconds: float | None,
+    options: Sequence[ORMOption],
+) -> T | None:
+    """Lock the row, then record it; None, and nothing locked, where there is no such row."""
+    participant = participants.prepare({"mapper": mapper}, mapper, lock, seconds)
+    make_stale(session, root_of(mapper), identity, ledger.held)
+    asked = (session, participant, mapper, identity, lock, seconds, options)
+    with participant.strategy.waiting(participant.connection, lock, seconds):
+        found = _locked_row(*asked)
+        if found is None and participant.strategy.rereads_missing:
+            found = _locked_row(*asked)
+    if found is None:
+        forget_vanished(session, mapper, identity)
+        return None
+    ledger.record(document_key(mapper, inspect(found).identity), lock)
+    return found
+
+
+def _locked_row(
+    session: Session,
+    participant: Participant,
+    mapper: Mapper[T],
+    identity: Identity,
+    lock: LockOptions,
+    seconds: float | None,
+    options: Sequence[ORMOption],
+) -> T | None:
+    strategy, row_lock = participant.strategy, participant.row_lock(lock)
+    where = {"bind_arguments": {"bind": participant.connection}}
+    chosen = relationships_with_options(options) if options else frozenset()
+    if not is_row_lock(row_lock):  # the lock is the transaction's
+        statement = select_by_key(mapper, lock, chosen)
+        return _select(session, statement, mapper, identity, options, **where)
+    strategy.check_table(participant.connection, own_table(mapper))
+    if spans_tables(mapper):
+        first = strategy.timed(lock_by_key(mapper, row_lock), seconds)
+        if session.execute(first, _parameters(mapper, identity), **where).first() is None:
+            return None
+        statement = select_by_key(mapper, LockOptions.None_)
+    else:
+        statement = strategy.timed(select_by_key(mapper, row_lock, chosen), seconds)
+    return _select(session, statement, mapper, identity, options, **where)
+
+
+def _select(
+    session: Session,
+    statement: Select[tuple[T]],
+    mapper: Mapper[T],
+    identity: Identity,
+    options: Sequence[ORMOption],
+    **where: Any,
+) -> T | None:
+    if options:
+        statement = statement.options(*options)
+    return session.scalars(statement, _parameters(mapper, identity), **where).first()
+
+
+def _parameters(mapper: Mapper[Any], identity: Identity) -> dict[str, Any]:
+    return dict(zip(key_names(mapper), identity, strict=True))
