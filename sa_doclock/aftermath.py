@@ -8,8 +8,7 @@ database, everything but a rollback is refused.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, event
@@ -48,6 +47,7 @@ class Aftermath:
         self._asked: Asked | None = None
         self._cause: BaseException | None = None
         self._savepoint: SessionTransaction | None = None
+        self._opened_here = False
         self._met = False  # the server has failed the lock call under way
         self._gone = False
         self._refusing: list[Connection] = []
@@ -59,24 +59,24 @@ class Aftermath:
             _watched.add(connection.dialect)
             event.listen(connection.dialect, "handle_error", _on_error)
 
-    @contextmanager
     def of_lock(
         self, entity: type[Any], ident: Any, lock: LockOptions, seconds: float | None
-    ) -> Iterator[None]:
-        """Whatever fails in this block is a failed lock."""
-        opened_here = not self._session.in_transaction()
+    ) -> Aftermath:
+        """``with aftermath.of_lock(...):`` whatever fails in the block is a failed lock."""
         self._asked = Asked(entity, ident, lock, seconds)
-        try:
-            yield
-        except BaseException as error:
-            self._asked = None
-            if opened_here:
-                self.roll_back()
-            elif self._met or isinstance(error, DBAPIError) or not isinstance(error, Exception):
-                self._refuse_from_now_on(error)
-            raise
-        finally:
-            self._asked, self._met = None, False
+        self._opened_here = not self._session.in_transaction()
+        return self
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        met, self._asked, self._met = self._met, None, False
+        if error is None:
+            return
+        if self._opened_here:
+            self.roll_back()
+        elif met or isinstance(error, DBAPIError) or not isinstance(error, Exception):
+            self._refuse_from_now_on(error)
 
     def roll_back(self) -> None:
         """Roll back because of an error, which is the one to tell whatever the rollback meets."""

@@ -39,6 +39,13 @@ def own_table(mapper: Mapper[Any]) -> Table:
     return table
 
 
+@lru_cache(maxsize=1024)
+def lockable(mapper: Mapper[Any]) -> bool:
+    """Whether the class has a header row; see :func:`header_table` for what it raises."""
+    header_table(mapper.class_)
+    return True
+
+
 def header_table(entity: Any) -> Table | Alias:
     """The header's table, or its alias inside an ``aliased()``: the one row to lock.
 

@@ -20,7 +20,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self._held: dict[DocumentKey, LockOptions] = {}
-        self._savepoints: WeakKeyDictionary[SessionTransaction, int] = WeakKeyDictionary()
+        self._savepoints: WeakKeyDictionary[SessionTransaction, int] | None = None
         self.held: Mapping[DocumentKey, LockOptions] = MappingProxyType(self._held)
 
     def covers(self, key: DocumentKey, lock: LockOptions) -> bool:
@@ -45,15 +45,17 @@ class Ledger:
 
     def open_savepoint(self, savepoint: SessionTransaction) -> None:
         """Remember what was held when the savepoint was set."""
+        if self._savepoints is None:
+            self._savepoints = WeakKeyDictionary()
         self._savepoints[savepoint] = len(self._held)
 
     def roll_back_to(self, savepoint: SessionTransaction) -> None:
         """Forget what was locked since: PostgreSQL gives those locks up, InnoDB may keep them."""
-        before = self._savepoints.pop(savepoint, len(self._held))
+        before = self._savepoints[savepoint] if self._savepoints is not None else 0
         while len(self._held) > before:
             self._held.popitem()
 
     def clear(self) -> None:
         """Nothing is held any more."""
         self._held.clear()
-        self._savepoints.clear()
+        self._savepoints = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import math
 from datetime import timedelta
 from typing import Final
@@ -35,6 +36,9 @@ class LockOptions(enum.Flag):
     SnapshotRead = 32
     """A consistent read that neither waits nor blocks; it runs on read replicas too."""
 
+    # Members are singletons; Flag's own hash is a Python function, felt on the lock path.
+    __hash__ = object.__hash__
+
 
 BASES: Final = (
     LockOptions.NoLock,
@@ -63,11 +67,13 @@ _IN_SQL = {
 }
 
 
+@functools.cache
 def base_of(lock: LockOptions) -> LockOptions:
     """The lock without its modifiers."""
     return lock & ~(LockOptions.NoWait | LockOptions.SkipLocked)
 
 
+@functools.cache
 def is_row_lock(lock: LockOptions) -> bool:
     """Whether the lock is one on rows, that may have to wait for another holder."""
     return base_of(lock) in QUEUEING
@@ -87,6 +93,11 @@ def check_lock(lock: LockOptions) -> LockOptions:
     """
     if not isinstance(lock, LockOptions):
         raise TypeError(f"lock must be a LockOptions member, not {lock!r}")
+    return _check_members(lock)
+
+
+@functools.cache
+def _check_members(lock: LockOptions) -> LockOptions:
     bases = [base for base in BASES if base in lock] or [LockOptions.None_]
     modifiers = [modifier for modifier in MODIFIERS if modifier in lock]
     if len(bases) > 1:

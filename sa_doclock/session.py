@@ -8,28 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import Connection, Result, Select, event, inspect, select
 from sqlalchemy.exc import NoResultFound
 from sqlalchemy.orm import (
     Mapper,
-    ORMExecuteState,
     Session,
     SessionTransaction,
     SessionTransactionOrigin,
 )
 from sqlalchemy.orm.interfaces import ORMOption
+from sqlalchemy.sql import Executable
 
 from .aftermath import Aftermath, name_document
 from .by_key import lock_and_read, read, read_again
 from .dialects import product_of
-from .documents import DocumentKey, document_key, header_table, identity_of, mapper_of, root_of
+from .documents import DocumentKey, document_key, identity_of, lockable, mapper_of, root_of
 from .errors import DocLockError, LockMisuse, WrongIsolation
 from .freshness import refuse_unsaved
 from .ledger import Ledger
 from .options import LockOptions, LockTimeout, base_of, check_lock, check_wait
-from .sets import execute_locked
+from .sets import execute_locked, refuse_streaming
 from .shapes import refuse_unlockable_options
 from .statements import LOCK_OPTION, LockedEntity, with_lock
 from .transactions import Participants
@@ -107,7 +109,7 @@ class LockingSession(Session):
                 return read(self, mapper, identity, lock, options)
             if self._ledger.covers(document_key(mapper, identity), lock):
                 return read_again(self, mapper, identity, options)
-            header_table(entity)
+            lockable(mapper)
             refuse_unlockable_options(options)
             refuse_unsaved(self, root_of(mapper), (identity,))
             with self._aftermath.of_lock(entity, ident, lock, seconds):
@@ -228,12 +230,60 @@ class LockingSession(Session):
         if self.in_transaction():
             self.rollback()
 
-    def _execute_locked(self, state: ORMExecuteState, locked: LockedEntity) -> Result[Any]:
+    if not TYPE_CHECKING:
+        # The signatures are Session's, with all their overloads.  Not a do_orm_execute
+        # listener, which every statement and every lazy load would pay for.
+
+        def execute(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
+            """See ``Session.execute()``."""
+            locked = _locked_by(statement)
+            if locked is None:
+                return super().execute(statement, params, **kwargs)
+            return self._execute_locked(locked, statement, params, **kwargs)
+
+        def scalars(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
+            """See ``Session.scalars()``."""
+            locked = _locked_by(statement)
+            if locked is None:
+                return super().scalars(statement, params, **kwargs)
+            return self._execute_locked(locked, statement, params, **kwargs).scalars()
+
+        def scalar(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
+            """See ``Session.scalar()``."""
+            locked = _locked_by(statement)
+            if locked is None:
+                return super().scalar(statement, params, **kwargs)
+            return self._execute_locked(locked, statement, params, **kwargs).scalar()
+
+    def _execute_locked(
+        self,
+        locked: LockedEntity,
+        statement: Select[Any],
+        params: Any = None,
+        *,
+        execution_options: Mapping[str, Any] = MappingProxyType({}),
+        bind_arguments: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Result[Any]:
+        # make_stale() does what populate_existing does in a plain Session, and does not
+        # overwrite pending changes elsewhere.
+        options = {**execution_options, "populate_existing": False, LOCK_OPTION: None}
+        arguments = dict(bind_arguments or {})
+        run = partial(
+            super().execute,
+            params=params,
+            execution_options=options,
+            bind_arguments=arguments,
+            **kwargs,
+        )
         mapper: Mapper[Any] = inspect(locked.entity).mapper
         self._aftermath.refuse()
         try:
+            refuse_streaming({**statement.get_execution_options(), **execution_options})
             with self._aftermath.of_lock(mapper.class_, None, locked.lock, None):
-                return execute_locked(state, locked, self._participants, self._ledger)
+                return execute_locked(
+                    self, run, statement, arguments, locked, self._participants, self._ledger
+                )
         except DocLockError as error:
             bind = self.get_bind(mapper)
             name_document(error, mapper.class_, None, locked.lock, product_of(bind.dialect))
@@ -247,16 +297,14 @@ class LockingSession(Session):
         return transaction is None or transaction.origin is SessionTransactionOrigin.AUTOBEGIN
 
 
+def _locked_by(statement: Executable) -> LockedEntity | None:
+    if not isinstance(statement, Executable):
+        return None  # Session says better what is wrong with it
+    found: LockedEntity | None = statement.get_execution_options().get(LOCK_OPTION)
+    return found
+
+
 # What the session hears of its own transactions.  SQLAlchemy hands these down to subclasses.
-
-
-@event.listens_for(LockingSession, "do_orm_execute")
-def _guard_locking_statement(state: ORMExecuteState) -> Result[Any] | None:
-    locked = state.execution_options.get(LOCK_OPTION)
-    if locked is None or state.is_relationship_load or state.is_column_load:
-        return None
-    assert isinstance(state.session, LockingSession)
-    return state.session._execute_locked(state, locked)
 
 
 @event.listens_for(LockingSession, "after_begin")

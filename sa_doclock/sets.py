@@ -8,11 +8,11 @@ locking SELECT shows the other tables as they were before its wait, and where th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sqlalchemy import Result, Select, inspect, select
-from sqlalchemy.orm import Mapper, ORMExecuteState
+from sqlalchemy.orm import Mapper, Session
 
 from .dialects.base import LockStrategy
 from .documents import document_key, header_table, own_table, root_of
@@ -25,48 +25,55 @@ from .statements import LockedEntity, among, locking
 from .transactions import Participants
 
 Identity = tuple[Any, ...]
+Run = Callable[[Select[Any]], Result[Any]]
+"""Executes a statement with the parameters and bind arguments of the caller."""
 
 
 def execute_locked(
-    state: ORMExecuteState, locked: LockedEntity, participants: Participants, ledger: Ledger
+    session: Session,
+    run: Run,
+    statement: Select[Any],
+    bind_arguments: Mapping[str, Any],
+    locked: LockedEntity,
+    participants: Participants,
+    ledger: Ledger,
 ) -> Result[Any]:
     """Run the statement under its lock, and note in the ledger what it has locked.
 
     :raises UnsavedChanges: one of the documents has pending changes; it is locked then.
     """
-    session, mapper = state.session, inspect(locked.entity).mapper
-    root, statement = root_of(mapper), _checked(state, locked)
-    bind_arguments = {**state.bind_arguments, "mapper": mapper, "clause": statement}
-    participant = participants.prepare(bind_arguments, mapper, locked.lock, None)
+    mapper = inspect(locked.entity).mapper
+    root, statement = root_of(mapper), _checked(statement, locked)
+    arguments = {**bind_arguments, "mapper": mapper, "clause": statement}
+    participant = participants.prepare(arguments, mapper, locked.lock, None)
     strategy, row_lock = participant.strategy, participant.row_lock(locked.lock)
     make_stale(session, root, None, ledger.held)
     if not is_row_lock(row_lock):  # the lock is the transaction's
-        result, identities = _read(state, statement, locked)
+        result, identities = _read(run, statement, locked)
     else:
         strategy.check_table(participant.connection, own_table(mapper))
         statement = _hinted(statement, locked, row_lock, strategy)
-        header = header_table(locked.entity)
-        if statement.get_final_froms() == [header]:
-            result, identities = _read(state, statement, locked)
+        if statement.get_final_froms() == [header_table(locked.entity)]:
+            result, identities = _read(run, statement, locked)
         else:
-            result, identities = _lock_then_read(state, statement, locked, row_lock, strategy)
-    keys = [document_key(mapper, identity) for identity in identities]
-    newly = {identity for _, identity in keys if (root.class_, identity) not in ledger.held}
-    for key in keys:
-        if not ledger.covers(key, locked.lock):
-            ledger.record(key, locked.lock)
-    refuse_unsaved(session, root, newly)
+            keys = only_columns(statement, _key_of(locked.entity, mapper))
+            identities = _lock_keys(run, keys, mapper, row_lock, strategy)
+            among_them = among(_key_of(locked.entity, mapper), identities)
+            result, _ = _read(run, without_lock(statement).where(among_them), locked)
+    _note(session, mapper, identities, locked.lock, ledger)
     return result
 
 
-def _checked(state: ORMExecuteState, locked: LockedEntity) -> Select[Any]:
-    assert isinstance(state.statement, Select)
-    statement = without_options(state.statement, locked.eager)
+def _checked(statement: Select[Any], locked: LockedEntity) -> Select[Any]:
+    statement = without_options(statement, locked.eager)
     refuse_unlockable_shape(statement)
-    options = state.execution_options
+    return statement
+
+
+def refuse_streaming(options: Mapping[str, Any]) -> None:
+    """:raises LockNotSupported: rows would be locked one by one, as they are fetched."""
     if options.get("yield_per") or options.get("stream_results"):
         raise LockNotSupported("a locked set is read whole: leave out yield_per and stream()")
-    return statement
 
 
 def _hinted(
@@ -79,14 +86,15 @@ def _hinted(
     return statement.with_hint(header_table(locked.entity), hint, strategy.name)
 
 
+def _key_of(entity: Any, mapper: Mapper[Any]) -> list[Any]:
+    names = (mapper.get_property_by_column(column).key for column in mapper.primary_key)
+    return [getattr(entity, name) for name in names]
+
+
 def _read(
-    state: ORMExecuteState, statement: Select[Any], locked: LockedEntity
+    run: Run, statement: Select[Any], locked: LockedEntity
 ) -> tuple[Result[Any], Iterable[Identity]]:
-    # make_stale() has done what populate_existing does in a plain Session, without its
-    # overwriting of pending changes elsewhere.
-    frozen = state.invoke_statement(
-        statement, execution_options={"populate_existing": False}
-    ).freeze()
+    frozen = run(statement).freeze()
     positions = [
         position
         for position, described in enumerate(statement.column_descriptions)
@@ -101,44 +109,41 @@ def _read(
     return frozen(), identities
 
 
-def _lock_then_read(
-    state: ORMExecuteState,
-    statement: Select[Any],
-    locked: LockedEntity,
-    row_lock: LockOptions,
-    strategy: LockStrategy,
-) -> tuple[Result[Any], Iterable[Identity]]:
-    mapper: Mapper[Any] = inspect(locked.entity).mapper
-    key = [
-        getattr(locked.entity, mapper.get_property_by_column(column).key)
-        for column in mapper.primary_key
-    ]
-    identities = _lock_keys(state, only_columns(statement, key), mapper, row_lock, strategy)
-    result, _ = _read(state, without_lock(statement).where(among(key, identities)), locked)
-    return result, identities
-
-
 def _lock_keys(
-    state: ORMExecuteState,
+    run: Run,
     keys: Select[Any],
     mapper: Mapper[Any],
     row_lock: LockOptions,
     strategy: LockStrategy,
 ) -> list[Identity]:
-    bind_arguments = {**state.bind_arguments, "mapper": mapper}
     if strategy.locks_one_table_of_join():
-        return _distinct(state.invoke_statement(keys))
+        return _distinct(run(keys))
     if LockOptions.SkipLocked in row_lock and has_limit(keys):
         raise LockNotSupported(
             f"{strategy.name} cannot skip the locked rows of a join with LIMIT; "
             "select the entity alone, with EXISTS in place of the join"
         )
-    candidates = _distinct(state.invoke_statement(without_lock(keys)))
+    candidates = _distinct(run(without_lock(keys)))
     own = root_of(mapper).primary_key
     lock = select(*own).where(among(own, candidates)).order_by(*own)
-    lock = locking(lock, root_of(mapper).class_, row_lock)
-    return _distinct(state.session.execute(lock, bind_arguments=bind_arguments))
+    return _distinct(run(locking(lock, root_of(mapper).class_, row_lock)))
 
 
 def _distinct(rows: Result[Any]) -> list[Identity]:
     return list(dict.fromkeys(tuple(row) for row in rows))
+
+
+def _note(
+    session: Session,
+    mapper: Mapper[Any],
+    identities: Iterable[Identity],
+    lock: LockOptions,
+    ledger: Ledger,
+) -> None:
+    newly = set()
+    for identity in identities:
+        key = document_key(mapper, identity)
+        if not ledger.covers(key, lock):
+            ledger.record(key, lock)
+            newly.add(identity)
+    refuse_unsaved(session, root_of(mapper), newly)
