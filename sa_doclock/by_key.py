@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from sqlalchemy import Select, inspect
@@ -10,6 +11,7 @@ from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.interfaces import ORMOption
 
 from .dialects import strategy_for
+from .dialects.base import LockStrategy
 from .documents import document_key, own_table, root_of, spans_tables
 from .freshness import forget_vanished, make_stale
 from .ledger import Ledger
@@ -88,13 +90,18 @@ def _locked_row(
         return _select(session, statement, mapper, identity, options, **where)
     strategy.check_table(participant.connection, own_table(mapper))
     if spans_tables(mapper):
-        first = strategy.timed(lock_by_key(mapper, row_lock), seconds)
+        first = _timed(strategy, lock_by_key(mapper, row_lock), seconds)
         if session.execute(first, _parameters(mapper, identity), **where).first() is None:
             return None
         statement = select_by_key(mapper, LockOptions.None_)
     else:
-        statement = strategy.timed(select_by_key(mapper, row_lock, chosen), seconds)
+        statement = _timed(strategy, select_by_key(mapper, row_lock, chosen), seconds)
     return _select(session, statement, mapper, identity, options, **where)
+
+
+@lru_cache(maxsize=1024)
+def _timed(strategy: LockStrategy, statement: Select[Any], seconds: float | None) -> Select[Any]:
+    return statement if seconds is None else strategy.timed(statement, seconds)
 
 
 def _select(

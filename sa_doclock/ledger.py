@@ -51,7 +51,7 @@ class Ledger:
 
     def roll_back_to(self, savepoint: SessionTransaction) -> None:
         """Forget what was locked since: PostgreSQL gives those locks up, InnoDB may keep them."""
-        before = self._savepoints[savepoint] if self._savepoints is not None else 0
+        before = 0 if self._savepoints is None else self._savepoints.get(savepoint, 0)
         while len(self._held) > before:
             self._held.popitem()
 

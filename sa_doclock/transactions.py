@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.util import immutabledict
@@ -137,7 +138,7 @@ class Participants:
         wanted = next(iter(strategy.levels_for(lock)), level)
         # Switching costs MySQL four round trips, so not where the level is right already.
         self._procure(
-            strategy,
+            bind.dialect,
             bind_arguments,
             immutabledict({ISOLATION: wanted}) if wanted != level else None,
         )
@@ -153,11 +154,12 @@ class Participants:
 
     def _procure(
         self,
-        strategy: LockStrategy,
+        dialect: Dialect,
         bind_arguments: Mapping[str, Any],
         options: immutabledict[str, Any] | None,
     ) -> None:
         session, arguments = self._session, dict(bind_arguments)
+        driver_error: Any = dialect.loaded_dbapi.Error
         try:
             if session.in_nested_transaction():
                 # What must come first comes before the SAVEPOINT.
@@ -166,16 +168,16 @@ class Participants:
                 root.connection(arguments.pop("mapper"), execution_options=options, **arguments)
             else:
                 session.connection(bind_arguments=arguments, execution_options=options)
-        except strategy.driver_error() as error:
+        except driver_error as error:
             # Setting the level of a connection that died in the pool is the one statement
             # whose error SQLAlchemy does not wrap.
             raise DBAPIError.instance(
                 f"SET {ISOLATION}",
                 None,
                 error,
-                strategy.driver_error(),
-                connection_invalidated=strategy.dialect.is_disconnect(error, None, None),
-                dialect=strategy.dialect,
+                driver_error,
+                connection_invalidated=dialect.is_disconnect(error, None, None),
+                dialect=dialect,
             ) from error
 
     def ended(self) -> None:

@@ -70,7 +70,8 @@ class LockStrategy:
     """The engine was made with ``isolation_level="AUTOCOMMIT"``."""
 
     def __init__(self, dialect: Dialect) -> None:
-        self.dialect = dialect
+        # Not the dialect itself: the strategy is kept for as long as the dialect lives.
+        self.server_version: tuple[Any, ...] | None = dialect.server_version_info
 
     def note_default(self, connection: Connection) -> None:
         """Remember how the engine makes its connections."""
@@ -152,13 +153,9 @@ class LockStrategy:
         """Limit the waits of the block, and put the old limit back whatever happens."""
         return nullcontext()
 
-    def timed(self, statement: Select[Any], seconds: float | None) -> Select[Any]:
+    def timed(self, statement: Select[Any], seconds: float) -> Select[Any]:
         """The statement with the limit in its text, where the server can take it there."""
         return statement
-
-    def driver_error(self) -> Any:
-        """The root of the driver's exceptions."""
-        return self.dialect.loaded_dbapi.Error
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         """The server's own error number in a driver's exception."""

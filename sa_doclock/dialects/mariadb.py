@@ -26,12 +26,10 @@ class MariaDBLocks(InnoDBLocks):
         return False  # there is no FOR UPDATE OF: MDEV-17514
 
     def check_support(self, lock: LockOptions) -> None:
-        version = self.dialect.server_version_info or (10, 6)
+        version = self.server_version or (10, 6)
         if LockOptions.SkipLocked in lock and version < (10, 6):
             raise LockNotSupported(f"SKIP LOCKED needs MariaDB 10.6, this is {version}")
 
-    def timed(self, statement: Select[Any], seconds: float | None) -> Select[Any]:
-        if seconds is None:
-            return statement
+    def timed(self, statement: Select[Any], seconds: float) -> Select[Any]:
         # Whole seconds, rounded up: a fraction is taken for NOWAIT.
         return statement.suffix_with(f"WAIT {math.ceil(seconds)}")

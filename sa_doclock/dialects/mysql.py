@@ -33,13 +33,11 @@ class MySQLLocks(InnoDBLocks):
         if modifier and self._version < (8, 0, 1):
             raise LockNotSupported(f"{modifier} needs MySQL 8.0.1, this is {self._version}")
 
-    def timed(self, statement: Select[Any], seconds: float | None) -> Select[Any]:
-        if seconds is None:
-            return statement
+    def timed(self, statement: Select[Any], seconds: float) -> Select[Any]:
         # innodb_lock_wait_timeout counts whole seconds, and what is set on a connection
         # goes back to the pool with it; the optimizer hint does neither.
         return statement.prefix_with(f"/*+ MAX_EXECUTION_TIME({milliseconds(seconds)}) */")
 
     @property
     def _version(self) -> tuple[Any, ...]:
-        return self.dialect.server_version_info or (8, 0, 1)
+        return self.server_version or (8, 0, 1)
