@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Table, inspect
+from sqlalchemy import Row, Table, inspect
 from sqlalchemy.orm import InstanceState, Mapper, RelationshipDirection, RelationshipProperty
 from sqlalchemy.orm.exc import UnmappedColumnError
 from sqlalchemy.sql.selectable import Alias, Join
@@ -83,6 +83,12 @@ def spans_tables(mapper: Mapper[Any]) -> bool:
     return len(list(tables_of(mapper.class_))) > 1
 
 
+@lru_cache(maxsize=1024)
+def key_attributes(mapper: Mapper[Any]) -> tuple[str, ...]:
+    """The attributes that map the primary key, in mapper order."""
+    return tuple(mapper.get_property_by_column(column).key for column in mapper.primary_key)
+
+
 def identity_of(mapper: Mapper[Any], ident: Any) -> tuple[Any, ...]:
     """The primary key as a tuple in mapper order.
 
@@ -90,14 +96,12 @@ def identity_of(mapper: Mapper[Any], ident: Any) -> tuple[Any, ...]:
         ``Session.get()``.
     :raises ValueError: wrong number or names of values, or a key that is NULL.
     """
-    names = [mapper.get_property_by_column(column).key for column in mapper.primary_key]
+    names = key_attributes(mapper)
     if isinstance(ident, Mapping):
         fits = set(ident) == set(names)
         values = tuple(ident[name] for name in names) if fits else ()
     else:
-        values = tuple(ident) if isinstance(ident, (tuple, list)) else (ident,)
-        if hasattr(ident, "_mapping"):  # a Row, as select(Order.id) returns it
-            values = tuple(ident)
+        values = tuple(ident) if isinstance(ident, (tuple, list, Row)) else (ident,)
         fits = len(values) == len(names)
     if not fits:
         raise ValueError(

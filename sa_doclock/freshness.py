@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import inspect
 from sqlalchemy.orm import InstanceState, Mapper, Session
 
-from .documents import DocumentKey, Part, parts_of, root_of
+from .documents import DocumentKey, Part, key_attributes, parts_of, root_of
 from .errors import UnsavedChanges
 from .options import LockOptions
 
@@ -104,8 +104,7 @@ def _pending(session: Session) -> Iterator[Any]:
 def _identity(state: InstanceState[Any], root: Mapper[Any]) -> tuple[Any, ...]:
     if state.identity is not None:
         return state.identity
-    keys = (state.mapper.get_property_by_column(column).key for column in root.primary_key)
-    return tuple(state.dict.get(key) for key in keys)
+    return tuple(state.dict.get(name) for name in key_attributes(root))
 
 
 def _headers(state: InstanceState[Any], part: Part) -> Iterator[tuple[Any, ...]]:

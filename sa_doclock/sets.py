@@ -15,7 +15,7 @@ from sqlalchemy import Result, Select, inspect, select
 from sqlalchemy.orm import Mapper, Session
 
 from .dialects.base import LockStrategy
-from .documents import document_key, header_table, own_table, root_of
+from .documents import document_key, header_table, key_attributes, own_table, root_of
 from .errors import LockNotSupported
 from .freshness import make_stale, refuse_unsaved
 from .ledger import Ledger
@@ -87,8 +87,7 @@ def _hinted(
 
 
 def _key_of(entity: Any, mapper: Mapper[Any]) -> list[Any]:
-    names = (mapper.get_property_by_column(column).key for column in mapper.primary_key)
-    return [getattr(entity, name) for name in names]
+    return [getattr(entity, name) for name in key_attributes(mapper)]
 
 
 def _read(

@@ -136,6 +136,7 @@ def _eager_by_second_statement(entity: Any, chosen: frozenset[str]) -> Iterator[
             yield selectinload(getattr(entity, relationship.key))
 
 
+@lru_cache(maxsize=1024)
 def key_names(mapper: Mapper[Any]) -> tuple[str, ...]:
     """The names of the parameters of the by-key statements."""
     return tuple(f"pk_{position}" for position in range(len(mapper.primary_key)))
