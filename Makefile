@@ -1,0 +1,58 @@
+# What a developer does, one target each. Everything goes into .venv; nothing else is touched.
+# PYTHON is what makes .venv (3.10 or newer); ARGS goes to pytest, as in: make test ARGS="-k demo -x"
+
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+SERVERS := $(BIN)/python -m tests.servers --for --
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench bench-quick clean
+
+help: ## Print these lines
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/installed-cli ## Show on an SQLite file what locking a document is good for
+	$(BIN)/sa-doclock demo
+
+test: $(VENV)/installed-test ## Test on every database that can be had here
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/installed-dev ## Lint, check types and imports, run the README's code
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest tests/test_readme.py
+
+bench: $(VENV)/installed-test ## Run all benchmarks
+	@set -e; for script in benchmarks/*.py; do \
+		echo "== $$script"; $(SERVERS) $(BIN)/python $$script; \
+	done
+
+bench-quick: $(VENV)/installed-test ## Measure only what a lock costs beside hand-written SQLAlchemy
+	$(SERVERS) $(BIN)/python benchmarks/overhead.py
+
+clean: ## Remove what make, the tests and the tools have made
+	rm -rf $(VENV) .servers build dist *.egg-info
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp says what has been installed since pyproject.toml changed: a second call costs nothing.
+$(VENV)/created:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'  # the first with --group
+	touch $@
+
+$(VENV)/installed-cli: $(VENV)/created pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[cli]'
+	touch $@
+
+$(VENV)/installed-test: $(VENV)/created pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[all]' --group test
+	touch $@ $(VENV)/installed-cli
+
+$(VENV)/installed-dev: $(VENV)/created pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev
+	touch $@ $(VENV)/installed-test $(VENV)/installed-cli

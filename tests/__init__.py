@@ -1,0 +1,1 @@
+"""The tests; conftest.py is where the database matrix enters."""

@@ -1,0 +1,62 @@
+"""Which way to a server applies for which database; all of them tried at the same time."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.servers import docker, mariadb, mysql, postgresql
+from tests.servers.model import NAMES, Missing, Server, UnavailableError, url_variable
+from tests.servers.probe import version_at
+
+#: Servers that this package starts itself, without Docker.
+LOCAL: Mapping[str, Callable[[], Server]] = {
+    "postgresql": postgresql.start,
+    "mysql": mysql.start,
+    "mariadb": mariadb.start,
+}
+
+
+def find_servers(names: Iterable[str]) -> dict[str, Server | Missing]:
+    """Provide a server for each of these databases, or say why there is none.
+
+    :param names: of :data:`NAMES`; the answer keeps their order.
+    """
+    wanted = list(names)
+    if unknown := set(wanted) - set(NAMES):
+        msg = f"no such server: {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}"
+        raise ValueError(msg)
+    with ThreadPoolExecutor(max_workers=len(NAMES)) as pool:
+        return dict(zip(wanted, pool.map(_find, wanted), strict=True))
+
+
+def _find(name: str) -> Server | Missing:
+    # A URL that does not work must not be replaced by another server behind the user's back.
+    if url := os.environ.get(url_variable(name)):
+        try:
+            return Server(name, url, version_at(name, url), url_variable(name))
+        except UnavailableError as exc:
+            return Missing(name, f"{url_variable(name)}: {exc}")
+    reasons = [f"{url_variable(name)} is not set"]
+    for way in (docker.start, _start_local):
+        found = _attempt(way, name)
+        if isinstance(found, Server):
+            return found
+        reasons.append(found)
+    return Missing(name, "; ".join(reasons))
+
+
+def _attempt(way: Callable[[str], Server], name: str) -> Server | str:
+    try:
+        return way(name)
+    except UnavailableError as exc:
+        return str(exc)
+
+
+def _start_local(name: str) -> Server:
+    if name not in LOCAL or sys.platform == "win32":
+        msg = "it cannot be unpacked and started here"
+        raise UnavailableError(msg)
+    return LOCAL[name]()

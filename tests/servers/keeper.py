@@ -1,0 +1,101 @@
+"""Keeps one server process: ends it, and removes its folder, as soon as nobody wants it any more.
+
+Run as ``python keeper.py [--user NAME] --signal N FOLDER COMMAND...``, with the read end of a pipe
+as standard input. Its other end is held open by whoever wants the server; when that process closes
+it or dies, in whatever way (``kill -9`` included), the keeper reads the end of the file and tidies
+up. No signal handler in the tests could promise as much. This file imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import FrameType
+
+_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+
+
+def main() -> None:
+    """Run the command until it ends by itself or standard input does."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--user")
+    parser.add_argument("--signal", type=int, required=True)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, _exit)
+    try:
+        _keep(arguments.command, arguments.folder, arguments.user, arguments.signal)
+    finally:
+        shutil.rmtree(arguments.folder, ignore_errors=True)
+
+
+def _exit(_number: int, _frame: FrameType | None) -> None:
+    sys.exit(0)
+
+
+def _keep(command: list[str], folder: Path, user: str | None, stop_signal: int) -> None:
+    with (folder / "log").open("ab") as log:
+        server = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            user=user,
+            group=None if user is None else _group_of(user),
+            extra_groups=None if user is None else [],
+            preexec_fn=_die_with_keeper,  # noqa: PLW1509  # the keeper has one thread
+        )
+    try:
+        while not _stdin_ended():
+            if server.poll() is not None:
+                sys.exit(_last_words(folder / "log"))
+    finally:
+        _stop(server, stop_signal)
+
+
+def _group_of(user: str) -> int:
+    import pwd  # noqa: PLC0415  # not on Windows, where mypy and ruff still read this file
+
+    return pwd.getpwnam(user).pw_gid
+
+
+def _die_with_keeper() -> None:
+    """Let Linux end the server should the keeper itself be killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _stdin_ended() -> bool:
+    readable, _, _ = select.select([0], [], [], 0.2)
+    return bool(readable) and not os.read(0, 1)
+
+
+def _last_words(log: Path) -> str:
+    """Return what a server said that ended by itself: its errors, else its last lines."""
+    lines = log.read_text(errors="replace").splitlines()
+    errors = [line for line in lines if "ERROR" in line or "FATAL" in line]
+    return "\n".join((errors or lines)[-3:]) or "it ended and said nothing"
+
+
+def _stop(server: subprocess.Popen[bytes], stop_signal: int) -> None:
+    if server.poll() is not None:
+        return
+    server.send_signal(stop_signal)
+    try:
+        server.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
+
+
+if __name__ == "__main__":
+    main()
