@@ -52,7 +52,10 @@ class Participant:
 def level_of(bind: Engine | Connection) -> str | None:
     """The isolation level as SQLAlchemy set it, or else as the server's default was found."""
     chosen = bind.get_execution_options().get(ISOLATION)
-    return str(chosen) if chosen else bind.dialect.default_isolation_level
+    # A dialect that has not connected yet has no such attribute.  Only SQLite can be met
+    # like that, which has one level.
+    default: str | None = getattr(bind.dialect, "default_isolation_level", None)
+    return str(chosen) if chosen else default
 
 
 class Participants:
