@@ -133,6 +133,8 @@ class Aftermath:
         code = strategy.native_code(context.original_exception)
         if code in strategy.aftershocks and self._gone:
             return self._cause
+        if context.statement is None:  # BEGIN, COMMIT, ROLLBACK
+            strategy.commit_failed(context.connection)
         error = self._typed(strategy, code, context)
         if error is not None and code in strategy.transaction_gone:
             self._gone = True
@@ -152,6 +154,8 @@ class Aftermath:
             kind, why = strategy.refusals[code]
         if kind is None:
             return None
+        if asked is not None and code in strategy.server_limits:
+            asked = asked._replace(seconds=None)
         error = _made(kind, why or _reason(kind, asked), context)
         name_document(error, *self._document(), strategy.name)
         return error

@@ -9,6 +9,7 @@ Expiring, unlike ``populate_existing``, leaves every other object's pending chan
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import inspect
@@ -26,42 +27,38 @@ def make_stale(
 ) -> None:
     """Expire the document with this identity, or every one of this root, in the session.
 
-    Documents held already, which nobody else can have changed, keep what was loaded.
+    Documents held already, which nobody else can have changed, keep what was loaded.  A
+    detail of a document that is *not* held is expired too, since it may have been moved to
+    the one that is being locked; so that it does not come back one SELECT a detail, the
+    collection it was in is expired with it.
     """
-    parts = parts_of(root)
-    kinds = (root.class_, *(part.detail.class_ for part in parts))
-    for instance in list(session.identity_map.values()):
-        if isinstance(instance, kinds):
-            state = inspect(instance)
-            if _may_have_changed(state, root, parts, identity, held) and not (
-                state.modified and session.is_modified(instance)
-            ):
-                _expire_loaded(session, instance, state)
+    for state in session.identity_map.all_states():
+        is_header, parts = _role(root, state.mapper)
+        if is_header and (root.class_, state.identity) not in held:
+            if identity in (None, state.identity):
+                _expire_loaded(session, state)
+            else:
+                _expire_loaded(session, state, {part.collection for part in parts_of(root)})
+        if parts and any((root.class_, part.header_identity(state)) not in held for part in parts):
+            _expire_loaded(session, state)
 
 
-def _may_have_changed(
-    state: InstanceState[Any],
-    root: Mapper[Any],
-    parts: tuple[Part, ...],
-    identity: tuple[Any, ...] | None,
-    held: Held,
-) -> bool:
-    if root_of(state.mapper) is root:
-        own = (root.class_, state.identity or ())
-        if own not in held and identity in (None, state.identity):
-            return True
-    # A detail whose row names another header may have been moved to this one, unless
-    # that other header is held.
-    return any(
-        state.mapper.isa(part.detail) and (root.class_, part.header_identity(state)) not in held
-        for part in parts
-    )
+@lru_cache(maxsize=1024)
+def _role(root: Mapper[Any], mapper: Mapper[Any]) -> tuple[bool, tuple[Part, ...]]:
+    """Whether objects of the mapper are headers of this root, and of what they are details."""
+    return root_of(mapper) is root, tuple(p for p in parts_of(root) if mapper.isa(p.detail))
 
 
-def _expire_loaded(session: Session, instance: Any, state: InstanceState[Any]) -> None:
+def _expire_loaded(
+    session: Session, state: InstanceState[Any], only: Collection[str] | None = None
+) -> None:
     # Named, for two reasons: expire(instance) goes down the "refresh-expire" cascade and
     # drops pending changes there, and a deferred column never loaded stays deferred.
-    session.expire(instance, [key for key in state.dict if key in state.mapper.attrs])
+    mapped = state.mapper.attrs if only is None else only
+    loaded = [key for key in state.dict if key in mapped]
+    instance = state.obj()
+    if loaded and instance is not None and not (state.modified and session.is_modified(instance)):
+        session.expire(instance, loaded)
 
 
 def forget_vanished(session: Session, mapper: Mapper[Any], identity: tuple[Any, ...]) -> None:

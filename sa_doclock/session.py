@@ -80,8 +80,8 @@ class LockingSession(Session):
         :param lock: what to take; ``LockOptions.None_`` and ``NoLock`` are plain reads.
         :param lock_timeout: seconds (or a timedelta) to queue behind another holder; 0 is
             NoWait, None as the server is configured.  Rounded up: to milliseconds, on
-            MariaDB to whole seconds.  MySQL's and MariaDB's own limit,
-            ``innodb_lock_wait_timeout``, still applies.
+            MariaDB to whole seconds.  On MySQL the server's own limit,
+            ``innodb_lock_wait_timeout``, still applies where it is shorter.
         :param options: loader options, as for ``Session.get()``.
         :returns: None when there is no such row; nothing is locked then, and another
             transaction may insert it.

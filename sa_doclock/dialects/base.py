@@ -51,6 +51,9 @@ class LockStrategy:
     """Errors, of whatever statement, after which only a rollback makes sense: where the
     transaction is gone, or where its COMMIT would silently be a ROLLBACK."""
 
+    server_limits: ClassVar[frozenset[NativeCode]] = frozenset()
+    """Errors of a wait that the server's own setting has ended, not ``lock_timeout``."""
+
     aftershocks: ClassVar[frozenset[NativeCode]] = frozenset()
     """Errors of a ROLLBACK that says only that the transaction was gone already."""
 
@@ -146,6 +149,9 @@ class LockStrategy:
 
     def before_savepoint(self, connection: Connection) -> None:
         """Send what a SAVEPOINT needs in front of it."""
+
+    def commit_failed(self, connection: Connection) -> None:
+        """End what a COMMIT that failed has left open; SQLAlchemy takes it for ended."""
 
     def waiting(
         self, connection: Connection, lock: LockOptions, seconds: float | None

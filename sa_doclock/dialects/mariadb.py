@@ -20,6 +20,9 @@ class MariaDBLocks(InnoDBLocks):
         1213: DeadlockDetected,  # ER_LOCK_DEADLOCK: the whole transaction is undone
         1020: SnapshotConflict,  # ER_CHECKREAD: innodb_snapshot_isolation, on since 11.6.2
     }
+    refusals = InnoDBLocks.refusals | {
+        1969: (LockNotAvailable, "max_statement_time ended the wait; try again later"),
+    }
     transaction_gone = transaction_dead = frozenset({1213, 1020})
 
     def locks_one_table_of_join(self) -> bool:

@@ -23,6 +23,7 @@ class MySQLLocks(InnoDBLocks):
         # ER_QUERY_TIMEOUT: MAX_EXECUTION_TIME, which lock_timeout is on this server
         3024: (LockNotAvailable, ""),
     }
+    server_limits = frozenset({1205})
     transaction_gone = transaction_dead = frozenset({1213})
 
     def locks_one_table_of_join(self) -> bool:

@@ -46,6 +46,8 @@ class PostgreSQLLocks(LockStrategy):
                 "lock on the primary, or read with SnapshotRead"
             ),
         ),
+        # query_canceled: statement_timeout, or pg_cancel_backend()
+        "57014": (LockNotAvailable, "statement_timeout or a cancel request ended the wait"),
         # feature_not_supported: FOR UPDATE with DISTINCT, GROUP BY, a window, an outer join
         "0A000": (LockNotSupported, "PostgreSQL cannot lock the rows of such a statement"),
     }

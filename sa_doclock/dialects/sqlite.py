@@ -103,6 +103,12 @@ class SQLiteLocks(LockStrategy):
         if not _in_transaction(connection):
             connection.exec_driver_sql("BEGIN")
 
+    def commit_failed(self, connection: Connection) -> None:
+        # SQLITE_BUSY at COMMIT leaves the transaction open, with a lock that keeps every
+        # other connection out, while SQLAlchemy returns the connection without a ROLLBACK.
+        if _in_transaction(connection):
+            connection.connection.dbapi_connection.rollback()  # type: ignore[union-attr]
+
     def waiting(
         self, connection: Connection, lock: LockOptions, seconds: float | None
     ) -> AbstractContextManager[None]:
