@@ -38,6 +38,8 @@ from .transactions import Participants
 
 T = TypeVar("T")
 
+_READ_ONLY = "a SnapshotRead has opened this transaction read-only; end it before you write"
+
 
 class LockingSession(Session):
     """A :class:`sqlalchemy.orm.Session` that locks documents.
@@ -173,31 +175,35 @@ class LockingSession(Session):
         At the end of the block: :meth:`save_changes` after ForUpdate,
         :meth:`release_locks` after a read lock; rollback on an exception, which comes out.
         A block inside of another, or in a transaction that holds locks, that was opened by
-        ``begin()``, or that has a savepoint open, leaves the transaction alone.
+        ``begin()``, or that has a savepoint open, leaves the transaction alone; so does a
+        read lock in a transaction that had begun by itself before.
 
         :raises sqlalchemy.exc.NoResultFound: there is no such row.
         :raises ValueError: a lock that locks nothing.
         """
         if base_of(check_lock(lock)) in (LockOptions.None_, LockOptions.NoLock):
             raise ValueError(f"locked() needs a lock, and {lock} is none")
-        outermost = not self._ledger.held and self._ends_here()
         opens = not self.in_transaction()
+        writes = base_of(lock) is LockOptions.ForUpdate
+        # A transaction that an earlier read has begun is committed, as by save_changes().  It
+        # is not rolled back after a read lock: it may hold changes, which are not ours to lose.
+        ends = opens or (writes and not self._ledger.held and self._ends_here())
         try:
             document = self.get_one_entity(
                 entity, ident, lock, lock_timeout=lock_timeout, options=options
             )
         except BaseException:
-            if opens:  # else there may be pending changes, which are not ours to lose
+            if opens:
                 self._aftermath.roll_back()
             raise
         try:
             yield document
-            if outermost and base_of(lock) is LockOptions.ForUpdate:
+            if ends and writes:
                 self.save_changes()
-            elif outermost:
+            elif ends:
                 self.release_locks()
         except BaseException:
-            if outermost:
+            if ends:
                 self._aftermath.roll_back()
             raise
 
@@ -236,6 +242,8 @@ class LockingSession(Session):
 
         def execute(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.execute()``."""
+            if self._participants.read_only() and getattr(statement, "is_dml", False):
+                raise WrongIsolation(_READ_ONLY)
             locked = _locked_by(statement)
             if locked is None:
                 return super().execute(statement, params, **kwargs)
@@ -345,6 +353,4 @@ def _refuse_commit(session: LockingSession) -> None:
 @event.listens_for(LockingSession, "before_flush")
 def _refuse_write_in_snapshot(session: LockingSession, *_: Any) -> None:
     if session._participants.read_only():
-        raise WrongIsolation(
-            "a SnapshotRead has opened this transaction read-only; end it before you write"
-        )
+        raise WrongIsolation(_READ_ONLY)

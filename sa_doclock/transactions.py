@@ -108,11 +108,14 @@ class Participants:
         strategy = strategy_for(bind)
         strategy.check_support(lock)
         participant = self._by_engine.get(bind.engine)
-        if participant is None and isinstance(bind, Connection) and bind.in_transaction():
-            self._session.connection(bind_arguments=dict(bind_arguments))
-            participant = self._by_engine[bind.engine]
-        if participant is None:
+        lent = isinstance(bind, Connection) and bind.in_transaction()
+        if participant is None and not lent:
             return self._open(bind, strategy, bind_arguments, lock, seconds)
+        if participant is None or self._session.in_nested_transaction():
+            # Joins the lent connection's transaction; sends the SAVEPOINT, if it is not yet
+            # sent, in front of all that its rollback has to undo.
+            self._session.connection(bind_arguments=dict(bind_arguments))
+        participant = self._by_engine[bind.engine]
         strategy.check_autocommit(participant.connection)
         strategy.join(
             participant.connection,
