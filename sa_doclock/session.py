@@ -242,26 +242,32 @@ class LockingSession(Session):
 
         def execute(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.execute()``."""
-            if self._participants.read_only() and getattr(statement, "is_dml", False):
-                raise WrongIsolation(_READ_ONLY)
-            locked = _locked_by(statement)
+            locked = self._locked_by(statement)
             if locked is None:
                 return super().execute(statement, params, **kwargs)
             return self._execute_locked(locked, statement, params, **kwargs)
 
         def scalars(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.scalars()``."""
-            locked = _locked_by(statement)
+            locked = self._locked_by(statement)
             if locked is None:
                 return super().scalars(statement, params, **kwargs)
             return self._execute_locked(locked, statement, params, **kwargs).scalars()
 
         def scalar(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.scalar()``."""
-            locked = _locked_by(statement)
+            locked = self._locked_by(statement)
             if locked is None:
                 return super().scalar(statement, params, **kwargs)
             return self._execute_locked(locked, statement, params, **kwargs).scalar()
+
+    def _locked_by(self, statement: Executable) -> LockedEntity | None:
+        if not isinstance(statement, Executable):
+            return None  # Session says better what is wrong with it
+        if statement.is_dml and self._participants.read_only():
+            raise WrongIsolation(_READ_ONLY)
+        found: LockedEntity | None = statement.get_execution_options().get(LOCK_OPTION)
+        return found
 
     def _execute_locked(
         self,
@@ -303,13 +309,6 @@ class LockingSession(Session):
             return False
         transaction = self.get_transaction()
         return transaction is None or transaction.origin is SessionTransactionOrigin.AUTOBEGIN
-
-
-def _locked_by(statement: Executable) -> LockedEntity | None:
-    if not isinstance(statement, Executable):
-        return None  # Session says better what is wrong with it
-    found: LockedEntity | None = statement.get_execution_options().get(LOCK_OPTION)
-    return found
 
 
 # What the session hears of its own transactions.  SQLAlchemy hands these down to subclasses.
