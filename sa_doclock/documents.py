@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import Row, Table, inspect
 from sqlalchemy.orm import InstanceState, Mapper, RelationshipDirection, RelationshipProperty
 from sqlalchemy.orm.exc import UnmappedColumnError
-from sqlalchemy.sql.selectable import Alias, Join
+from sqlalchemy.sql.selectable import Alias, FromClause, Join
 
 from .errors import LockNotSupported
 
@@ -66,7 +66,12 @@ def header_table(entity: Any) -> Table | Alias:
 
 def tables_of(entity: Any) -> Iterator[Table | Alias]:
     """The tables, or their aliases, that a select of this entity reads."""
-    to_read: list[Any] = [inspect(entity).selectable]
+    return tables_within([inspect(entity).selectable])
+
+
+def tables_within(selectables: Iterable[FromClause]) -> Iterator[Table | Alias]:
+    """The tables, or their aliases, that these FROM clauses join."""
+    to_read = list(selectables)
     while to_read:
         selectable = to_read.pop()
         if isinstance(selectable, Join):

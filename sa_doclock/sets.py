@@ -15,12 +15,27 @@ from sqlalchemy import Result, Select, inspect, select
 from sqlalchemy.orm import Mapper, Session
 
 from .dialects.base import LockStrategy
-from .documents import document_key, header_table, key_attributes, own_table, root_of
+from .documents import (
+    document_key,
+    header_table,
+    key_attributes,
+    own_table,
+    root_of,
+    tables_of,
+    tables_within,
+)
 from .errors import LockNotSupported
 from .freshness import make_stale, refuse_unsaved
 from .ledger import Ledger
 from .options import LockOptions, is_row_lock
-from .shapes import has_limit, only_columns, refuse_unlockable_shape, without_lock, without_options
+from .shapes import (
+    has_limit,
+    has_offset,
+    only_columns,
+    refuse_unlockable_shape,
+    without_lock,
+    without_options,
+)
 from .statements import LockedEntity, among, locking
 from .transactions import Participants
 
@@ -56,10 +71,11 @@ def execute_locked(
         if statement.get_final_froms() == [header_table(locked.entity)]:
             result, identities = _read(run, statement, locked)
         else:
-            keys = only_columns(statement, _key_of(locked.entity, mapper))
+            key = _key_of(locked.entity, mapper)
+            again = _read_again(statement, locked.entity)
+            keys = only_columns(statement, key)
             identities = _lock_keys(run, keys, mapper, row_lock, strategy)
-            among_them = among(_key_of(locked.entity, mapper), identities)
-            result, _ = _read(run, without_lock(statement).where(among_them), locked)
+            result, _ = _read(run, again.where(among(key, identities)), locked)
     _note(session, mapper, identities, locked.lock, ledger)
     return result
 
@@ -84,6 +100,16 @@ def _hinted(
         return statement
     hint = strategy.hints[row_lock]
     return statement.with_hint(header_table(locked.entity), hint, strategy.name)
+
+
+def _read_again(statement: Select[Any], entity: Any) -> Select[Any]:
+    """The same rows, without the lock, among keys that are to be added."""
+    joined = set(tables_within(statement.get_final_froms())) - set(tables_of(entity))
+    if not joined:  # a row a key, so the keys tell all
+        return without_lock(statement).limit(None).offset(None)
+    if has_offset(statement):
+        raise LockNotSupported("the rows of a join cannot be locked with OFFSET; use the last key")
+    return without_lock(statement)
 
 
 def _key_of(entity: Any, mapper: Mapper[Any]) -> list[Any]:

@@ -98,6 +98,11 @@ def has_limit(statement: Select[Any]) -> bool:
     return statement._limit_clause is not None or statement._fetch_clause is not None
 
 
+def has_offset(statement: Select[Any]) -> bool:
+    """Whether ``offset()`` was called."""
+    return statement._offset_clause is not None
+
+
 def only_columns(statement: Select[Any], columns: Sequence[Any]) -> Select[Any]:
     """The rows of the statement, of which just these columns are read."""
     narrow = statement.with_only_columns(*columns, maintain_column_froms=True)

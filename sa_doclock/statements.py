@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, inspect, or_, select
+from sqlalchemy import ColumnElement, Select, and_, bindparam, false, inspect, or_, select
 from sqlalchemy.orm import Mapper, Query, selectinload
 from sqlalchemy.orm.interfaces import ORMOption
 from sqlalchemy.sql import Executable
@@ -182,4 +182,6 @@ def among(
     """``key IN (...)``, also for composite keys, which SQL Server has no row values for."""
     if len(columns) == 1:
         return columns[0].in_([key[0] for key in keys])
-    return or_(*(and_(*(c == v for c, v in zip(columns, key, strict=True))) for key in keys))
+    return or_(
+        false(), *(and_(*(c == v for c, v in zip(columns, key, strict=True))) for key in keys)
+    )

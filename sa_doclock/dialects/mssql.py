@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+from typing import Any
+
 from sqlalchemy import Connection
 
 from ..errors import (
@@ -84,6 +86,11 @@ class SQLServerLocks(LockStrategy):
                 return LockOptions.None_
             return lock & ~_SHARED | _FOR_UPDATE  # never weaker than asked
         return LockOptions.None_ if base_of(lock) is LockOptions.SnapshotRead else lock
+
+    def _in_autocommit(self, dbapi_connection: Any) -> bool:
+        # pymssql has a method of that name, and keeps the state elsewhere
+        state = getattr(dbapi_connection, "autocommit_state", None)
+        return bool(dbapi_connection.autocommit if state is None else state)
 
     def waiting(
         self, connection: Connection, lock: LockOptions, seconds: float | None
