@@ -57,8 +57,13 @@ def _expire_loaded(
     mapped = state.mapper.attrs if only is None else only
     loaded = [key for key in state.dict if key in mapped]
     instance = state.obj()
-    if loaded and instance is not None and not (state.modified and session.is_modified(instance)):
+    if loaded and instance is not None and not _is_pending(session, instance, state):
         session.expire(instance, loaded)
+
+
+def _is_pending(session: Session, instance: Any, state: InstanceState[Any]) -> bool:
+    modified = state.modified and session.is_modified(instance)
+    return modified or instance in session.deleted
 
 
 def forget_vanished(session: Session, mapper: Mapper[Any], identity: tuple[Any, ...]) -> None:

@@ -173,6 +173,7 @@ def lock_by_key(mapper: Mapper[Any], lock: LockOptions) -> Select[Any]:
     One statement for both would show the other tables as they were before the wait.
     """
     statement = select(*root_of(mapper).primary_key).where(_by_key(mapper))
+    statement = statement.execution_options(autoflush=False)
     return locking(statement, root_of(mapper).class_, lock)
 
 

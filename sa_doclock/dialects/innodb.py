@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import Connection, Table, bindparam, text
+from sqlalchemy.engine import Dialect
 
 from ..errors import LockNotSupported
 from ..options import LockOptions, base_of
@@ -35,7 +36,7 @@ class InnoDBLocks(LockStrategy):
         ),
     }
 
-    def __init__(self, dialect: Any) -> None:
+    def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
         self._lockable: set[tuple[str | None, str]] = set()
 

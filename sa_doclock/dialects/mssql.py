@@ -24,7 +24,8 @@ from ..options import LockOptions, base_of, milliseconds
 from .base import READ_COMMITTED, SNAPSHOT, LockStrategy, NativeCode
 
 # pyodbc keeps the server's number only in its text, as ".. (1222) (SQLExecDirectW)"
-_NUMBER_IN_TEXT = re.compile(r"\((\d+)\)(?= \(SQL|;|$|\))")
+# and of further records as "; [state] .. (3621)"; the texts between may be anybody's
+_NUMBER_IN_TEXT = re.compile(r"\((\d+)\)(?= \(SQL\w+\)|; \[|$)")
 
 _NO_SNAPSHOT = (
     "the database does not allow snapshot isolation, which readers need here; "

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import Select
+from sqlalchemy.engine import Dialect
 
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported
-from ..options import LockOptions, milliseconds
+from ..options import LockOptions, base_of, milliseconds
 from .innodb import InnoDBLocks
 
 
@@ -26,6 +27,11 @@ class MySQLLocks(InnoDBLocks):
     server_limits = frozenset({1205})
     transaction_gone = transaction_dead = frozenset({1213})
 
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__(dialect)
+        # SQLAlchemy before 2.0.45 writes LOCK IN SHARE MODE OF .., which no MySQL understands
+        self._spells_share = hasattr(dialect, "use_mysql_for_share")
+
     def locks_one_table_of_join(self) -> bool:
         return self._version >= (8, 0, 1)
 
@@ -33,6 +39,8 @@ class MySQLLocks(InnoDBLocks):
         modifier = lock & (LockOptions.NoWait | LockOptions.SkipLocked)
         if modifier and self._version < (8, 0, 1):
             raise LockNotSupported(f"{modifier} needs MySQL 8.0.1, this is {self._version}")
+        if base_of(lock) is LockOptions.SharedRead and not self._spells_share:
+            raise LockNotSupported("SharedRead on MySQL needs SQLAlchemy 2.0.45 or newer")
 
     def timed(self, statement: Select[Any], seconds: float) -> Select[Any]:
         # innodb_lock_wait_timeout counts whole seconds, and what is set on a connection
