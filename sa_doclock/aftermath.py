@@ -103,6 +103,7 @@ class Aftermath:
         """Nothing has failed, or it was rolled back."""
         for connection in self._refusing:
             event.remove(connection, "before_cursor_execute", self._refuse_statement)
+            event.remove(connection, "commit", self._refuse_commit)
         self._refusing = []
         self._cause = self._savepoint = None
         self._gone = False
@@ -114,6 +115,7 @@ class Aftermath:
             self._refusing = self._participants.connections()
             for connection in self._refusing:
                 event.listen(connection, "before_cursor_execute", self._refuse_statement)
+                event.listen(connection, "commit", self._refuse_commit)
 
     def _refuse_statement(
         self, connection: Connection, cursor: Any, statement: str, *_: Any
@@ -122,6 +124,9 @@ class Aftermath:
             if self._gone and self._cause is not None:
                 raise self._cause  # the server has no savepoint any more: tell why
             return
+        self.refuse()
+
+    def _refuse_commit(self, connection: Connection) -> None:
         self.refuse()
 
     def translate(self, context: ExceptionContext) -> BaseException | None:

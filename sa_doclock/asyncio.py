@@ -77,9 +77,7 @@ class AsyncLockingSession(AsyncSession):
             )
         )
 
-    def entity_set(
-        self, entity: type[T], lock: LockOptions = LockOptions.None_
-    ) -> Select[tuple[T]]:
+    def entity_set(self, entity: Any, lock: LockOptions = LockOptions.None_) -> Select[Any]:
         """See :meth:`LockingSession.entity_set`; not awaited, it only makes the statement."""
         return self._locking.entity_set(entity, lock)
 

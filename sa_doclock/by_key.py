@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from sqlalchemy import Select, inspect
+from sqlalchemy import Select
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.interfaces import ORMOption
 
@@ -69,7 +69,7 @@ def lock_and_read(
     if found is None:
         forget_vanished(session, mapper, identity)
         return None
-    ledger.record(document_key(mapper, inspect(found).identity), lock)
+    ledger.record(document_key(mapper, tuple(mapper.primary_key_from_instance(found))), lock)
     return found
 
 
@@ -91,7 +91,9 @@ def _locked_row(
     strategy.check_table(participant.connection, own_table(mapper))
     if spans_tables(mapper):
         first = _timed(strategy, lock_by_key(mapper, row_lock), seconds)
-        if session.execute(first, _parameters(mapper, identity), **where).first() is None:
+        with session.no_autoflush:  # the option of that name does not count for a Core select
+            locked = session.execute(first, _parameters(mapper, identity), **where).first()
+        if locked is None:
             return None
         statement = select_by_key(mapper, LockOptions.None_)
     else:

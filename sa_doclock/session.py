@@ -147,13 +147,13 @@ class LockingSession(Session):
             raise NoResultFound(f"there is no {entity.__name__} with the primary key {ident!r}")
         return found
 
-    def entity_set(
-        self, entity: type[T], lock: LockOptions = LockOptions.None_
-    ) -> Select[tuple[T]]:
+    def entity_set(self, entity: Any, lock: LockOptions = LockOptions.None_) -> Select[Any]:
         """Return ``select(entity)``, which locks all rows it returns when it is executed.
 
         Narrow it with ``where()``, ``order_by()``, ``limit()`` and execute it in this session.
-        An ``aliased()`` of joined inheritance needs ``flat=True``.  See :func:`with_lock`.
+        An ``aliased()`` of joined inheritance needs ``flat=True``.  See :func:`with_lock`,
+        which also keeps the static type of a select: no annotation here is right for both
+        SQLAlchemy 2.0 (``Select[tuple[Order]]``) and 2.1 (``Select[Order]``).
 
         :raises LockNotSupported: at execution, for what cannot be locked: DISTINCT, GROUP BY,
             ``joinedload()``, ``subqueryload()``, ``yield_per``; SkipLocked on SQLite.
@@ -294,7 +294,8 @@ class LockingSession(Session):
         self._aftermath.refuse()
         try:
             refuse_streaming({**statement.get_execution_options(), **execution_options})
-            with self._aftermath.of_lock(mapper.class_, None, locked.lock, None):
+            failed_lock = self._aftermath.of_lock(mapper.class_, None, locked.lock, None)
+            with failed_lock, self.no_autoflush:
                 return execute_locked(
                     self, run, statement, arguments, locked, self._participants, self._ledger
                 )

@@ -151,7 +151,6 @@ def _lock_keys(
     candidates = _distinct(run(without_lock(keys)))
     own = root_of(mapper).primary_key
     lock = select(*own).where(among(own, candidates)).order_by(*own)
-    lock = lock.execution_options(autoflush=False)
     return _distinct(run(locking(lock, root_of(mapper).class_, row_lock)))
 
 

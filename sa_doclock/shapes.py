@@ -14,7 +14,7 @@ from sqlalchemy import Select
 
 from .errors import LockNotSupported
 
-S = TypeVar("S", bound=Select[Any])
+S = TypeVar("S", bound=Select)  # type: ignore[type-arg]  # see statements.py
 
 _FIRST_LEVEL = 3  # entity, relationship, entity
 

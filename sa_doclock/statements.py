@@ -22,7 +22,8 @@ from .shapes import (
     relationships_with_options,
 )
 
-S = TypeVar("S", bound=Select[Any])
+# Bare: a Select of two entities is Select[tuple[A, B]] in 2.0 and Select[A, B] in 2.1.
+S = TypeVar("S", bound=Select)  # type: ignore[type-arg]
 
 LOCK_OPTION = "doclock"
 """The execution option that tells a LockingSession what a statement locks."""
@@ -173,7 +174,6 @@ def lock_by_key(mapper: Mapper[Any], lock: LockOptions) -> Select[Any]:
     One statement for both would show the other tables as they were before the wait.
     """
     statement = select(*root_of(mapper).primary_key).where(_by_key(mapper))
-    statement = statement.execution_options(autoflush=False)
     return locking(statement, root_of(mapper).class_, lock)
 
 
