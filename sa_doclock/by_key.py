@@ -10,15 +10,15 @@ from sqlalchemy import Select
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.interfaces import ORMOption
 
+from .books import Books
 from .dialects import strategy_for
 from .dialects.base import LockStrategy
 from .documents import document_key, own_table, root_of, spans_tables
 from .freshness import forget_vanished, make_stale
-from .ledger import Ledger
 from .options import LockOptions, is_row_lock
 from .shapes import relationships_with_options
 from .statements import key_names, lock_by_key, select_by_key
-from .transactions import Participant, Participants
+from .transactions import Participant
 
 T = TypeVar("T")
 Identity = tuple[Any, ...]
@@ -50,8 +50,7 @@ def read_again(
 
 def lock_and_read(
     session: Session,
-    participants: Participants,
-    ledger: Ledger,
+    books: Books,
     mapper: Mapper[T],
     identity: Identity,
     lock: LockOptions,
@@ -59,8 +58,8 @@ def lock_and_read(
     options: Sequence[ORMOption],
 ) -> T | None:
     """Lock the row, then record it; None, and nothing locked, where there is no such row."""
-    participant = participants.prepare({"mapper": mapper}, mapper, lock, seconds)
-    make_stale(session, root_of(mapper), identity, ledger.held)
+    participant = books.participants.prepare({"mapper": mapper}, mapper, lock, seconds)
+    make_stale(session, root_of(mapper), identity, books.ledger.held)
     asked = (session, participant, mapper, identity, lock, seconds, options)
     with participant.strategy.waiting(participant.connection, lock, seconds):
         found = _locked_row(*asked)
@@ -69,7 +68,7 @@ def lock_and_read(
     if found is None:
         forget_vanished(session, mapper, identity)
         return None
-    ledger.record(document_key(mapper, tuple(mapper.primary_key_from_instance(found))), lock)
+    books.ledger.record(document_key(mapper, tuple(mapper.primary_key_from_instance(found))), lock)
     return found
 
 

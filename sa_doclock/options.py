@@ -131,7 +131,7 @@ def check_wait(lock: LockOptions, lock_timeout: LockTimeout) -> tuple[LockOption
         return lock | LockOptions.NoWait, None
     if LockOptions.NoWait in lock:
         raise ValueError(f"lock_timeout={lock_timeout!r} and LockOptions.NoWait collide")
-    return lock, min(seconds, LONGEST_WAIT)
+    return lock, seconds
 
 
 def _seconds(value: object) -> float:
@@ -139,9 +139,9 @@ def _seconds(value: object) -> float:
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"lock_timeout must be seconds, a timedelta or None, not {value!r}")
-    if not math.isfinite(value) or value < 0:
+    if not 0 <= value < math.inf:  # NaN is neither
         raise ValueError(f"lock_timeout must be zero or more seconds, not {value!r}")
-    return float(value)
+    return float(min(value, LONGEST_WAIT))
 
 
 def milliseconds(seconds: float) -> int:

@@ -12,33 +12,29 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import Connection, Result, Select, event, inspect, select
+from sqlalchemy import Result, Select, inspect, select
 from sqlalchemy.exc import NoResultFound
 from sqlalchemy.orm import (
     Mapper,
     Session,
-    SessionTransaction,
     SessionTransactionOrigin,
 )
 from sqlalchemy.orm.interfaces import ORMOption
 from sqlalchemy.sql import Executable
 
-from .aftermath import Aftermath, name_document
+from .aftermath import name_document
+from .books import Books, keep_books
 from .by_key import lock_and_read, read, read_again
 from .dialects import product_of
 from .documents import DocumentKey, document_key, identity_of, lockable, mapper_of, root_of
-from .errors import DocLockError, LockMisuse, WrongIsolation
+from .errors import DocLockError, LockMisuse
 from .freshness import refuse_unsaved
-from .ledger import Ledger
 from .options import LockOptions, LockTimeout, base_of, check_lock, check_wait
 from .sets import execute_locked, refuse_streaming
 from .shapes import refuse_unlockable_options
 from .statements import LOCK_OPTION, LockedEntity, with_lock
-from .transactions import Participants
 
 T = TypeVar("T")
-
-_READ_ONLY = "a SnapshotRead has opened this transaction read-only; end it before you write"
 
 
 class LockingSession(Session):
@@ -51,9 +47,7 @@ class LockingSession(Session):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._ledger = Ledger()
-        self._participants = Participants(self)
-        self._aftermath = Aftermath(self, self._participants, self._ledger)
+        self._books = Books(self)
 
     @property
     def held_locks(self) -> Mapping[DocumentKey, LockOptions]:
@@ -61,7 +55,7 @@ class LockingSession(Session):
 
         Read-only.  Emptied by commit, rollback and close.
         """
-        return self._ledger.held
+        return self._books.ledger.held
 
     def get_entity(
         self,
@@ -105,26 +99,18 @@ class LockingSession(Session):
             )
         mapper = mapper_of(entity)
         identity = identity_of(mapper, ident)
-        self._aftermath.refuse()
+        books = self._books
+        books.aftermath.refuse()
         try:
             if base_of(lock) in (LockOptions.None_, LockOptions.NoLock):
                 return read(self, mapper, identity, lock, options)
-            if self._ledger.covers(document_key(mapper, identity), lock):
+            if books.ledger.covers(document_key(mapper, identity), lock):
                 return read_again(self, mapper, identity, options)
             lockable(mapper)
             refuse_unlockable_options(options)
             refuse_unsaved(self, root_of(mapper), (identity,))
-            with self._aftermath.of_lock(entity, ident, lock, seconds):
-                return lock_and_read(
-                    self,
-                    self._participants,
-                    self._ledger,
-                    mapper,
-                    identity,
-                    lock,
-                    seconds,
-                    options,
-                )
+            with books.aftermath.of_lock(entity, ident, lock, seconds):
+                return lock_and_read(self, books, mapper, identity, lock, seconds, options)
         except DocLockError as error:
             name_document(error, entity, ident, lock, product_of(self.get_bind(mapper).dialect))
             raise
@@ -187,14 +173,14 @@ class LockingSession(Session):
         writes = base_of(lock) is LockOptions.ForUpdate
         # A transaction that an earlier read has begun is committed, as by save_changes().  It
         # is not rolled back after a read lock: it may hold changes, which are not ours to lose.
-        ends = opens or (writes and not self._ledger.held and self._ends_here())
+        ends = opens or (writes and not self._books.ledger.held and self._ends_here())
         try:
             document = self.get_one_entity(
                 entity, ident, lock, lock_timeout=lock_timeout, options=options
             )
         except BaseException:
             if opens:
-                self._aftermath.roll_back()
+                self._books.aftermath.roll_back()
             raise
         try:
             yield document
@@ -204,7 +190,7 @@ class LockingSession(Session):
                 self.release_locks()
         except BaseException:
             if ends:
-                self._aftermath.roll_back()
+                self._books.aftermath.roll_back()
             raise
 
     def save_changes(self) -> None:
@@ -215,7 +201,7 @@ class LockingSession(Session):
 
         :raises LockFailed: a deadlock or conflict that the server found only now.
         """
-        self._aftermath.refuse()
+        self._books.aftermath.refuse()
         self.flush()
         if self.in_transaction() and self._ends_here():
             self.commit()
@@ -264,8 +250,8 @@ class LockingSession(Session):
     def _locked_by(self, statement: Executable) -> LockedEntity | None:
         if not isinstance(statement, Executable):
             return None  # Session says better what is wrong with it
-        if statement.is_dml and self._participants.read_only():
-            raise WrongIsolation(_READ_ONLY)
+        if statement.is_dml:
+            self._books.refuse_write_in_snapshot()
         found: LockedEntity | None = statement.get_execution_options().get(LOCK_OPTION)
         return found
 
@@ -291,14 +277,12 @@ class LockingSession(Session):
             **kwargs,
         )
         mapper: Mapper[Any] = inspect(locked.entity).mapper
-        self._aftermath.refuse()
+        self._books.aftermath.refuse()
         try:
             refuse_streaming({**statement.get_execution_options(), **execution_options})
-            failed_lock = self._aftermath.of_lock(mapper.class_, None, locked.lock, None)
+            failed_lock = self._books.aftermath.of_lock(mapper.class_, None, locked.lock, None)
             with failed_lock, self.no_autoflush:
-                return execute_locked(
-                    self, run, statement, arguments, locked, self._participants, self._ledger
-                )
+                return execute_locked(self, self._books, run, statement, arguments, locked)
         except DocLockError as error:
             bind = self.get_bind(mapper)
             name_document(error, mapper.class_, None, locked.lock, product_of(bind.dialect))
@@ -312,45 +296,4 @@ class LockingSession(Session):
         return transaction is None or transaction.origin is SessionTransactionOrigin.AUTOBEGIN
 
 
-# What the session hears of its own transactions.  SQLAlchemy hands these down to subclasses.
-
-
-@event.listens_for(LockingSession, "after_begin")
-def _note_connection(
-    session: LockingSession, _transaction: SessionTransaction, connection: Connection
-) -> None:
-    session._participants.joined(connection)
-    session._aftermath.watch(connection)
-
-
-@event.listens_for(LockingSession, "after_transaction_create")
-def _note_savepoint(session: LockingSession, transaction: SessionTransaction) -> None:
-    if transaction.nested:
-        session._ledger.open_savepoint(transaction)
-        session._participants.before_savepoint()
-
-
-@event.listens_for(LockingSession, "after_soft_rollback")
-def _note_rollback(session: LockingSession, transaction: SessionTransaction) -> None:
-    if transaction.nested:
-        session._ledger.roll_back_to(transaction)
-    session._aftermath.rolled_back(transaction)
-
-
-@event.listens_for(LockingSession, "after_transaction_end")
-def _note_end(session: LockingSession, transaction: SessionTransaction) -> None:
-    if transaction.parent is None:
-        session._ledger.clear()
-        session._participants.ended()
-        session._aftermath.over()
-
-
-@event.listens_for(LockingSession, "before_commit")
-def _refuse_commit(session: LockingSession) -> None:
-    session._aftermath.refuse()
-
-
-@event.listens_for(LockingSession, "before_flush")
-def _refuse_write_in_snapshot(session: LockingSession, *_: Any) -> None:
-    if session._participants.read_only():
-        raise WrongIsolation(_READ_ONLY)
+keep_books(LockingSession)

@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Result, Select, inspect, select
 from sqlalchemy.orm import Mapper, Session
 
+from .books import Books
 from .dialects.base import LockStrategy
 from .documents import (
     document_key,
@@ -37,7 +38,6 @@ from .shapes import (
     without_options,
 )
 from .statements import LockedEntity, among, locking
-from .transactions import Participants
 
 Identity = tuple[Any, ...]
 Run = Callable[[Select[Any]], Result[Any]]
@@ -46,12 +46,11 @@ Run = Callable[[Select[Any]], Result[Any]]
 
 def execute_locked(
     session: Session,
+    books: Books,
     run: Run,
     statement: Select[Any],
     bind_arguments: Mapping[str, Any],
     locked: LockedEntity,
-    participants: Participants,
-    ledger: Ledger,
 ) -> Result[Any]:
     """Run the statement under its lock, and note in the ledger what it has locked.
 
@@ -60,9 +59,9 @@ def execute_locked(
     mapper = inspect(locked.entity).mapper
     root, statement = root_of(mapper), _checked(statement, locked)
     arguments = {**bind_arguments, "mapper": mapper, "clause": statement}
-    participant = participants.prepare(arguments, mapper, locked.lock, None)
+    participant = books.participants.prepare(arguments, mapper, locked.lock, None)
     strategy, row_lock = participant.strategy, participant.row_lock(locked.lock)
-    make_stale(session, root, None, ledger.held)
+    make_stale(session, root, None, books.ledger.held)
     if not is_row_lock(row_lock):  # the lock is the transaction's
         result, identities = _read(run, statement, locked)
     else:
@@ -76,7 +75,7 @@ def execute_locked(
             keys = only_columns(statement, key)
             identities = _lock_keys(run, keys, mapper, row_lock, strategy)
             result, _ = _read(run, again.where(among(key, identities)), locked)
-    _note(session, mapper, identities, locked.lock, ledger)
+    _note(session, mapper, identities, locked.lock, books.ledger)
     return result
 
 
