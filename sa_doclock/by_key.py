@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, TypeVar
 
 from sqlalchemy import Select
@@ -13,7 +12,7 @@ from sqlalchemy.orm.interfaces import ORMOption
 from .books import Books
 from .dialects import strategy_for
 from .dialects.base import LockStrategy
-from .documents import document_key, own_table, root_of, spans_tables
+from .documents import document_key, own_table, remembered, root_of, spans_tables
 from .freshness import forget_vanished, make_stale
 from .options import LockOptions, is_row_lock
 from .shapes import relationships_with_options
@@ -100,7 +99,7 @@ def _locked_row(
     return _select(session, statement, mapper, identity, options, **where)
 
 
-@lru_cache(maxsize=1024)
+@remembered
 def _timed(strategy: LockStrategy, statement: Select[Any], seconds: float | None) -> Select[Any]:
     return statement if seconds is None else strategy.timed(statement, seconds)
 

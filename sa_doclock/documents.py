@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
-from sqlalchemy import Row, Table, inspect
-from sqlalchemy.orm import InstanceState, Mapper, RelationshipDirection, RelationshipProperty
-from sqlalchemy.orm.exc import UnmappedColumnError
+from sqlalchemy import Row, Table, event, inspect
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.orm import (
+    InstanceState,
+    Mapper,
+    RelationshipDirection,
+    RelationshipProperty,
+    class_mapper,
+)
+from sqlalchemy.orm.exc import UnmappedClassError, UnmappedColumnError
 from sqlalchemy.sql.selectable import Alias, FromClause, Join
 
 from .errors import LockNotSupported
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 DocumentKey = tuple[type[Any], tuple[Any, ...]]
 """The root mapped class and the primary key: the same for all classes of a hierarchy."""
 
 
+def remembered(function: Callable[P, T]) -> Callable[P, T]:
+    """Cache what was found out of mappers, until there are others."""
+    cached = lru_cache(maxsize=1024)(function)
+    event.listen(Mapper, "after_configured", cached.cache_clear)
+    return cast("Callable[P, T]", cached)
+
+
 def mapper_of(entity: Any) -> Mapper[Any]:
     """:raises TypeError: not a mapped class."""
-    found = inspect(entity, raiseerr=False) if isinstance(entity, type) else None
-    if not isinstance(found, Mapper):
-        raise TypeError(f"a mapped class is needed, not {entity!r}")
-    return found
+    try:
+        return class_mapper(entity)  # configured, so that it knows what it is read from
+    except (UnmappedClassError, ArgumentError) as error:
+        raise TypeError(f"a mapped class is needed, not {entity!r}") from error
 
 
 def root_of(mapper: Mapper[Any]) -> Mapper[Any]:
@@ -39,7 +56,7 @@ def own_table(mapper: Mapper[Any]) -> Table:
     return table
 
 
-@lru_cache(maxsize=1024)
+@remembered
 def lockable(mapper: Mapper[Any]) -> bool:
     """Whether the class has a header row; see :func:`header_table` for what it raises."""
     header_table(mapper.class_)
@@ -53,12 +70,14 @@ def header_table(entity: Any) -> Table | Alias:
         not rows of a table.
     """
     found = inspect(entity)
-    name, root = found.mapper.class_.__name__, root_of(found.mapper).local_table
+    mapper = class_mapper(found.mapper.class_)
+    name, root = mapper.class_.__name__, root_of(mapper).local_table
     for table in tables_of(entity):
         if table is root or (isinstance(table, Alias) and table.element is root):
             return table
     if isinstance(found, Mapper):
-        raise LockNotSupported(f"{name} is mapped to a {type(root).__name__}: it has no header row")
+        what = type(mapper.selectable).__name__
+        raise LockNotSupported(f"{name} is read from a {what}, whose rows cannot be locked")
     raise LockNotSupported(
         f"{name} is aliased as a subquery, whose rows cannot be locked; use aliased(..., flat=True)"
     )
@@ -82,13 +101,13 @@ def tables_within(selectables: Iterable[FromClause]) -> Iterator[Table | Alias]:
             yield selectable
 
 
-@lru_cache(maxsize=1024)
+@remembered
 def spans_tables(mapper: Mapper[Any]) -> bool:
     """Whether a row of this class is made of rows of several tables."""
     return len(list(tables_of(mapper.class_))) > 1
 
 
-@lru_cache(maxsize=1024)
+@remembered
 def key_attributes(mapper: Mapper[Any]) -> tuple[str, ...]:
     """The attributes that map the primary key, in mapper order."""
     return tuple(mapper.get_property_by_column(column).key for column in mapper.primary_key)
@@ -138,7 +157,7 @@ class Part(NamedTuple):
         return tuple(loaded[name] for name in self.foreign_key)
 
 
-@lru_cache(maxsize=1024)
+@remembered
 def parts_of(root: Mapper[Any]) -> tuple[Part, ...]:
     """The one-to-many relationships of every class of this hierarchy."""
     return tuple(dict.fromkeys(_parts(root)))

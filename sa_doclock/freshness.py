@@ -9,13 +9,12 @@ Expiring, unlike ``populate_existing``, leaves every other object's pending chan
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import inspect
 from sqlalchemy.orm import InstanceState, Mapper, Session
 
-from .documents import DocumentKey, Part, key_attributes, parts_of, root_of
+from .documents import DocumentKey, Part, key_attributes, parts_of, remembered, root_of
 from .errors import UnsavedChanges
 from .options import LockOptions
 
@@ -43,7 +42,7 @@ def make_stale(
             _expire_loaded(session, state)
 
 
-@lru_cache(maxsize=1024)
+@remembered
 def _role(root: Mapper[Any], mapper: Mapper[Any]) -> tuple[bool, tuple[Part, ...]]:
     """Whether objects of the mapper are headers of this root, and of what they are details."""
     return root_of(mapper) is root, tuple(p for p in parts_of(root) if mapper.isa(p.detail))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import functools
 import math
-import sys
 from datetime import timedelta
 from typing import Final
 
@@ -140,9 +139,9 @@ def _seconds(value: object) -> float:
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"lock_timeout must be seconds, a timedelta or None, not {value!r}")
-    if not 0 <= value <= sys.float_info.max:  # NaN is neither
+    if not 0 <= value < math.inf:  # NaN is neither
         raise ValueError(f"lock_timeout must be zero or more seconds, not {value!r}")
-    return min(float(value), LONGEST_WAIT)
+    return float(min(value, LONGEST_WAIT))
 
 
 def milliseconds(seconds: float) -> int:

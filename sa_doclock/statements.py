@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import ColumnElement, Select, and_, bindparam, false, inspect, or_, select
@@ -12,7 +11,7 @@ from sqlalchemy.orm.interfaces import ORMOption
 from sqlalchemy.sql import Executable
 
 from .dialects import table_hints
-from .documents import header_table, root_of, tables_of
+from .documents import header_table, remembered, root_of, tables_of
 from .errors import LockMisuse, LockNotSupported
 from .options import LockOptions, base_of, check_lock
 from .shapes import (
@@ -137,7 +136,7 @@ def _eager_by_second_statement(entity: Any, chosen: frozenset[str]) -> Iterator[
             yield selectinload(getattr(entity, relationship.key))
 
 
-@lru_cache(maxsize=1024)
+@remembered
 def key_names(mapper: Mapper[Any]) -> tuple[str, ...]:
     """The names of the parameters of the by-key statements."""
     return tuple(f"pk_{position}" for position in range(len(mapper.primary_key)))
@@ -152,7 +151,7 @@ def _by_key(mapper: Mapper[Any]) -> ColumnElement[bool]:
     )
 
 
-@lru_cache(maxsize=1024)
+@remembered
 def select_by_key(
     mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[str] = frozenset()
 ) -> Select[Any]:
@@ -167,7 +166,7 @@ def select_by_key(
     return locking(statement, mapper.class_, lock).options(*eager)
 
 
-@lru_cache(maxsize=1024)
+@remembered
 def lock_by_key(mapper: Mapper[Any], lock: LockOptions) -> Select[Any]:
     """The lock alone, on the header's own row, for a mapper that spans several tables.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.engine import Dialect
@@ -111,6 +111,8 @@ class Participants:
         lent = isinstance(bind, Connection) and bind.in_transaction()
         if participant is None and not lent:
             return self._open(bind, strategy, bind_arguments, lock, seconds)
+        if participant is None:
+            strategy.before_savepoint(cast("Connection", bind))  # the session may join by one
         if participant is None or self._session.in_nested_transaction():
             # Joins the lent connection's transaction; sends the SAVEPOINT, if it is not yet
             # sent, in front of all that its rollback has to undo.
