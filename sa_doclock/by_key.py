@@ -10,7 +10,7 @@ from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.interfaces import ORMOption
 
 from .books import Books
-from .dialects import strategy_for
+from .dialects import hints_of
 from .dialects.base import LockStrategy
 from .documents import document_key, own_table, remembered, root_of, spans_tables
 from .freshness import forget_vanished, make_stale
@@ -31,7 +31,7 @@ def read(
     options: Sequence[ORMOption],
 ) -> T | None:
     """A plain read, as ``Session.get()``; a dirty one where the database has such."""
-    if lock is LockOptions.NoLock and lock in strategy_for(session.get_bind(mapper)).hints:
+    if lock is LockOptions.NoLock and lock in hints_of(session.get_bind(mapper)):
         return _select(session, select_by_key(mapper, lock), mapper, identity, options)
     return session.get(mapper.class_, identity, options=options)
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import Select
+from sqlalchemy.orm.interfaces import ORMOption
 
 from .errors import LockNotSupported
 
@@ -39,6 +40,13 @@ def without_options(statement: S, ours: Collection[Any]) -> S:
         if option not in ours or chosen.isdisjoint(r for r, _ in _first_level_loads([option]))
     )
     return copy
+
+
+def check_options(options: Iterable[Any]) -> None:
+    """:raises TypeError: not a sequence of loader options."""
+    for option in options:
+        if not isinstance(option, ORMOption):
+            raise TypeError(f"options must be a list of loader options; {option!r} is none")
 
 
 def refuse_unlockable_options(options: Iterable[Any]) -> None:

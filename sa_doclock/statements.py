@@ -11,7 +11,7 @@ from sqlalchemy.orm.interfaces import ORMOption
 from sqlalchemy.sql import Executable
 
 from .dialects import table_hints
-from .documents import header_table, remembered, root_of, tables_of
+from .documents import header_table, remembered, root_of, tables_of, tables_within
 from .errors import LockMisuse, LockNotSupported
 from .options import LockOptions, base_of, check_lock
 from .shapes import (
@@ -103,8 +103,12 @@ def _entity_of(statement: Select[Any], entity: Any) -> Any:
             names = ", ".join(inspect(one).mapper.class_.__name__ for one in entities)
             raise ValueError(f"the statement selects {names}: say which with entity=")
         return entities[0]
-    if inspect(entity, raiseerr=False) is None or not hasattr(inspect(entity), "mapper"):
+    found = inspect(entity, raiseerr=False)
+    if not (isinstance(found, Mapper) or getattr(found, "is_aliased_class", False)):
         raise TypeError(f"entity must be a mapped class or aliased(), not {entity!r}")
+    # A hint for a table that is not there is no error on SQL Server, and no lock.
+    if header_table(entity) not in set(tables_within(statement.get_final_froms())):
+        raise ValueError(f"the statement does not select from {found.mapper.class_.__name__}")
     return entity
 
 

@@ -104,6 +104,8 @@ class Participants:
         :raises WrongIsolation: the transaction is open already, and is not fit.
         :raises LockNotSupported: AUTOCOMMIT, or this database cannot give that lock.
         """
+        if not self._session.is_active:
+            self._session.connection()  # raises PendingRollbackError, as after a failed flush
         bind = self._session.get_bind(**bind_arguments)
         strategy = strategy_for(bind)
         strategy.check_support(lock)
