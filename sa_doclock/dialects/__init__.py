@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import entry_points
@@ -36,15 +36,13 @@ _guard = Lock()
 
 
 @cache
-def strategy_class(product: str) -> type[LockStrategy] | None:
-    """The strategy for this database, built in or of another package; None if there is none."""
-    for strategy in _BUILT_IN:
-        if strategy.name == product:
-            return strategy
-    for point in entry_points(group=ENTRY_POINT_GROUP, name=product):
-        loaded: type[LockStrategy] = point.load()
-        return loaded
-    return None
+def strategy_classes() -> dict[str, type[LockStrategy]]:
+    """Every known strategy by the name of its database; what is built in wins."""
+    found: dict[str, type[LockStrategy]] = {}
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        with suppress(ImportError):  # told by strategy_for(), to whom it matters
+            found[point.name] = point.load()
+    return found | {strategy.name: strategy for strategy in _BUILT_IN}
 
 
 def strategy_for(bind: Engine | Connection) -> LockStrategy:
@@ -58,8 +56,10 @@ def strategy_for(bind: Engine | Connection) -> LockStrategy:
     strategy = _strategies.get(bind.dialect)
     if strategy is not None:
         return strategy
-    found = strategy_class(product_of(bind.dialect))
+    found = strategy_classes().get(product_of(bind.dialect))
     if found is None:
+        for point in entry_points(group=ENTRY_POINT_GROUP, name=bind.dialect.name):
+            point.load()  # raises what strategy_classes() has passed over
         raise LockNotSupported(f"nothing is known of locks on {bind.dialect.name}")
     if not found.asks_server:
         return _remember(bind.dialect, found)
@@ -72,7 +72,7 @@ def strategy_for(bind: Engine | Connection) -> LockStrategy:
 def find_strategy(connection: Connection) -> LockStrategy | None:
     """The same, or None where nothing is known of the database."""
     strategy = _strategies.get(connection.dialect)
-    if strategy is None and strategy_class(product_of(connection.dialect)) is not None:
+    if strategy is None and product_of(connection.dialect) in strategy_classes():
         strategy = strategy_for(connection)
     return strategy
 
@@ -84,9 +84,7 @@ def product_of(dialect: Dialect) -> str:
 
 def _learn(connection: Connection) -> LockStrategy:
     dialect = connection.dialect
-    found = strategy_class(product_of(dialect))
-    assert found is not None  # the caller has looked
-    strategy = _remember(dialect, found)
+    strategy = _remember(dialect, strategy_classes()[product_of(dialect)])
     if "isolation_level" not in connection.get_execution_options():
         strategy.note_default(connection)
     return strategy
@@ -99,15 +97,10 @@ def _remember(dialect: Dialect, found: type[LockStrategy]) -> LockStrategy:
 
 def hints_of(bind: Engine | Connection) -> Mapping[LockOptions, str]:
     """The table hints of this database, none where nothing is known of it."""
-    found = strategy_class(product_of(bind.dialect))
+    found = strategy_classes().get(product_of(bind.dialect))
     return {} if found is None else found.hints
 
 
-@cache
-def table_hints() -> tuple[type[LockStrategy], ...]:
+def table_hints() -> Iterator[type[LockStrategy]]:
     """The strategies whose locks are table hints."""
-    others = []
-    for point in entry_points(group=ENTRY_POINT_GROUP):
-        with suppress(ImportError):  # told when its own database is locked on
-            others.append(point.load())
-    return tuple(strategy for strategy in (*_BUILT_IN, *others) if strategy.hints)
+    return (strategy for strategy in strategy_classes().values() if strategy.hints)
