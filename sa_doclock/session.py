@@ -32,7 +32,13 @@ from .freshness import refuse_unsaved
 from .options import LockOptions, LockTimeout, base_of, check_lock, check_wait
 from .sets import execute_locked, refuse_streaming
 from .shapes import check_options, refuse_unlockable_options
-from .statements import LOCK_OPTION, LockedEntity, with_lock
+from .statements import (
+    LOCK_OPTION,
+    LockedEntity,
+    locked_by,
+    refuse_lock_within,
+    with_lock,
+)
 
 T = TypeVar("T")
 
@@ -253,7 +259,9 @@ class LockingSession(Session):
             return None  # Session says better what is wrong with it
         if statement.is_dml:
             self._books.refuse_write_in_snapshot()
-        found: LockedEntity | None = statement.get_execution_options().get(LOCK_OPTION)
+        found = locked_by(statement)
+        if not isinstance(statement, Select):
+            refuse_lock_within(statement)
         return found
 
     def _execute_locked(

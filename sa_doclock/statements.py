@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, false, inspect, or_, select
-from sqlalchemy.orm import Mapper, Query, selectinload
+from sqlalchemy import (
+    ColumnElement,
+    CompoundSelect,
+    Select,
+    and_,
+    bindparam,
+    false,
+    inspect,
+    or_,
+    select,
+)
+from sqlalchemy.orm import FromStatement, Mapper, Query, selectinload
 from sqlalchemy.orm.interfaces import ORMOption
 from sqlalchemy.sql import Executable
 
@@ -138,6 +148,26 @@ def _eager_by_second_statement(entity: Any, chosen: frozenset[str]) -> Iterator[
         in_statement = relationship.lazy in ("joined", "subquery", False)
         if in_statement and chosen.isdisjoint((relationship.key, "*")):
             yield selectinload(getattr(entity, relationship.key))
+
+
+def locked_by(statement: Executable) -> LockedEntity | None:
+    """What the statement says that it locks."""
+    found: LockedEntity | None = statement.get_execution_options().get(LOCK_OPTION)
+    return found
+
+
+def refuse_lock_within(statement: Executable) -> None:
+    """:raises LockNotSupported: a select with a lock, in ``from_statement()`` or a UNION."""
+    if isinstance(statement, FromStatement):
+        within: list[Any] = [statement.element]
+    else:
+        within = list(statement.selects) if isinstance(statement, CompoundSelect) else []
+    for inner in within:
+        if isinstance(inner, Executable) and locked_by(inner) is not None:
+            raise LockNotSupported(
+                f"the rows of a {type(statement).__name__} cannot be locked: execute the select "
+                "that has the lock by itself"
+            )
 
 
 @remembered
