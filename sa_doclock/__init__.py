@@ -1,6 +1,7 @@
 """Lock documents, a header row and its details, with SQLAlchemy on five databases."""
 
-from .asyncio import AsyncLockingSession
+from typing import TYPE_CHECKING, Any
+
 from .errors import (
     DeadlockDetected,
     DocLockError,
@@ -18,6 +19,9 @@ from .errors import (
 from .options import LockOptions
 from .session import LockingSession
 from .statements import with_lock
+
+if TYPE_CHECKING:
+    from .asyncio import AsyncLockingSession
 
 __all__ = [
     "AsyncLockingSession",
@@ -37,3 +41,13 @@ __all__ = [
     "WrongIsolation",
     "with_lock",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # SQLAlchemy 2.1 does not bring greenlet, without which sqlalchemy.ext.asyncio does not
+    # import; who does not use asyncio need not have it.
+    if name == "AsyncLockingSession":
+        from .asyncio import AsyncLockingSession  # noqa: PLC0415
+
+        return AsyncLockingSession
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
