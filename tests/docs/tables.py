@@ -1,0 +1,228 @@
+"""The generated parts of the pages: what each database is told for each lock.
+
+Taken from what real sessions send, through the strategies, to a scripted driver (tests/sql).
+``python -m tests.docs.tables`` writes them into the pages; tests/test_readme.py compares.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from typing import NamedTuple
+
+from sqlalchemy import select
+
+from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
+from sa_doclock.dialects import strategy_for
+from tests.docs.pages import ROOT, generated_parts, pages, with_generated_parts
+from tests.sql.models import Lease, Line, Order
+from tests.sql.servers import serving
+
+PRODUCTS: Mapping[str, str] = {
+    "postgresql": "PostgreSQL",
+    "mysql": "MySQL",
+    "mariadb": "MariaDB",
+    "mssql": "SQL Server",
+    "sqlite": "SQLite",
+}
+"""The databases by dialect file, in the order of the tables."""
+
+RUN_ON: Mapping[str, str] = {
+    "postgresql": "16, 18",
+    "mysql": "9.7",
+    "mariadb": "10.11, 11.8",
+    "mssql": "none: [evidence](docs/mssql.md#evidence)",
+    "sqlite": "3.40",
+}
+"""On which versions the tests have run."""
+
+_FOR_UPDATE, _SHARED, _SNAPSHOT = (
+    LockOptions.ForUpdate,
+    LockOptions.SharedRead,
+    LockOptions.SnapshotRead,
+)
+_NO_WAIT, _SKIP = LockOptions.NoWait, LockOptions.SkipLocked
+LOCKS = (
+    LockOptions.None_,
+    LockOptions.NoLock,
+    _SHARED,
+    _SHARED | _NO_WAIT,
+    _SHARED | _SKIP,
+    _FOR_UPDATE,
+    _FOR_UPDATE | _NO_WAIT,
+    _FOR_UPDATE | _SKIP,
+    _SNAPSHOT,
+)
+SECONDS = 0.3
+"""The lock_timeout in all examples."""
+
+_SHORT = {"READ COMMITTED": "RC", "REPEATABLE READ": "RR"}
+_NAMES = {"shop_order": "orders", "shop_line": "order_lines", "shop_customer": "customers"}
+_NAMES |= {"shop_contract": "contracts", "shop_lease": "leases"}
+_ONCE = "SELECT engine FROM"  # the storage engine, asked once
+_ASKS = re.compile(rf"{_ONCE}|SELECT @@|PRAGMA \w+$")
+_SETS_LEVEL = re.compile(r"SET (SESSION )?TRANSACTION ISOLATION|COMMIT|\(")
+
+Act = Callable[[LockingSession], object]
+
+
+class Told(NamedTuple):
+    """What a database is told until the lock is there; nothing where it is refused."""
+
+    level: str | None
+    statements: list[str]
+
+
+def name_of(lock: LockOptions) -> str:
+    """Spell the lock as a program does, without ``LockOptions.``."""
+    return " | ".join(member.name or "" for member in LockOptions if member & lock) or "None_"
+
+
+@cache
+def _told(database: str, lock: LockOptions, act: Act) -> Told:
+    with serving(database) as (engine, script), LockingSession(engine) as session:
+        levels = strategy_for(engine).levels_for(lock)
+        try:
+            act(session)
+        except LockNotSupported:
+            return Told(None, [])
+        return Told(next(iter(levels), None), [_as_on_a_page(sql) for sql in script.sent])
+
+
+@cache
+def _takes(lock: LockOptions, seconds: float | None = None) -> Act:
+    if LockOptions.SkipLocked in lock:
+        return lambda session: session.scalars(session.entity_set(Order, lock))
+    return lambda session: session.get_entity(Order, 1, lock, lock_timeout=seconds)
+
+
+def _as_on_a_page(statement: str) -> str:
+    words = " ".join(statement.split())
+    return re.sub("|".join(_NAMES), lambda name: _NAMES[name[0]], words)
+
+
+def first_screen() -> Iterator[str]:
+    """Yield the databases, and what the two locks are made of."""
+    yield "| | `ForUpdate` | `SharedRead` | tests have run on |"
+    yield "|---|---|---|---|"
+    for database, product in PRODUCTS.items():
+        locks = " | ".join(_cell(database, lock) for lock in (_FOR_UPDATE, _SHARED))
+        yield f"| [{product}](docs/{database}.md) | {locks} | {RUN_ON[database]} |"
+
+
+def lock_options() -> Iterator[str]:
+    """Yield what each LockOptions is made of on each database."""
+    yield "| `LockOptions.` | " + " | ".join(PRODUCTS.values()) + " |"
+    yield "|---|" + "---|" * len(PRODUCTS)
+    for lock in LOCKS:
+        yield _row(f"`{name_of(lock)}`".replace("|", r"\|"), lock)
+    yield _row(f"`ForUpdate`, `lock_timeout={SECONDS}`", _FOR_UPDATE, SECONDS)
+
+
+def _row(title: str, lock: LockOptions, seconds: float | None = None) -> str:
+    return f"| {title} | " + " | ".join(_cell(name, lock, seconds) for name in PRODUCTS) + " |"
+
+
+def _cell(database: str, lock: LockOptions, seconds: float | None = None) -> str:
+    """Say what makes the lock: the isolation level, what is sent first, what is in the SELECT."""
+    told = _told(database, lock, _takes(lock, seconds))
+    if not told.statements:
+        return "LockNotSupported"
+    words = [_SHORT.get(told.level, told.level)] if told.level else []
+    for statement in told.statements:
+        if "FROM orders" in statement:
+            words += _added_to_plain(database, statement)
+            break
+        if not _ASKS.match(statement) and not _SETS_LEVEL.match(statement):
+            words.append(_brief(statement))
+        if statement.startswith("BEGIN"):
+            break  # SQLite's lock is there
+    return ", ".join(words) or "plain read"
+
+
+def _added_to_plain(database: str, statement: str) -> list[str]:
+    """Return what the locking SELECT has more than the plain one."""
+    (plain,) = _told(database, LockOptions.None_, _takes(LockOptions.None_)).statements
+    columns = plain[: plain.index(" FROM")].removeprefix("SELECT ")
+    where = re.escape(plain[plain.index("WHERE") : plain.index(" = ")])
+    rest = re.sub(r" -- .*$", "", statement).replace(columns, "")
+    rest = re.sub(rf"^SELECT|FROM orders|{where} = \S+", "\n", rest)
+    return [f"`{part.strip()}`" for part in rest.splitlines() if part.strip()]
+
+
+def _brief(statement: str) -> str:
+    limit = re.search(r"'\d+ms'", statement)  # of PostgreSQL, in a parameter
+    return f"`set_config('lock_timeout', {limit[0]}, true)`" if limit else f"`{statement}`"
+
+
+def sent_to(database: str) -> Iterator[str]:
+    """Yield what one database is told for each lock, statement by statement."""
+    yield "```sql"
+    once = [sql for sql in _LOCKED[0][1](database) if sql.startswith(_ONCE)]
+    if once:
+        yield from _section("once for each table and engine", once)
+    for number, (title, told) in enumerate(_LOCKED):
+        yield from [""] * bool(number or once)
+        yield from _section(title, [sql for sql in told(database) if not sql.startswith(_ONCE)])
+    yield "```"
+
+
+def _section(title: str, statements: list[str]) -> Iterator[str]:
+    yield f"-- {title}"
+    for statement in statements or ["(LockNotSupported: nothing is sent)"]:
+        sql, _, parameters = statement.partition(" -- ")
+        if sql.startswith("("):
+            yield f"-- {sql}"
+        else:
+            yield f"{sql};" + (f"  -- {parameters}" if parameters else "")
+
+
+def _locking(lock: LockOptions, act: Act) -> Callable[[str], list[str]]:
+    return lambda database: _told(database, lock, act).statements
+
+
+_LOCKED: Sequence[tuple[str, Callable[[str], list[str]]]] = [
+    *((name_of(lock), _locking(lock, _takes(lock))) for lock in LOCKS[2:]),
+    *(
+        (f"{name_of(lock)}, lock_timeout={SECONDS}", _locking(lock, _takes(lock, SECONDS)))
+        for lock in (_SHARED, _FOR_UPDATE)
+    ),
+    (
+        "ForUpdate, joined inheritance: a lease is a contract",
+        _locking(_FOR_UPDATE, lambda session: session.get_entity(Lease, 1, _FOR_UPDATE)),
+    ),
+    (
+        "ForUpdate, a set over a join",
+        _locking(
+            _FOR_UPDATE,
+            lambda session: session.scalars(
+                with_lock(select(Order).join(Order.lines).where(Line.value > 0), _FOR_UPDATE)
+            ),
+        ),
+    ),
+]
+
+
+PARTS: Mapping[str, Callable[[], Iterable[str]]] = {
+    "databases": first_screen,
+    "lock-options": lock_options,
+    **{f"sent-to-{database}": partial(sent_to, database) for database in PRODUCTS},
+}
+"""What is generated, by the name in the comment that marks its place."""
+
+
+def current(names: Iterable[str]) -> dict[str, str]:
+    """Return the text of these parts, as it has to be today."""
+    return {name: "".join(f"{line}\n" for line in PARTS[name]()) for name in names}
+
+
+def main() -> None:
+    """Write the generated parts into the pages."""
+    for page in pages():
+        text = with_generated_parts(page, current(generated_parts(page)))
+        (ROOT / page).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""A scripted SQL Server, for the tests that are about it alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Engine
+
+from sa_doclock import LockingSession
+from tests.sql.script import Script
+from tests.sql.servers import serving
+
+
+@pytest.fixture
+def scripted() -> Iterator[tuple[Engine, Script]]:
+    """Serve one SQL Server to the test."""
+    with serving("mssql") as served:
+        yield served
+
+
+@pytest.fixture
+def script(scripted: tuple[Engine, Script]) -> Script:
+    """Tell the server what to say; read what it was told."""
+    return scripted[1]
+
+
+@pytest.fixture
+def session(scripted: tuple[Engine, Script]) -> Iterator[LockingSession]:
+    """Open a session on it."""
+    with LockingSession(scripted[0]) as session:
+        yield session

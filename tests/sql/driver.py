@@ -1,0 +1,115 @@
+"""A DBAPI that sends nothing: it writes down what it is told, and answers from a script.
+
+Shaped like PyMySQL, psycopg, pyodbc and pymssql, as far as SQLAlchemy's dialects ask.  What a
+driver does by method or attribute (commit, isolation level) is written down in parentheses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from tests.sql.script import Script
+
+
+class Cursor:
+    """Its rows are there as soon as it is told to execute."""
+
+    arraysize = 1
+    rowcount = 1
+    lastrowid = 1
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.description: Sequence[tuple[Any, ...]] | None = None
+        self._rows: list[tuple[Any, ...]] = []
+
+    def execute(self, sql: str, parameters: Any = ()) -> None:
+        names, self._rows = self.script.answer(sql, parameters)
+        self.description = [(name, *[None] * 6) for name in names] or None
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        return self._rows.pop(0) if self._rows else None
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        rows, self._rows = self._rows, []
+        return rows
+
+    def nextset(self) -> bool:
+        return False
+
+    def setinputsizes(self, *_: object) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Connection:
+    """What all drivers have."""
+
+    closed = False
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+
+    def cursor(self, *_: object, **__: object) -> Cursor:
+        return Cursor(self.script)
+
+    def commit(self) -> None:
+        self._told("(commit)")
+
+    def rollback(self) -> None:
+        self._told("(rollback)")
+
+    def close(self) -> None: ...
+
+    def _told(self, what: str) -> None:
+        self.script.sent.append(what)
+        self.script.fail_at(what)
+
+
+class PyMySQLConnection(Connection):
+    def character_set_name(self) -> str:
+        return "utf8mb4"
+
+    def autocommit(self, value: bool) -> None:
+        if value:
+            self._told("(autocommit)")
+
+    def get_autocommit(self) -> bool:
+        return False
+
+
+class ODBCConnection(Connection):
+    autocommit = False
+
+    def add_output_converter(self, *_: object) -> None: ...
+
+
+class PymssqlConnection(Connection):
+    autocommit_state = False
+
+    def autocommit(self, value: bool) -> None:
+        self.autocommit_state = value
+        if value:
+            self._told("(autocommit)")
+
+
+class PsycopgConnection(Connection):
+    autocommit = False
+    info = SimpleNamespace(transaction_status=0)
+
+    def __init__(self, script: Script) -> None:
+        super().__init__(script)
+        self._level: Any = None
+
+    def add_notice_handler(self, *_: object) -> None: ...
+
+    @property
+    def isolation_level(self) -> Any:
+        return self._level
+
+    @isolation_level.setter
+    def isolation_level(self, level: Any) -> None:
+        self._level = level
+        self._told(f"(isolation level {'of the server' if level is None else level.name})")

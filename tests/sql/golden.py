@@ -1,0 +1,84 @@
+"""The text of the golden files: every case on one database, under all locks that have this text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, Select
+
+from sa_doclock import LockOptions
+from sa_doclock.dialects import strategy_for
+from sa_doclock.options import is_row_lock
+from tests.sql.cases import BY_KEY, LOCKS, SETS, TIMED, Make
+from tests.sql.scenarios import SCENARIOS, told
+from tests.sql.servers import serving
+
+FOLDER = Path(__file__).with_name("golden")
+TIMEOUT_SECONDS = 0.3
+_WIDTH = 100
+
+
+def compiled(database: str) -> str:
+    """Return what ``golden/compiled/<database>.sql`` holds."""
+    with serving(database) as (engine, _):
+        return "\n".join(_sections(engine))
+
+
+def sent(database: str) -> str:
+    """Return what ``golden/sent/<database>.sql`` holds."""
+    parts = []
+    for title, act in SCENARIOS.items():
+        with serving(database) as (engine, script):
+            parts.append(_heading(title) + "\n" + "\n".join(told(act, engine, script)) + "\n")
+    return "\n".join(parts)
+
+
+def text_of(statement: Select[Any], engine: Engine, *, values_known: bool = True) -> str:
+    """Compile as the connected dialect does; a line ends where SQLAlchemy ends it."""
+    # SQL Server's TOP is followed by the number itself, which comes after compilation.
+    how = {"render_postcompile": values_known}
+    text = str(statement.compile(dialect=engine.dialect, compile_kwargs=how))
+    lines = (" ".join(line.split()) for line in text.splitlines())
+    return "\n".join(line for line in lines if line)
+
+
+def _sections(engine: Engine) -> Iterator[str]:
+    row_locks = [lock for lock in LOCKS if is_row_lock(lock)]
+    for title, make in SETS.items():
+        yield from _section(title, make, LOCKS, engine)
+    for title, make in BY_KEY.items():
+        yield from _section(title, make, row_locks, engine, values_known=False)
+    for title in TIMED:
+        make = _timed(BY_KEY[title], engine)
+        queueing = [LockOptions.SharedRead, LockOptions.ForUpdate]
+        yield from _section(f"{title}; {TIMEOUT_SECONDS} s", make, queueing, engine, False)
+
+
+def _timed(make: Make, engine: Engine) -> Make:
+    strategy = strategy_for(engine)
+    return lambda lock: strategy.timed(make(lock), TIMEOUT_SECONDS)
+
+
+def _section(
+    title: str, make: Make, locks: Iterable[LockOptions], engine: Engine, values_known: bool = True
+) -> Iterator[str]:
+    texts: dict[str, list[str]] = {}
+    for lock in locks:
+        text = text_of(make(lock), engine, values_known=values_known)
+        texts.setdefault(text, []).append(name_of(lock))
+    yield _heading(title)
+    for text, names in texts.items():
+        yield f"-- {', '.join(names)}\n{text};\n"
+
+
+def _heading(title: str) -> str:
+    return f"-- {title} ".ljust(_WIDTH, "-")
+
+
+def name_of(lock: LockOptions) -> str:
+    """Spell the lock as a program does."""
+    if lock is LockOptions.None_:
+        return "None_"
+    return "|".join(member.name or "" for member in LockOptions if member & lock)

@@ -1,0 +1,689 @@
+-- plain -------------------------------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order;
+
+-- NoLock
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (NOLOCK);
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST);
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK);
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT);
+
+-- filtered, in order ------------------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total > ? ORDER BY shop_order.id;
+
+-- NoLock
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (NOLOCK)
+WHERE shop_order.total > ? ORDER BY shop_order.id;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE shop_order.total > ? ORDER BY shop_order.id;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.total > ? ORDER BY shop_order.id;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT)
+WHERE shop_order.total > ? ORDER BY shop_order.id;
+
+-- limit -------------------------------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT TOP 10 shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id;
+
+-- NoLock
+SELECT TOP 10 shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (NOLOCK) ORDER BY shop_order.id;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT TOP 10 shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST) ORDER BY shop_order.id;
+
+-- ForUpdate
+SELECT TOP 10 shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK) ORDER BY shop_order.id;
+
+-- ForUpdate|NoWait
+SELECT TOP 10 shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT) ORDER BY shop_order.id;
+
+-- limit and offset --------------------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+OFFSET ? ROWS
+FETCH FIRST ? ROWS ONLY;
+
+-- NoLock
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (NOLOCK) ORDER BY shop_order.id
+OFFSET ? ROWS
+FETCH FIRST ? ROWS ONLY;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST) ORDER BY shop_order.id
+OFFSET ? ROWS
+FETCH FIRST ? ROWS ONLY;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK) ORDER BY shop_order.id
+OFFSET ? ROWS
+FETCH FIRST ? ROWS ONLY;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT) ORDER BY shop_order.id
+OFFSET ? ROWS
+FETCH FIRST ? ROWS ONLY;
+
+-- aliased -----------------------------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o
+WHERE o.total > ?;
+
+-- NoLock
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o WITH (NOLOCK)
+WHERE o.total > ?;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE o.total > ?;
+
+-- ForUpdate
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o WITH (UPDLOCK, ROWLOCK)
+WHERE o.total > ?;
+
+-- ForUpdate|NoWait
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o WITH (UPDLOCK, ROWLOCK, NOWAIT)
+WHERE o.total > ?;
+
+-- join --------------------------------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > ?;
+
+-- NoLock
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (NOLOCK) JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > ?;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST) JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > ?;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK) JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > ?;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT) JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > ?;
+
+-- join with an alias of itself --------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order JOIN shop_order AS other ON shop_order.total < other.total;
+
+-- NoLock
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (NOLOCK) JOIN shop_order AS other ON shop_order.total < other.total;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST) JOIN shop_order AS other ON shop_order.total < other.total;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK) JOIN shop_order AS other ON shop_order.total < other.total;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT) JOIN shop_order AS other ON shop_order.total < other.total;
+
+-- EXISTS ------------------------------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE EXISTS (SELECT 1
+FROM shop_line
+WHERE shop_order.id = shop_line.order_id AND shop_line.value > ?);
+
+-- NoLock
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (NOLOCK)
+WHERE EXISTS (SELECT 1
+FROM shop_line
+WHERE shop_order.id = shop_line.order_id AND shop_line.value > ?);
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE EXISTS (SELECT 1
+FROM shop_line
+WHERE shop_order.id = shop_line.order_id AND shop_line.value > ?);
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE EXISTS (SELECT 1
+FROM shop_line
+WHERE shop_order.id = shop_line.order_id AND shop_line.value > ?);
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT)
+WHERE EXISTS (SELECT 1
+FROM shop_line
+WHERE shop_order.id = shop_line.order_id AND shop_line.value > ?);
+
+-- two entities, the first -------------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
+FROM shop_order JOIN shop_customer ON shop_customer.id = shop_order.customer_id;
+
+-- NoLock
+SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
+FROM shop_order WITH (NOLOCK) JOIN shop_customer ON shop_customer.id = shop_order.customer_id;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST) JOIN shop_customer ON shop_customer.id = shop_order.customer_id;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
+FROM shop_order WITH (UPDLOCK, ROWLOCK) JOIN shop_customer ON shop_customer.id = shop_order.customer_id;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
+FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT) JOIN shop_customer ON shop_customer.id = shop_order.customer_id;
+
+-- two entities, the second ------------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
+FROM shop_order JOIN shop_customer ON shop_customer.id = shop_order.customer_id;
+
+-- NoLock
+SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
+FROM shop_order JOIN shop_customer WITH (NOLOCK) ON shop_customer.id = shop_order.customer_id;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
+FROM shop_order JOIN shop_customer WITH (UPDLOCK, ROWLOCK, READPAST) ON shop_customer.id = shop_order.customer_id;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
+FROM shop_order JOIN shop_customer WITH (UPDLOCK, ROWLOCK) ON shop_customer.id = shop_order.customer_id;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
+FROM shop_order JOIN shop_customer WITH (UPDLOCK, ROWLOCK, NOWAIT) ON shop_customer.id = shop_order.customer_id;
+
+-- composite key -----------------------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher;
+
+-- NoLock
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher WITH (NOLOCK);
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK, READPAST);
+
+-- ForUpdate
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK);
+
+-- ForUpdate|NoWait
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK, NOWAIT);
+
+-- schema and quoted names -------------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+FROM books.[Journal of Group]
+WHERE books.[Journal of Group].[order] > ?;
+
+-- NoLock
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+FROM books.[Journal of Group] WITH (NOLOCK)
+WHERE books.[Journal of Group].[order] > ?;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE books.[Journal of Group].[order] > ?;
+
+-- ForUpdate
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK)
+WHERE books.[Journal of Group].[order] > ?;
+
+-- ForUpdate|NoWait
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, NOWAIT)
+WHERE books.[Journal of Group].[order] > ?;
+
+-- joined inheritance ------------------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id;
+
+-- NoLock
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract WITH (NOLOCK) JOIN shop_lease WITH (NOLOCK) ON shop_contract.id = shop_lease.id;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, READPAST) JOIN shop_lease ON shop_contract.id = shop_lease.id;
+
+-- ForUpdate
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract WITH (UPDLOCK, ROWLOCK) JOIN shop_lease ON shop_contract.id = shop_lease.id;
+
+-- ForUpdate|NoWait
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, NOWAIT) JOIN shop_lease ON shop_contract.id = shop_lease.id;
+
+-- joined inheritance, its root --------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_contract.id, shop_contract.kind, shop_contract.total
+FROM shop_contract;
+
+-- NoLock
+SELECT shop_contract.id, shop_contract.kind, shop_contract.total
+FROM shop_contract WITH (NOLOCK);
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_contract.id, shop_contract.kind, shop_contract.total
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, READPAST);
+
+-- ForUpdate
+SELECT shop_contract.id, shop_contract.kind, shop_contract.total
+FROM shop_contract WITH (UPDLOCK, ROWLOCK);
+
+-- ForUpdate|NoWait
+SELECT shop_contract.id, shop_contract.kind, shop_contract.total
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, NOWAIT);
+
+-- joined inheritance, aliased flat ----------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT rented_shop_lease.id, rented_shop_contract.id AS id_1, rented_shop_contract.kind, rented_shop_contract.total, rented_shop_lease.rent
+FROM shop_contract AS rented_shop_contract JOIN shop_lease AS rented_shop_lease ON rented_shop_contract.id = rented_shop_lease.id
+WHERE rented_shop_lease.rent > ?;
+
+-- NoLock
+SELECT rented_shop_lease.id, rented_shop_contract.id AS id_1, rented_shop_contract.kind, rented_shop_contract.total, rented_shop_lease.rent
+FROM shop_contract AS rented_shop_contract WITH (NOLOCK) JOIN shop_lease AS rented_shop_lease WITH (NOLOCK) ON rented_shop_contract.id = rented_shop_lease.id
+WHERE rented_shop_lease.rent > ?;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT rented_shop_lease.id, rented_shop_contract.id AS id_1, rented_shop_contract.kind, rented_shop_contract.total, rented_shop_lease.rent
+FROM shop_contract AS rented_shop_contract WITH (UPDLOCK, ROWLOCK, READPAST) JOIN shop_lease AS rented_shop_lease ON rented_shop_contract.id = rented_shop_lease.id
+WHERE rented_shop_lease.rent > ?;
+
+-- ForUpdate
+SELECT rented_shop_lease.id, rented_shop_contract.id AS id_1, rented_shop_contract.kind, rented_shop_contract.total, rented_shop_lease.rent
+FROM shop_contract AS rented_shop_contract WITH (UPDLOCK, ROWLOCK) JOIN shop_lease AS rented_shop_lease ON rented_shop_contract.id = rented_shop_lease.id
+WHERE rented_shop_lease.rent > ?;
+
+-- ForUpdate|NoWait
+SELECT rented_shop_lease.id, rented_shop_contract.id AS id_1, rented_shop_contract.kind, rented_shop_contract.total, rented_shop_lease.rent
+FROM shop_contract AS rented_shop_contract WITH (UPDLOCK, ROWLOCK, NOWAIT) JOIN shop_lease AS rented_shop_lease ON rented_shop_contract.id = rented_shop_lease.id
+WHERE rented_shop_lease.rent > ?;
+
+-- joined inheritance, with_polymorphic ------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_project.id, shop_project.kind, shop_project.total, shop_building.id AS id_1, shop_building.floors
+FROM shop_project LEFT OUTER JOIN shop_building ON shop_project.id = shop_building.id;
+
+-- NoLock
+SELECT shop_project.id, shop_project.kind, shop_project.total, shop_building.id AS id_1, shop_building.floors
+FROM shop_project WITH (NOLOCK) LEFT OUTER JOIN shop_building WITH (NOLOCK) ON shop_project.id = shop_building.id;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_project.id, shop_project.kind, shop_project.total, shop_building.id AS id_1, shop_building.floors
+FROM shop_project WITH (UPDLOCK, ROWLOCK, READPAST) LEFT OUTER JOIN shop_building ON shop_project.id = shop_building.id;
+
+-- ForUpdate
+SELECT shop_project.id, shop_project.kind, shop_project.total, shop_building.id AS id_1, shop_building.floors
+FROM shop_project WITH (UPDLOCK, ROWLOCK) LEFT OUTER JOIN shop_building ON shop_project.id = shop_building.id;
+
+-- ForUpdate|NoWait
+SELECT shop_project.id, shop_project.kind, shop_project.total, shop_building.id AS id_1, shop_building.floors
+FROM shop_project WITH (UPDLOCK, ROWLOCK, NOWAIT) LEFT OUTER JOIN shop_building ON shop_project.id = shop_building.id;
+
+-- joined inheritance, with_polymorphic, a subclass ------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_building.id, shop_project.id AS id_1, shop_project.kind, shop_project.total, shop_building.floors
+FROM shop_project JOIN shop_building ON shop_project.id = shop_building.id;
+
+-- NoLock
+SELECT shop_building.id, shop_project.id AS id_1, shop_project.kind, shop_project.total, shop_building.floors
+FROM shop_project WITH (NOLOCK) JOIN shop_building WITH (NOLOCK) ON shop_project.id = shop_building.id;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_building.id, shop_project.id AS id_1, shop_project.kind, shop_project.total, shop_building.floors
+FROM shop_project WITH (UPDLOCK, ROWLOCK, READPAST) JOIN shop_building ON shop_project.id = shop_building.id;
+
+-- ForUpdate
+SELECT shop_building.id, shop_project.id AS id_1, shop_project.kind, shop_project.total, shop_building.floors
+FROM shop_project WITH (UPDLOCK, ROWLOCK) JOIN shop_building ON shop_project.id = shop_building.id;
+
+-- ForUpdate|NoWait
+SELECT shop_building.id, shop_project.id AS id_1, shop_project.kind, shop_project.total, shop_building.floors
+FROM shop_project WITH (UPDLOCK, ROWLOCK, NOWAIT) JOIN shop_building ON shop_project.id = shop_building.id;
+
+-- single-table inheritance ------------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.kind IN (?);
+
+-- NoLock
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket WITH (NOLOCK)
+WHERE shop_ticket.kind IN (?);
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE shop_ticket.kind IN (?);
+
+-- ForUpdate
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket WITH (UPDLOCK, ROWLOCK)
+WHERE shop_ticket.kind IN (?);
+
+-- ForUpdate|NoWait
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket WITH (UPDLOCK, ROWLOCK, NOWAIT)
+WHERE shop_ticket.kind IN (?);
+
+-- single-table inheritance, its root --------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total
+FROM shop_ticket;
+
+-- NoLock
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total
+FROM shop_ticket WITH (NOLOCK);
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total
+FROM shop_ticket WITH (UPDLOCK, ROWLOCK, READPAST);
+
+-- ForUpdate
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total
+FROM shop_ticket WITH (UPDLOCK, ROWLOCK);
+
+-- ForUpdate|NoWait
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total
+FROM shop_ticket WITH (UPDLOCK, ROWLOCK, NOWAIT);
+
+-- concrete inheritance ----------------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
+FROM shop_cold_store;
+
+-- NoLock
+SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
+FROM shop_cold_store WITH (NOLOCK);
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
+FROM shop_cold_store WITH (UPDLOCK, ROWLOCK, READPAST);
+
+-- ForUpdate
+SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
+FROM shop_cold_store WITH (UPDLOCK, ROWLOCK);
+
+-- ForUpdate|NoWait
+SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
+FROM shop_cold_store WITH (UPDLOCK, ROWLOCK, NOWAIT);
+
+-- mapped lazy='joined' ----------------------------------------------------------------------------
+-- None_
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total, shop_customer_1.id AS id_1, shop_customer_1.name
+FROM shop_invoice JOIN shop_customer AS shop_customer_1 ON shop_customer_1.id = shop_invoice.customer_id;
+
+-- NoLock
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total, shop_customer_1.id AS id_1, shop_customer_1.name
+FROM shop_invoice WITH (NOLOCK) JOIN shop_customer AS shop_customer_1 ON shop_customer_1.id = shop_invoice.customer_id;
+
+-- SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice WITH (UPDLOCK, ROWLOCK, READPAST);
+
+-- ForUpdate
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice WITH (UPDLOCK, ROWLOCK);
+
+-- ForUpdate|NoWait
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice WITH (UPDLOCK, ROWLOCK, NOWAIT);
+
+-- by key, plain -----------------------------------------------------------------------------------
+-- SharedRead, SharedRead|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE shop_order.id = ?;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id = ?;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT)
+WHERE shop_order.id = ?;
+
+-- by key, composite -------------------------------------------------------------------------------
+-- SharedRead, SharedRead|NoWait
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher
+WHERE shop_voucher.year = ? AND shop_voucher.number = ?;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE shop_voucher.year = ? AND shop_voucher.number = ?;
+
+-- ForUpdate
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK)
+WHERE shop_voucher.year = ? AND shop_voucher.number = ?;
+
+-- ForUpdate|NoWait
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK, NOWAIT)
+WHERE shop_voucher.year = ? AND shop_voucher.number = ?;
+
+-- by key, schema and quoted names -----------------------------------------------------------------
+-- SharedRead, SharedRead|NoWait
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+FROM books.[Journal of Group]
+WHERE books.[Journal of Group].[Key] = ?;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE books.[Journal of Group].[Key] = ?;
+
+-- ForUpdate
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK)
+WHERE books.[Journal of Group].[Key] = ?;
+
+-- ForUpdate|NoWait
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, NOWAIT)
+WHERE books.[Journal of Group].[Key] = ?;
+
+-- by key, joined inheritance: the root's row ------------------------------------------------------
+-- SharedRead, SharedRead|NoWait
+SELECT shop_contract.id
+FROM shop_contract
+WHERE shop_contract.id = ?;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_contract.id
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE shop_contract.id = ?;
+
+-- ForUpdate
+SELECT shop_contract.id
+FROM shop_contract WITH (UPDLOCK, ROWLOCK)
+WHERE shop_contract.id = ?;
+
+-- ForUpdate|NoWait
+SELECT shop_contract.id
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, NOWAIT)
+WHERE shop_contract.id = ?;
+
+-- by key, joined inheritance, with_polymorphic: the root's row ------------------------------------
+-- SharedRead, SharedRead|NoWait
+SELECT shop_project.id
+FROM shop_project
+WHERE shop_project.id = ?;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_project.id
+FROM shop_project WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE shop_project.id = ?;
+
+-- ForUpdate
+SELECT shop_project.id
+FROM shop_project WITH (UPDLOCK, ROWLOCK)
+WHERE shop_project.id = ?;
+
+-- ForUpdate|NoWait
+SELECT shop_project.id
+FROM shop_project WITH (UPDLOCK, ROWLOCK, NOWAIT)
+WHERE shop_project.id = ?;
+
+-- by key, single-table inheritance ----------------------------------------------------------------
+-- SharedRead, SharedRead|NoWait
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.id = ? AND shop_ticket.kind IN (__[POSTCOMPILE_kind_1]);
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE shop_ticket.id = ? AND shop_ticket.kind IN (__[POSTCOMPILE_kind_1]);
+
+-- ForUpdate
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket WITH (UPDLOCK, ROWLOCK)
+WHERE shop_ticket.id = ? AND shop_ticket.kind IN (__[POSTCOMPILE_kind_1]);
+
+-- ForUpdate|NoWait
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket WITH (UPDLOCK, ROWLOCK, NOWAIT)
+WHERE shop_ticket.id = ? AND shop_ticket.kind IN (__[POSTCOMPILE_kind_1]);
+
+-- by key, concrete inheritance --------------------------------------------------------------------
+-- SharedRead, SharedRead|NoWait
+SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
+FROM shop_cold_store
+WHERE shop_cold_store.id = ?;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
+FROM shop_cold_store WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE shop_cold_store.id = ?;
+
+-- ForUpdate
+SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
+FROM shop_cold_store WITH (UPDLOCK, ROWLOCK)
+WHERE shop_cold_store.id = ?;
+
+-- ForUpdate|NoWait
+SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
+FROM shop_cold_store WITH (UPDLOCK, ROWLOCK, NOWAIT)
+WHERE shop_cold_store.id = ?;
+
+-- by key, mapped lazy='joined' --------------------------------------------------------------------
+-- SharedRead, SharedRead|NoWait
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice
+WHERE shop_invoice.id = ?;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE shop_invoice.id = ?;
+
+-- ForUpdate
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice WITH (UPDLOCK, ROWLOCK)
+WHERE shop_invoice.id = ?;
+
+-- ForUpdate|NoWait
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice WITH (UPDLOCK, ROWLOCK, NOWAIT)
+WHERE shop_invoice.id = ?;
+
+-- by key, plain; 0.3 s ----------------------------------------------------------------------------
+-- SharedRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id = ?;
+
+-- by key, joined inheritance: the root's row; 0.3 s -----------------------------------------------
+-- SharedRead
+SELECT shop_contract.id
+FROM shop_contract
+WHERE shop_contract.id = ?;
+
+-- ForUpdate
+SELECT shop_contract.id
+FROM shop_contract WITH (UPDLOCK, ROWLOCK)
+WHERE shop_contract.id = ?;

@@ -1,0 +1,959 @@
+-- plain -------------------------------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order;
+
+-- SharedRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order FOR SHARE OF shop_order;
+
+-- SharedRead|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order FOR SHARE OF shop_order NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order FOR SHARE OF shop_order SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order FOR UPDATE OF shop_order;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order FOR UPDATE OF shop_order NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order FOR UPDATE OF shop_order SKIP LOCKED;
+
+-- filtered, in order ------------------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total > %s ORDER BY shop_order.id;
+
+-- SharedRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total > %s ORDER BY shop_order.id FOR SHARE OF shop_order;
+
+-- SharedRead|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total > %s ORDER BY shop_order.id FOR SHARE OF shop_order NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total > %s ORDER BY shop_order.id FOR SHARE OF shop_order SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total > %s ORDER BY shop_order.id FOR UPDATE OF shop_order;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total > %s ORDER BY shop_order.id FOR UPDATE OF shop_order NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total > %s ORDER BY shop_order.id FOR UPDATE OF shop_order SKIP LOCKED;
+
+-- limit -------------------------------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %s;
+
+-- SharedRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %s FOR SHARE OF shop_order;
+
+-- SharedRead|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %s FOR SHARE OF shop_order NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %s FOR SHARE OF shop_order SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %s FOR UPDATE OF shop_order;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %s FOR UPDATE OF shop_order NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %s FOR UPDATE OF shop_order SKIP LOCKED;
+
+-- limit and offset --------------------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %s, %s;
+
+-- SharedRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %s, %s FOR SHARE OF shop_order;
+
+-- SharedRead|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %s, %s FOR SHARE OF shop_order NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %s, %s FOR SHARE OF shop_order SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %s, %s FOR UPDATE OF shop_order;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %s, %s FOR UPDATE OF shop_order NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %s, %s FOR UPDATE OF shop_order SKIP LOCKED;
+
+-- aliased -----------------------------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o
+WHERE o.total > %s;
+
+-- SharedRead
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o
+WHERE o.total > %s FOR SHARE OF o;
+
+-- SharedRead|NoWait
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o
+WHERE o.total > %s FOR SHARE OF o NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o
+WHERE o.total > %s FOR SHARE OF o SKIP LOCKED;
+
+-- ForUpdate
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o
+WHERE o.total > %s FOR UPDATE OF o;
+
+-- ForUpdate|NoWait
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o
+WHERE o.total > %s FOR UPDATE OF o NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o
+WHERE o.total > %s FOR UPDATE OF o SKIP LOCKED;
+
+-- join --------------------------------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order INNER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > %s;
+
+-- SharedRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order INNER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > %s FOR SHARE OF shop_order;
+
+-- SharedRead|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order INNER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > %s FOR SHARE OF shop_order NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order INNER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > %s FOR SHARE OF shop_order SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order INNER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > %s FOR UPDATE OF shop_order;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order INNER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > %s FOR UPDATE OF shop_order NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order INNER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > %s FOR UPDATE OF shop_order SKIP LOCKED;
+
+-- join with an alias of itself --------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order INNER JOIN shop_order AS other ON shop_order.total < other.total;
+
+-- SharedRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order INNER JOIN shop_order AS other ON shop_order.total < other.total FOR SHARE OF shop_order;
+
+-- SharedRead|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order INNER JOIN shop_order AS other ON shop_order.total < other.total FOR SHARE OF shop_order NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order INNER JOIN shop_order AS other ON shop_order.total < other.total FOR SHARE OF shop_order SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order INNER JOIN shop_order AS other ON shop_order.total < other.total FOR UPDATE OF shop_order;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order INNER JOIN shop_order AS other ON shop_order.total < other.total FOR UPDATE OF shop_order NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order INNER JOIN shop_order AS other ON shop_order.total < other.total FOR UPDATE OF shop_order SKIP LOCKED;
+
+-- EXISTS ------------------------------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE EXISTS (SELECT 1
+FROM shop_line
+WHERE shop_order.id = shop_line.order_id AND shop_line.value > %s);
+
+-- SharedRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE EXISTS (SELECT 1
+FROM shop_line
+WHERE shop_order.id = shop_line.order_id AND shop_line.value > %s) FOR SHARE OF shop_order;
+
+-- SharedRead|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE EXISTS (SELECT 1
+FROM shop_line
+WHERE shop_order.id = shop_line.order_id AND shop_line.value > %s) FOR SHARE OF shop_order NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE EXISTS (SELECT 1
+FROM shop_line
+WHERE shop_order.id = shop_line.order_id AND shop_line.value > %s) FOR SHARE OF shop_order SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE EXISTS (SELECT 1
+FROM shop_line
+WHERE shop_order.id = shop_line.order_id AND shop_line.value > %s) FOR UPDATE OF shop_order;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE EXISTS (SELECT 1
+FROM shop_line
+WHERE shop_order.id = shop_line.order_id AND shop_line.value > %s) FOR UPDATE OF shop_order NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE EXISTS (SELECT 1
+FROM shop_line
+WHERE shop_order.id = shop_line.order_id AND shop_line.value > %s) FOR UPDATE OF shop_order SKIP LOCKED;
+
+-- two entities, the first -------------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
+FROM shop_order INNER JOIN shop_customer ON shop_customer.id = shop_order.customer_id;
+
+-- SharedRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
+FROM shop_order INNER JOIN shop_customer ON shop_customer.id = shop_order.customer_id FOR SHARE OF shop_order;
+
+-- SharedRead|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
+FROM shop_order INNER JOIN shop_customer ON shop_customer.id = shop_order.customer_id FOR SHARE OF shop_order NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
+FROM shop_order INNER JOIN shop_customer ON shop_customer.id = shop_order.customer_id FOR SHARE OF shop_order SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
+FROM shop_order INNER JOIN shop_customer ON shop_customer.id = shop_order.customer_id FOR UPDATE OF shop_order;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
+FROM shop_order INNER JOIN shop_customer ON shop_customer.id = shop_order.customer_id FOR UPDATE OF shop_order NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
+FROM shop_order INNER JOIN shop_customer ON shop_customer.id = shop_order.customer_id FOR UPDATE OF shop_order SKIP LOCKED;
+
+-- two entities, the second ------------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
+FROM shop_order INNER JOIN shop_customer ON shop_customer.id = shop_order.customer_id;
+
+-- SharedRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
+FROM shop_order INNER JOIN shop_customer ON shop_customer.id = shop_order.customer_id FOR SHARE OF shop_customer;
+
+-- SharedRead|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
+FROM shop_order INNER JOIN shop_customer ON shop_customer.id = shop_order.customer_id FOR SHARE OF shop_customer NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
+FROM shop_order INNER JOIN shop_customer ON shop_customer.id = shop_order.customer_id FOR SHARE OF shop_customer SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
+FROM shop_order INNER JOIN shop_customer ON shop_customer.id = shop_order.customer_id FOR UPDATE OF shop_customer;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
+FROM shop_order INNER JOIN shop_customer ON shop_customer.id = shop_order.customer_id FOR UPDATE OF shop_customer NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
+FROM shop_order INNER JOIN shop_customer ON shop_customer.id = shop_order.customer_id FOR UPDATE OF shop_customer SKIP LOCKED;
+
+-- composite key -----------------------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher;
+
+-- SharedRead
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher FOR SHARE OF shop_voucher;
+
+-- SharedRead|NoWait
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher FOR SHARE OF shop_voucher NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher FOR SHARE OF shop_voucher SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher FOR UPDATE OF shop_voucher;
+
+-- ForUpdate|NoWait
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher FOR UPDATE OF shop_voucher NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher FOR UPDATE OF shop_voucher SKIP LOCKED;
+
+-- schema and quoted names -------------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+FROM books.`Journal of Group`
+WHERE books.`Journal of Group`.`order` > %s;
+
+-- SharedRead
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+FROM books.`Journal of Group`
+WHERE books.`Journal of Group`.`order` > %s FOR SHARE OF `Journal of Group`;
+
+-- SharedRead|NoWait
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+FROM books.`Journal of Group`
+WHERE books.`Journal of Group`.`order` > %s FOR SHARE OF `Journal of Group` NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+FROM books.`Journal of Group`
+WHERE books.`Journal of Group`.`order` > %s FOR SHARE OF `Journal of Group` SKIP LOCKED;
+
+-- ForUpdate
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+FROM books.`Journal of Group`
+WHERE books.`Journal of Group`.`order` > %s FOR UPDATE OF `Journal of Group`;
+
+-- ForUpdate|NoWait
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+FROM books.`Journal of Group`
+WHERE books.`Journal of Group`.`order` > %s FOR UPDATE OF `Journal of Group` NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+FROM books.`Journal of Group`
+WHERE books.`Journal of Group`.`order` > %s FOR UPDATE OF `Journal of Group` SKIP LOCKED;
+
+-- joined inheritance ------------------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id;
+
+-- SharedRead
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id FOR SHARE OF shop_contract;
+
+-- SharedRead|NoWait
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id FOR SHARE OF shop_contract NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id FOR SHARE OF shop_contract SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id FOR UPDATE OF shop_contract;
+
+-- ForUpdate|NoWait
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id FOR UPDATE OF shop_contract NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id FOR UPDATE OF shop_contract SKIP LOCKED;
+
+-- joined inheritance, its root --------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_contract.id, shop_contract.kind, shop_contract.total
+FROM shop_contract;
+
+-- SharedRead
+SELECT shop_contract.id, shop_contract.kind, shop_contract.total
+FROM shop_contract FOR SHARE OF shop_contract;
+
+-- SharedRead|NoWait
+SELECT shop_contract.id, shop_contract.kind, shop_contract.total
+FROM shop_contract FOR SHARE OF shop_contract NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_contract.id, shop_contract.kind, shop_contract.total
+FROM shop_contract FOR SHARE OF shop_contract SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_contract.id, shop_contract.kind, shop_contract.total
+FROM shop_contract FOR UPDATE OF shop_contract;
+
+-- ForUpdate|NoWait
+SELECT shop_contract.id, shop_contract.kind, shop_contract.total
+FROM shop_contract FOR UPDATE OF shop_contract NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_contract.id, shop_contract.kind, shop_contract.total
+FROM shop_contract FOR UPDATE OF shop_contract SKIP LOCKED;
+
+-- joined inheritance, aliased flat ----------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT rented_shop_lease.id, rented_shop_contract.id AS id_1, rented_shop_contract.kind, rented_shop_contract.total, rented_shop_lease.rent
+FROM shop_contract AS rented_shop_contract INNER JOIN shop_lease AS rented_shop_lease ON rented_shop_contract.id = rented_shop_lease.id
+WHERE rented_shop_lease.rent > %s;
+
+-- SharedRead
+SELECT rented_shop_lease.id, rented_shop_contract.id AS id_1, rented_shop_contract.kind, rented_shop_contract.total, rented_shop_lease.rent
+FROM shop_contract AS rented_shop_contract INNER JOIN shop_lease AS rented_shop_lease ON rented_shop_contract.id = rented_shop_lease.id
+WHERE rented_shop_lease.rent > %s FOR SHARE OF rented_shop_contract;
+
+-- SharedRead|NoWait
+SELECT rented_shop_lease.id, rented_shop_contract.id AS id_1, rented_shop_contract.kind, rented_shop_contract.total, rented_shop_lease.rent
+FROM shop_contract AS rented_shop_contract INNER JOIN shop_lease AS rented_shop_lease ON rented_shop_contract.id = rented_shop_lease.id
+WHERE rented_shop_lease.rent > %s FOR SHARE OF rented_shop_contract NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT rented_shop_lease.id, rented_shop_contract.id AS id_1, rented_shop_contract.kind, rented_shop_contract.total, rented_shop_lease.rent
+FROM shop_contract AS rented_shop_contract INNER JOIN shop_lease AS rented_shop_lease ON rented_shop_contract.id = rented_shop_lease.id
+WHERE rented_shop_lease.rent > %s FOR SHARE OF rented_shop_contract SKIP LOCKED;
+
+-- ForUpdate
+SELECT rented_shop_lease.id, rented_shop_contract.id AS id_1, rented_shop_contract.kind, rented_shop_contract.total, rented_shop_lease.rent
+FROM shop_contract AS rented_shop_contract INNER JOIN shop_lease AS rented_shop_lease ON rented_shop_contract.id = rented_shop_lease.id
+WHERE rented_shop_lease.rent > %s FOR UPDATE OF rented_shop_contract;
+
+-- ForUpdate|NoWait
+SELECT rented_shop_lease.id, rented_shop_contract.id AS id_1, rented_shop_contract.kind, rented_shop_contract.total, rented_shop_lease.rent
+FROM shop_contract AS rented_shop_contract INNER JOIN shop_lease AS rented_shop_lease ON rented_shop_contract.id = rented_shop_lease.id
+WHERE rented_shop_lease.rent > %s FOR UPDATE OF rented_shop_contract NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT rented_shop_lease.id, rented_shop_contract.id AS id_1, rented_shop_contract.kind, rented_shop_contract.total, rented_shop_lease.rent
+FROM shop_contract AS rented_shop_contract INNER JOIN shop_lease AS rented_shop_lease ON rented_shop_contract.id = rented_shop_lease.id
+WHERE rented_shop_lease.rent > %s FOR UPDATE OF rented_shop_contract SKIP LOCKED;
+
+-- joined inheritance, with_polymorphic ------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_project.id, shop_project.kind, shop_project.total, shop_building.id AS id_1, shop_building.floors
+FROM shop_project LEFT OUTER JOIN shop_building ON shop_project.id = shop_building.id;
+
+-- SharedRead
+SELECT shop_project.id, shop_project.kind, shop_project.total, shop_building.id AS id_1, shop_building.floors
+FROM shop_project LEFT OUTER JOIN shop_building ON shop_project.id = shop_building.id FOR SHARE OF shop_project;
+
+-- SharedRead|NoWait
+SELECT shop_project.id, shop_project.kind, shop_project.total, shop_building.id AS id_1, shop_building.floors
+FROM shop_project LEFT OUTER JOIN shop_building ON shop_project.id = shop_building.id FOR SHARE OF shop_project NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_project.id, shop_project.kind, shop_project.total, shop_building.id AS id_1, shop_building.floors
+FROM shop_project LEFT OUTER JOIN shop_building ON shop_project.id = shop_building.id FOR SHARE OF shop_project SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_project.id, shop_project.kind, shop_project.total, shop_building.id AS id_1, shop_building.floors
+FROM shop_project LEFT OUTER JOIN shop_building ON shop_project.id = shop_building.id FOR UPDATE OF shop_project;
+
+-- ForUpdate|NoWait
+SELECT shop_project.id, shop_project.kind, shop_project.total, shop_building.id AS id_1, shop_building.floors
+FROM shop_project LEFT OUTER JOIN shop_building ON shop_project.id = shop_building.id FOR UPDATE OF shop_project NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_project.id, shop_project.kind, shop_project.total, shop_building.id AS id_1, shop_building.floors
+FROM shop_project LEFT OUTER JOIN shop_building ON shop_project.id = shop_building.id FOR UPDATE OF shop_project SKIP LOCKED;
+
+-- joined inheritance, with_polymorphic, a subclass ------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_building.id, shop_project.id AS id_1, shop_project.kind, shop_project.total, shop_building.floors
+FROM shop_project INNER JOIN shop_building ON shop_project.id = shop_building.id;
+
+-- SharedRead
+SELECT shop_building.id, shop_project.id AS id_1, shop_project.kind, shop_project.total, shop_building.floors
+FROM shop_project INNER JOIN shop_building ON shop_project.id = shop_building.id FOR SHARE OF shop_project;
+
+-- SharedRead|NoWait
+SELECT shop_building.id, shop_project.id AS id_1, shop_project.kind, shop_project.total, shop_building.floors
+FROM shop_project INNER JOIN shop_building ON shop_project.id = shop_building.id FOR SHARE OF shop_project NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_building.id, shop_project.id AS id_1, shop_project.kind, shop_project.total, shop_building.floors
+FROM shop_project INNER JOIN shop_building ON shop_project.id = shop_building.id FOR SHARE OF shop_project SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_building.id, shop_project.id AS id_1, shop_project.kind, shop_project.total, shop_building.floors
+FROM shop_project INNER JOIN shop_building ON shop_project.id = shop_building.id FOR UPDATE OF shop_project;
+
+-- ForUpdate|NoWait
+SELECT shop_building.id, shop_project.id AS id_1, shop_project.kind, shop_project.total, shop_building.floors
+FROM shop_project INNER JOIN shop_building ON shop_project.id = shop_building.id FOR UPDATE OF shop_project NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_building.id, shop_project.id AS id_1, shop_project.kind, shop_project.total, shop_building.floors
+FROM shop_project INNER JOIN shop_building ON shop_project.id = shop_building.id FOR UPDATE OF shop_project SKIP LOCKED;
+
+-- single-table inheritance ------------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.kind IN (%s);
+
+-- SharedRead
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.kind IN (%s) FOR SHARE OF shop_ticket;
+
+-- SharedRead|NoWait
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.kind IN (%s) FOR SHARE OF shop_ticket NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.kind IN (%s) FOR SHARE OF shop_ticket SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.kind IN (%s) FOR UPDATE OF shop_ticket;
+
+-- ForUpdate|NoWait
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.kind IN (%s) FOR UPDATE OF shop_ticket NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.kind IN (%s) FOR UPDATE OF shop_ticket SKIP LOCKED;
+
+-- single-table inheritance, its root --------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total
+FROM shop_ticket;
+
+-- SharedRead
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total
+FROM shop_ticket FOR SHARE OF shop_ticket;
+
+-- SharedRead|NoWait
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total
+FROM shop_ticket FOR SHARE OF shop_ticket NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total
+FROM shop_ticket FOR SHARE OF shop_ticket SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total
+FROM shop_ticket FOR UPDATE OF shop_ticket;
+
+-- ForUpdate|NoWait
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total
+FROM shop_ticket FOR UPDATE OF shop_ticket NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total
+FROM shop_ticket FOR UPDATE OF shop_ticket SKIP LOCKED;
+
+-- concrete inheritance ----------------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
+FROM shop_cold_store;
+
+-- SharedRead
+SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
+FROM shop_cold_store FOR SHARE OF shop_cold_store;
+
+-- SharedRead|NoWait
+SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
+FROM shop_cold_store FOR SHARE OF shop_cold_store NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
+FROM shop_cold_store FOR SHARE OF shop_cold_store SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
+FROM shop_cold_store FOR UPDATE OF shop_cold_store;
+
+-- ForUpdate|NoWait
+SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
+FROM shop_cold_store FOR UPDATE OF shop_cold_store NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
+FROM shop_cold_store FOR UPDATE OF shop_cold_store SKIP LOCKED;
+
+-- mapped lazy='joined' ----------------------------------------------------------------------------
+-- None_, NoLock
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total, shop_customer_1.id AS id_1, shop_customer_1.name
+FROM shop_invoice INNER JOIN shop_customer AS shop_customer_1 ON shop_customer_1.id = shop_invoice.customer_id;
+
+-- SharedRead
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice FOR SHARE OF shop_invoice;
+
+-- SharedRead|NoWait
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice FOR SHARE OF shop_invoice NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice FOR SHARE OF shop_invoice SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice FOR UPDATE OF shop_invoice;
+
+-- ForUpdate|NoWait
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice FOR UPDATE OF shop_invoice NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice FOR UPDATE OF shop_invoice SKIP LOCKED;
+
+-- SnapshotRead
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice;
+
+-- by key, plain -----------------------------------------------------------------------------------
+-- SharedRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR SHARE OF shop_order;
+
+-- SharedRead|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR SHARE OF shop_order NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR SHARE OF shop_order SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE OF shop_order;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE OF shop_order NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE OF shop_order SKIP LOCKED;
+
+-- by key, composite -------------------------------------------------------------------------------
+-- SharedRead
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher
+WHERE shop_voucher.year = %s AND shop_voucher.number = %s FOR SHARE OF shop_voucher;
+
+-- SharedRead|NoWait
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher
+WHERE shop_voucher.year = %s AND shop_voucher.number = %s FOR SHARE OF shop_voucher NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher
+WHERE shop_voucher.year = %s AND shop_voucher.number = %s FOR SHARE OF shop_voucher SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher
+WHERE shop_voucher.year = %s AND shop_voucher.number = %s FOR UPDATE OF shop_voucher;
+
+-- ForUpdate|NoWait
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher
+WHERE shop_voucher.year = %s AND shop_voucher.number = %s FOR UPDATE OF shop_voucher NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher
+WHERE shop_voucher.year = %s AND shop_voucher.number = %s FOR UPDATE OF shop_voucher SKIP LOCKED;
+
+-- by key, schema and quoted names -----------------------------------------------------------------
+-- SharedRead
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+FROM books.`Journal of Group`
+WHERE books.`Journal of Group`.`Key` = %s FOR SHARE OF `Journal of Group`;
+
+-- SharedRead|NoWait
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+FROM books.`Journal of Group`
+WHERE books.`Journal of Group`.`Key` = %s FOR SHARE OF `Journal of Group` NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+FROM books.`Journal of Group`
+WHERE books.`Journal of Group`.`Key` = %s FOR SHARE OF `Journal of Group` SKIP LOCKED;
+
+-- ForUpdate
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+FROM books.`Journal of Group`
+WHERE books.`Journal of Group`.`Key` = %s FOR UPDATE OF `Journal of Group`;
+
+-- ForUpdate|NoWait
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+FROM books.`Journal of Group`
+WHERE books.`Journal of Group`.`Key` = %s FOR UPDATE OF `Journal of Group` NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+FROM books.`Journal of Group`
+WHERE books.`Journal of Group`.`Key` = %s FOR UPDATE OF `Journal of Group` SKIP LOCKED;
+
+-- by key, joined inheritance: the root's row ------------------------------------------------------
+-- SharedRead
+SELECT shop_contract.id
+FROM shop_contract
+WHERE shop_contract.id = %s FOR SHARE OF shop_contract;
+
+-- SharedRead|NoWait
+SELECT shop_contract.id
+FROM shop_contract
+WHERE shop_contract.id = %s FOR SHARE OF shop_contract NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_contract.id
+FROM shop_contract
+WHERE shop_contract.id = %s FOR SHARE OF shop_contract SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_contract.id
+FROM shop_contract
+WHERE shop_contract.id = %s FOR UPDATE OF shop_contract;
+
+-- ForUpdate|NoWait
+SELECT shop_contract.id
+FROM shop_contract
+WHERE shop_contract.id = %s FOR UPDATE OF shop_contract NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_contract.id
+FROM shop_contract
+WHERE shop_contract.id = %s FOR UPDATE OF shop_contract SKIP LOCKED;
+
+-- by key, joined inheritance, with_polymorphic: the root's row ------------------------------------
+-- SharedRead
+SELECT shop_project.id
+FROM shop_project
+WHERE shop_project.id = %s FOR SHARE OF shop_project;
+
+-- SharedRead|NoWait
+SELECT shop_project.id
+FROM shop_project
+WHERE shop_project.id = %s FOR SHARE OF shop_project NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_project.id
+FROM shop_project
+WHERE shop_project.id = %s FOR SHARE OF shop_project SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_project.id
+FROM shop_project
+WHERE shop_project.id = %s FOR UPDATE OF shop_project;
+
+-- ForUpdate|NoWait
+SELECT shop_project.id
+FROM shop_project
+WHERE shop_project.id = %s FOR UPDATE OF shop_project NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_project.id
+FROM shop_project
+WHERE shop_project.id = %s FOR UPDATE OF shop_project SKIP LOCKED;
+
+-- by key, single-table inheritance ----------------------------------------------------------------
+-- SharedRead
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.id = %s AND shop_ticket.kind IN (__[POSTCOMPILE_kind_1]) FOR SHARE OF shop_ticket;
+
+-- SharedRead|NoWait
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.id = %s AND shop_ticket.kind IN (__[POSTCOMPILE_kind_1]) FOR SHARE OF shop_ticket NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.id = %s AND shop_ticket.kind IN (__[POSTCOMPILE_kind_1]) FOR SHARE OF shop_ticket SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.id = %s AND shop_ticket.kind IN (__[POSTCOMPILE_kind_1]) FOR UPDATE OF shop_ticket;
+
+-- ForUpdate|NoWait
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.id = %s AND shop_ticket.kind IN (__[POSTCOMPILE_kind_1]) FOR UPDATE OF shop_ticket NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.id = %s AND shop_ticket.kind IN (__[POSTCOMPILE_kind_1]) FOR UPDATE OF shop_ticket SKIP LOCKED;
+
+-- by key, concrete inheritance --------------------------------------------------------------------
+-- SharedRead
+SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
+FROM shop_cold_store
+WHERE shop_cold_store.id = %s FOR SHARE OF shop_cold_store;
+
+-- SharedRead|NoWait
+SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
+FROM shop_cold_store
+WHERE shop_cold_store.id = %s FOR SHARE OF shop_cold_store NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
+FROM shop_cold_store
+WHERE shop_cold_store.id = %s FOR SHARE OF shop_cold_store SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
+FROM shop_cold_store
+WHERE shop_cold_store.id = %s FOR UPDATE OF shop_cold_store;
+
+-- ForUpdate|NoWait
+SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
+FROM shop_cold_store
+WHERE shop_cold_store.id = %s FOR UPDATE OF shop_cold_store NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
+FROM shop_cold_store
+WHERE shop_cold_store.id = %s FOR UPDATE OF shop_cold_store SKIP LOCKED;
+
+-- by key, mapped lazy='joined' --------------------------------------------------------------------
+-- SharedRead
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice
+WHERE shop_invoice.id = %s FOR SHARE OF shop_invoice;
+
+-- SharedRead|NoWait
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice
+WHERE shop_invoice.id = %s FOR SHARE OF shop_invoice NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice
+WHERE shop_invoice.id = %s FOR SHARE OF shop_invoice SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice
+WHERE shop_invoice.id = %s FOR UPDATE OF shop_invoice;
+
+-- ForUpdate|NoWait
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice
+WHERE shop_invoice.id = %s FOR UPDATE OF shop_invoice NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice
+WHERE shop_invoice.id = %s FOR UPDATE OF shop_invoice SKIP LOCKED;
+
+-- by key, plain; 0.3 s ----------------------------------------------------------------------------
+-- SharedRead
+SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR SHARE OF shop_order;
+
+-- ForUpdate
+SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE OF shop_order;
+
+-- by key, joined inheritance: the root's row; 0.3 s -----------------------------------------------
+-- SharedRead
+SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_contract.id
+FROM shop_contract
+WHERE shop_contract.id = %s FOR SHARE OF shop_contract;
+
+-- ForUpdate
+SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_contract.id
+FROM shop_contract
+WHERE shop_contract.id = %s FOR UPDATE OF shop_contract;

@@ -1,0 +1,179 @@
+-- plain -------------------------------------------------------------------------------------------
+-- None_, NoLock, SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order;
+
+-- filtered, in order ------------------------------------------------------------------------------
+-- None_, NoLock, SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total > ? ORDER BY shop_order.id;
+
+-- limit -------------------------------------------------------------------------------------------
+-- None_, NoLock, SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT ? OFFSET ?;
+
+-- limit and offset --------------------------------------------------------------------------------
+-- None_, NoLock, SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT ? OFFSET ?;
+
+-- aliased -----------------------------------------------------------------------------------------
+-- None_, NoLock, SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o
+WHERE o.total > ?;
+
+-- join --------------------------------------------------------------------------------------------
+-- None_, NoLock, SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > ?;
+
+-- join with an alias of itself --------------------------------------------------------------------
+-- None_, NoLock, SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order JOIN shop_order AS other ON shop_order.total < other.total;
+
+-- EXISTS ------------------------------------------------------------------------------------------
+-- None_, NoLock, SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE EXISTS (SELECT 1
+FROM shop_line
+WHERE shop_order.id = shop_line.order_id AND shop_line.value > ?);
+
+-- two entities, the first -------------------------------------------------------------------------
+-- None_, NoLock, SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
+FROM shop_order JOIN shop_customer ON shop_customer.id = shop_order.customer_id;
+
+-- two entities, the second ------------------------------------------------------------------------
+-- None_, NoLock, SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
+FROM shop_order JOIN shop_customer ON shop_customer.id = shop_order.customer_id;
+
+-- composite key -----------------------------------------------------------------------------------
+-- None_, NoLock, SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher;
+
+-- schema and quoted names -------------------------------------------------------------------------
+-- None_, NoLock, SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order"
+FROM books."Journal of Group"
+WHERE books."Journal of Group"."order" > ?;
+
+-- joined inheritance ------------------------------------------------------------------------------
+-- None_, NoLock, SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id;
+
+-- joined inheritance, its root --------------------------------------------------------------------
+-- None_, NoLock, SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT shop_contract.id, shop_contract.kind, shop_contract.total
+FROM shop_contract;
+
+-- joined inheritance, aliased flat ----------------------------------------------------------------
+-- None_, NoLock, SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT rented_shop_lease.id, rented_shop_contract.id AS id_1, rented_shop_contract.kind, rented_shop_contract.total, rented_shop_lease.rent
+FROM shop_contract AS rented_shop_contract JOIN shop_lease AS rented_shop_lease ON rented_shop_contract.id = rented_shop_lease.id
+WHERE rented_shop_lease.rent > ?;
+
+-- joined inheritance, with_polymorphic ------------------------------------------------------------
+-- None_, NoLock, SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT shop_project.id, shop_project.kind, shop_project.total, shop_building.id AS id_1, shop_building.floors
+FROM shop_project LEFT OUTER JOIN shop_building ON shop_project.id = shop_building.id;
+
+-- joined inheritance, with_polymorphic, a subclass ------------------------------------------------
+-- None_, NoLock, SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT shop_building.id, shop_project.id AS id_1, shop_project.kind, shop_project.total, shop_building.floors
+FROM shop_project JOIN shop_building ON shop_project.id = shop_building.id;
+
+-- single-table inheritance ------------------------------------------------------------------------
+-- None_, NoLock, SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.kind IN (?);
+
+-- single-table inheritance, its root --------------------------------------------------------------
+-- None_, NoLock, SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total
+FROM shop_ticket;
+
+-- concrete inheritance ----------------------------------------------------------------------------
+-- None_, NoLock, SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
+FROM shop_cold_store;
+
+-- mapped lazy='joined' ----------------------------------------------------------------------------
+-- None_, NoLock
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total, shop_customer_1.id AS id_1, shop_customer_1.name
+FROM shop_invoice JOIN shop_customer AS shop_customer_1 ON shop_customer_1.id = shop_invoice.customer_id;
+
+-- SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice;
+
+-- by key, plain -----------------------------------------------------------------------------------
+-- SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?;
+
+-- by key, composite -------------------------------------------------------------------------------
+-- SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher
+WHERE shop_voucher.year = ? AND shop_voucher.number = ?;
+
+-- by key, schema and quoted names -----------------------------------------------------------------
+-- SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order"
+FROM books."Journal of Group"
+WHERE books."Journal of Group"."Key" = ?;
+
+-- by key, joined inheritance: the root's row ------------------------------------------------------
+-- SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked
+SELECT shop_contract.id
+FROM shop_contract
+WHERE shop_contract.id = ?;
+
+-- by key, joined inheritance, with_polymorphic: the root's row ------------------------------------
+-- SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked
+SELECT shop_project.id
+FROM shop_project
+WHERE shop_project.id = ?;
+
+-- by key, single-table inheritance ----------------------------------------------------------------
+-- SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.id = ? AND shop_ticket.kind IN (__[POSTCOMPILE_kind_1]);
+
+-- by key, concrete inheritance --------------------------------------------------------------------
+-- SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked
+SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
+FROM shop_cold_store
+WHERE shop_cold_store.id = ?;
+
+-- by key, mapped lazy='joined' --------------------------------------------------------------------
+-- SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice
+WHERE shop_invoice.id = ?;
+
+-- by key, plain; 0.3 s ----------------------------------------------------------------------------
+-- SharedRead, ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?;
+
+-- by key, joined inheritance: the root's row; 0.3 s -----------------------------------------------
+-- SharedRead, ForUpdate
+SELECT shop_contract.id
+FROM shop_contract
+WHERE shop_contract.id = ?;

@@ -1,0 +1,237 @@
+-- get_entity ForUpdate ----------------------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity ForUpdate|NoWait ---------------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT)
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity ForUpdate, lock_timeout 0.3 ----------------------------------------------------------
+SELECT @@LOCK_TIMEOUT
+SET LOCK_TIMEOUT 300
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id = ?  -- 1
+SET LOCK_TIMEOUT -1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity SharedRead ---------------------------------------------------------------------------
+SET TRANSACTION ISOLATION LEVEL SNAPSHOT
+(commit)
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- get_entity SharedRead, lock_timeout 0.3 ---------------------------------------------------------
+SET TRANSACTION ISOLATION LEVEL SNAPSHOT
+(commit)
+SELECT @@LOCK_TIMEOUT
+SET LOCK_TIMEOUT 300
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+SET LOCK_TIMEOUT -1
+(rollback)
+(back to the pool)
+(rollback)
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- get_entity SnapshotRead -------------------------------------------------------------------------
+SET TRANSACTION ISOLATION LEVEL SNAPSHOT
+(commit)
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- get_entity NoLock -------------------------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (NOLOCK)
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity ForUpdate of a missing row -----------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id = ?  -- 99
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity ForUpdate of the same twice ----------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity ForUpdate, mapped lazy='joined' ------------------------------------------------------
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice WITH (UPDLOCK, ROWLOCK)
+WHERE shop_invoice.id = ?  -- 1
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id IN (?)  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- locked, changes ---------------------------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id = ?  -- 1
+SELECT shop_line.id, shop_line.order_id, shop_line.value
+FROM shop_line
+WHERE shop_line.order_id = ?  -- 1
+UPDATE shop_order SET total=? WHERE shop_order.id = ?  -- 7, 1
+(commit)
+(back to the pool)
+(rollback)
+
+-- locked, changes to joined inheritance, lock_timeout 0.3 -----------------------------------------
+SELECT @@LOCK_TIMEOUT
+SET LOCK_TIMEOUT 300
+SELECT shop_contract.id
+FROM shop_contract WITH (UPDLOCK, ROWLOCK)
+WHERE shop_contract.id = ?  -- 1
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_contract.id = ?  -- 1
+SET LOCK_TIMEOUT -1
+UPDATE shop_contract SET total=? WHERE shop_contract.id = ?  -- 7, 1
+UPDATE shop_lease SET rent=? WHERE shop_lease.id = ?  -- 8, 1
+(commit)
+(back to the pool)
+(rollback)
+
+-- locked, left by an exception --------------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id = ?  -- 1
+UPDATE shop_order SET total=? WHERE shop_order.id = ?  -- 7, 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- entity_set ForUpdate, limit 10 ------------------------------------------------------------------
+SELECT TOP 10 shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK) ORDER BY shop_order.id
+(rollback)
+(back to the pool)
+(rollback)
+
+-- entity_set ForUpdate|SkipLocked, limit 10 -------------------------------------------------------
+SELECT TOP 10 shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST) ORDER BY shop_order.id
+(rollback)
+(back to the pool)
+(rollback)
+
+-- entity_set ForUpdate, joined inheritance --------------------------------------------------------
+SELECT shop_lease.id
+FROM shop_contract WITH (UPDLOCK, ROWLOCK) JOIN shop_lease ON shop_contract.id = shop_lease.id
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract WITH (UPDLOCK, ROWLOCK) JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_lease.id IN (?)  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_lock ForUpdate, a join ---------------------------------------------------------------------
+SELECT shop_order.id
+FROM shop_order WITH (UPDLOCK, ROWLOCK) JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > ?  -- 0
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK) JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > ? AND shop_order.id IN (?)  -- 0, 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- after a plain read, ForUpdate -------------------------------------------------------------------
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id = ?  -- 1
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- after a plain read, SharedRead ------------------------------------------------------------------
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id = ?  -- 1
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- after a plain read, SharedRead|NoWait -----------------------------------------------------------
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id = ?  -- 1
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT)
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- after a plain read, SnapshotRead ----------------------------------------------------------------
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id = ?  -- 1
+-- raises WrongIsolation
+(rollback)
+(back to the pool)
+(rollback)
+
+-- ForUpdate, then another in a savepoint ----------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id = ?  -- 1
+IF @@TRANCOUNT = 0 BEGIN TRANSACTION
+SAVE TRANSACTION sa_savepoint_1
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice WITH (UPDLOCK, ROWLOCK)
+WHERE shop_invoice.id = ?  -- 1
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id IN (?)  -- 1
+(commit)
+(back to the pool)
+(rollback)
+
+-- begin, savepoint, ForUpdate ---------------------------------------------------------------------
+IF @@TRANCOUNT = 0 BEGIN TRANSACTION
+SAVE TRANSACTION sa_savepoint_1
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id = ?  -- 1
+(commit)
+(back to the pool)
+(rollback)

@@ -1,0 +1,302 @@
+-- get_entity ForUpdate ----------------------------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- get_entity ForUpdate|NoWait ---------------------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE OF shop_order NOWAIT  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- get_entity ForUpdate, lock_timeout 0.3 ----------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- get_entity SharedRead ---------------------------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR SHARE OF shop_order  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- get_entity SharedRead, lock_timeout 0.3 ---------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR SHARE OF shop_order  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- get_entity SnapshotRead -------------------------------------------------------------------------
+START TRANSACTION READ ONLY
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity NoLock -------------------------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity ForUpdate of a missing row -----------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 99
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- get_entity ForUpdate of the same twice ----------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- get_entity ForUpdate, mapped lazy='joined' ------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_invoice'
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice
+WHERE shop_invoice.id = %s FOR UPDATE OF shop_invoice  -- 1
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id IN (%s)  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- locked, changes ---------------------------------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
+SELECT shop_line.id, shop_line.order_id, shop_line.value
+FROM shop_line
+WHERE %s = shop_line.order_id  -- 1
+UPDATE shop_order SET total=%s WHERE shop_order.id = %s  -- 7, 1
+(commit)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- locked, changes to joined inheritance, lock_timeout 0.3 -----------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
+SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_contract.id
+FROM shop_contract
+WHERE shop_contract.id = %s FOR UPDATE OF shop_contract  -- 1
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_contract.id = %s  -- 1
+UPDATE shop_contract SET total=%s WHERE shop_contract.id = %s  -- 7, 1
+UPDATE shop_lease SET rent=%s WHERE shop_lease.id = %s  -- 8, 1
+(commit)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- locked, left by an exception --------------------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
+UPDATE shop_order SET total=%s WHERE shop_order.id = %s  -- 7, 1
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- entity_set ForUpdate, limit 10 ------------------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %s FOR UPDATE OF shop_order  -- 10
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- entity_set ForUpdate|SkipLocked, limit 10 -------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %s FOR UPDATE OF shop_order SKIP LOCKED  -- 10
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- entity_set ForUpdate, joined inheritance --------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
+SELECT shop_lease.id
+FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id FOR UPDATE OF shop_contract
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_lease.id IN (%s)  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- with_lock ForUpdate, a join ---------------------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT shop_order.id
+FROM shop_order INNER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > %s FOR UPDATE OF shop_order  -- 0
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order INNER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > %s AND shop_order.id IN (%s)  -- 0, 1
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- after a plain read, ForUpdate -------------------------------------------------------------------
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id = %s  -- 1
+-- raises WrongIsolation
+(rollback)
+(back to the pool)
+(rollback)
+
+-- after a plain read, SharedRead ------------------------------------------------------------------
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id = %s  -- 1
+-- raises WrongIsolation
+(rollback)
+(back to the pool)
+(rollback)
+
+-- after a plain read, SharedRead|NoWait -----------------------------------------------------------
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id = %s  -- 1
+-- raises WrongIsolation
+(rollback)
+(back to the pool)
+(rollback)
+
+-- after a plain read, SnapshotRead ----------------------------------------------------------------
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id = %s  -- 1
+-- raises WrongIsolation
+(rollback)
+(back to the pool)
+(rollback)
+
+-- ForUpdate, then another in a savepoint ----------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
+SAVEPOINT sa_savepoint_1
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_invoice'
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice
+WHERE shop_invoice.id = %s FOR UPDATE OF shop_invoice  -- 1
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id IN (%s)  -- 1
+RELEASE SAVEPOINT sa_savepoint_1
+(commit)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- begin, savepoint, ForUpdate ---------------------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SAVEPOINT sa_savepoint_1
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
+RELEASE SAVEPOINT sa_savepoint_1
+(commit)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT

@@ -1,0 +1,233 @@
+-- get_entity ForUpdate ----------------------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity ForUpdate|NoWait ---------------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order NOWAIT  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity ForUpdate, lock_timeout 0.3 ----------------------------------------------------------
+SELECT current_setting(%(current_setting_2)s::VARCHAR) AS current_setting_1, set_config(%(set_config_2)s::VARCHAR, %(doclock_timeout)s, %(param_1)s) AS set_config_1  -- 'lock_timeout', 'lock_timeout', '300ms', True
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
+SELECT set_config(%(set_config_2)s::VARCHAR, %(doclock_timeout)s, %(param_1)s) AS set_config_1  -- 'lock_timeout', '0', True
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity SharedRead ---------------------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_0)s::INTEGER FOR SHARE OF shop_order  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity SharedRead, lock_timeout 0.3 ---------------------------------------------------------
+SELECT current_setting(%(current_setting_2)s::VARCHAR) AS current_setting_1, set_config(%(set_config_2)s::VARCHAR, %(doclock_timeout)s, %(param_1)s) AS set_config_1  -- 'lock_timeout', 'lock_timeout', '300ms', True
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_0)s::INTEGER FOR SHARE OF shop_order  -- 1
+SELECT set_config(%(set_config_2)s::VARCHAR, %(doclock_timeout)s, %(param_1)s) AS set_config_1  -- 'lock_timeout', '0', True
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity SnapshotRead -------------------------------------------------------------------------
+(isolation level REPEATABLE_READ)
+SET TRANSACTION READ ONLY
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_0)s::INTEGER  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+(isolation level READ_COMMITTED)
+
+-- get_entity NoLock -------------------------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_1)s::INTEGER  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity ForUpdate of a missing row -----------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 99
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 99
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity ForUpdate of the same twice ----------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity ForUpdate, mapped lazy='joined' ------------------------------------------------------
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice
+WHERE shop_invoice.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_invoice  -- 1
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id IN (%(primary_keys_1)s::INTEGER)  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- locked, changes ---------------------------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
+SELECT shop_line.id, shop_line.order_id, shop_line.value
+FROM shop_line
+WHERE %(param_1)s::INTEGER = shop_line.order_id  -- 1
+UPDATE shop_order SET total=%(total)s::INTEGER WHERE shop_order.id = %(shop_order_id)s::INTEGER  -- 7, 1
+(commit)
+(back to the pool)
+(rollback)
+
+-- locked, changes to joined inheritance, lock_timeout 0.3 -----------------------------------------
+SELECT current_setting(%(current_setting_2)s::VARCHAR) AS current_setting_1, set_config(%(set_config_2)s::VARCHAR, %(doclock_timeout)s, %(param_1)s) AS set_config_1  -- 'lock_timeout', 'lock_timeout', '300ms', True
+SELECT shop_contract.id
+FROM shop_contract
+WHERE shop_contract.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_contract  -- 1
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_contract.id = %(pk_0)s::INTEGER  -- 1
+SELECT set_config(%(set_config_2)s::VARCHAR, %(doclock_timeout)s, %(param_1)s) AS set_config_1  -- 'lock_timeout', '0', True
+UPDATE shop_contract SET total=%(total)s::INTEGER WHERE shop_contract.id = %(shop_contract_id)s::INTEGER  -- 7, 1
+UPDATE shop_lease SET rent=%(rent)s::INTEGER WHERE shop_lease.id = %(shop_lease_id)s::INTEGER  -- 8, 1
+(commit)
+(back to the pool)
+(rollback)
+
+-- locked, left by an exception --------------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
+UPDATE shop_order SET total=%(total)s::INTEGER WHERE shop_order.id = %(shop_order_id)s::INTEGER  -- 7, 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- entity_set ForUpdate, limit 10 ------------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %(param_1)s::INTEGER FOR UPDATE OF shop_order  -- 10
+(rollback)
+(back to the pool)
+(rollback)
+
+-- entity_set ForUpdate|SkipLocked, limit 10 -------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %(param_1)s::INTEGER FOR UPDATE OF shop_order SKIP LOCKED  -- 10
+(rollback)
+(back to the pool)
+(rollback)
+
+-- entity_set ForUpdate, joined inheritance --------------------------------------------------------
+SELECT shop_lease.id
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id FOR UPDATE OF shop_contract
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_lease.id IN (%(id_2_1)s::INTEGER)  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_lock ForUpdate, a join ---------------------------------------------------------------------
+SELECT shop_order.id
+FROM shop_order JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > %(value_1)s::INTEGER FOR UPDATE OF shop_order  -- 0
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > %(value_1)s::INTEGER AND shop_order.id IN (%(id_1_1)s::INTEGER)  -- 0, 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- after a plain read, ForUpdate -------------------------------------------------------------------
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id = %(pk_1)s::INTEGER  -- 1
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- after a plain read, SharedRead ------------------------------------------------------------------
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id = %(pk_1)s::INTEGER  -- 1
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_0)s::INTEGER FOR SHARE OF shop_order  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- after a plain read, SharedRead|NoWait -----------------------------------------------------------
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id = %(pk_1)s::INTEGER  -- 1
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_0)s::INTEGER FOR SHARE OF shop_order NOWAIT  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- after a plain read, SnapshotRead ----------------------------------------------------------------
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id = %(pk_1)s::INTEGER  -- 1
+-- raises WrongIsolation
+(rollback)
+(back to the pool)
+(rollback)
+
+-- ForUpdate, then another in a savepoint ----------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
+SAVEPOINT sa_savepoint_1
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice
+WHERE shop_invoice.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_invoice  -- 1
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id IN (%(primary_keys_1)s::INTEGER)  -- 1
+RELEASE SAVEPOINT sa_savepoint_1
+(commit)
+(back to the pool)
+(rollback)
+
+-- begin, savepoint, ForUpdate ---------------------------------------------------------------------
+SAVEPOINT sa_savepoint_1
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
+RELEASE SAVEPOINT sa_savepoint_1
+(commit)
+(back to the pool)
+(rollback)

@@ -1,0 +1,262 @@
+-- get_entity ForUpdate ----------------------------------------------------------------------------
+BEGIN IMMEDIATE
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity ForUpdate|NoWait ---------------------------------------------------------------------
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 0
+BEGIN IMMEDIATE
+PRAGMA busy_timeout = 5000
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 0
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+PRAGMA busy_timeout = 5000
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity ForUpdate, lock_timeout 0.3 ----------------------------------------------------------
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 300
+BEGIN IMMEDIATE
+PRAGMA busy_timeout = 5000
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 300
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+PRAGMA busy_timeout = 5000
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity SharedRead ---------------------------------------------------------------------------
+BEGIN
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity SharedRead, lock_timeout 0.3 ---------------------------------------------------------
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 300
+BEGIN
+PRAGMA busy_timeout = 5000
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 300
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+PRAGMA busy_timeout = 5000
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity SnapshotRead -------------------------------------------------------------------------
+BEGIN
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity NoLock -------------------------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity ForUpdate of a missing row -----------------------------------------------------------
+BEGIN IMMEDIATE
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 99
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity ForUpdate of the same twice ----------------------------------------------------------
+BEGIN IMMEDIATE
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity ForUpdate, mapped lazy='joined' ------------------------------------------------------
+BEGIN IMMEDIATE
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice
+WHERE shop_invoice.id = ?  -- 1
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id IN (?)  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- locked, changes ---------------------------------------------------------------------------------
+BEGIN IMMEDIATE
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+SELECT shop_line.id, shop_line.order_id, shop_line.value
+FROM shop_line
+WHERE ? = shop_line.order_id  -- 1
+UPDATE shop_order SET total=? WHERE shop_order.id = ?  -- 7, 1
+(commit)
+(back to the pool)
+(rollback)
+
+-- locked, changes to joined inheritance, lock_timeout 0.3 -----------------------------------------
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 300
+BEGIN IMMEDIATE
+PRAGMA busy_timeout = 5000
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 300
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_contract.id = ?  -- 1
+PRAGMA busy_timeout = 5000
+UPDATE shop_contract SET total=? WHERE shop_contract.id = ?  -- 7, 1
+UPDATE shop_lease SET rent=? WHERE shop_lease.id = ?  -- 8, 1
+(commit)
+(back to the pool)
+(rollback)
+
+-- locked, left by an exception --------------------------------------------------------------------
+BEGIN IMMEDIATE
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+UPDATE shop_order SET total=? WHERE shop_order.id = ?  -- 7, 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- entity_set ForUpdate, limit 10 ------------------------------------------------------------------
+BEGIN IMMEDIATE
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT ? OFFSET ?  -- 10, 0
+(rollback)
+(back to the pool)
+(rollback)
+
+-- entity_set ForUpdate|SkipLocked, limit 10 -------------------------------------------------------
+-- raises LockNotSupported
+
+-- entity_set ForUpdate, joined inheritance --------------------------------------------------------
+BEGIN IMMEDIATE
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_lock ForUpdate, a join ---------------------------------------------------------------------
+BEGIN IMMEDIATE
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > ?  -- 0
+(rollback)
+(back to the pool)
+(rollback)
+
+-- after a plain read, ForUpdate -------------------------------------------------------------------
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id = ?  -- 1
+BEGIN IMMEDIATE
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- after a plain read, SharedRead ------------------------------------------------------------------
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id = ?  -- 1
+BEGIN
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- after a plain read, SharedRead|NoWait -----------------------------------------------------------
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id = ?  -- 1
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 0
+BEGIN
+PRAGMA busy_timeout = 5000
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 0
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+PRAGMA busy_timeout = 5000
+(rollback)
+(back to the pool)
+(rollback)
+
+-- after a plain read, SnapshotRead ----------------------------------------------------------------
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id = ?  -- 1
+BEGIN
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- ForUpdate, then another in a savepoint ----------------------------------------------------------
+BEGIN IMMEDIATE
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+SAVEPOINT sa_savepoint_1
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice
+WHERE shop_invoice.id = ?  -- 1
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id IN (?)  -- 1
+RELEASE SAVEPOINT sa_savepoint_1
+(commit)
+(back to the pool)
+(rollback)
+
+-- begin, savepoint, ForUpdate ---------------------------------------------------------------------
+BEGIN
+ROLLBACK
+BEGIN IMMEDIATE
+SAVEPOINT sa_savepoint_1
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+RELEASE SAVEPOINT sa_savepoint_1
+(commit)
+(back to the pool)
+(rollback)

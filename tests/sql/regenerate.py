@@ -1,0 +1,25 @@
+"""``python -m tests.sql.regenerate`` writes the golden files anew: read the diff before you commit.
+
+They do not depend on SQLAlchemy's version, 2.0 or 2.1, nor on a server.
+"""
+
+from __future__ import annotations
+
+from tests.sql.golden import FOLDER, compiled, sent
+from tests.sql.servers import DATABASES
+
+
+def main() -> None:
+    for kind in (compiled, sent):
+        folder = FOLDER / kind.__name__
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob("*.sql"):
+            old.unlink()
+        for database in DATABASES:
+            path = folder / f"{database}.sql"
+            path.write_text(kind(database), encoding="utf-8")
+            print(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""What sessions do; the golden files in golden/sent/ say what each database is told for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sqlalchemy import Engine, select
+
+from sa_doclock import DocLockError, LockingSession, LockOptions, with_lock
+from tests.sql.models import Customer, Invoice, Lease, Line, Order
+from tests.sql.script import MISSING, Script
+
+Act = Callable[[LockingSession], object]
+
+NO_WAIT, SKIP_LOCKED = LockOptions.NoWait, LockOptions.SkipLocked
+FOR_UPDATE, SHARED, SNAPSHOT = (
+    LockOptions.ForUpdate,
+    LockOptions.SharedRead,
+    LockOptions.SnapshotRead,
+)
+
+
+def told(act: Act, engine: Engine, script: Script) -> list[str]:
+    """Let a session act, and close it; return what its database was told, and what it raised."""
+    with LockingSession(engine) as session:
+        try:
+            act(session)
+        except DocLockError as error:
+            script.sent.append(f"-- raises {type(error).__name__}")
+    return list(script.sent)
+
+
+def _takes(lock: LockOptions, lock_timeout: float | None = None) -> Act:
+    def act(session: LockingSession) -> None:
+        session.get_entity(Order, 1, lock, lock_timeout=lock_timeout)
+        session.release_locks()
+
+    return act
+
+
+def _change_an_order(session: LockingSession) -> None:
+    with session.locked(Order, 1) as order:
+        order.total = sum(line.value for line in order.lines) + 6
+
+
+def _change_a_lease(session: LockingSession) -> None:
+    with session.locked(Lease, 1, lock_timeout=0.3) as lease:
+        lease.total, lease.rent = 7, 8
+
+
+def _leave_by_an_exception(session: LockingSession) -> None:
+    try:
+        with session.locked(Order, 1) as order:
+            order.total = 7
+            session.flush()
+            assert order.total == 30
+    except AssertionError:
+        pass
+
+
+def _look_for_a_missing_row(session: LockingSession) -> None:
+    assert session.get_entity(Order, MISSING, FOR_UPDATE) is None
+    session.release_locks()
+
+
+def _lock_with_a_mapped_join(session: LockingSession) -> None:
+    session.get_one_entity(Invoice, 1, FOR_UPDATE)
+    session.release_locks()
+
+
+def _lock_a_set(session: LockingSession, lock: LockOptions = FOR_UPDATE) -> None:
+    session.scalars(session.entity_set(Order, lock).order_by(Order.id).limit(10)).all()
+    session.release_locks()
+
+
+def _lock_a_join(session: LockingSession) -> None:
+    joined = select(Order).join(Order.lines).where(Line.value > 0)
+    session.scalars(with_lock(joined, FOR_UPDATE)).unique().all()
+    session.release_locks()
+
+
+def _lock_a_set_of_leases(session: LockingSession) -> None:
+    session.scalars(session.entity_set(Lease, FOR_UPDATE)).all()
+    session.release_locks()
+
+
+def _lock_after_a_plain_read(lock: LockOptions) -> Act:
+    def act(session: LockingSession) -> None:
+        session.get(Customer, 1)
+        session.get_entity(Order, 1, lock)
+
+    return act
+
+
+def _lock_in_a_savepoint(session: LockingSession) -> None:
+    session.get_entity(Order, 1, FOR_UPDATE)
+    with session.begin_nested():
+        session.get_entity(Invoice, 1, FOR_UPDATE)
+    session.save_changes()
+
+
+def _begin_with_a_savepoint(session: LockingSession) -> None:
+    with session.begin(), session.begin_nested():
+        session.get_entity(Order, 1, FOR_UPDATE)
+
+
+def _lock_the_same_twice(session: LockingSession) -> None:
+    order = session.get_one_entity(Order, 1, FOR_UPDATE)
+    assert session.get_entity(Order, 1, FOR_UPDATE | NO_WAIT) is order
+    assert session.get_entity(Order, 1, SHARED) is order
+    session.release_locks()
+
+
+SCENARIOS: Mapping[str, Act] = {
+    "get_entity ForUpdate": _takes(FOR_UPDATE),
+    "get_entity ForUpdate|NoWait": _takes(FOR_UPDATE | NO_WAIT),
+    "get_entity ForUpdate, lock_timeout 0.3": _takes(FOR_UPDATE, 0.3),
+    "get_entity SharedRead": _takes(SHARED),
+    "get_entity SharedRead, lock_timeout 0.3": _takes(SHARED, 0.3),
+    "get_entity SnapshotRead": _takes(SNAPSHOT),
+    "get_entity NoLock": _takes(LockOptions.NoLock),
+    "get_entity ForUpdate of a missing row": _look_for_a_missing_row,
+    "get_entity ForUpdate of the same twice": _lock_the_same_twice,
+    "get_entity ForUpdate, mapped lazy='joined'": _lock_with_a_mapped_join,
+    "locked, changes": _change_an_order,
+    "locked, changes to joined inheritance, lock_timeout 0.3": _change_a_lease,
+    "locked, left by an exception": _leave_by_an_exception,
+    "entity_set ForUpdate, limit 10": _lock_a_set,
+    "entity_set ForUpdate|SkipLocked, limit 10": lambda session: _lock_a_set(
+        session, FOR_UPDATE | SKIP_LOCKED
+    ),
+    "entity_set ForUpdate, joined inheritance": _lock_a_set_of_leases,
+    "with_lock ForUpdate, a join": _lock_a_join,
+    "after a plain read, ForUpdate": _lock_after_a_plain_read(FOR_UPDATE),
+    "after a plain read, SharedRead": _lock_after_a_plain_read(SHARED),
+    "after a plain read, SharedRead|NoWait": _lock_after_a_plain_read(SHARED | NO_WAIT),
+    "after a plain read, SnapshotRead": _lock_after_a_plain_read(SNAPSHOT),
+    "ForUpdate, then another in a savepoint": _lock_in_a_savepoint,
+    "begin, savepoint, ForUpdate": _begin_with_a_savepoint,
+}

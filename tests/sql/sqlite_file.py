@@ -1,0 +1,65 @@
+"""SQLite itself, on a file; what it is told is written down as for the scripted servers."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from sqlalchemy import Engine, create_engine, insert
+
+from tests.sql.models import Base
+from tests.sql.script import Script
+
+
+class _Cursor(sqlite3.Cursor):
+    def execute(self, sql: str, parameters: Any = ()) -> _Cursor:
+        assert isinstance(self.connection, _Connection)
+        self.connection.script.note(sql, parameters)
+        super().execute(sql, parameters)
+        return self
+
+
+class _Connection(sqlite3.Connection):
+    script: Script
+
+    def cursor(self, *_: object) -> Any:
+        return _Cursor(self)
+
+    def commit(self) -> None:
+        self.script.note("(commit)", ())
+        super().commit()
+
+    def rollback(self) -> None:
+        self.script.note("(rollback)", ())
+        super().rollback()
+
+
+@contextmanager
+def serving_file(script: Script) -> Iterator[Engine]:
+    """Yield an engine on a file where every table has one row, of ones."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "shop.db")
+
+        def connect() -> sqlite3.Connection:
+            connection: _Connection = sqlite3.connect(path, factory=_Connection)
+            sqlite3.Connection.execute(connection, "PRAGMA synchronous = OFF")
+            connection.script = script
+            return connection
+
+        engine = create_engine("sqlite:///shop.db", creator=connect)
+        with engine.begin() as connection:
+            _fill(connection, script)
+        yield engine
+        engine.dispose()
+
+
+def _fill(connection: Any, script: Script) -> None:
+    tables = [table for table in Base.metadata.sorted_tables if table.schema is None]
+    Base.metadata.create_all(connection, tables=tables)
+    for table in tables:
+        row = {column.name: script.values.get(column.name, 1) for column in table.columns}
+        connection.execute(insert(table).values(row))

@@ -1,0 +1,146 @@
+"""SQL Server's numbers become our classes, however a driver wraps them, and lead to the rollback.
+
+The server is scripted: that it raises these numbers when it should is not proved here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy.exc import DBAPIError, OperationalError, PendingRollbackError
+
+from sa_doclock import (
+    DeadlockDetected,
+    DocLockError,
+    LockFailed,
+    LockingSession,
+    LockNotAvailable,
+    LockNotSupported,
+    LockOptions,
+    SnapshotConflict,
+    WrongIsolation,
+)
+from tests.sql.models import Customer, Order
+from tests.sql.native import FORMS, TEXTS, odbc18
+from tests.sql.script import Script
+from tests.sql.servers import Error
+
+FAILURES: dict[int, type[LockFailed]] = {
+    1222: LockNotAvailable,
+    1205: DeadlockDetected,
+    3960: SnapshotConflict,
+}
+REFUSALS: dict[int, type[DocLockError]] = {
+    **dict.fromkeys((3952, 3953, 3954, 3956), LockNotSupported),
+    3951: WrongIsolation,
+}
+HEADER = "FROM shop_order"
+each_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+each_failure = pytest.mark.parametrize(("number", "kind"), FAILURES.items(), ids=str)
+
+
+@each_form
+@each_failure
+def test_a_lock_that_failed_is_of_its_class(
+    session: LockingSession,
+    script: Script,
+    form: Callable[[int], Error],
+    number: int,
+    kind: type[LockFailed],
+) -> None:
+    failure = form(number)
+    script.failures.append((HEADER, failure))
+    with pytest.raises(LockFailed) as caught:
+        session.get_entity(Order, 1, LockOptions.ForUpdate)
+    error = caught.value
+    assert type(error) is kind
+    assert error.retryable
+    assert error.orig is failure
+    assert isinstance(error, OperationalError)
+    assert (error.entity, error.ident, error.lock) == (Order, 1, LockOptions.ForUpdate)
+    assert str(error).startswith("Order 1 FOR UPDATE on mssql: ")
+
+
+@each_form
+@pytest.mark.parametrize(("number", "kind"), REFUSALS.items(), ids=str)
+def test_a_snapshot_that_was_refused_is_of_its_class(
+    session: LockingSession,
+    script: Script,
+    form: Callable[[int], Error],
+    number: int,
+    kind: type[DocLockError],
+) -> None:
+    script.failures.append((HEADER, form(number)))
+    with pytest.raises(DocLockError) as caught:
+        session.get_entity(Order, 1, LockOptions.SharedRead)
+    assert type(caught.value) is kind
+    assert not caught.value.retryable
+
+
+@each_form
+@each_failure
+def test_a_set_that_failed_is_of_its_class(
+    session: LockingSession,
+    script: Script,
+    form: Callable[[int], Error],
+    number: int,
+    kind: type[LockFailed],
+) -> None:
+    script.failures.append((HEADER, form(number)))
+    with pytest.raises(kind, match="Order rows FOR UPDATE on mssql"):
+        session.scalars(session.entity_set(Order, LockOptions.ForUpdate))
+
+
+@each_form
+@each_failure
+def test_a_flush_that_failed_is_of_its_class(
+    session: LockingSession,
+    script: Script,
+    form: Callable[[int], Error],
+    number: int,
+    kind: type[LockFailed],
+) -> None:
+    script.failures.append(("UPDATE shop_order", form(number)))
+    with pytest.raises(kind, match="Order 1 on mssql"), session.locked(Order, 1) as order:
+        order.total = 7
+    assert not session.in_transaction()
+
+
+@pytest.mark.parametrize("number", REFUSALS)
+def test_a_refusal_is_sqlalchemys_own_error_where_no_lock_was_asked_for(
+    session: LockingSession, script: Script, number: int
+) -> None:
+    script.failures.append(("FROM shop_customer", odbc18(number)))
+    with pytest.raises(DBAPIError) as caught:
+        session.get(Customer, 1)
+    assert not isinstance(caught.value, DocLockError)
+
+
+def test_a_number_in_the_words_of_another_error_is_not_the_errors_number(
+    session: LockingSession, script: Script
+) -> None:
+    assert "((1205))" in TEXTS[2627]
+    script.failures.append(("INSERT INTO shop_customer", odbc18(2627)))
+    session.add(Customer(id=1, name="Ann"))
+    with pytest.raises(DBAPIError) as caught:
+        session.flush()
+    assert not isinstance(caught.value, DocLockError)
+
+
+@pytest.mark.parametrize("number", [1205, 3960])
+def test_nothing_but_a_rollback_follows_when_the_transaction_is_gone(
+    session: LockingSession, script: Script, number: int
+) -> None:
+    session.get(Customer, 1)
+    script.failures.append((HEADER, odbc18(number)))
+    with pytest.raises(FAILURES[number]):
+        session.get_entity(Order, 1, LockOptions.ForUpdate)
+    script.sent.clear()
+    with pytest.raises(PendingRollbackError):
+        session.get_one(Customer, 2)
+    with pytest.raises(PendingRollbackError):
+        session.commit()
+    assert script.sent == []
+    session.rollback()
+    assert session.get(Order, 1) is not None

@@ -1,0 +1,107 @@
+"""SQL Server: which isolation level is set when, and what a reader takes where it is too late.
+
+The server is scripted: that SNAPSHOT protects a reader is not proved here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import Engine
+
+from sa_doclock import LockingSession, LockNotSupported, LockOptions, WrongIsolation
+from tests.sql.models import Customer, Order
+from tests.sql.script import Script
+from tests.sql.servers import SERVERS, pymssql, serving
+
+Scripted = tuple[Engine, Script]
+SET_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL SNAPSHOT"
+SET_READ_COMMITTED = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
+READERS = (LockOptions.SharedRead, LockOptions.SnapshotRead)
+
+
+@pytest.mark.parametrize("lock", READERS)
+def test_a_reader_sets_snapshot_then_begins_then_reads_without_a_hint(
+    session: LockingSession, script: Script, lock: LockOptions
+) -> None:
+    session.get_entity(Order, 1, lock)
+    # A transaction is always open there: the commit makes the level count for the next.
+    assert script.sent[:2] == [SET_SNAPSHOT, "(commit)"]
+    assert "WITH" not in script.sent[2]
+    assert len(script.sent) == 3
+
+
+@pytest.mark.parametrize("lock", READERS)
+def test_the_level_is_put_back_when_the_connection_is(
+    session: LockingSession, script: Script, lock: LockOptions
+) -> None:
+    session.get_entity(Order, 1, lock)
+    session.release_locks()
+    assert script.sent[-1] == SET_READ_COMMITTED
+    assert script.sent.index("(rollback)") < script.sent.index(SET_READ_COMMITTED)
+
+
+@pytest.mark.parametrize("set_of", [False, True], ids=["get_entity", "entity_set"])
+def test_a_shared_read_in_a_read_committed_transaction_takes_the_stronger_lock(
+    session: LockingSession, script: Script, set_of: bool
+) -> None:
+    session.get(Customer, 1)
+    if set_of:
+        session.scalars(session.entity_set(Order, LockOptions.SharedRead)).all()
+    else:
+        session.get_entity(Order, 1, LockOptions.SharedRead)
+    assert "FROM shop_order WITH (UPDLOCK, ROWLOCK)" in script.selects[-1]
+    assert set(session.held_locks.values()) == {LockOptions.SharedRead}
+
+
+def test_a_snapshot_read_in_a_read_committed_transaction_is_refused(
+    session: LockingSession, script: Script
+) -> None:
+    session.get(Customer, 1)
+    script.sent.clear()
+    with pytest.raises(WrongIsolation):
+        session.get_entity(Order, 1, LockOptions.SnapshotRead)
+    assert script.sent == []
+
+
+@pytest.mark.parametrize("first", READERS)
+def test_a_for_update_under_snapshot_is_refused(
+    session: LockingSession, script: Script, first: LockOptions
+) -> None:
+    session.get_entity(Order, 1, first)
+    script.sent.clear()
+    with pytest.raises(WrongIsolation):
+        session.get_entity(Order, 2, LockOptions.ForUpdate)
+    assert script.sent == []
+
+
+def test_a_for_update_sets_nothing_where_the_default_is_right(
+    session: LockingSession, script: Script
+) -> None:
+    session.get_entity(Order, 1, LockOptions.ForUpdate)
+    assert script.selects == script.sent
+
+
+def test_an_engine_at_another_level_is_switched_for_a_for_update(scripted: Scripted) -> None:
+    engine, script = scripted
+    with LockingSession(engine.execution_options(isolation_level="SNAPSHOT")) as session:
+        session.get_entity(Order, 1, LockOptions.ForUpdate)
+    levels = [sql for sql in script.sent if "ISOLATION LEVEL" in sql]
+    assert levels[-2:] == [SET_READ_COMMITTED, SET_READ_COMMITTED]
+    assert "UPDLOCK" in script.selects[-1]
+
+
+def test_autocommit_is_refused_before_anything_is_sent(scripted: Scripted) -> None:
+    engine, script = scripted
+    with LockingSession(engine.execution_options(isolation_level="AUTOCOMMIT")) as session:
+        with pytest.raises(LockNotSupported, match="AUTOCOMMIT"):
+            session.get_entity(Order, 1, LockOptions.ForUpdate)
+        assert script.sent == []
+
+
+@pytest.mark.parametrize("connect", [SERVERS["mssql"], pymssql], ids=["pyodbc", "pymssql"])
+def test_each_driver_locks(connect: Callable[[Script], Engine]) -> None:
+    with serving("mssql", connect) as (engine, script), LockingSession(engine) as session:
+        session.get_entity(Order, 1, LockOptions.ForUpdate)
+        assert "WITH (UPDLOCK, ROWLOCK)" in script.selects[-1]

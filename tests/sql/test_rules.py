@@ -1,0 +1,127 @@
+"""What every text must obey, so that a golden file cannot be regenerated into a lost lock."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from sqlalchemy import Engine
+
+from sa_doclock import LockOptions
+from sa_doclock.options import base_of, is_row_lock
+from tests.sql.cases import BY_KEY, LOCKS, SETS
+from tests.sql.golden import name_of, text_of
+from tests.sql.servers import DATABASES, serving
+
+#: The header's table or alias in each case, by the beginning of its title; else the plain order.
+HEADERS = {
+    "aliased": "o",
+    "two entities, the second": "shop_customer",
+    "composite": "shop_voucher",
+    "schema and quoted names": "Journal of Group",
+    "joined inheritance, aliased flat": "rented_shop_contract",
+    "joined inheritance, with_polymorphic": "shop_project",
+    "joined inheritance": "shop_contract",
+    "single-table": "shop_ticket",
+    "concrete": "shop_cold_store",
+    "mapped lazy": "shop_invoice",
+}
+#: How the text of a lock ends; {} is the header.
+ENDS = {
+    "postgresql": {"ForUpdate": "FOR UPDATE OF {}", "SharedRead": "FOR SHARE OF {}"},
+    "mysql": {"ForUpdate": "FOR UPDATE OF {}", "SharedRead": "FOR SHARE OF {}"},
+    "mysql-5.7": {"ForUpdate": "FOR UPDATE", "SharedRead": "LOCK IN SHARE MODE"},
+    "mariadb": {"ForUpdate": "FOR UPDATE", "SharedRead": "LOCK IN SHARE MODE"},
+}
+MODIFIERS = {LockOptions.NoWait: " NOWAIT", LockOptions.SkipLocked: " SKIP LOCKED"}
+HINTS = {
+    "NoLock": "NOLOCK",
+    "SharedRead|SkipLocked": "UPDLOCK, ROWLOCK, READPAST",
+    "ForUpdate": "UPDLOCK, ROWLOCK",
+    "ForUpdate|NoWait": "UPDLOCK, ROWLOCK, NOWAIT",
+    "ForUpdate|SkipLocked": "UPDLOCK, ROWLOCK, READPAST",
+}
+HINT = re.compile(r"(\w+|\[[\w ]+\]) WITH \(([\w, ]+)\)")
+WORDS = re.compile(r"FOR UPDATE|FOR SHARE|SHARE MODE|UPDLOCK")
+
+Engines = dict[str, Engine]
+
+
+def _each(*databases: str, locks: Iterable[LockOptions] = LOCKS) -> pytest.MarkDecorator:
+    cases = [
+        pytest.param(name, lock, id=f"{name}-{name_of(lock)}")
+        for name in databases
+        for lock in locks
+    ]
+    return pytest.mark.parametrize(("name", "lock"), cases)
+
+
+@pytest.fixture(scope="module")
+def engines() -> Iterator[Engines]:
+    """Serve all databases."""
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(serving(name))[0] for name in DATABASES}
+
+
+def _texts(lock: LockOptions, engine: Engine) -> Iterator[tuple[str, str]]:
+    for title, make in SETS.items():
+        yield _header(title), text_of(make(lock), engine)
+    for title, make in BY_KEY.items() if is_row_lock(lock) else ():
+        header = _header(title.removeprefix("by key, "))
+        yield header, text_of(make(lock), engine, values_known=False)
+
+
+def _header(title: str) -> str:
+    return next((name for case, name in HEADERS.items() if title.startswith(case)), "shop_order")
+
+
+@_each(*ENDS, locks=[lock for lock in LOCKS if is_row_lock(lock)])
+def test_a_row_lock_names_the_header_and_nothing_else(
+    engines: Engines, name: str, lock: LockOptions
+) -> None:
+    end = ENDS[name][base_of(lock).name or ""]
+    more = "".join(words for modifier, words in MODIFIERS.items() if modifier in lock)
+    for header, text in _texts(lock, engines[name]):
+        quoted = engines[name].dialect.identifier_preparer.quote(header)
+        assert text.endswith(" " + end.format(quoted) + more)
+        assert len(WORDS.findall(text)) == 1, text
+
+
+@_each("mssql")
+def test_a_hint_is_on_the_header_and_nothing_else(
+    engines: Engines, name: str, lock: LockOptions
+) -> None:
+    words = HINTS.get(name_of(lock))
+    for header, text in _texts(lock, engines[name]):
+        assert " FOR " not in text
+        found = HINT.findall(text)
+        tables = {table.strip("[]") for table, _ in found}
+        assert {hint for _, hint in found} == ({words} if words else set()), text
+        if lock is LockOptions.NoLock:  # all tables of the entity, and no other
+            assert header in tables
+        elif words:
+            assert tables == {header}
+            assert len(found) == 1
+
+
+@_each(*ENDS, "mssql", locks=[lock for lock in LOCKS if not is_row_lock(lock)])
+def test_what_is_no_row_lock_locks_no_row(engines: Engines, name: str, lock: LockOptions) -> None:
+    for _, text in _texts(lock, engines[name]):
+        assert not WORDS.search(text)
+
+
+@_each("sqlite")
+def test_sqlite_has_no_words_for_it(engines: Engines, name: str, lock: LockOptions) -> None:
+    for _, text in _texts(lock, engines[name]):
+        assert not WORDS.search(text)
+
+
+@_each(*DATABASES)
+def test_a_mapped_join_is_in_no_text_that_locks(
+    engines: Engines, name: str, lock: LockOptions
+) -> None:
+    text = text_of(SETS["mapped lazy='joined'"](lock), engines[name])
+    plain = lock in (LockOptions.None_, LockOptions.NoLock)
+    assert ("JOIN" in text) is plain

@@ -1,0 +1,193 @@
+"""The errors: one class for each reaction, catchable as SQLAlchemy's, and worth reading at three."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, exc
+
+import sa_doclock
+from sa_doclock import (
+    DeadlockDetected,
+    DocLockError,
+    LockFailed,
+    LockingSession,
+    LockMisuse,
+    LockNotAvailable,
+    LockNotSupported,
+    LockOptions,
+    LockOrderViolation,
+    LockUpgradeRefused,
+    SnapshotConflict,
+    UnlockedWrite,
+    UnsavedChanges,
+    WrongIsolation,
+)
+from tests.models import Order, Voucher
+
+PARENTS: dict[type[DocLockError], type[Exception]] = {
+    LockFailed: DocLockError,
+    LockNotAvailable: LockFailed,
+    DeadlockDetected: LockFailed,
+    SnapshotConflict: LockFailed,
+    LockNotSupported: DocLockError,
+    LockMisuse: DocLockError,
+    UnsavedChanges: LockMisuse,
+    WrongIsolation: LockMisuse,
+    LockUpgradeRefused: LockMisuse,
+    LockOrderViolation: LockMisuse,
+    UnlockedWrite: LockMisuse,
+}
+FROM_DATABASE = [kind for kind in PARENTS if issubclass(kind, LockFailed)]
+OURS = [kind for kind in PARENTS if kind not in FROM_DATABASE]
+RETRYABLE = {LockNotAvailable, DeadlockDetected, SnapshotConflict}
+COPIES: dict[str, Callable[[Any], Any]] = {
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda error: pickle.loads(pickle.dumps(error)),
+    "pickle, oldest": lambda error: pickle.loads(pickle.dumps(error, 2)),
+}
+each_kind = pytest.mark.parametrize("kind", PARENTS, ids=lambda kind: kind.__name__)
+each_copy = pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+
+
+def _failed(kind: type[LockFailed], **more: Any) -> LockFailed:
+    return kind(
+        "Order 42: held",
+        entity=Order,
+        ident=42,
+        lock=LockOptions.ForUpdate,
+        statement="SELECT 1",
+        params={"key": 42},
+        orig=sqlite3.OperationalError("database is locked"),
+        **more,
+    )
+
+
+@each_kind
+def test_the_tree_is_that_of_the_contract(kind: type[DocLockError]) -> None:
+    assert kind.__bases__[0] is PARENTS[kind]
+    assert getattr(sa_doclock, kind.__name__) is kind
+    assert kind.__name__ in sa_doclock.__all__
+
+
+def test_no_error_is_missing_here() -> None:
+    def below(kind: type[DocLockError]) -> set[type[DocLockError]]:
+        return {kind, *(each for sub in kind.__subclasses__() for each in below(sub))}
+
+    assert below(DocLockError) - {DocLockError} == set(PARENTS)
+
+
+@each_kind
+def test_retryable_says_whether_the_same_again_may_succeed(kind: type[DocLockError]) -> None:
+    assert kind("text").retryable is (kind in RETRYABLE)
+
+
+@pytest.mark.parametrize("kind", FROM_DATABASE)
+@pytest.mark.parametrize("caught", [exc.OperationalError, exc.DBAPIError, exc.SQLAlchemyError])
+def test_what_the_database_said_is_caught_as_before(
+    kind: type[LockFailed], caught: type[Exception]
+) -> None:
+    with pytest.raises(caught):
+        raise _failed(kind)
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_what_the_program_did_is_no_error_of_the_database(kind: type[DocLockError]) -> None:
+    assert not issubclass(kind, exc.SQLAlchemyError)
+
+
+@each_kind
+def test_what_is_not_known_is_none(kind: type[DocLockError]) -> None:
+    error = kind("text")
+    assert (error.entity, error.ident, error.lock) == (None, None, None)
+    assert str(error) == "text"
+
+
+@each_copy
+@pytest.mark.parametrize("kind", FROM_DATABASE)
+def test_a_copy_of_a_failure_tells_the_same(
+    kind: type[LockFailed], copied: Callable[[Any], Any]
+) -> None:
+    error = _failed(kind)
+    twin = copied(error)
+    assert type(twin) is kind
+    assert str(twin) == str(error)
+    assert (twin.entity, twin.ident, twin.lock) == (Order, 42, LockOptions.ForUpdate)
+    assert (twin.statement, twin.params, twin.retryable) == (
+        "SELECT 1",
+        {"key": 42},
+        error.retryable,
+    )
+    assert isinstance(twin.orig, sqlite3.OperationalError)
+    assert twin.connection_invalidated is False
+
+
+@each_copy
+@pytest.mark.parametrize("kind", OURS)
+def test_a_copy_of_a_misuse_tells_the_same(
+    kind: type[DocLockError], copied: Callable[[Any], Any]
+) -> None:
+    twin = copied(kind("text", entity=Voucher, ident=(2024, 1), lock=LockOptions.SharedRead))
+    assert type(twin) is kind
+    assert str(twin) == "text"
+    assert (twin.entity, twin.ident, twin.lock) == (Voucher, (2024, 1), LockOptions.SharedRead)
+
+
+@pytest.mark.parametrize("kind", FROM_DATABASE)
+def test_the_text_has_the_statement_and_no_page_about_other_errors(kind: type[LockFailed]) -> None:
+    text = str(_failed(kind))
+    assert text.startswith("Order 42: held\n[SQL: SELECT 1]")
+    assert "'key': 42" in text
+    assert "Background on this error" not in text
+    assert "sqlalche.me" not in text
+
+
+def test_hidden_parameters_stay_hidden() -> None:
+    text = str(_failed(LockNotAvailable, hide_parameters=True))
+    assert "'key': 42" not in text
+    assert "parameters hidden" in text
+
+
+@pytest.fixture
+def taken(engine: Engine) -> Iterator[None]:
+    """Let another connection hold the write lock of the file."""
+    with closing(sqlite3.connect(str(engine.url.database), isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+
+
+@pytest.mark.usefixtures("taken")
+@pytest.mark.parametrize(
+    ("entity", "ident", "words"),
+    [
+        (Order, 1, "Order 1"),
+        (Voucher, (2024, 1), r"Voucher \(2024, 1\)"),
+        (Voucher, {"year": 2024, "number": 1}, r"Voucher \{'year': 2024, 'number': 1\}"),
+    ],
+    ids=["scalar", "tuple", "dict"],
+)
+def test_a_failure_names_the_document_as_the_caller_did(
+    session: LockingSession, entity: type[Any], ident: Any, words: str
+) -> None:
+    with pytest.raises(
+        LockNotAvailable, match=rf"^{words} FOR UPDATE NOWAIT on sqlite: held by"
+    ) as caught:
+        session.get_entity(entity, ident, LockOptions.ForUpdate, lock_timeout=0)
+    error = caught.value
+    assert (error.entity, error.ident) == (entity, ident)
+    assert error.lock == LockOptions.ForUpdate | LockOptions.NoWait
+    assert isinstance(error.orig, sqlite3.OperationalError)
+    assert error.__cause__ is error.orig
+
+
+@pytest.mark.usefixtures("taken")
+def test_a_failure_says_how_long_it_has_waited(session: LockingSession) -> None:
+    with pytest.raises(LockNotAvailable, match=r"not granted within 0\.001 s"):
+        session.get_entity(Order, 1, LockOptions.ForUpdate, lock_timeout=0.001)

@@ -1,0 +1,186 @@
+"""Nothing is kept of a transaction after its end, and nothing of a row but its key."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import pkgutil
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, create_engine, insert
+from sqlalchemy.event import registry
+from sqlalchemy.orm import SessionTransaction
+
+import sa_doclock
+from sa_doclock import LockingSession, LockNotAvailable, LockOptions, UnsavedChanges, aftermath
+from sa_doclock.dialects import _strategies
+from tests.models import Line, Order
+
+CACHE = type(functools.lru_cache(len))
+FOR_UPDATE = LockOptions.ForUpdate
+#: Their arguments are LockOptions, of which there are 64, or nothing.
+BOUNDED_BY_NATURE = {"base_of", "is_row_lock", "_check_members", "strategy_classes"}
+
+
+def _caches() -> Iterator[tuple[str, Any]]:
+    for found in pkgutil.walk_packages(sa_doclock.__path__, "sa_doclock."):
+        if found.name.startswith(("sa_doclock.cli", "sa_doclock.alembic")):
+            continue  # no part of a running program
+        for name, value in vars(import_module(found.name)).items():
+            if isinstance(value, CACHE):
+                yield name, value
+
+
+def _alive() -> Counter[str]:
+    """Count the objects of this library, what it could keep alive, and listeners."""
+    gc.collect()
+    kinds = [type(thing) for thing in gc.get_objects()]
+    ours = (kind.__name__ for kind in kinds if str(kind.__module__).startswith("sa_doclock."))
+    theirs = (kind.__name__ for kind in kinds if kind in (SessionTransaction, Connection, Line))
+    return Counter([*ours, *theirs, *("listener" for _ in registry._key_to_collection)])
+
+
+def _commit(session: LockingSession) -> None:
+    with session.locked(Order, 1) as order:
+        order.total += 1
+
+
+def _roll_back(session: LockingSession) -> None:
+    session.get_entity(Order, 1, LockOptions.SharedRead, lock_timeout=1)
+    session.release_locks()
+
+
+def _use_savepoints(session: LockingSession) -> None:
+    session.get_entity(Order, 1, FOR_UPDATE)
+    with session.begin_nested():
+        session.get_entity(Order, 2, FOR_UPDATE)
+    session.begin_nested().rollback()
+    session.rollback()
+
+
+def _lock_a_set(session: LockingSession) -> None:
+    session.scalars(session.entity_set(Order, FOR_UPDATE).limit(5)).all()
+    session.close()
+
+
+def _fail(session: LockingSession) -> None:
+    session.get_one(Order, 1).total += 1
+    with pytest.raises(UnsavedChanges):
+        session.get_entity(Order, 1, FOR_UPDATE)
+    session.rollback()
+
+
+WAYS: list[Callable[[LockingSession], None]] = [
+    _commit,
+    _roll_back,
+    _use_savepoints,
+    _lock_a_set,
+    _fail,
+]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__.strip("_"))
+def test_nothing_is_kept_of_a_transaction_that_is_over(engine: Engine, way: Any) -> None:
+    def work() -> None:
+        with LockingSession(engine) as session:
+            way(session)
+
+    work()
+    before = _alive()
+    for _ in range(5):
+        work()
+    assert _alive() == before
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__.strip("_"))
+def test_nothing_is_kept_in_a_session_that_goes_on(session: LockingSession, way: Any) -> None:
+    way(session)
+    before = _alive()
+    for _ in range(5):
+        way(session)
+    assert not session.held_locks
+    assert _alive() == before
+
+
+def test_a_connection_is_forgotten_when_it_is_closed(engine: Engine) -> None:
+    gc.collect()
+    before = len(aftermath._by_connection)
+    with LockingSession(engine) as session:
+        session.get_entity(Order, 1, FOR_UPDATE)
+        connection = weakref.ref(session.connection())
+    gc.collect()
+    assert connection() is None
+    assert len(aftermath._by_connection) == before
+
+
+def test_a_connection_that_was_lent_is_left_without_a_listener(engine: Engine) -> None:
+    with engine.connect() as connection:
+        session = LockingSession(connection)
+        session.get(Order, 2)
+        with pytest.raises(LockNotAvailable):
+            _fail_to_lock(engine, session)
+        session.close()
+        assert not connection.dispatch.before_cursor_execute
+        assert connection.exec_driver_sql("SELECT 1").scalar() == 1
+
+
+def _fail_to_lock(engine: Engine, session: LockingSession) -> None:
+    with LockingSession(engine) as other:
+        other.get_entity(Order, 1, FOR_UPDATE)
+        session.get_entity(Order, 1, FOR_UPDATE, lock_timeout=0)
+
+
+def test_a_session_is_garbage_when_it_is_closed(engine: Engine) -> None:
+    session = LockingSession(engine)
+    session.get_entity(Order, 1, FOR_UPDATE)
+    session.close()
+    gone = weakref.ref(session)
+    del session
+    gc.collect()
+    assert gone() is None
+
+
+def test_an_object_that_is_locked_is_not_kept_alive(session: LockingSession) -> None:
+    session.execute(insert(Order), [{"id": i, "total": 0} for i in range(10, 60)])
+    session.commit()
+    everything = session.scalars(session.entity_set(Order, FOR_UPDATE)).all()
+    orders = [weakref.ref(order) for order in everything]
+    lines = [weakref.ref(line) for order in everything for line in order.lines]
+    del everything
+    gc.collect()
+    assert lines
+    assert {reference() for reference in orders + lines} == {None}
+    assert len(session.held_locks) == 52
+
+
+def test_the_books_hold_keys_and_nothing_of_rows_without_a_lock(session: LockingSession) -> None:
+    session.scalars(session.entity_set(Order)).all()
+    session.get_entity(Line, 1)
+    assert not session.held_locks
+    session.get_entity(Order, 1, FOR_UPDATE)
+    assert session.held_locks == {(Order, (1,)): FOR_UPDATE}
+
+
+def test_an_engine_is_forgotten_when_nobody_has_it(engine: Engine) -> None:
+    gc.collect()
+    before = len(_strategies)
+    other = create_engine(engine.url)
+    with LockingSession(other) as session:
+        session.get_entity(Order, 1, FOR_UPDATE)
+    assert len(_strategies) == before + 1
+    other.dispose()
+    del other, session
+    gc.collect()
+    assert len(_strategies) == before
+
+
+def test_every_cache_is_bounded() -> None:
+    caches = dict(_caches())
+    assert "select_by_key" in caches
+    for name, cache in caches.items():
+        assert cache.cache_parameters()["maxsize"] or name in BOUNDED_BY_NATURE, name

@@ -1,0 +1,95 @@
+"""Which objects belong to a document: the one-to-many relationships, and how they point back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import Column, ForeignKey, Table, inspect
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+from sa_doclock import LockingSession
+from sa_doclock.documents import Part, mapper_of, parts_of
+from tests.models import Clause, Contract, Entry, Invoice, Line, Order, Voucher
+from tests.unit.mappings import Vehicle, Wheel
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+labels = Table(
+    "node_label",
+    Base.metadata,
+    Column("node_id", ForeignKey("node.id"), primary_key=True),
+    Column("label_id", ForeignKey("label.id"), primary_key=True),
+)
+
+
+class Label(Base):
+    __tablename__ = "label"
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+class Node(Base):
+    """Its parts are nodes too, and notes that know it by another key; labels are no parts."""
+
+    __tablename__ = "node"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    code: Mapped[str] = mapped_column(unique=True)
+    parent_id: Mapped[int | None] = mapped_column(ForeignKey("node.id"))
+    children: Mapped[list[Node]] = relationship(back_populates="parent")
+    parent: Mapped[Node | None] = relationship(back_populates="children", remote_side="Node.id")
+    notes: Mapped[list[Note]] = relationship()
+    labels: Mapped[list[Label]] = relationship(secondary=labels)
+
+
+class Note(Base):
+    __tablename__ = "note"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    node_code: Mapped[str] = mapped_column(ForeignKey("node.code"))
+
+
+@pytest.mark.parametrize(
+    ("root", "parts"),
+    [
+        (Order, [Part("lines", mapper_of(Line), ("order_id",), ("order",))]),
+        (Voucher, [Part("entries", mapper_of(Entry), ("year", "number"), ())]),
+        (Contract, [Part("clauses", mapper_of(Clause), ("contract_id",), ())]),
+        (Invoice, []),
+    ],
+)
+def test_the_parts_and_the_foreign_key_in_the_order_of_the_headers(
+    root: type[Any], parts: list[Part]
+) -> None:
+    assert list(parts_of(mapper_of(root))) == parts
+
+
+def test_parts_of_subclasses_are_found_from_the_root() -> None:
+    (part,) = parts_of(mapper_of(Vehicle))
+    assert (part.collection, part.detail) == ("wheels", mapper_of(Wheel))
+
+
+def test_a_tree_has_itself_as_parts_and_many_to_many_is_none() -> None:
+    parts = {part.collection: part for part in parts_of(mapper_of(Node))}
+    assert set(parts) == {"children", "notes"}
+    assert parts["children"] == Part("children", mapper_of(Node), ("parent_id",), ("parent",))
+
+
+def test_a_part_that_refers_to_another_key_has_no_foreign_key_to_the_header() -> None:
+    parts = {part.collection: part for part in parts_of(mapper_of(Node))}
+    assert parts["notes"].foreign_key is None
+
+
+def test_the_header_of_a_loaded_detail_is_known_without_a_select(
+    session: LockingSession, sent: list[str]
+) -> None:
+    (lines,) = parts_of(mapper_of(Order))
+    (entries,) = parts_of(mapper_of(Voucher))
+    line, entry = session.get_one(Line, 3), session.get_one(Entry, 2)
+    sent.clear()
+    assert lines.header_identity(inspect(line)) == (2,)
+    assert entries.header_identity(inspect(entry)) == (2024, 2)
+    session.expire(line)
+    assert lines.header_identity(inspect(line)) is None
+    assert sent == []

@@ -1,0 +1,117 @@
+"""A LockingSession that locks nothing is a Session: the same SQL, results, errors and events."""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, create_engine, event
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
+
+from sa_doclock import LockingSession, LockOptions
+from tests.models import Order
+from tests.unit.plain_use import USES
+
+Outcome = tuple[Any, list[str]]
+OWN = {
+    "entity_set",
+    "get_entity",
+    "get_one_entity",
+    "held_locks",
+    "locked",
+    "release_locks",
+    "save_changes",
+}
+
+
+@pytest.fixture
+def outcome(filled: Path, tmp_path: Path) -> Callable[..., Outcome]:
+    """Use a session on a file of its own; return what came out, and all that was sent."""
+
+    def use(kind: type[Session], act: Callable[[Session], Any], **options: Any) -> Outcome:
+        path = shutil.copy(filled, tmp_path / f"{kind.__name__}.db")
+        engine = create_engine(f"sqlite:///{path}")
+        event.listen(engine, "connect", lambda raw, _: raw.execute("PRAGMA synchronous = OFF"))
+        sent: list[str] = []
+
+        def note(_c: Connection, _cursor: object, sql: str, parameters: object, *_: object) -> None:
+            sent.append(f"{sql} {parameters}")
+
+        event.listen(engine, "before_cursor_execute", note)
+        for what in ("begin", "commit", "rollback", "savepoint", "rollback_savepoint"):
+            event.listen(engine, what, lambda *_, what=what: sent.append(f"({what})"))
+        with kind(engine, **options) as session:
+            came_out = act(session)
+        engine.dispose()
+        return came_out, sent
+
+    return use
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"autoflush": False}, {"expire_on_commit": False}], ids=str
+)
+@pytest.mark.parametrize("act", USES.values(), ids=USES)
+def test_it_does_what_a_session_does(
+    outcome: Callable[..., Outcome], act: Callable[[Session], Any], options: dict[str, Any]
+) -> None:
+    assert outcome(LockingSession, act, **options) == outcome(Session, act, **options)
+
+
+@pytest.mark.parametrize("lock", [LockOptions.None_, LockOptions.NoLock])
+def test_get_entity_without_a_lock_is_get(
+    outcome: Callable[..., Outcome], lock: LockOptions
+) -> None:
+    def by_get_entity(session: LockingSession) -> int:
+        return session.get_one_entity(Order, 1, lock).total
+
+    assert outcome(LockingSession, by_get_entity) == outcome(Session, USES["get"])
+
+
+def test_it_adds_these_names_and_takes_none_away() -> None:
+    def public(kind: type[Session]) -> set[str]:
+        return {name for name in dir(kind) if not name.startswith("_")}
+
+    assert public(LockingSession) - public(Session) == OWN
+    assert public(Session) <= public(LockingSession)
+
+
+@pytest.mark.parametrize("name", ["execute", "scalars", "scalar"])
+def test_what_it_overrides_takes_what_the_session_takes(name: str) -> None:
+    theirs = inspect.signature(getattr(Session, name)).parameters
+    ours = inspect.signature(getattr(LockingSession, name)).parameters
+    positional = [n for n, p in theirs.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    assert list(ours)[: len(positional)] == positional
+    assert any(parameter.kind is parameter.VAR_KEYWORD for parameter in ours.values())
+
+
+def test_events_of_the_session_are_heard_once_and_in_order(
+    outcome: Callable[..., Outcome],
+) -> None:
+    names = ("before_flush", "after_flush", "before_commit", "after_commit", "after_begin")
+
+    def act(session: Session) -> list[str]:
+        heard: list[str] = []
+        for name in names:
+            event.listen(session, name, lambda *_, name=name: heard.append(name))
+        USES["flush, commit"](session)
+        return heard
+
+    ours, theirs = outcome(LockingSession, act), outcome(Session, act)
+    assert ours == theirs
+    assert ours[0].count("before_flush") == 1
+
+
+def test_a_sessionmaker_or_a_registry_makes_it(filled: Path) -> None:
+    engine = create_engine(f"sqlite:///{filled}")
+    factory = sessionmaker(engine, class_=LockingSession, expire_on_commit=False)
+    registry = scoped_session(factory)
+    assert isinstance(factory(), LockingSession)
+    assert isinstance(registry(), LockingSession)
+    assert registry().get_entity(Order, 1) is registry.get(Order, 1)
+    registry.remove()
+    engine.dispose()

@@ -1,0 +1,130 @@
+"""What is read from SQLAlchemy's private names still says what it said: see shapes.py.
+
+Each of the names has a test that fails when it goes or changes its meaning: ``_distinct``,
+``_group_by_clauses``, ``_having_criteria``, ``_for_update_arg``, ``_limit_clause``,
+``_fetch_clause``, ``_offset_clause``, and ``_with_options`` (test_shapes_of_options.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import Select, func, select
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.orm import selectinload
+
+from sa_doclock import LockNotSupported, LockOptions, with_lock
+from sa_doclock.shapes import (
+    has_for_update,
+    has_limit,
+    has_offset,
+    only_columns,
+    refuse_unlockable_shape,
+    without_lock,
+)
+from tests.models import Line, Order
+from tests.sql.servers import serving
+
+
+def _distinct_on(statement: Select[Any], column: Any) -> Select[Any]:
+    if hasattr(postgresql, "distinct_on"):  # SQLAlchemy 2.1
+        return statement.ext(postgresql.distinct_on(column))
+    return statement.distinct(column)
+
+
+PLAIN = select(Order).where(Order.total > 5).order_by(Order.id)
+DIALECT = postgresql.base.PGDialect()  # type: ignore[no-untyped-call]
+UNLOCKABLE: dict[str, tuple[Select[Any], str]] = {
+    "distinct": (PLAIN.distinct(), "DISTINCT"),
+    "distinct on": (_distinct_on(PLAIN, Order.total), "DISTINCT"),
+    "group by": (PLAIN.group_by(Order.id), "GROUP BY"),
+    "having": (PLAIN.having(func.count(Order.id) > 1), "GROUP BY"),
+}
+LOCKABLE: dict[str, Select[Any]] = {
+    "plain": PLAIN,
+    "limit": PLAIN.limit(1).offset(1),
+    "join": PLAIN.join(Order.lines),
+    "distinct in a subquery": PLAIN.where(Order.id.in_(select(Line.order_id).distinct())),
+    "group by in a subquery": PLAIN.where(
+        Order.id.in_(select(Line.order_id).group_by(Line.order_id).having(func.count() > 1))
+    ),
+}
+
+
+def _text(statement: Any) -> str:
+    return " ".join(str(statement.compile(dialect=DIALECT)).split())
+
+
+@pytest.mark.parametrize(("statement", "word"), UNLOCKABLE.values(), ids=UNLOCKABLE)
+def test_a_row_that_is_made_of_several_is_refused(statement: Select[Any], word: str) -> None:
+    with pytest.raises(LockNotSupported, match=word):
+        refuse_unlockable_shape(statement)
+
+
+@pytest.mark.parametrize("statement", LOCKABLE.values(), ids=LOCKABLE)
+def test_a_row_of_the_table_is_not(statement: Select[Any]) -> None:
+    refuse_unlockable_shape(statement)
+
+
+def test_with_for_update_is_seen() -> None:
+    assert not has_for_update(PLAIN)
+    assert has_for_update(PLAIN.with_for_update())
+    assert has_for_update(PLAIN.with_for_update(read=True, of=Order))
+
+
+@pytest.mark.parametrize(
+    ("limited", "limit", "offset"),
+    [
+        (PLAIN, False, False),
+        (PLAIN.limit(1), True, False),
+        (PLAIN.fetch(1), True, False),
+        (PLAIN.offset(1), False, True),
+        (PLAIN.limit(1).offset(1), True, True),
+        (PLAIN.limit(1).limit(None), False, False),
+        (PLAIN.where(Order.id.in_(select(Line.order_id).limit(1).offset(1))), False, False),
+    ],
+    ids=lambda value: _text(value)[-40:] if isinstance(value, Select) else None,
+)
+def test_limit_and_offset_are_seen(limited: Select[Any], limit: bool, offset: bool) -> None:
+    assert (has_limit(limited), has_offset(limited)) == (limit, offset)
+
+
+def test_without_its_lock_it_is_the_plain_statement_and_the_original_stays() -> None:
+    locked = PLAIN.with_for_update(of=Order)
+    plain = without_lock(locked)
+    assert _text(plain) == _text(PLAIN)
+    assert _text(locked).endswith("FOR UPDATE OF lk_order")
+    assert plain.compare(PLAIN)
+    assert not plain.compare(locked)
+
+
+@pytest.mark.parametrize(
+    "change", [without_lock, lambda s: only_columns(s, [Order.id])], ids=["lock", "columns"]
+)
+def test_a_changed_copy_is_not_taken_for_its_original_by_the_statement_cache(
+    change: Callable[[Select[Any]], Select[Any]],
+) -> None:
+    locked = PLAIN.with_for_update().options(selectinload(Order.lines))
+    with serving("postgresql") as (engine, script), engine.connect() as connection:
+        for _ in range(2):  # compiled, then out of the cache
+            connection.execute(locked)
+            connection.execute(change(locked))
+    one, other, one_again, other_again = script.selects
+    assert (one, other) == (one_again, other_again)
+    assert one != other
+    assert ("FOR UPDATE" in other) is (change is not without_lock)
+
+
+def test_only_the_columns_are_read_but_everything_else_stays() -> None:
+    locked = PLAIN.join(Order.lines).limit(1).with_for_update(of=Order)
+    narrow = only_columns(locked.options(selectinload(Order.lines)), [Order.id])
+    assert _text(narrow) == _text(locked).replace(
+        "SELECT lk_order.id, lk_order.total FROM", "SELECT lk_order.id FROM"
+    )
+
+
+def test_a_lock_of_the_users_own_is_not_silently_replaced() -> None:
+    with pytest.raises(Exception, match=r"with_for_update\(\) of its own"):
+        with_lock(PLAIN.with_for_update(), LockOptions.ForUpdate)

@@ -1,0 +1,130 @@
+"""Loader options, which are private objects of SQLAlchemy: which of them would lock details along.
+
+Read from them: ``context``, and of its elements ``strategy``, ``path.path`` and ``local_opts``; the
+``strategy`` of a wildcard; ``_with_options`` of the statement.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.orm import (
+    Load,
+    aliased,
+    contains_eager,
+    defaultload,
+    defer,
+    immediateload,
+    joinedload,
+    lazyload,
+    load_only,
+    raiseload,
+    selectin_polymorphic,
+    selectinload,
+    subqueryload,
+    undefer,
+    undefer_group,
+    with_expression,
+    with_loader_criteria,
+)
+
+from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
+from sa_doclock.shapes import options_of, relationships_with_options, without_options
+from tests.models import Contract, Lease, Line, Order
+
+alias = aliased(Order)
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "joinedload": (joinedload(Order.lines), r"joinedload\(lines\)"),
+    "joinedload inner": (joinedload(Order.lines, innerjoin=True), r"joinedload\(lines\)"),
+    "joinedload and_": (joinedload(Order.lines.and_(Line.value > 5)), r"joinedload\(lines\)"),
+    "joinedload of_type": (joinedload(Order.lines.of_type(Line)), r"joinedload\(lines\)"),
+    "joinedload of an alias": (joinedload(alias.lines), r"joinedload\(lines\)"),
+    "joinedload of a subclass": (joinedload(Lease.clauses), r"joinedload\(clauses\)"),
+    "joinedload, more below": (
+        joinedload(Order.lines).selectinload(Line.order),
+        r"joinedload\(lines\)",
+    ),
+    "subqueryload": (subqueryload(Order.lines), r"subqueryload\(lines\)"),
+    "Load.joinedload": (Load(Order).joinedload(Order.lines), r"joinedload\(lines\)"),
+    "Load.subqueryload": (Load(Order).subqueryload(Order.lines), r"subqueryload\(lines\)"),
+    "Load.joinedload(*)": (Load(Order).joinedload("*"), r"joinedload\(\*\)"),
+    "joinedload(*)": (joinedload("*"), r"joinedload\(\*\)"),
+    "subqueryload(*)": (subqueryload("*"), r"subqueryload\(\*\)"),
+}
+ALLOWED: dict[str, tuple[Any, set[str]]] = {
+    "selectinload": (selectinload(Order.lines), {"lines"}),
+    "lazyload": (lazyload(Order.lines), {"lines"}),
+    "lazyload(*)": (lazyload("*"), {"*"}),
+    "immediateload": (immediateload(Order.lines), {"lines"}),
+    "raiseload": (raiseload(Order.lines), {"lines"}),
+    "raiseload(*)": (raiseload("*"), {"*"}),
+    "contains_eager": (contains_eager(Order.lines), {"lines"}),
+    "contains_eager alias": (contains_eager(Order.lines.of_type(aliased(Line))), {"lines"}),
+    "joined below selectin": (selectinload(Order.lines).joinedload(Line.order), {"lines"}),
+    "joined below default": (defaultload(Order.lines).joinedload(Line.order), set()),
+    "subquery below selectin": (selectinload(Order.lines).subqueryload(Line.order), {"lines"}),
+    "joined(*) below selectin": (selectinload(Order.lines).joinedload("*"), {"lines"}),
+    "defaultload": (defaultload(Order.lines), set()),
+    "defer": (defer(Order.total), set()),
+    "undefer": (undefer(Order.remark), set()),
+    "undefer(*)": (undefer("*"), set()),
+    "undefer_group": (undefer_group("texts"), set()),
+    "load_only": (load_only(Order.id), set()),
+    "criteria": (with_loader_criteria(Line, Line.value > 5), set()),
+    "polymorphic": (selectin_polymorphic(Contract, [Lease]), set()),
+    "expression": (with_expression(Order.remark, Order.total), set()),
+    "Load": (Load(Order), set()),
+}
+
+
+@pytest.mark.parametrize(("option", "words"), REFUSED.values(), ids=REFUSED)
+def test_details_by_the_locking_statement_are_refused_in_a_set(
+    session: LockingSession, sent: list[str], option: Any, words: str
+) -> None:
+    statement = select(Order)
+    with pytest.raises(LockNotSupported, match=words):
+        with_lock(statement.options(option), LockOptions.ForUpdate)
+    added_later = with_lock(statement, LockOptions.ForUpdate).options(option)
+    with pytest.raises(LockNotSupported, match=words):
+        session.execute(added_later)
+    assert sent == []
+
+
+@pytest.mark.parametrize(("option", "words"), REFUSED.values(), ids=REFUSED)
+def test_details_by_the_locking_statement_are_refused_in_get_entity(
+    session: LockingSession, sent: list[str], option: Any, words: str
+) -> None:
+    with pytest.raises(LockNotSupported, match=words):
+        session.get_entity(Order, 1, LockOptions.ForUpdate, options=[option])
+    assert sent == []
+
+
+@pytest.mark.parametrize(("option", "relationships"), ALLOWED.values(), ids=ALLOWED)
+def test_what_reads_details_by_another_statement_is_allowed(
+    option: Any, relationships: set[str]
+) -> None:
+    statement = with_lock(select(Order).options(option), LockOptions.ForUpdate)
+    assert option in options_of(statement)
+    assert relationships_with_options([option]) == relationships
+
+
+def test_our_options_give_way_to_the_users_and_to_no_other() -> None:
+    ours = selectinload(Order.lines)
+    theirs = raiseload(Order.lines)
+    statement = select(Order).options(ours)
+    assert options_of(without_options(statement, [ours])) == (ours,)
+    assert options_of(without_options(statement.options(theirs), [ours])) == (theirs,)
+    other = undefer(Order.remark)
+    assert options_of(without_options(statement.options(other), [ours])) == (ours, other)
+    assert options_of(statement) == (ours,)
+
+
+def test_the_statement_cache_knows_the_copy_from_the_original() -> None:
+    ours, theirs = selectinload(Order.lines), raiseload(Order.lines)
+    statement = select(Order).options(ours, theirs)
+    key = statement._generate_cache_key()
+    assert key is not None
+    assert without_options(statement, [ours])._generate_cache_key() != key

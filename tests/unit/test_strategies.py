@@ -1,0 +1,160 @@
+"""Which strategy locks on which database: what has connected decides, never the URL."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from sqlalchemy import Engine, create_engine, select
+from sqlalchemy.dialects import registry
+from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+from sqlalchemy.orm import Session
+
+from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
+from sa_doclock.dialects import find_strategy, product_of, strategy_classes, strategy_for
+from sa_doclock.dialects.base import LockStrategy
+from sa_doclock.dialects.mariadb import MariaDBLocks
+from sa_doclock.dialects.mssql import SQLServerLocks
+from sa_doclock.dialects.mysql import MySQLLocks
+from sa_doclock.dialects.postgresql import PostgreSQLLocks
+from sa_doclock.dialects.sqlite import SQLiteLocks
+from tests.models import Order
+from tests.sql.servers import serving
+
+EXPECTED = {
+    "postgresql": PostgreSQLLocks,
+    "mysql": MySQLLocks,
+    "mysql-5.7": MySQLLocks,
+    "mariadb": MariaDBLocks,
+    "mssql": SQLServerLocks,
+    "sqlite": SQLiteLocks,
+}
+
+
+class FirebirdCompiler(SQLiteCompiler):
+    def get_from_hint_text(self, table: Any, text: Any) -> Any:
+        return text
+
+
+class FirebirdDialect(SQLiteDialect_pysqlite):
+    """A database that nothing is known of: SQLite under another name, with table hints."""
+
+    name = "firebird"
+    supports_statement_cache = True
+    statement_compiler = FirebirdCompiler
+
+
+class FirebirdLocks(LockStrategy):
+    """What another package could bring for it."""
+
+    name = "firebird"
+    levels: ClassVar = {}
+    failures: ClassVar = {}
+    hints: ClassVar = {LockOptions.ForUpdate: "WITH LOCK"}
+    locks_in_statement = True
+
+    def _in_autocommit(self, dbapi_connection: Any) -> bool:
+        return False
+
+
+registry.register("firebird", __name__, "FirebirdDialect")
+
+
+@pytest.fixture
+def firebird(engine: Engine) -> Iterator[Engine]:
+    """Connect to the file by its other name."""
+    other = create_engine(f"firebird:///{engine.url.database}")
+    yield other
+    other.dispose()
+
+
+@pytest.fixture
+def entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Install a package that brings a strategy, and another for a database that is known."""
+    package = tmp_path / "site" / "firebird_locks-1.0.dist-info"
+    package.mkdir(parents=True)
+    package.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: firebird-locks\n")
+    package.joinpath("entry_points.txt").write_text(
+        f"[sa_doclock.dialects]\nfirebird = {__name__}:FirebirdLocks\n"
+        f"sqlite = {__name__}:FirebirdLocks\n"
+    )
+    monkeypatch.syspath_prepend(package.parent)
+    strategy_classes.cache_clear()
+    yield
+    monkeypatch.undo()
+    strategy_classes.cache_clear()
+
+
+@pytest.mark.parametrize(("name", "expected"), EXPECTED.items())
+def test_the_database_that_answered_decides(name: str, expected: type[LockStrategy]) -> None:
+    with serving(name) as (engine, _):
+        assert type(strategy_for(engine)) is expected
+        with engine.connect() as connection:
+            assert strategy_for(connection) is strategy_for(engine)
+            assert find_strategy(connection) is strategy_for(engine)
+
+
+def test_a_mysql_url_that_leads_to_mariadb_is_mariadb() -> None:
+    with serving("mariadb") as (engine, _):
+        assert engine.url.get_backend_name() == engine.dialect.name == "mysql"
+        assert product_of(engine.dialect) == "mariadb"
+        assert not strategy_for(engine).locks_one_table_of_join()
+
+
+def test_engines_with_other_options_share_the_strategy() -> None:
+    with serving("mysql") as (engine, _):
+        other = engine.execution_options(isolation_level="READ COMMITTED")
+        assert strategy_for(other) is strategy_for(engine)
+
+
+def test_a_strategy_goes_with_its_engine() -> None:
+    with serving("postgresql") as (engine, _):
+        strategy, dialect = weakref.ref(strategy_for(engine)), weakref.ref(engine.dialect)
+    del engine
+    gc.collect()
+    assert (strategy(), dialect()) == (None, None)
+
+
+def test_nothing_can_be_locked_on_a_database_that_nobody_knows(firebird: Engine) -> None:
+    with LockingSession(firebird) as session:
+        for lock in (LockOptions.SharedRead, LockOptions.ForUpdate, LockOptions.SnapshotRead):
+            with pytest.raises(LockNotSupported, match="nothing is known of locks on firebird"):
+                session.get_entity(Order, 1, lock)
+            with pytest.raises(LockNotSupported, match="nothing is known of locks on firebird"):
+                session.scalars(session.entity_set(Order, lock))
+
+
+def test_a_locking_session_is_a_session_there_too(firebird: Engine) -> None:
+    with LockingSession(firebird) as session:
+        order = session.get_entity(Order, 1)
+        assert order is not None
+        assert session.get_entity(Order, 1, LockOptions.NoLock) is order
+        with session.begin_nested():
+            order.total = 7
+        session.save_changes()
+        assert session.scalars(select(Order.total).where(Order.id == 1)).one() == 7
+        session.release_locks()
+        assert not session.in_transaction()
+
+
+@pytest.mark.usefixtures("entry_point")
+def test_another_package_can_bring_a_strategy(firebird: Engine) -> None:
+    assert isinstance(strategy_for(firebird), FirebirdLocks)
+    locked = with_lock(select(Order), LockOptions.ForUpdate)
+    assert str(locked.compile(firebird)).splitlines()[-1] == "FROM lk_order WITH LOCK"
+
+
+@pytest.mark.usefixtures("entry_point")
+def test_another_package_does_not_replace_what_is_built_in(engine: Engine) -> None:
+    assert isinstance(strategy_for(engine), SQLiteLocks)
+    assert strategy_classes()["sqlite"] is SQLiteLocks
+
+
+def test_a_plain_session_asks_nobody(firebird: Engine) -> None:
+    with Session(firebird) as session:
+        assert session.scalars(with_lock(select(Order), LockOptions.ForUpdate)).all()

@@ -1,0 +1,159 @@
+"""with_lock() takes an ORM select of rows that are rows of tables, and refuses all else at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import (
+    Select,
+    delete,
+    exists,
+    func,
+    insert,
+    lambda_stmt,
+    literal,
+    select,
+    text,
+    union,
+    update,
+)
+from sqlalchemy.orm import Session, aliased
+
+from sa_doclock import LockMisuse, LockNotSupported, LockOptions, with_lock
+from sa_doclock.statements import LOCK_OPTION
+from tests.models import Customer, Invoice, Lease, Line, Order
+from tests.unit.mappings import Circle, Joined, Selected, Shape
+
+LOCKS = [
+    LockOptions.NoLock,
+    LockOptions.SharedRead,
+    LockOptions.ForUpdate,
+    LockOptions.SnapshotRead,
+]
+each_lock = pytest.mark.parametrize("lock", [LockOptions.None_, *LOCKS])
+
+NO_STATEMENTS: dict[str, Any] = {
+    "str": "SELECT 1",
+    "int": 1,
+    "None": None,
+    "class": Order,
+    "instance": Order(),
+    "table": Order.__table__,
+    "column": Order.id,
+    "function": len,
+    "list": [select(Order)],
+    "exists": exists().where(Order.id == 1),
+}
+NO_ORM_SELECTS: dict[str, Callable[[], Any]] = {
+    "text": lambda: text("SELECT 1"),
+    "text with columns": lambda: text("SELECT 1").columns(Order.id),
+    "lambda_stmt": lambda: lambda_stmt(lambda: select(Order)),
+    "union": lambda: union(select(Order), select(Order)),
+    "from_statement": lambda: select(Order).from_statement(text("SELECT 1")),
+    "select of a table": lambda: select(Order.__table__),
+    "select of columns of a table": lambda: select(Order.__table__.c.id),
+    "select of a function": lambda: select(func.count()),
+    "select of a literal": lambda: select(literal(1)),
+    "select of a subquery": lambda: select(select(Order).subquery()),
+    "update": lambda: update(Order),
+    "delete": lambda: delete(Order),
+    "insert": lambda: insert(Order),
+    "Query": lambda: Session().query(Order),
+    "function": func.now,
+}
+
+
+@each_lock
+@pytest.mark.parametrize("thing", NO_STATEMENTS.values(), ids=NO_STATEMENTS)
+def test_what_is_no_statement_is_a_type_error(thing: Any, lock: LockOptions) -> None:
+    with pytest.raises(TypeError, match="an ORM select is needed, not"):
+        with_lock(thing, lock)
+
+
+@each_lock
+@pytest.mark.parametrize("make", NO_ORM_SELECTS.values(), ids=NO_ORM_SELECTS)
+def test_what_is_no_orm_select_is_not_supported(make: Callable[[], Any], lock: LockOptions) -> None:
+    with pytest.raises(LockNotSupported, match="lock an ORM select"):
+        with_lock(make(), lock)
+
+
+DERIVED: dict[str, Callable[[], Select[Any]]] = {
+    "alias of joined inheritance": lambda: select(aliased(Lease)),
+    "alias of a subquery": lambda: select(aliased(Order, select(Order).subquery())),
+    "ConcreteBase": lambda: select(Shape),
+    "its subclass": lambda: select(Circle),
+    "mapped to a join": lambda: select(Joined),
+    "mapped to a subquery": lambda: select(Selected),
+}
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize("make", DERIVED.values(), ids=DERIVED)
+def test_rows_of_derived_tables_are_not_supported(
+    make: Callable[[], Select[Any]], lock: LockOptions
+) -> None:
+    with pytest.raises(LockNotSupported, match="cannot be locked"):
+        with_lock(make(), lock)
+
+
+def test_of_several_entities_one_must_be_named() -> None:
+    several = select(Order, Customer).join(Customer, literal(1) == 1)
+    with pytest.raises(ValueError, match="entity"):
+        with_lock(several, LockOptions.ForUpdate)
+    locked = with_lock(several, LockOptions.ForUpdate, Customer)
+    assert str(locked).endswith("FOR UPDATE")
+
+
+def test_the_entity_must_be_one_of_the_statement() -> None:
+    with pytest.raises(ValueError, match="Customer"):
+        with_lock(select(Order), LockOptions.ForUpdate, Customer)
+    with pytest.raises(ValueError, match="Order"):
+        with_lock(select(aliased(Order)), LockOptions.ForUpdate, Order)
+
+
+@pytest.mark.parametrize("entity", ["Order", 1, Order(), object])
+def test_the_entity_must_be_a_mapped_class(entity: Any) -> None:
+    with pytest.raises(TypeError, match="mapped class"):
+        with_lock(select(Order), LockOptions.ForUpdate, entity)
+
+
+def test_several_columns_of_one_entity_are_no_question() -> None:
+    with_lock(select(Order.id, Order.total, Order), LockOptions.ForUpdate)
+
+
+def test_without_a_lock_the_statement_comes_back() -> None:
+    statement = select(Order)
+    assert with_lock(statement, LockOptions.None_) is statement
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_the_statement_given_is_left_alone(lock: LockOptions) -> None:
+    statement = select(Invoice)
+    before = str(statement)
+    locked = with_lock(statement, lock)
+    assert locked is not statement
+    assert str(statement) == before
+    assert LOCK_OPTION not in statement.get_execution_options()
+
+
+def test_it_can_be_narrowed_afterwards() -> None:
+    locked = with_lock(select(Order), LockOptions.ForUpdate)
+    narrowed = locked.join(Order.lines).where(Line.value > 5).order_by(Order.id).limit(1)
+    assert str(narrowed).endswith("FOR UPDATE")
+    assert (
+        narrowed.get_execution_options()[LOCK_OPTION] == locked.get_execution_options()[LOCK_OPTION]
+    )
+
+
+def test_a_second_lock_is_refused() -> None:
+    once = with_lock(select(Order), LockOptions.SharedRead)
+    with pytest.raises(LockMisuse, match=r"with_for_update\(\)"):
+        with_lock(once, LockOptions.ForUpdate)
+
+
+def test_it_reads_afresh_and_does_not_flush_in_a_plain_session() -> None:
+    options = with_lock(select(Order), LockOptions.ForUpdate).get_execution_options()
+    assert options["populate_existing"] is True
+    assert options["autoflush"] is False
