@@ -46,7 +46,7 @@ def serving_file(script: Script) -> Iterator[Engine]:
 
         def connect() -> sqlite3.Connection:
             connection: _Connection = sqlite3.connect(path, factory=_Connection)
-            sqlite3.Connection.execute(connection, "PRAGMA synchronous = OFF")
+            sqlite3.Cursor(connection).execute("PRAGMA synchronous = OFF")
             connection.script = script
             return connection
 
