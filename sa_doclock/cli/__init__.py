@@ -1,0 +1,29 @@
+"""The command line ``sa-doclock``; it needs the extra ``sa-doclock[cli]``."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+NEEDED = ("typer", "rich")
+
+
+def main() -> None:
+    """Run the command line; end the process with its exit status.
+
+    0: all is well; 1: an inconsistency or an error; 2: what was asked for cannot be done.
+    """
+    try:
+        from .app import app  # noqa: PLC0415  # so that its absence can be told kindly
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in NEEDED:
+            raise
+        sys.stderr.write(
+            f"sa-doclock: the command line needs {missing}, which is not installed: "
+            "pip install 'sa-doclock[cli]'\n"
+        )
+        sys.exit(2)
+    # A run that is told to end drops its tables, as with Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    app()

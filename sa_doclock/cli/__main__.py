@@ -1,0 +1,5 @@
+"""``python -m sa_doclock.cli``."""
+
+from . import main
+
+main()

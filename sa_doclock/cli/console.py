@@ -1,0 +1,85 @@
+"""Where output goes: results to stdout, progress and complaints to stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Optional
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from sqlalchemy.exc import DBAPIError
+
+from .. import LockNotSupported
+from .database import BadUsage, Target
+from .fixture import TABLE_NAMES, TableError, TableLeftBehind, left_by_others
+from .fixture.tally import first_line
+
+Url = Annotated[
+    Optional[str],  # noqa: UP045  # typer knows "str | None" since 0.12.4 only
+    typer.Option(metavar="URL", help="The database.", show_default="a temporary SQLite file"),
+]
+
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, as shells have it."""
+
+
+def results() -> Console:
+    """Where tables and the verdict are printed.
+
+    Our texts are ASCII: an old Windows console, or a pipe, cannot show all that rich can.
+    """
+    return Console(highlight=False)
+
+
+def announce(out: Console, target: Target) -> None:
+    """Say which database it is, and what will be created in it."""
+    out.print(f"{target.product} {target.version}, {target.url}", markup=False, soft_wrap=True)
+    out.print(f"creates and drops {', '.join(TABLE_NAMES)}", soft_wrap=True)
+    if others := left_by_others(target.engine):
+        out.print(
+            f"left alone: {', '.join(others)}, of a run that goes on or was killed", soft_wrap=True
+        )
+
+
+@contextmanager
+def progress_bar(label: str, total: float) -> Iterator[Callable[[float, str], None]]:
+    """Show a bar on stderr, if that is a terminal; the block calls ``(done, note)``."""
+    console = Console(stderr=True, highlight=False)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        task = progress.add_task(label, total=total, note="")
+        yield lambda done, note: progress.update(task, completed=done, note=note)
+
+
+@contextmanager
+def told_kindly() -> Iterator[None]:
+    """End the command with a sentence instead of a traceback."""
+    try:
+        yield
+    except (DBAPIError, TableLeftBehind) as error:
+        raise _end(first_line(error), 1) from None
+    except (BadUsage, LockNotSupported, TableError) as error:
+        raise _end(first_line(error), 2) from None
+    except KeyboardInterrupt:
+        raise _end("interrupted", INTERRUPTED) from None
+
+
+def _end(text: str, status: int) -> typer.Exit:
+    typer.echo(f"sa-doclock: {text}", err=True)
+    return typer.Exit(status)

@@ -1,0 +1,143 @@
+"""The database of a command: opened, named without its password, or refused with the reason."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import URL, Engine, create_engine, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.pool import QueuePool
+
+from ..dialects import product_of
+from .fixture.tally import first_line
+
+_EXTRAS: Final = {
+    "postgresql": "postgresql",
+    "mysql": "mysql",
+    "mariadb": "mysql",
+    "mssql": "mssql",
+}
+
+_CONNECT_ARGS: Final[dict[str, dict[str, Any]]] = {
+    # All threads queue for the one lock of the file, and SQLite's queue is not a fair one.
+    "sqlite": {"timeout": 120},
+}
+
+
+class BadUsage(Exception):
+    """What was asked for cannot be done; the text tells the user why."""
+
+
+class Target(NamedTuple):
+    """A database to run on.
+
+    :ivar url: as it may be shown: no password, no parameters.
+    :ivar isolation: the level of a transaction that asks for none.
+    """
+
+    engine: Engine
+    url: str
+    product: str
+    version: str
+    isolation: str
+
+
+@contextmanager
+def open_database(url: str | None, connections: int) -> Iterator[Target]:
+    """Connect, with a pool of so many connections; without a URL, to a temporary SQLite file.
+
+    :raises BadUsage: the URL is none, or there is no such database.
+    """
+    if url is None:
+        with _temporary_file() as temporary, _opened(temporary, connections) as target:
+            yield target
+    else:
+        with _opened(_parsed(url), connections) as target:
+            yield target
+
+
+@contextmanager
+def _temporary_file() -> Iterator[URL]:
+    with TemporaryDirectory(prefix="sa-doclock-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder, "demo.db")
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")  # it is written into the file
+        yield URL.create("sqlite", database=str(path))
+
+
+def _parsed(url: str) -> URL:
+    try:
+        return make_url(url)
+    except (ArgumentError, ValueError):
+        # Without the parser's own text, which may show a part of the password.
+        raise BadUsage(
+            "--url is not a database URL; it looks like "
+            "postgresql+psycopg://user:password@host:5432/database or sqlite:///file.db "
+            "(special characters of a password as %40, %2F and so on)"
+        ) from None
+
+
+@contextmanager
+def _opened(url: URL, connections: int) -> Iterator[Target]:
+    engine = _engine(url, connections)
+    try:
+        yield _connect(engine)
+    finally:
+        engine.dispose()
+
+
+def _engine(url: URL, connections: int) -> Engine:
+    try:
+        _refuse_unfit(create_engine(url))
+        return create_engine(
+            url,
+            pool_size=connections,
+            max_overflow=0,
+            connect_args=_CONNECT_ARGS.get(url.get_backend_name(), {}),
+        )
+    except NoSuchModuleError:
+        raise BadUsage(f"SQLAlchemy knows no database or driver {url.drivername!r}") from None
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get(url.get_backend_name())
+        advice = f": pip install 'sa-doclock[{extra}]'" if extra else ""
+        raise BadUsage(f"the driver {error.name!r} is not installed{advice}") from None
+    except ImportError as error:
+        raise BadUsage(f"the driver of {url.drivername} cannot be loaded: {error}") from None
+
+
+def _refuse_unfit(engine: Engine) -> None:
+    if engine.dialect.is_async:
+        raise BadUsage(
+            f"{engine.url.drivername} is a driver for asyncio; this command needs another one, "
+            "such as postgresql+psycopg, mysql+pymysql or sqlite"
+        )
+    if not isinstance(engine.pool, QueuePool):
+        raise BadUsage("threads cannot share an in-memory database; use sqlite:///file.db")
+
+
+def _connect(engine: Engine) -> Target:
+    shown = shown_url(engine.url)
+    try:
+        with engine.connect() as connection:
+            dialect = connection.dialect
+            level = connection.default_isolation_level
+    except Exception as error:  # noqa: BLE001  # whatever a driver raises about its URL
+        raise BadUsage(f"cannot connect to {shown}: {_without_secret(error, engine.url)}") from None
+    numbers = [part for part in dialect.server_version_info or () if isinstance(part, int)]
+    version = ".".join(map(str, numbers[:3]))
+    return Target(engine, shown, product_of(dialect), version, level or "unknown")
+
+
+def shown_url(url: URL) -> str:
+    """The URL without what may be secret: the password, and parameters, which may hold one."""
+    return url.set(query={}).render_as_string(hide_password=True)
+
+
+def _without_secret(error: Exception, url: URL) -> str:
+    text = first_line(error)
+    return text.replace(str(url.password), "***") if url.password else text

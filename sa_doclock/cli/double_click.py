@@ -1,0 +1,75 @@
+"""The demo's first story: two requests change one order at the same moment."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Barrier, BrokenBarrierError
+
+from sqlalchemy import Engine
+
+from .. import LockingSession, LockOptions
+from .fixture.model import Detail, Document, State
+from .fixture.tables import fill
+
+PATIENCE = 0.5
+"""Seconds that a request waits for the other to have read the order too, before it writes.
+
+Without locks it comes at once: the worst timing, every time.  With locks it cannot come.
+"""
+
+ORDER = 1
+BEFORE: State = {"N0": 10, "N1": 5}
+ADDED = 7
+SAME_LINE = ("N2", "N2")
+TWO_LINES = ("N2", "N3")
+
+
+@dataclass(frozen=True)
+class Clicks:
+    """What two requests have left behind.
+
+    :ivar errors: what a request ended with, that did not end well.
+    """
+
+    errors: tuple[str, ...]
+    total: int
+    lines: State
+
+    @property
+    def fine(self) -> bool:
+        """Both requests ended well, and the total is right."""
+        return not self.errors and self.total == sum(self.lines.values())
+
+
+def click_twice(engine: Engine, lock: LockOptions, names: tuple[str, str]) -> Clicks:
+    """Let two requests, each in its session, add the lines of these names at once."""
+    fill(engine, {ORDER: BEFORE})
+    both_have_read = Barrier(2)
+    with ThreadPoolExecutor(2) as requests:
+        submits = [
+            requests.submit(_add_line, LockingSession(engine), lock, name, both_have_read)
+            for name in names
+        ]
+    with LockingSession(engine) as session:
+        order = session.get_one_entity(Document, ORDER)
+        return Clicks(_errors_of(submits), order.total, order.values())
+
+
+def _add_line(
+    session: LockingSession, lock: LockOptions, name: str, both_have_read: Barrier
+) -> None:
+    with session:
+        order = session.get_one_entity(Document, ORDER, lock)
+        missing = name not in order.values()
+        with suppress(BrokenBarrierError):
+            both_have_read.wait(PATIENCE)
+        if missing:
+            order.details.append(Detail(name=name, value=ADDED))
+            order.add_up()
+        session.save_changes()
+
+
+def _errors_of(submits: list[Future[None]]) -> tuple[str, ...]:
+    return tuple(type(error).__name__ for submit in submits if (error := submit.exception()))

@@ -1,0 +1,1 @@
+"""The stress fixture as the acceptance test."""
