@@ -31,7 +31,7 @@ from .errors import DocLockError, LockMisuse
 from .freshness import refuse_unsaved
 from .options import LockOptions, LockTimeout, base_of, check_lock, check_wait
 from .sets import execute_locked, refuse_streaming
-from .shapes import check_options, refuse_unlockable_options
+from .shapes import checked_options, refuse_unlockable_options
 from .statements import (
     LOCK_OPTION,
     LockedEntity,
@@ -105,7 +105,7 @@ class LockingSession(Session):
             )
         mapper = mapper_of(entity)
         identity = identity_of(mapper, ident)
-        check_options(options)
+        options = checked_options(options)
         books = self._books
         books.aftermath.refuse()
         try:

@@ -42,11 +42,13 @@ def without_options(statement: S, ours: Collection[Any]) -> S:
     return copy
 
 
-def check_options(options: Iterable[Any]) -> None:
-    """:raises TypeError: not a sequence of loader options."""
-    for option in options:
+def checked_options(options: Iterable[Any]) -> tuple[ORMOption, ...]:
+    """:raises TypeError: something is not a loader option."""
+    checked = tuple(options)
+    for option in checked:
         if not isinstance(option, ORMOption):
             raise TypeError(f"options must be a list of loader options; {option!r} is none")
+    return checked
 
 
 def refuse_unlockable_options(options: Iterable[Any]) -> None:
