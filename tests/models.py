@@ -149,7 +149,11 @@ class Invoice(Base):
     customer: Mapped[Customer] = relationship(
         foreign_keys=[customer_id], lazy="joined", innerjoin=True
     )
-    seller: Mapped[Customer] = relationship(foreign_keys=[seller_id], lazy="selectin")
+    seller: Mapped[Customer] = relationship(
+        foreign_keys=[seller_id],
+        lazy="selectin",
+        cascade="save-update, merge, refresh-expire",  # an expire() of the invoice reaches it
+    )
 
 
 _ROWS: dict[type[Base], list[dict[str, Any]]] = {

@@ -113,7 +113,9 @@ def _ends(end: Callable[[Session], None]) -> Callable[[Session], Any]:
 
 
 def _from_statement(session: Session) -> list[int]:
-    statement: Any = select(Order).from_statement(text("SELECT id, total FROM lk_order ORDER BY id"))
+    statement: Any = select(Order).from_statement(
+        text("SELECT id, total FROM lk_order ORDER BY id")
+    )
     return [order.total for order in session.scalars(statement)]
 
 

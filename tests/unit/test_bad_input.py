@@ -96,6 +96,13 @@ def test_options_that_are_no_loader_options(
         unused.get_entity(Order, 1, lock, options=options)
 
 
+@pytest.mark.parametrize("lock", [LockOptions.None_, FOR_UPDATE])
+def test_options_may_come_from_a_generator(session: LockingSession, lock: LockOptions) -> None:
+    options: Any = (option for option in [selectinload(Order.lines)])
+    order = session.get_one_entity(Order, 1, lock, options=options)
+    assert "lines" in order.__dict__
+
+
 def test_skip_locked_where_there_is_nothing_to_skip(unused: LockingSession) -> None:
     with pytest.raises(LockNotSupported, match="SQLite locks the file, not rows"):
         unused.scalars(unused.entity_set(Order, FOR_UPDATE | LockOptions.SkipLocked))

@@ -76,17 +76,29 @@ def firebird(engine: Engine) -> Iterator[Engine]:
 @pytest.fixture
 def entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Install a package that brings a strategy, and another for a database that is known."""
-    package = tmp_path / "site" / "firebird_locks-1.0.dist-info"
-    package.mkdir(parents=True)
-    package.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: firebird-locks\n")
-    package.joinpath("entry_points.txt").write_text(
-        f"[sa_doclock.dialects]\nfirebird = {__name__}:FirebirdLocks\n"
-        f"sqlite = {__name__}:FirebirdLocks\n"
-    )
-    monkeypatch.syspath_prepend(package.parent)
-    strategy_classes.cache_clear()
+    names = ("firebird", "sqlite")
+    _install(dict.fromkeys(names, f"{__name__}:FirebirdLocks"), tmp_path, monkeypatch)
     yield
     monkeypatch.undo()
+    strategy_classes.cache_clear()
+
+
+@pytest.fixture
+def broken_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Install a package whose own driver, say, is not installed."""
+    _install({"firebird": "no_such_module:FirebirdLocks"}, tmp_path, monkeypatch)
+    yield
+    monkeypatch.undo()
+    strategy_classes.cache_clear()
+
+
+def _install(points: dict[str, str], path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = path / "site" / "firebird_locks-1.0.dist-info"
+    package.mkdir(parents=True)
+    package.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: firebird-locks\n")
+    lines = ["[sa_doclock.dialects]", *(f"{name} = {value}" for name, value in points.items())]
+    package.joinpath("entry_points.txt").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(package.parent)
     strategy_classes.cache_clear()
 
 
@@ -153,6 +165,16 @@ def test_another_package_can_bring_a_strategy(firebird: Engine) -> None:
 def test_another_package_does_not_replace_what_is_built_in(engine: Engine) -> None:
     assert isinstance(strategy_for(engine), SQLiteLocks)
     assert strategy_classes()["sqlite"] is SQLiteLocks
+
+
+@pytest.mark.usefixtures("broken_entry_point")
+def test_a_package_that_is_broken_breaks_its_own_database_alone(
+    engine: Engine, firebird: Engine
+) -> None:
+    with LockingSession(engine) as session:
+        assert session.scalars(session.entity_set(Order, LockOptions.ForUpdate)).all()
+    with LockingSession(firebird) as session, pytest.raises(ImportError, match="no_such_module"):
+        session.get_entity(Order, 1, LockOptions.ForUpdate)
 
 
 def test_a_plain_session_asks_nobody(firebird: Engine) -> None:

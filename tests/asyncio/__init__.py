@@ -1,0 +1,1 @@
+"""AsyncLockingSession on the asynchronous drivers of each database."""

@@ -1,0 +1,58 @@
+"""AsyncLockingSession has the methods of LockingSession, with the same arguments, awaited."""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
+
+from sa_doclock import AsyncLockingSession, LockingSession
+
+SYNC_THERE_TOO = {"entity_set", "held_locks"}
+
+
+def _own(kind: type[Any], base: type[Any]) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")} - set(dir(base))
+
+
+METHODS = sorted(_own(LockingSession, Session))
+
+
+def test_the_names_are_the_same() -> None:
+    assert _own(AsyncLockingSession, AsyncSession) == set(METHODS)
+
+
+def _member(kind: type[Any], name: str) -> Any:
+    return inspect.getattr_static(kind, name)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_arguments_are_the_same(name: str) -> None:
+    ours, theirs = _member(AsyncLockingSession, name), _member(LockingSession, name)
+    assert isinstance(ours, property) is isinstance(theirs, property)
+    if isinstance(ours, property):
+        ours, theirs = ours.fget, theirs.fget
+    ours, theirs = inspect.signature(ours), inspect.signature(theirs)
+    assert ours.parameters == theirs.parameters
+    if name != "locked":
+        assert ours.return_annotation == theirs.return_annotation
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_it_is_awaited_unless_it_only_makes_a_statement(name: str) -> None:
+    member = _member(AsyncLockingSession, name)
+    if name == "locked":
+        session = AsyncLockingSession()
+        assert isinstance(session.locked(object, 1), AbstractAsyncContextManager)
+    else:
+        assert inspect.iscoroutinefunction(member) is (name not in SYNC_THERE_TOO)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_it_is_documented_and_leads_to_the_synchronous_one(name: str) -> None:
+    assert f"LockingSession.{name}" in (inspect.getdoc(_member(AsyncLockingSession, name)) or "")
+    assert inspect.getdoc(_member(LockingSession, name))

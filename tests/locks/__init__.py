@@ -1,0 +1,1 @@
+"""Two connections, one document, a real database."""
