@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import Connection, event
 from sqlalchemy.orm import Session, SessionTransaction
@@ -11,9 +11,6 @@ from .aftermath import Aftermath
 from .errors import WrongIsolation
 from .ledger import Ledger
 from .transactions import Participants
-
-if TYPE_CHECKING:
-    from .session import LockingSession
 
 
 class Books:
@@ -32,42 +29,44 @@ class Books:
             )
 
 
-def keep_books(session_class: type[LockingSession]) -> None:
-    """Listen to the transactions of this class and its subclasses."""
-    for listener in (
-        after_begin,
-        after_transaction_create,
-        after_soft_rollback,
-        after_transaction_end,
-        before_commit,
-        before_flush,
-    ):
-        event.listen(session_class, listener.__name__, listener)
+class BookkeepingSession(Session):
+    """A Session that knows what its transaction holds; it does nothing with it yet."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._books = Books(self)
 
 
-def after_begin(
-    session: LockingSession, _transaction: SessionTransaction, connection: Connection
+# What SQLAlchemy tells the session of its own transactions, and its subclasses with it.
+
+
+@event.listens_for(BookkeepingSession, "after_begin")
+def _after_begin(
+    session: BookkeepingSession, _transaction: SessionTransaction, connection: Connection
 ) -> None:
     """Note the connection, and the errors that it will meet."""
     session._books.participants.joined(connection)
     session._books.aftermath.watch(connection)
 
 
-def after_transaction_create(session: LockingSession, transaction: SessionTransaction) -> None:
+@event.listens_for(BookkeepingSession, "after_transaction_create")
+def _after_transaction_create(session: BookkeepingSession, transaction: SessionTransaction) -> None:
     """Note what was held when a savepoint was set."""
     if transaction.nested:
         session._books.ledger.open_savepoint(transaction)
         session._books.participants.before_savepoint()
 
 
-def after_soft_rollback(session: LockingSession, transaction: SessionTransaction) -> None:
+@event.listens_for(BookkeepingSession, "after_soft_rollback")
+def _after_soft_rollback(session: BookkeepingSession, transaction: SessionTransaction) -> None:
     """Forget what was locked, and what failed, since then."""
     if transaction.nested:
         session._books.ledger.roll_back_to(transaction)
     session._books.aftermath.rolled_back(transaction)
 
 
-def after_transaction_end(session: LockingSession, transaction: SessionTransaction) -> None:
+@event.listens_for(BookkeepingSession, "after_transaction_end")
+def _after_transaction_end(session: BookkeepingSession, transaction: SessionTransaction) -> None:
     """Close the books."""
     if transaction.parent is None:
         session._books.ledger.clear()
@@ -75,11 +74,13 @@ def after_transaction_end(session: LockingSession, transaction: SessionTransacti
         session._books.aftermath.over()
 
 
-def before_commit(session: LockingSession) -> None:
+@event.listens_for(BookkeepingSession, "before_commit")
+def _before_commit(session: BookkeepingSession) -> None:
     """Commit nothing after a failed lock."""
     session._books.aftermath.refuse()
 
 
-def before_flush(session: LockingSession, *_: Any) -> None:
+@event.listens_for(BookkeepingSession, "before_flush")
+def _before_flush(session: BookkeepingSession, *_: Any) -> None:
     """Write nothing in a snapshot."""
     session._books.refuse_write_in_snapshot()

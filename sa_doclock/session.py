@@ -16,14 +16,13 @@ from sqlalchemy import Result, Select, inspect, select
 from sqlalchemy.exc import NoResultFound
 from sqlalchemy.orm import (
     Mapper,
-    Session,
     SessionTransactionOrigin,
 )
 from sqlalchemy.orm.interfaces import ORMOption
 from sqlalchemy.sql import Executable
 
 from .aftermath import name_document
-from .books import Books, keep_books
+from .books import BookkeepingSession
 from .by_key import lock_and_read, read, read_again
 from .dialects import product_of
 from .documents import DocumentKey, document_key, identity_of, lockable, mapper_of, root_of
@@ -43,17 +42,13 @@ from .statements import (
 T = TypeVar("T")
 
 
-class LockingSession(Session):
+class LockingSession(BookkeepingSession):
     """A :class:`sqlalchemy.orm.Session` that locks documents.
 
     Made by ``sessionmaker(engine, class_=LockingSession)``.  Every method of Session is as
     it was; a statement made by :func:`with_lock` or :meth:`entity_set` is guarded when it
     is executed here.
     """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._books = Books(self)
 
     @property
     def held_locks(self) -> Mapping[DocumentKey, LockOptions]:
@@ -303,6 +298,3 @@ class LockingSession(Session):
             return False
         transaction = self.get_transaction()
         return transaction is None or transaction.origin is SessionTransactionOrigin.AUTOBEGIN
-
-
-keep_books(LockingSession)
