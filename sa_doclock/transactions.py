@@ -121,7 +121,7 @@ class Participants:
             self._session.connection(bind_arguments=dict(bind_arguments))
         participant = self._by_engine[bind.engine]
         strategy.check_autocommit(participant.connection)
-        strategy.join(
+        opens = strategy.join(
             participant.connection,
             lock,
             seconds,
@@ -129,6 +129,8 @@ class Participants:
             participant.opened_for,
             own_table(mapper),
         )
+        if opens:
+            participant.opened_for = lock
         return participant
 
     def _open(

@@ -120,11 +120,12 @@ class LockStrategy:
         level: str | None,
         opened_for: LockOptions | None,
         header: Table,
-    ) -> None:
+    ) -> bool:
         """Take this lock in a transaction that is open already, at this isolation level.
 
         :param opened_for: the lock that the transaction was opened for; None where it was
             opened for something else.
+        :returns: whether the database had no transaction yet, and this lock has opened it.
         :raises WrongIsolation: it cannot protect a document any more.
         """
         wanted, opened = base_of(lock), base_of(opened_for or LockOptions.None_)
@@ -146,6 +147,7 @@ class LockStrategy:
                 f"older than the lock; take the lock before any other statement of the "
                 f'transaction, or make the engine with isolation_level="{levels[0]}"'
             )
+        return False
 
     def before_savepoint(self, connection: Connection) -> None:
         """Send what a SAVEPOINT needs in front of it."""

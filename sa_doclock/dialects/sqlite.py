@@ -75,7 +75,7 @@ class SQLiteLocks(LockStrategy):
         level: str | None,
         opened_for: LockOptions | None,
         header: Table,
-    ) -> None:
+    ) -> bool:
         if isinstance(connection.engine.pool, StaticPool):
             raise LockNotSupported(_SHARED_CONNECTION)
         if not _in_transaction(connection):
@@ -96,6 +96,7 @@ class SQLiteLocks(LockStrategy):
             keys = {column.name: column for column in header.primary_key}
             with self.waiting(connection, lock, seconds):
                 connection.execute(update(header).where(false()).values(keys))
+        return False
 
     def before_savepoint(self, connection: Connection) -> None:
         # A SAVEPOINT outside of a transaction is one itself: its RELEASE would commit,

@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 
 from sa_doclock import AsyncLockingSession, DeadlockDetected, LockNotAvailable, LockOptions
 from tests.actors import PATIENCE, Actor
-from tests.asyncio.bridge import playing
+from tests.asyncio.bridge import Play, playing
 from tests.asyncio.plays import (
     FOR_UPDATE,
     NO_WAIT,
@@ -96,6 +96,26 @@ def check_it_is_told(ann: Player, ben: Player, lock: LockOptions, seconds: float
     assert not error.connection_invalidated
     ann.does(playing(save))
     assert ben.does(reads(FOR_UPDATE)) == (40, [20, 20])
+
+
+async def by_get_entity(session: AsyncLockingSession) -> None:
+    await session.get_entity(Order, 1, FOR_UPDATE, lock_timeout=0)
+
+
+async def by_get_one_entity(session: AsyncLockingSession) -> None:
+    await session.get_one_entity(Order, 1, FOR_UPDATE, lock_timeout=0)
+
+
+async def by_a_block(session: AsyncLockingSession) -> None:
+    async with session.locked(Order, 1, lock_timeout=0):
+        pytest.fail("the block was entered")
+
+
+@pytest.mark.parametrize("play", [by_get_entity, by_get_one_entity, by_a_block])
+def test_every_method_takes_the_limit(ann: Player, ben: Player, play: Play[None]) -> None:
+    ann.does(playing(add_ten))
+    with pytest.raises(LockNotAvailable, match="FOR UPDATE NOWAIT"):
+        ben.does(playing(play))
 
 
 @pytest.mark.databases("postgresql", "mysql", "mariadb")

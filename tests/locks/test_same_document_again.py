@@ -13,7 +13,7 @@ from sa_doclock import LockingSession, LockOptions, LockUpgradeRefused, WrongIso
 from tests.locks.expectations import GOES_ON, READER_AFTER_WRITER, WAITS, on
 from tests.locks.kinds import KINDS
 from tests.locks.steps import finds_held, recorded
-from tests.models import Contract, Lease, Order
+from tests.models import Contract, Customer, Lease, Order
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 NoWait, SnapshotRead = LockOptions.NoWait, LockOptions.SnapshotRead
@@ -156,6 +156,15 @@ def test_another_document_may_not_be_locked_after_a_snapshot(session: Session) -
     with pytest.raises(WrongIsolation, match="Order 2 FOR UPDATE"):
         session.get_entity(Order, 2, ForUpdate)
     assert dict(session.held_locks) == {(Order, (1,)): SharedRead}
+
+
+@pytest.mark.databases("sqlite")  # where a plain read is outside of any transaction
+def test_a_plain_read_before_a_snapshot_makes_no_difference(session: Session) -> None:
+    known = session.get_one(Customer, 1)
+    session.get_one_entity(Order, 1, SharedRead)
+    with pytest.raises(WrongIsolation, match="Order 2 FOR UPDATE"):
+        session.get_entity(Order, 2, ForUpdate)
+    assert known in session
 
 
 def test_another_document_may_be_read_after_a_lock(

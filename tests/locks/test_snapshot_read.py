@@ -22,7 +22,7 @@ from tests.locks.steps import (
     roll_back,
     save,
 )
-from tests.models import Order
+from tests.models import Customer, Order
 from tests.waits import wait_until_blocked
 
 Session = Actor[LockingSession]
@@ -116,3 +116,20 @@ def test_the_next_transaction_may_write(session: LockingSession) -> None:
     session.release_locks()
     session.get_one_entity(Order, 1, LockOptions.ForUpdate).total = 31
     session.save_changes()
+
+
+@pytest.mark.databases("sqlite")  # where a plain read is outside of any transaction
+def test_a_plain_read_before_it_makes_no_difference_on_sqlite(session: LockingSession) -> None:
+    known = session.get_one(Customer, 1)
+    session.get_one_entity(Order, 1, SnapshotRead).total = 99
+    with pytest.raises(WrongIsolation, match="read-only"):
+        session.flush()
+    session.rollback()
+    assert known.name == "Ann"
+    session.get_one_entity(Order, 1, SnapshotRead)
+    assert session.get_one_entity(Order, 2, SnapshotRead).total == 5
+    session.rollback()
+    assert known.name == "Ann"
+    session.get_one_entity(Order, 1, SnapshotRead)
+    with pytest.raises(WrongIsolation, match="read-only"):
+        session.get_entity(Order, 2, LockOptions.ForUpdate)

@@ -70,6 +70,30 @@ def test_parts_of_subclasses_are_found_from_the_root() -> None:
     assert (part.collection, part.detail) == ("wheels", mapper_of(Wheel))
 
 
+def test_parts_of_a_subclass_that_is_mapped_later_are_found() -> None:
+    class Later(DeclarativeBase):
+        pass
+
+    class Root(Later):
+        __tablename__ = "root"
+        __mapper_args__ = {"polymorphic_on": "kind"}  # noqa: RUF012
+        id: Mapped[int] = mapped_column(primary_key=True)
+        kind: Mapped[str]
+
+    assert parts_of(mapper_of(Root)) == ()
+
+    class Leaf(Later):
+        __tablename__ = "leaf"
+        id: Mapped[int] = mapped_column(primary_key=True)
+        root_id: Mapped[int] = mapped_column(ForeignKey("root.id"))
+
+    class Late(Root):
+        __mapper_args__ = {"polymorphic_identity": "late"}  # noqa: RUF012
+        leaves = relationship(Leaf)
+
+    assert [part.collection for part in parts_of(mapper_of(Root))] == ["leaves"]
+
+
 def test_a_tree_has_itself_as_parts_and_many_to_many_is_none() -> None:
     parts = {part.collection: part for part in parts_of(mapper_of(Node))}
     assert set(parts) == {"children", "notes"}
