@@ -82,7 +82,7 @@ class SQLiteLocks(LockStrategy):
             self.begin(
                 connection, lock, seconds
             )  # sqlite3 runs a SELECT outside of any transaction
-            return
+            return True
         super().join(connection, lock, seconds, level, opened_for, header)
         opened, wanted = base_of(opened_for or LockOptions.None_), base_of(lock)
         if opened is LockOptions.SharedRead and wanted is LockOptions.ForUpdate:
