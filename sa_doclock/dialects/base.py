@@ -60,9 +60,6 @@ class LockStrategy:
     hints: ClassVar[Mapping[LockOptions, str]] = {}
     """Table hints, where SQLAlchemy's ``with_for_update()`` does not say it."""
 
-    locks_in_statement: ClassVar[bool] = True
-    """The lock is in the SELECT; otherwise it is in the transaction around it."""
-
     asks_server: ClassVar[bool] = True
     """The answers depend on the server's version or default isolation level."""
 

@@ -28,7 +28,6 @@ _SHARED_CONNECTION = (
 class SQLiteLocks(LockStrategy):
     name = "sqlite"
     levels = {}  # one level, SERIALIZABLE
-    locks_in_statement = False
     asks_server = False
     # https://www.sqlite.org/rescode.html
     failures = {
@@ -78,10 +77,8 @@ class SQLiteLocks(LockStrategy):
     ) -> bool:
         if isinstance(connection.engine.pool, StaticPool):
             raise LockNotSupported(_SHARED_CONNECTION)
-        if not _in_transaction(connection):
-            self.begin(
-                connection, lock, seconds
-            )  # sqlite3 runs a SELECT outside of any transaction
+        if not _in_transaction(connection):  # sqlite3 runs a SELECT outside of any
+            self.begin(connection, lock, seconds)
             return True
         super().join(connection, lock, seconds, level, opened_for, header)
         opened, wanted = base_of(opened_for or LockOptions.None_), base_of(lock)

@@ -56,7 +56,6 @@ class FirebirdLocks(LockStrategy):
     levels: ClassVar = {}
     failures: ClassVar = {}
     hints: ClassVar = {LockOptions.ForUpdate: "WITH LOCK"}
-    locks_in_statement = True
 
     def _in_autocommit(self, dbapi_connection: Any) -> bool:
         return False
