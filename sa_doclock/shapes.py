@@ -2,7 +2,7 @@
 
 SQLAlchemy has no public way to ask a Select for its DISTINCT, GROUP BY, lock or loader
 options.  Every private name that this library reads is in this file, and
-tests/test_shapes.py fails when one of them goes.
+tests/unit/test_shapes*.py fail when one of them goes.
 """
 
 from __future__ import annotations

@@ -129,6 +129,17 @@ def test_a_connection_that_was_lent_is_left_without_a_listener(engine: Engine) -
         assert connection.exec_driver_sql("SELECT 1").scalar() == 1
 
 
+def test_a_connection_that_was_lent_does_not_keep_the_session(engine: Engine) -> None:
+    with engine.connect() as connection:
+        session = LockingSession(connection)
+        session.get_entity(Order, 1, FOR_UPDATE)
+        session.close()
+        gone = weakref.ref(session)
+        del session
+        gc.collect()
+        assert gone() is None
+
+
 def _fail_to_lock(engine: Engine, session: LockingSession) -> None:
     with LockingSession(engine) as other:
         other.get_entity(Order, 1, FOR_UPDATE)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection, create_engine, event
-from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy.orm import Session, scoped_session, selectinload, sessionmaker
 
 from sa_doclock import LockingSession, LockOptions
 from tests.models import Order
@@ -66,10 +67,23 @@ def test_it_does_what_a_session_does(
 def test_get_entity_without_a_lock_is_get(
     outcome: Callable[..., Outcome], lock: LockOptions
 ) -> None:
-    def by_get_entity(session: LockingSession) -> int:
-        return session.get_one_entity(Order, 1, lock).total
+    def use(session: Session, get: Callable[..., Any]) -> list[Any]:
+        order = get(Order, 1)
+        order.total = 7  # pending: it is neither flushed nor read again
+        again = get(Order, 1)
+        session.expire(get(Order, 2))
+        with_lines = get(Order, 2, options=[selectinload(Order.lines)])
+        return [again is order, order.total, len(with_lines.lines), get(Order, 99)]
 
-    assert outcome(LockingSession, by_get_entity) == outcome(Session, USES["get"])
+    def by_get_entity(session: LockingSession) -> list[Any]:
+        return use(session, partial(session.get_entity, lock=lock))
+
+    def by_get(session: Session) -> list[Any]:
+        return use(session, session.get)
+
+    came_out, sent = outcome(Session, by_get)
+    assert outcome(LockingSession, by_get_entity) == (came_out, sent)
+    assert came_out == [True, 7, 1, None]
 
 
 def test_it_adds_these_names_and_takes_none_away() -> None:
