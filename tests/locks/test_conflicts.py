@@ -13,6 +13,7 @@ from sqlalchemy.exc import InvalidRequestError, PendingRollbackError
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions, SnapshotConflict
 from tests.databases import Database
 from tests.locks.connections import set_patience
+from tests.locks.steps import finds_held
 from tests.models import Customer, Order
 
 Session = LockingSession
@@ -140,6 +141,7 @@ def test_a_commit_that_readers_do_not_let_through(
     session.rollback()
     assert not session.held_locks
     reader.release_locks()
+    assert not finds_held()(reader)  # SQLITE_BUSY leaves the transaction open
     assert elsewhere(sa.select(Order.total).where(Order.id == 1)) == [(30,)]
     session.get_one_entity(Order, 1, LockOptions.ForUpdate).total = 31
     session.save_changes()
