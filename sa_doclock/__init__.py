@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from .declarations import document
 from .errors import (
     DeadlockDetected,
     DocLockError,
@@ -13,6 +14,7 @@ from .errors import (
     LockUpgradeRefused,
     SnapshotConflict,
     UnlockedWrite,
+    UnlockedWriteWarning,
     UnsavedChanges,
     WrongIsolation,
 )
@@ -37,8 +39,10 @@ __all__ = [
     "LockingSession",
     "SnapshotConflict",
     "UnlockedWrite",
+    "UnlockedWriteWarning",
     "UnsavedChanges",
     "WrongIsolation",
+    "document",
     "with_lock",
 ]
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
+from inspect import isawaitable
 from typing import Any, TypeVar
 
 from sqlalchemy import Select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.interfaces import ORMOption
+from sqlalchemy.util import await_only
 
 from .documents import DocumentKey
 from .options import LockOptions, LockTimeout
@@ -77,6 +79,61 @@ class AsyncLockingSession(AsyncSession):
             )
         )
 
+    async def get_entities(
+        self,
+        entity: type[T],
+        idents: Iterable[Any],
+        lock: LockOptions = LockOptions.None_,
+        *,
+        lock_timeout: LockTimeout = None,
+        options: Sequence[ORMOption] = (),
+    ) -> list[T]:
+        """See :meth:`LockingSession.get_entities`."""
+        locking = self._locking
+        return await self.run_sync(
+            lambda _: locking.get_entities(
+                entity, idents, lock, lock_timeout=lock_timeout, options=options
+            )
+        )
+
+    async def get_document(
+        self,
+        entity: type[T],
+        ident: Any,
+        lock: LockOptions = LockOptions.None_,
+        *,
+        lock_timeout: LockTimeout = None,
+        options: Sequence[ORMOption] = (),
+    ) -> T | None:
+        """See :meth:`LockingSession.get_document`.
+
+        Under asyncio this is the way to read a document: every part can be reached afterwards
+        without awaiting anything.
+        """
+        locking = self._locking
+        return await self.run_sync(
+            lambda _: locking.get_document(
+                entity, ident, lock, lock_timeout=lock_timeout, options=options
+            )
+        )
+
+    async def get_documents(
+        self,
+        entity: type[T],
+        idents: Iterable[Any],
+        lock: LockOptions = LockOptions.None_,
+        *,
+        lock_timeout: LockTimeout = None,
+        options: Sequence[ORMOption] = (),
+    ) -> list[T]:
+        """See :meth:`LockingSession.get_documents`."""
+        locking = self._locking
+        return await self.run_sync(
+            lambda _: locking.get_documents(
+                entity, idents, lock, lock_timeout=lock_timeout, options=options
+            )
+        )
+
     def entity_set(self, entity: Any, lock: LockOptions = LockOptions.None_) -> Select[Any]:
         """See :meth:`LockingSession.entity_set`; not awaited, it only makes the statement."""
         return self._locking.entity_set(entity, lock)
@@ -95,9 +152,20 @@ class AsyncLockingSession(AsyncSession):
         block = self._locking.locked(
             entity, ident, lock, lock_timeout=lock_timeout, options=options
         )
-        document = await self.run_sync(lambda _: block.__enter__())
-        try:
+        async with self._awaited(block) as document:
             yield document
+
+    @asynccontextmanager
+    async def unguarded(self) -> AsyncIterator[None]:
+        """See :meth:`LockingSession.unguarded`."""
+        async with self._awaited(self._locking.unguarded()):
+            yield
+
+    @asynccontextmanager
+    async def _awaited(self, block: AbstractContextManager[T]) -> AsyncIterator[T]:
+        entered = await self.run_sync(lambda _: block.__enter__())
+        try:
+            yield entered
         except BaseException as error:
             failure = error  # the name in "except .. as" is gone before the lambda runs
             await self.run_sync(
@@ -106,6 +174,21 @@ class AsyncLockingSession(AsyncSession):
             raise
         else:
             await self.run_sync(lambda _: block.__exit__(None, None, None))
+
+    def on_commit(self, function: Callable[[], Awaitable[object] | object]) -> None:
+        """See :meth:`LockingSession.on_commit`; not awaited, the function is called later.
+
+        It may be a coroutine function: the commit awaits what it returns.
+        """
+        if not callable(function):
+            raise TypeError(f"on_commit() needs a function without arguments, not {function!r}")
+
+        def call() -> None:
+            result = function()
+            if isawaitable(result):
+                await_only(result)
+
+        self._locking.on_commit(call)
 
     async def save_changes(self) -> None:
         """See :meth:`LockingSession.save_changes`."""

@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, event
 from sqlalchemy.orm import Session, SessionTransaction
 
 from .aftermath import Aftermath
+from .bulk import BulkGuard
 from .errors import WrongIsolation
+from .guard import Guard, GuardMode
 from .ledger import Ledger
+from .on_commit import OnCommit
 from .transactions import Participants
 
 
 class Books:
     """The books of one session: empty when its transaction has ended."""
 
-    def __init__(self, session: Session) -> None:
-        self.ledger = Ledger()
+    def __init__(
+        self,
+        session: Session,
+        ranks: Mapping[type[Any], int],
+        guard: GuardMode,
+        *,
+        guard_tracing: bool,
+    ) -> None:
+        self.ledger = Ledger(ranks)
         self.participants = Participants(session)
         self.aftermath = Aftermath(session, self.participants, self.ledger)
+        self.guard = Guard(session, self.ledger, guard, tracing=guard_tracing)
+        self.bulk = BulkGuard(session, self.guard, self.ledger)
+        self.on_commit = OnCommit()
+        self._marks: WeakKeyDictionary[SessionTransaction, tuple[tuple[int, int], int]]
+        self._marks = WeakKeyDictionary()
 
     def refuse_write_in_snapshot(self) -> None:
         """:raises WrongIsolation: a SnapshotRead has opened the transaction."""
@@ -28,13 +45,28 @@ class Books:
                 "a SnapshotRead has opened this transaction read-only; end it before you write"
             )
 
+    def open_savepoint(self, savepoint: SessionTransaction) -> None:
+        """Remember what there was when the savepoint was set."""
+        self._marks[savepoint] = self.ledger.mark(), self.on_commit.mark()
+
+    def roll_back_to(self, savepoint: SessionTransaction) -> None:
+        """Forget what came since."""
+        locks, functions = self._marks.pop(savepoint, ((0, 0), 0))
+        self.ledger.roll_back_to(locks)
+        self.on_commit.roll_back_to(functions)
+
+    def close(self) -> None:
+        """The transaction is over; what it has promised is done now, or never."""
+        self.ledger.clear()
+        self.participants.ended()
+        self.aftermath.over()
+        self.on_commit.ended()
+
 
 class BookkeepingSession(Session):
     """A Session that knows what its transaction holds; it does nothing with it yet."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._books = Books(self)
+    _books: Books
 
 
 # What SQLAlchemy tells the session of its own transactions, and its subclasses with it.
@@ -53,7 +85,7 @@ def _after_begin(
 def _after_transaction_create(session: BookkeepingSession, transaction: SessionTransaction) -> None:
     """Note what was held when a savepoint was set."""
     if transaction.nested:
-        session._books.ledger.open_savepoint(transaction)
+        session._books.open_savepoint(transaction)
         session._books.participants.before_savepoint()
 
 
@@ -61,7 +93,7 @@ def _after_transaction_create(session: BookkeepingSession, transaction: SessionT
 def _after_soft_rollback(session: BookkeepingSession, transaction: SessionTransaction) -> None:
     """Forget what was locked, and what failed, since then."""
     if transaction.nested:
-        session._books.ledger.roll_back_to(transaction)
+        session._books.roll_back_to(transaction)
     session._books.aftermath.rolled_back(transaction)
 
 
@@ -69,9 +101,7 @@ def _after_soft_rollback(session: BookkeepingSession, transaction: SessionTransa
 def _after_transaction_end(session: BookkeepingSession, transaction: SessionTransaction) -> None:
     """Close the books."""
     if transaction.parent is None:
-        session._books.ledger.clear()
-        session._books.participants.ended()
-        session._books.aftermath.over()
+        session._books.close()
 
 
 @event.listens_for(BookkeepingSession, "before_commit")
@@ -80,7 +110,21 @@ def _before_commit(session: BookkeepingSession) -> None:
     session._books.aftermath.refuse()
 
 
+@event.listens_for(BookkeepingSession, "after_commit")
+def _after_commit(session: BookkeepingSession) -> None:
+    """Note that it was done, for what waits for it."""
+    if not session.in_nested_transaction():
+        session._books.on_commit.committed()
+
+
 @event.listens_for(BookkeepingSession, "before_flush")
 def _before_flush(session: BookkeepingSession, *_: Any) -> None:
-    """Write nothing in a snapshot."""
+    """Write nothing in a snapshot, and nothing to a document without its lock."""
     session._books.refuse_write_in_snapshot()
+    session._books.guard.check_flush()
+
+
+@event.listens_for(BookkeepingSession, "after_flush")
+def _after_flush(session: BookkeepingSession, *_: Any) -> None:
+    """Note the documents that are new."""
+    session._books.guard.note_new()

@@ -13,7 +13,7 @@ from .books import Books
 from .dialects import hints_of
 from .dialects.base import LockStrategy
 from .documents import document_key, own_table, remembered, root_of, spans_tables
-from .freshness import forget_vanished, make_stale
+from .freshness import forget_vanished, loads_again, make_stale
 from .options import LockOptions, is_row_lock
 from .shapes import relationships_with_options
 from .statements import key_names, lock_by_key, select_by_key
@@ -58,7 +58,10 @@ def lock_and_read(
 ) -> T | None:
     """Lock the row, then record it; None, and nothing locked, where there is no such row."""
     participant = books.participants.prepare({"mapper": mapper}, mapper, lock, seconds)
-    make_stale(session, root_of(mapper), identity, books.ledger.held)
+    raising = make_stale(session, root_of(mapper), (identity,), books.ledger.held)
+    if raising:
+        chosen = relationships_with_options(options)
+        options = (*options, *loads_again(root_of(mapper), raising, chosen))
     asked = (session, participant, mapper, identity, lock, seconds, options)
     with participant.strategy.waiting(participant.connection, lock, seconds):
         found = _locked_row(*asked)

@@ -1,21 +1,15 @@
-"""Which table is the header of a document, which row, and which objects are its parts."""
+"""Which table is the header of a document, and which row."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 from sqlalchemy import Row, Table, event, inspect
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.orm import (
-    InstanceState,
-    Mapper,
-    RelationshipDirection,
-    RelationshipProperty,
-    class_mapper,
-)
-from sqlalchemy.orm.exc import UnmappedClassError, UnmappedColumnError
+from sqlalchemy.orm import Mapper, class_mapper
+from sqlalchemy.orm.exc import UnmappedClassError
 from sqlalchemy.sql.selectable import Alias, FromClause, Join
 
 from .errors import LockNotSupported
@@ -27,11 +21,21 @@ DocumentKey = tuple[type[Any], tuple[Any, ...]]
 """The root mapped class and the primary key: the same for all classes of a hierarchy."""
 
 
+_forget: list[Callable[[], None]] = []
+
+
 def remembered(function: Callable[P, T]) -> Callable[P, T]:
     """Cache what was found out of mappers, until there are others."""
     cached = lru_cache(maxsize=1024)(function)
-    event.listen(Mapper, "after_configured", cached.cache_clear)
+    _forget.append(cached.cache_clear)
     return cast("Callable[P, T]", cached)
+
+
+@event.listens_for(Mapper, "after_configured")
+def forget_remembered() -> None:
+    """There are other mappers, or other documents: find everything out again."""
+    for forget in _forget:
+        forget()
 
 
 def mapper_of(entity: Any) -> Mapper[Any]:
@@ -139,56 +143,3 @@ def identity_of(mapper: Mapper[Any], ident: Any) -> tuple[Any, ...]:
 def document_key(mapper: Mapper[Any], identity: tuple[Any, ...]) -> DocumentKey:
     """What the ledger calls this document."""
     return root_of(mapper).class_, identity
-
-
-class Part(NamedTuple):
-    """A one-to-many relationship from a header to its details."""
-
-    collection: str  # the attribute on the header
-    detail: Mapper[Any]
-    foreign_key: tuple[str, ...] | None  # attributes of the detail, in order of the header's key
-    backrefs: tuple[str, ...]  # many-to-one attributes of the detail that lead to the header
-
-    def header_identity(self, detail: InstanceState[Any]) -> tuple[Any, ...] | None:
-        """The primary key of the detail's header, as far as the loaded row tells it."""
-        loaded = detail.dict
-        if self.foreign_key is None or any(name not in loaded for name in self.foreign_key):
-            return None
-        return tuple(loaded[name] for name in self.foreign_key)
-
-
-@remembered
-def parts_of(root: Mapper[Any]) -> tuple[Part, ...]:
-    """The one-to-many relationships of every class of this hierarchy."""
-    return tuple(dict.fromkeys(_parts(root)))
-
-
-def _parts(root: Mapper[Any]) -> Iterator[Part]:
-    for mapper in root.self_and_descendants:
-        for relationship in mapper.relationships:
-            if relationship.direction is RelationshipDirection.ONETOMANY:
-                yield Part(
-                    relationship.key,
-                    relationship.mapper,
-                    _foreign_key(root, relationship),
-                    _backrefs(root, relationship.mapper),
-                )
-
-
-def _foreign_key(root: Mapper[Any], part: RelationshipProperty[Any]) -> tuple[str, ...] | None:
-    remote = dict(part.local_remote_pairs or ())
-    try:
-        return tuple(
-            part.mapper.get_property_by_column(remote[column]).key for column in root.primary_key
-        )
-    except (KeyError, UnmappedColumnError):
-        return None  # it refers to another key than the primary one
-
-
-def _backrefs(root: Mapper[Any], detail: Mapper[Any]) -> tuple[str, ...]:
-    return tuple(
-        relationship.key
-        for relationship in detail.relationships
-        if relationship.direction is RelationshipDirection.MANYTOONE
-        and root_of(relationship.mapper) is root
-    )

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy.exc import OperationalError, StatementError
+from sqlalchemy.exc import OperationalError, SAWarning, StatementError
 
 if TYPE_CHECKING:
     from .options import LockOptions
@@ -129,3 +129,7 @@ class LockOrderViolation(LockMisuse):
 
 class UnlockedWrite(LockMisuse):
     """A declared document was changed without its ForUpdate lock."""
+
+
+class UnlockedWriteWarning(SAWarning):
+    """What ``LockingSession(guard="warn")`` says in place of :class:`UnlockedWrite`."""

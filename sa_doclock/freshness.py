@@ -9,43 +9,102 @@ Expiring, unlike ``populate_existing``, leaves every other object's pending chan
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import inspect
-from sqlalchemy.orm import InstanceState, Mapper, Session
+from sqlalchemy.orm import InstanceState, Mapper, Session, selectinload
+from sqlalchemy.orm.interfaces import ORMOption
 
-from .documents import DocumentKey, Part, key_attributes, parts_of, remembered, root_of
+from .declarations import parts_above, parts_of
+from .documents import DocumentKey, remembered, root_of
 from .errors import UnsavedChanges
+from .membership import UNKNOWN, Membership, headers_loaded, identity_in
 from .options import LockOptions
+from .parts import Part
 
 Held = Mapping[DocumentKey, LockOptions]
 
 
 def make_stale(
-    session: Session, root: Mapper[Any], identity: tuple[Any, ...] | None, held: Held
-) -> None:
-    """Expire the document with this identity, or every one of this root, in the session.
+    session: Session,
+    root: Mapper[Any],
+    identities: Collection[tuple[Any, ...]] | None,
+    held: Held,
+) -> frozenset[str]:
+    """Expire these documents, or every one of this root, in the session.
 
     Documents held already, which nobody else can have changed, keep what was loaded.  A
     detail of a document that is *not* held is expired too, since it may have been moved to
-    the one that is being locked; so that it does not come back one SELECT a detail, the
+    one that is being locked; so that it does not come back one SELECT a detail, the
     collection it was in is expired with it.
+
+    :returns: the paths of parts that were loaded, and that no access loads again
+        (``lazy="raise"``): see :func:`loads_again`.
     """
+    raising: set[str] = set()
     for state in session.identity_map.all_states():
-        is_header, parts = _role(root, state.mapper)
-        if is_header and (root.class_, state.identity) not in held:
-            if identity in (None, state.identity):
-                _expire_loaded(session, state)
-            else:
-                _expire_loaded(session, state, {part.collection for part in parts_of(root)})
-        if parts and any((root.class_, part.header_identity(state)) not in held for part in parts):
-            _expire_loaded(session, state)
+        role = _role(root, state.mapper)
+        if role is None:
+            continue
+        only: Collection[str] | None = ()
+        if role.header and (root.class_, state.identity) not in held:
+            affected = identities is None or state.identity in identities
+            only = None if affected else role.collections
+        if role.part and only is not None:
+            headers = list(headers_loaded(session, root, state.mapper, state.dict))
+            if not headers or any((root.class_, header) not in held for header in headers):
+                only = None
+        if only is None and role.raising:
+            raising.update(path for name, path in role.raising if name in state.dict)
+        if only is None or only:
+            _expire_loaded(session, state, only)
+    return frozenset(raising)
+
+
+class _Role(NamedTuple):
+    """What objects of one class are in the documents of one root."""
+
+    header: bool
+    part: bool
+    collections: frozenset[str]  # the attributes that lead to its parts and load themselves
+    raising: tuple[tuple[str, str], ...]  # those that load nothing by themselves; their paths
 
 
 @remembered
-def _role(root: Mapper[Any], mapper: Mapper[Any]) -> tuple[bool, tuple[Part, ...]]:
-    """Whether objects of the mapper are headers of this root, and of what they are details."""
-    return root_of(mapper) is root, tuple(p for p in parts_of(root) if mapper.isa(p.detail))
+def _role(root: Mapper[Any], mapper: Mapper[Any]) -> _Role | None:
+    header, part = root_of(mapper) is root, bool(parts_above(root, mapper))
+    below = [one for one in parts_of(root) if mapper.isa(one.owner) or one.owner.isa(mapper)]
+    names = frozenset(one.name for one in below if one.name in mapper.relationships)
+    raising = tuple(
+        (one.name, one.path)
+        for one in below
+        if one.name in names and one.relationship.lazy in ("raise", "raise_on_sql")
+    )
+    loading = names.difference(name for name, _ in raising)
+    return _Role(header, part, loading, raising) if header or part else None
+
+
+@remembered
+def loads_again(
+    root: Mapper[Any], paths: frozenset[str], chosen: frozenset[str] = frozenset()
+) -> tuple[ORMOption, ...]:
+    """Loader options that read these parts by a statement after the lock.
+
+    :param chosen: the relationships that have a loader option of the caller's own.
+    """
+    by_path = {part.path: part for part in parts_of(root)}
+    options = []
+    for path in sorted(paths):
+        option: Any = None
+        names = path.split(".")
+        if not chosen.isdisjoint((names[0], "*")):
+            continue
+        for depth in range(len(names)):
+            part = by_path[".".join(names[: depth + 1])]
+            attribute = getattr(part.owner.class_, part.name)
+            option = selectinload(attribute) if option is None else option.selectinload(attribute)
+        options.append(option)
+    return tuple(options)
 
 
 def _expire_loaded(
@@ -75,23 +134,43 @@ def forget_vanished(session: Session, mapper: Mapper[Any], identity: tuple[Any, 
 
 
 def refuse_unsaved(
-    session: Session, root: Mapper[Any], identities: Collection[tuple[Any, ...]]
-) -> None:
-    """:raises UnsavedChanges: one of these documents has pending changes in the session."""
+    session: Session,
+    root: Mapper[Any],
+    identities: Collection[tuple[Any, ...]],
+    *,
+    ask: bool = False,
+) -> bool:
+    """Check that none of these documents has pending changes in the session.
+
+    :param ask: whether the database may be asked which document a row belongs to.
+    :returns: whether it would have to be asked, which is to be done under the lock.
+    :raises UnsavedChanges: one of them has.
+    """
+    postponed = False
     for instance in _pending(session):
         state = inspect(instance)
-        if root_of(state.mapper) is root and _identity(state, root) in identities:
+        role = _role(root, state.mapper)
+        if role is None:
+            continue
+        if role.header and identity_in(state, root) in identities:
             raise UnsavedChanges(
                 "it has pending changes, which the fresh read would have to overwrite; "
                 "lock first, then change, or flush() before"
             )
-        for part in parts_of(root):
-            ours = state.mapper.isa(part.detail)
-            if ours and any(header in identities for header in _headers(state, part)):
+        if role.part:
+            headers = Membership(session, root, ask=ask).headers(state)
+            postponed = postponed or UNKNOWN in headers
+            if any(header in identities for header in headers):
                 raise UnsavedChanges(
-                    f"{state.class_.__name__} in its {part.collection!r} has pending changes "
-                    "from before the lock; lock first, then change, or flush() before"
+                    f"{state.class_.__name__} in its {_part_of(root, state.mapper).name!r} has "
+                    "pending changes from before the lock; lock first, then change, or flush() "
+                    "before"
                 )
+    return postponed
+
+
+def _part_of(root: Mapper[Any], mapper: Mapper[Any]) -> Part:
+    return parts_above(root, mapper)[0]
 
 
 def _pending(session: Session) -> Iterator[Any]:
@@ -100,29 +179,3 @@ def _pending(session: Session) -> Iterator[Any]:
     for instance in session.dirty:
         if session.is_modified(instance):
             yield instance
-
-
-def _identity(state: InstanceState[Any], root: Mapper[Any]) -> tuple[Any, ...]:
-    if state.identity is not None:
-        return state.identity
-    return tuple(state.dict.get(name) for name in key_attributes(root))
-
-
-def _headers(state: InstanceState[Any], part: Part) -> Iterator[tuple[Any, ...]]:
-    """The headers that a pending detail leaves or comes to, as far as it is known."""
-    if part.foreign_key is not None:
-        yield tuple(state.dict.get(name) for name in part.foreign_key)
-        histories = [state.attrs[name].history for name in part.foreign_key]
-        yield tuple(
-            history.deleted[0] if history.deleted else state.dict.get(name)
-            for name, history in zip(part.foreign_key, histories, strict=True)
-        )
-    for name in part.backrefs:
-        history = state.attrs[name].history
-        for header in (
-            *(history.added or ()),
-            *(history.unchanged or ()),
-            *(history.deleted or ()),
-        ):
-            if header is not None:
-                yield _identity(inspect(header), root_of(inspect(header).mapper))

@@ -4,24 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from weakref import WeakKeyDictionary
+from typing import Any
 
-from sqlalchemy.orm import SessionTransaction
+from sqlalchemy.orm import Mapper
 
-from .documents import DocumentKey
-from .errors import LockUpgradeRefused
+from .documents import DocumentKey, mapper_of, remembered, root_of
+from .errors import LockOrderViolation, LockUpgradeRefused
 from .options import LockOptions, base_of, spelled
 
 _STRENGTH = (LockOptions.SnapshotRead, LockOptions.SharedRead, LockOptions.ForUpdate)
 
 
-class Ledger:
-    """The documents locked by one session's transaction, in the order of locking."""
+@remembered
+def ranks_of(lock_order: tuple[Any, ...]) -> Mapping[type[Any], int]:
+    """The place of each root class in the declared order of locking.
 
-    def __init__(self) -> None:
+    :raises TypeError: one of them is not a mapped class.
+    :raises ValueError: a class, or two of one hierarchy, come twice.
+    """
+    ranks: dict[type[Any], int] = {}
+    for rank, entity in enumerate(lock_order):
+        root = root_of(mapper_of(entity)).class_
+        if root in ranks:
+            raise ValueError(f"lock_order names {root.__name__} twice, or a subclass beside it")
+        ranks[root] = rank
+    return ranks
+
+
+class Ledger:
+    """The documents locked by one session's transaction, in the order of locking.
+
+    :param ranks: the declared order of their classes; a class without a rank has any place.
+    """
+
+    def __init__(self, ranks: Mapping[type[Any], int]) -> None:
         self._held: dict[DocumentKey, LockOptions] = {}
-        self._savepoints: WeakKeyDictionary[SessionTransaction, int] | None = None
+        self._born: dict[DocumentKey, None] = {}
+        self._ranks = ranks
         self.held: Mapping[DocumentKey, LockOptions] = MappingProxyType(self._held)
+
+    def check_order(self, root: Mapper[Any]) -> None:
+        """:raises LockOrderViolation: a document that comes later in the order is held."""
+        rank = self._ranks.get(root.class_)
+        if rank is None:
+            return
+        for entity, _ in reversed(self._held):  # which are in order themselves
+            held = self._ranks.get(entity)
+            if held is not None:
+                if held > rank:
+                    raise LockOrderViolation(
+                        f"{entity.__name__} is held already, and lock_order has "
+                        f"{root.class_.__name__} before {entity.__name__}: lock it first"
+                    )
+                return
 
     def covers(self, key: DocumentKey, lock: LockOptions) -> bool:
         """Whether the document is held as strongly as that, or more.
@@ -43,19 +78,27 @@ class Ledger:
         """Note a lock that was granted; one that is held more strongly stays so."""
         self._held.setdefault(key, base_of(lock))
 
-    def open_savepoint(self, savepoint: SessionTransaction) -> None:
-        """Remember what was held when the savepoint was set."""
-        if self._savepoints is None:
-            self._savepoints = WeakKeyDictionary()
-        self._savepoints[savepoint] = len(self._held)
+    def bear(self, key: DocumentKey) -> None:
+        """Note a document whose header this transaction has inserted."""
+        self._born[key] = None
 
-    def roll_back_to(self, savepoint: SessionTransaction) -> None:
+    def may_write(self, key: DocumentKey) -> bool:
+        """Whether the document is held ForUpdate, or nobody else can see it yet."""
+        return self._held.get(key) is LockOptions.ForUpdate or key in self._born
+
+    def mark(self) -> tuple[int, int]:
+        """How much there is now, for the rollback of a savepoint that is being set."""
+        return len(self._held), len(self._born)
+
+    def roll_back_to(self, mark: tuple[int, int]) -> None:
         """Forget what was locked since: PostgreSQL gives those locks up, InnoDB may keep them."""
-        before = 0 if self._savepoints is None else self._savepoints.get(savepoint, 0)
-        while len(self._held) > before:
+        held, born = mark
+        while len(self._held) > held:
             self._held.popitem()
+        while len(self._born) > born:
+            self._born.popitem()
 
     def clear(self) -> None:
         """Nothing is held any more."""
         self._held.clear()
-        self._savepoints = None
+        self._born.clear()

@@ -6,11 +6,11 @@ the transaction is made fit -> one SELECT -> ledger.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sqlalchemy import Result, Select, inspect, select
 from sqlalchemy.exc import NoResultFound
@@ -22,13 +22,17 @@ from sqlalchemy.orm.interfaces import ORMOption
 from sqlalchemy.sql import Executable
 
 from .aftermath import name_document
-from .books import BookkeepingSession
+from .books import BookkeepingSession, Books
 from .by_key import lock_and_read, read, read_again
+from .by_keys import identities_of, lock_and_read_many, read_many
 from .dialects import product_of
 from .documents import DocumentKey, document_key, identity_of, lockable, mapper_of, root_of
 from .errors import DocLockError, LockMisuse
 from .freshness import refuse_unsaved
-from .options import LockOptions, LockTimeout, base_of, check_lock, check_wait
+from .guard import GuardMode, Write
+from .ledger import ranks_of
+from .loading import load_parts
+from .options import LockOptions, LockTimeout, base_of, check_lock, check_wait, is_row_lock
 from .sets import execute_locked, refuse_streaming
 from .shapes import checked_options, refuse_unlockable_options
 from .statements import (
@@ -40,6 +44,7 @@ from .statements import (
 )
 
 T = TypeVar("T")
+_UNGUARDED: Final = nullcontext()
 
 
 class LockingSession(BookkeepingSession):
@@ -48,7 +53,29 @@ class LockingSession(BookkeepingSession):
     Made by ``sessionmaker(engine, class_=LockingSession)``.  Every method of Session is as
     it was; a statement made by :func:`with_lock` or :meth:`entity_set` is guarded when it
     is executed here.
+
+    :param lock_order: mapped classes in the order in which one transaction may lock their
+        documents; classes that are not named may come anywhere.
+    :param guard: what happens when a document declared by :func:`document` would be written
+        without its ForUpdate lock: ``"raise"`` :class:`UnlockedWrite`, ``"warn"``, or
+        ``"off"``.  It sees flushes and statements executed by the session; not those of its
+        connection, nor what triggers and ``ON DELETE`` do.
+    :param guard_tracing: remember for each object of a declared document the line of the
+        program that read it, and tell it in UnlockedWrite; costs time at every load.
+    :raises TypeError: ``lock_order`` names something that is not a mapped class.
+    :raises ValueError: ``lock_order`` names a hierarchy twice; no such ``guard``.
     """
+
+    def __init__(
+        self,
+        *args: Any,
+        lock_order: Sequence[type[Any]] = (),
+        guard: GuardMode = "raise",
+        guard_tracing: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._books = Books(self, ranks_of(tuple(lock_order)), guard, guard_tracing=guard_tracing)
 
     @property
     def held_locks(self) -> Mapping[DocumentKey, LockOptions]:
@@ -108,14 +135,29 @@ class LockingSession(BookkeepingSession):
                 return read(self, mapper, identity, lock, options)
             if books.ledger.covers(document_key(mapper, identity), lock):
                 return read_again(self, mapper, identity, options)
-            lockable(mapper)
-            refuse_unlockable_options(options)
-            refuse_unsaved(self, root_of(mapper), (identity,))
+            postponed = self._check_lockable(mapper, lock, options, (identity,))
             with books.aftermath.of_lock(entity, ident, lock, seconds):
-                return lock_and_read(self, books, mapper, identity, lock, seconds, options)
+                found = lock_and_read(self, books, mapper, identity, lock, seconds, options)
+            if postponed:
+                refuse_unsaved(self, root_of(mapper), (identity,), ask=True)
         except DocLockError as error:
             name_document(error, entity, ident, lock, product_of(self.get_bind(mapper).dialect))
             raise
+        return found
+
+    def _check_lockable(
+        self,
+        mapper: Mapper[Any],
+        lock: LockOptions,
+        options: Sequence[ORMOption],
+        identities: Collection[tuple[Any, ...]],
+    ) -> bool:
+        """Whether pending changes have to be looked at once more, under the lock."""
+        lockable(mapper)
+        refuse_unlockable_options(options)
+        if is_row_lock(lock):
+            self._books.ledger.check_order(root_of(mapper))
+        return refuse_unsaved(self, root_of(mapper), identities)
 
     def get_one_entity(
         self,
@@ -134,6 +176,103 @@ class LockingSession(BookkeepingSession):
         if found is None:
             raise NoResultFound(f"there is no {entity.__name__} with the primary key {ident!r}")
         return found
+
+    def get_entities(
+        self,
+        entity: type[T],
+        idents: Iterable[Any],
+        lock: LockOptions = LockOptions.None_,
+        *,
+        lock_timeout: LockTimeout = None,
+        options: Sequence[ORMOption] = (),
+    ) -> list[T]:
+        """Return the entities with these primary keys, locked in ascending key order.
+
+        Sessions that lock the same documents in this way do not deadlock, whatever the order
+        of their arguments.  One statement locks them all; more than 32,000 keys (SQL Server:
+        2,000) are locked in several.
+
+        :param idents: primary keys as for :meth:`get_entity`; each document comes once.
+        :param lock_timeout: as for :meth:`get_entity`, for each statement; PostgreSQL and
+            MariaDB apply it to each row.
+        :returns: in ascending key order, without those that there are not, or that
+            ``SkipLocked`` leaves out.  Between several statements, text keys are ordered as
+            Python orders them.
+        :raises TypeError: ``idents`` is not a collection.
+        :raises ValueError: as :meth:`get_entity`; or keys that have no order among them.
+
+        What else is raised, and what follows a failure: see :meth:`get_entity`.
+        """
+        lock, seconds = check_wait(check_lock(lock), lock_timeout)
+        mapper = mapper_of(entity)
+        identities = identities_of(mapper, idents)
+        options = checked_options(options)
+        books = self._books
+        books.aftermath.refuse()
+        ident = identities[0] if len(identities) == 1 else None
+        try:
+            if base_of(lock) in (LockOptions.None_, LockOptions.NoLock):
+                return read_many(self, mapper, identities, lock, options)
+            wanted: list[tuple[Any, ...]] = []
+            held: list[tuple[Any, ...]] = []
+            for identity in identities:
+                covered = books.ledger.covers(document_key(mapper, identity), lock)
+                (held if covered else wanted).append(identity)
+            again = [read_again(self, mapper, identity, options) for identity in held]
+            found = [instance for instance in again if instance is not None]
+            if wanted:
+                postponed = self._check_lockable(mapper, lock, options, wanted)
+                with books.aftermath.of_lock(entity, ident, lock, seconds):
+                    found += lock_and_read_many(self, books, mapper, wanted, lock, seconds, options)
+                if postponed:
+                    refuse_unsaved(self, root_of(mapper), wanted, ask=True)
+        except DocLockError as error:
+            name_document(error, entity, ident, lock, product_of(self.get_bind(mapper).dialect))
+            raise
+        return sorted(found, key=mapper.primary_key_from_instance) if held else found
+
+    def get_document(
+        self,
+        entity: type[T],
+        ident: Any,
+        lock: LockOptions = LockOptions.None_,
+        *,
+        lock_timeout: LockTimeout = None,
+        options: Sequence[ORMOption] = (),
+    ) -> T | None:
+        """:meth:`get_entity`, and all parts of the document loaded with it.
+
+        The parts are those that :func:`document` declares, or the one-to-many collections of
+        an entity that is not declared, except those mapped as ``write_only`` or ``dynamic``.
+        Each kind of part takes one statement, run after the lock is granted, so that under
+        ForUpdate, SharedRead and SnapshotRead header and parts belong together.  Without a
+        lock, or with NoLock, they may not.
+
+        What is loaded already and not stale is not loaded again: pending changes of a
+        document that is held stay.
+        """
+        found = self.get_entity(entity, ident, lock, lock_timeout=lock_timeout, options=options)
+        if found is not None:
+            self._load_parts([found], lock)
+        return found
+
+    def get_documents(
+        self,
+        entity: type[T],
+        idents: Iterable[Any],
+        lock: LockOptions = LockOptions.None_,
+        *,
+        lock_timeout: LockTimeout = None,
+        options: Sequence[ORMOption] = (),
+    ) -> list[T]:
+        """:meth:`get_entities`, and all parts of the documents; see :meth:`get_document`."""
+        found = self.get_entities(entity, idents, lock, lock_timeout=lock_timeout, options=options)
+        self._load_parts(found, lock)
+        return found
+
+    def _load_parts(self, found: Sequence[Any], lock: LockOptions) -> None:
+        with self.no_autoflush:
+            load_parts(self, found, lock)
 
     def entity_set(self, entity: Any, lock: LockOptions = LockOptions.None_) -> Select[Any]:
         """Return ``select(entity)``, which locks all rows it returns when it is executed.
@@ -224,6 +363,85 @@ class LockingSession(BookkeepingSession):
         if self.in_transaction():
             self.rollback()
 
+    def on_commit(self, function: Callable[[], object]) -> None:
+        """Call the function when this transaction has been committed and its locks are gone.
+
+        Functions are called in the order of this method's calls, after the outermost commit;
+        a rollback drops them, one to a savepoint those since the savepoint.  Where no transaction
+        has begun yet, the next commit is meant.  What they need of a database they read in a
+        session of their own: this one is still inside of its commit.
+
+        When one fails, the others are called all the same; then the first error comes out of
+        the commit, which is *done*: what is committed stays committed.  Further errors are
+        logged by the logger ``sa_doclock``.
+
+        Not promised: that it is called at all, should the process die between the commit and
+        the call; and of a session that has joined the transaction of a Connection, the
+        outermost commit is the session's own.
+
+        :raises TypeError: not a function.
+        """
+        self._books.on_commit.add(function)
+
+    @contextmanager
+    def unguarded(self) -> Iterator[None]:
+        """``with session.unguarded():`` declared documents are written without their lock.
+
+        For migrations, imports and tests.  Pending changes are flushed at the start, guarded,
+        and at the end, unguarded, so that the guard looks at what is written outside alone.
+        """
+        self.flush()
+        with self._books.guard.lifted():
+            yield
+            self.flush()
+
+    def rollback(self) -> None:
+        """See ``Session.rollback()``."""
+        super().rollback()
+        self._forget_promises()
+
+    def close(self) -> None:
+        """See ``Session.close()``."""
+        super().close()
+        self._forget_promises()
+
+    def reset(self) -> None:
+        """See ``Session.reset()``."""
+        super().reset()
+        self._forget_promises()
+
+    def invalidate(self) -> None:
+        """See ``Session.invalidate()``."""
+        super().invalidate()
+        self._forget_promises()
+
+    def _forget_promises(self) -> None:
+        # Of a transaction that had not begun there is no event.
+        if not self.in_transaction():
+            self._books.on_commit.drop()
+
+    def bulk_save_objects(self, objects: Iterable[object], *args: Any, **kwargs: Any) -> None:
+        """See ``Session.bulk_save_objects()``."""
+        objects = list(objects)
+        for instance in objects:
+            write = Write.INSERT if inspect(instance).key is None else Write.UPDATE
+            self._books.guard.check_objects([instance], write)
+        super().bulk_save_objects(objects, *args, **kwargs)
+
+    def bulk_insert_mappings(
+        self, mapper: Any, mappings: Iterable[dict[str, Any]], *args: Any, **kwargs: Any
+    ) -> None:
+        """See ``Session.bulk_insert_mappings()``."""
+        mappings = list(mappings)
+        with self._books.bulk.rows(inspect(mapper).mapper, mappings, Write.INSERT):
+            super().bulk_insert_mappings(mapper, mappings, *args, **kwargs)
+
+    def bulk_update_mappings(self, mapper: Any, mappings: Iterable[dict[str, Any]]) -> None:
+        """See ``Session.bulk_update_mappings()``."""
+        mappings = list(mappings)
+        with self._books.bulk.rows(inspect(mapper).mapper, mappings, Write.UPDATE):
+            super().bulk_update_mappings(mapper, mappings)
+
     if not TYPE_CHECKING:
         # The signatures are Session's, with all their overloads.  Not a do_orm_execute
         # listener, which every statement and every lazy load would pay for.
@@ -232,32 +450,39 @@ class LockingSession(BookkeepingSession):
             """See ``Session.execute()``."""
             locked = self._locked_by(statement)
             if locked is None:
-                return super().execute(statement, params, **kwargs)
+                with self._guarded(statement, params):
+                    return super().execute(statement, params, **kwargs)
             return self._execute_locked(locked, statement, params, **kwargs)
 
         def scalars(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.scalars()``."""
             locked = self._locked_by(statement)
             if locked is None:
-                return super().scalars(statement, params, **kwargs)
+                with self._guarded(statement, params):
+                    return super().scalars(statement, params, **kwargs)
             return self._execute_locked(locked, statement, params, **kwargs).scalars()
 
         def scalar(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.scalar()``."""
             locked = self._locked_by(statement)
             if locked is None:
-                return super().scalar(statement, params, **kwargs)
+                with self._guarded(statement, params):
+                    return super().scalar(statement, params, **kwargs)
             return self._execute_locked(locked, statement, params, **kwargs).scalar()
 
     def _locked_by(self, statement: Executable) -> LockedEntity | None:
         if not isinstance(statement, Executable):
             return None  # Session says better what is wrong with it
-        if statement.is_dml:
-            self._books.refuse_write_in_snapshot()
         found = locked_by(statement)
         if not isinstance(statement, Select):
             refuse_lock_within(statement)
         return found
+
+    def _guarded(self, statement: Executable, params: Any) -> AbstractContextManager[None]:
+        if not getattr(statement, "is_dml", False):
+            return _UNGUARDED
+        self._books.refuse_write_in_snapshot()
+        return self._books.bulk.statement(statement, params)
 
     def _execute_locked(
         self,

@@ -26,14 +26,16 @@ from .documents import (
     tables_within,
 )
 from .errors import LockNotSupported
-from .freshness import make_stale, refuse_unsaved
+from .freshness import loads_again, make_stale, refuse_unsaved
 from .ledger import Ledger
 from .options import LockOptions, is_row_lock
 from .shapes import (
     has_limit,
     has_offset,
     only_columns,
+    options_of,
     refuse_unlockable_shape,
+    relationships_with_options,
     without_lock,
     without_options,
 )
@@ -58,10 +60,15 @@ def execute_locked(
     """
     mapper = inspect(locked.entity).mapper
     root, statement = root_of(mapper), _checked(statement, locked)
+    if is_row_lock(locked.lock):
+        books.ledger.check_order(root)
     arguments = {**bind_arguments, "mapper": mapper, "clause": statement}
     participant = books.participants.prepare(arguments, mapper, locked.lock, None)
     strategy, row_lock = participant.strategy, participant.row_lock(locked.lock)
-    make_stale(session, root, None, books.ledger.held)
+    raising = make_stale(session, root, None, books.ledger.held)
+    if raising:
+        chosen = relationships_with_options(options_of(statement))
+        statement = statement.options(*loads_again(root, raising, chosen))
     if not is_row_lock(row_lock):  # the lock is the transaction's
         result, identities = _read(run, statement, locked)
     else:
@@ -170,4 +177,5 @@ def _note(
         if not ledger.covers(key, lock):
             ledger.record(key, lock)
             newly.add(identity)
-    refuse_unsaved(session, root_of(mapper), newly)
+    if newly:
+        refuse_unsaved(session, root_of(mapper), newly, ask=True)

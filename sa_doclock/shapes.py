@@ -1,17 +1,18 @@
-"""What a SELECT is made of, as far as it decides whether its rows can be locked.
+"""What a statement is made of, as far as it decides whether its rows can be locked.
 
 SQLAlchemy has no public way to ask a Select for its DISTINCT, GROUP BY, lock or loader
-options.  Every private name that this library reads is in this file, and
-tests/unit/test_shapes*.py fail when one of them goes.
+options, or an INSERT for its values.  Every private name that this library reads is in
+this file, and tests/unit/test_shapes*.py fail when one of them goes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Select
 from sqlalchemy.orm.interfaces import ORMOption
+from sqlalchemy.sql.dml import ValuesBase
 
 from .errors import LockNotSupported
 
@@ -118,3 +119,37 @@ def only_columns(statement: Select[Any], columns: Sequence[Any]) -> Select[Any]:
     narrow = statement.with_only_columns(*columns, maintain_column_froms=True)
     narrow._with_options = ()  # loader options need the entity that was left out
     return narrow
+
+
+def statement_of(context: Any) -> Any:
+    """The statement whose rows an event of InstanceEvents is about."""
+    return context.query
+
+
+class Values(NamedTuple):
+    """What an INSERT or UPDATE sets, before its parameters are known."""
+
+    rows: tuple[Mapping[Any, Any], ...]  # by column, attribute or name; empty: all parameters
+    from_select: bool
+    overwrites: bool  # ON CONFLICT DO UPDATE and its like
+
+
+def values_of(statement: ValuesBase) -> Values:
+    """What ``values()``, ``ordered_values()`` and ``from_select()`` have set."""
+    ordered = getattr(statement, "_ordered_values", None)  # SQLAlchemy 2.0
+    rows: tuple[Mapping[Any, Any], ...] = ()
+    if statement._multi_values:
+        names = [column.key for column in statement.table.columns]
+        rows = tuple(
+            row if isinstance(row, Mapping) else dict(zip(names, row, strict=False))
+            for rows_of_call in statement._multi_values
+            for row in rows_of_call
+        )
+    elif ordered or statement._values:
+        rows = (dict(ordered or statement._values or ()),)
+    conflict = getattr(statement, "_post_values_clause", None)
+    return Values(
+        rows,
+        from_select=getattr(statement, "select", None) is not None,
+        overwrites=conflict is not None and "DoNothing" not in type(conflict).__name__,
+    )

@@ -197,7 +197,11 @@ def select_by_key(
 
     :param chosen: the relationships for which the caller will add a loader option.
     """
-    statement = select(mapper.class_).where(_by_key(mapper)).execution_options(autoflush=False)
+    return _select(mapper, lock, chosen).where(_by_key(mapper))
+
+
+def _select(mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[str]) -> Select[Any]:
+    statement = select(mapper.class_).execution_options(autoflush=False)
     if lock is LockOptions.None_:
         return statement
     eager = _eager_by_second_statement(mapper.class_, chosen)
@@ -212,6 +216,52 @@ def lock_by_key(mapper: Mapper[Any], lock: LockOptions) -> Select[Any]:
     """
     statement = select(*root_of(mapper).primary_key).where(_by_key(mapper))
     return locking(statement, root_of(mapper).class_, lock)
+
+
+def select_by_keys(
+    mapper: Mapper[Any],
+    lock: LockOptions,
+    keys: Sequence[Sequence[Any]],
+    chosen: frozenset[str] = frozenset(),
+) -> tuple[Select[Any], dict[str, Any]]:
+    """The SELECT of get_entities(), in the order of the keys, and its parameters."""
+    if len(mapper.primary_key) == 1:
+        return _select_by_one_column(mapper, lock, chosen), {"keys": [key[0] for key in keys]}
+    return _ordered(_select(mapper, lock, chosen), mapper, among(mapper.primary_key, keys)), {}
+
+
+def lock_by_keys(
+    mapper: Mapper[Any], lock: LockOptions, keys: Sequence[Sequence[Any]]
+) -> tuple[Select[Any], dict[str, Any]]:
+    """The locks alone, on the headers' own rows, for a mapper that spans several tables."""
+    root = root_of(mapper)
+    if len(root.primary_key) == 1:
+        return _lock_by_one_column(root, lock), {"keys": [key[0] for key in keys]}
+    statement = locking(select(*root.primary_key), root.class_, lock)
+    return _ordered(statement, root, among(root.primary_key, keys)), {}
+
+
+@remembered
+def _select_by_one_column(
+    mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[str]
+) -> Select[Any]:
+    return _ordered(_select(mapper, lock, chosen), mapper, _among_keys(mapper))
+
+
+@remembered
+def _lock_by_one_column(root: Mapper[Any], lock: LockOptions) -> Select[Any]:
+    statement = locking(select(*root.primary_key), root.class_, lock)
+    return _ordered(statement, root, _among_keys(root))
+
+
+def _among_keys(mapper: Mapper[Any]) -> ColumnElement[bool]:
+    return mapper.primary_key[0].in_(bindparam("keys", expanding=True))
+
+
+def _ordered(statement: S, mapper: Mapper[Any], where: ColumnElement[bool]) -> S:
+    # PostgreSQL locks what the sort has put in order; InnoDB and SQL Server read the primary
+    # key's own index.
+    return statement.where(where).order_by(*mapper.primary_key)
 
 
 def among(

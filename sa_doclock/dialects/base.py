@@ -63,6 +63,9 @@ class LockStrategy:
     asks_server: ClassVar[bool] = True
     """The answers depend on the server's version or default isolation level."""
 
+    max_parameters: ClassVar[int] = 32_000
+    """How many keys one statement can have: get_entities() locks more of them in chunks."""
+
     rereads_missing: ClassVar[bool] = False
     """A row that was replaced during the wait is not found by the statement that waited."""
 

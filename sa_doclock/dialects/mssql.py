@@ -73,6 +73,7 @@ class SQLServerLocks(LockStrategy):
         3951: (WrongIsolation, "SNAPSHOT was set after the transaction had started"),
     }
     transaction_gone = transaction_dead = frozenset({1205, 3960})
+    max_parameters = 2_000  # of 2100: some drivers add their own
     aftershocks = frozenset({3903})  # ROLLBACK without BEGIN: FreeTDS sends it regardless
 
     def levels_for(self, lock: LockOptions) -> tuple[str, ...]:

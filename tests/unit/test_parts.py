@@ -9,7 +9,9 @@ from sqlalchemy import Column, ForeignKey, Table, inspect
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from sa_doclock import LockingSession
-from sa_doclock.documents import Part, mapper_of, parts_of
+from sa_doclock.declarations import parts_of
+from sa_doclock.documents import mapper_of
+from sa_doclock.membership import UNKNOWN, headers_loaded
 from tests.models import Clause, Contract, Entry, Invoice, Line, Order, Voucher
 from tests.unit.mappings import Vehicle, Wheel
 
@@ -53,21 +55,22 @@ class Note(Base):
 @pytest.mark.parametrize(
     ("root", "parts"),
     [
-        (Order, [Part("lines", mapper_of(Line), ("order_id",), ("order",))]),
-        (Voucher, [Part("entries", mapper_of(Entry), ("year", "number"), ())]),
-        (Contract, [Part("clauses", mapper_of(Clause), ("contract_id",), ())]),
+        (Order, [("lines", Line, ("order_id",), ("order",))]),
+        (Voucher, [("entries", Entry, ("year", "number"), ())]),
+        (Contract, [("clauses", Clause, ("contract_id",), ())]),
         (Invoice, []),
     ],
 )
 def test_the_parts_and_the_foreign_key_in_the_order_of_the_headers(
-    root: type[Any], parts: list[Part]
+    root: type[Any], parts: list[Any]
 ) -> None:
-    assert list(parts_of(mapper_of(root))) == parts
+    found = parts_of(mapper_of(root))
+    assert [(p.path, p.detail.class_, p.foreign_key, p.backrefs) for p in found] == parts
 
 
 def test_parts_of_subclasses_are_found_from_the_root() -> None:
     (part,) = parts_of(mapper_of(Vehicle))
-    assert (part.collection, part.detail) == ("wheels", mapper_of(Wheel))
+    assert (part.name, part.detail) == ("wheels", mapper_of(Wheel))
 
 
 def test_parts_of_a_subclass_that_is_mapped_later_are_found() -> None:
@@ -91,29 +94,34 @@ def test_parts_of_a_subclass_that_is_mapped_later_are_found() -> None:
         __mapper_args__ = {"polymorphic_identity": "late"}  # noqa: RUF012
         leaves = relationship(Leaf)
 
-    assert [part.collection for part in parts_of(mapper_of(Root))] == ["leaves"]
+    assert [part.name for part in parts_of(mapper_of(Root))] == ["leaves"]
 
 
 def test_a_tree_has_itself_as_parts_and_many_to_many_is_none() -> None:
-    parts = {part.collection: part for part in parts_of(mapper_of(Node))}
+    parts = {part.name: part for part in parts_of(mapper_of(Node))}
     assert set(parts) == {"children", "notes"}
-    assert parts["children"] == Part("children", mapper_of(Node), ("parent_id",), ("parent",))
+    children = parts["children"]
+    assert (children.detail, children.foreign_key) == (mapper_of(Node), ("parent_id",))
+    assert (children.backrefs, children.recursive) == (("parent",), False)
 
 
 def test_a_part_that_refers_to_another_key_has_no_foreign_key_to_the_header() -> None:
-    parts = {part.collection: part for part in parts_of(mapper_of(Node))}
+    parts = {part.name: part for part in parts_of(mapper_of(Node))}
     assert parts["notes"].foreign_key is None
 
 
 def test_the_header_of_a_loaded_detail_is_known_without_a_select(
     session: LockingSession, sent: list[str]
 ) -> None:
-    (lines,) = parts_of(mapper_of(Order))
-    (entries,) = parts_of(mapper_of(Voucher))
     line, entry = session.get_one(Line, 3), session.get_one(Entry, 2)
     sent.clear()
-    assert lines.header_identity(inspect(line)) == (2,)
-    assert entries.header_identity(inspect(entry)) == (2024, 2)
+
+    def headers(root: type[Any], detail: object) -> list[tuple[Any, ...]]:
+        state = inspect(detail)
+        return list(headers_loaded(session, mapper_of(root), state.mapper, state.dict))
+
+    assert headers(Order, line) == [(2,)]
+    assert headers(Voucher, entry) == [(2024, 2)]
     session.expire(line)
-    assert lines.header_identity(inspect(line)) is None
+    assert headers(Order, line) == [UNKNOWN]
     assert sent == []

@@ -20,12 +20,17 @@ from tests.unit.plain_use import USES
 Outcome = tuple[Any, list[str]]
 OWN = {
     "entity_set",
+    "get_document",
+    "get_documents",
+    "get_entities",
     "get_entity",
     "get_one_entity",
     "held_locks",
     "locked",
+    "on_commit",
     "release_locks",
     "save_changes",
+    "unguarded",
 }
 
 

@@ -1,0 +1,260 @@
+"""The guard for statements: ORM-enabled and Core UPDATE, DELETE and INSERT in a session.
+
+Which documents an UPDATE or DELETE would touch, the database is asked with its own WHERE
+clause; those that an INSERT would add rows to stand in its values.  What cannot be told,
+such as INSERT .. FROM SELECT, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from sqlalchemy import BindParameter, ClauseElement, Insert, Table, Update, inspect, select
+from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm.exc import UnmappedColumnError
+
+from .declarations import document_root, parts_above, parts_of, roots_declared
+from .documents import document_key, key_attributes, remembered, root_of
+from .guard import Guard, Write
+from .ledger import Ledger
+from .membership import UNKNOWN, Identity, Membership
+from .shapes import values_of
+from .statements import among
+
+Row = Mapping[Any, Any]
+_KEYS_PER_STATEMENT = 500
+
+
+class BulkGuard:
+    """What one session may write by statements."""
+
+    def __init__(self, session: Session, guard: Guard, ledger: Ledger) -> None:
+        self._session = session
+        self._guard = guard
+        self._ledger = ledger
+
+    @contextmanager
+    def statement(self, statement: Any, parameters: Any) -> Iterator[None]:
+        """Check the statement, which is executed in the block.
+
+        :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
+        """
+        target = _target_of(statement) if self._guard.active else None
+        if target is None:
+            yield
+            return
+        with self._session.no_autoflush:
+            born: list[Identity] = []
+            if isinstance(statement, Insert):
+                born = self._check_insert(target, statement, _listed(parameters))
+            else:
+                self._check_touched(target, statement, parameters)
+        yield
+        self._bear(target, born)
+
+    @contextmanager
+    def rows(self, mapper: Mapper[Any], rows: Sequence[Row], write: Write) -> Iterator[None]:
+        """Check rows that are written by primary key in the block.
+
+        :raises UnlockedWrite: one of them is of a document that is not held ForUpdate.
+        """
+        target = _target(mapper) if self._guard.active else None
+        if target is None:
+            yield
+            return
+        with self._session.no_autoflush:
+            born = self._check_rows(target, rows, write)
+        yield
+        self._bear(target, born)
+
+    def _bear(self, target: _Target, identities: Iterable[Identity]) -> None:
+        for identity in identities:
+            self._ledger.bear(document_key(target.root, identity))
+
+    def _check_rows(self, target: _Target, rows: Iterable[Row], write: Write) -> list[Identity]:
+        """Return the headers among new rows."""
+        named = [target.named(row) for row in rows]
+        membership = Membership(self._session, target.root, ask=True)
+        if write is Write.UPDATE:
+            self._check_keys(target, [target.identity(row) for row in named], membership)
+        for row in named:
+            self._check_owners(target, row, membership, write)
+        new = write is Write.INSERT and target.is_header
+        return [key for row in named if (key := target.identity(row)) is not None] if new else []
+
+    def _check_insert(self, target: _Target, statement: Insert, given: list[Row]) -> list[Identity]:
+        values = values_of(statement)
+        if values.from_select or values.overwrites:
+            how = "INSERT .. FROM SELECT" if values.from_select else "an INSERT that may overwrite"
+            self._refuse(target, UNKNOWN, Write.INSERT, f"{how}, which does not tell of what,")
+            return []
+        rows = [{**row, **more} for row in values.rows or ({},) for more in given or ({},)]
+        return self._check_rows(target, rows, Write.INSERT)
+
+    def _check_touched(self, target: _Target, statement: Any, parameters: Any) -> None:
+        update = isinstance(statement, Update)
+        set_here = [target.named(row) for row in values_of(statement).rows] if update else []
+        write = Write.UPDATE if update else Write.DELETE
+        membership = Membership(self._session, target.root, ask=True)
+        for row in set_here:
+            self._check_owners(target, row, membership, write)
+        if update and target.by_key and isinstance(parameters, (list, tuple)):
+            self._check_rows(target, parameters, write)
+            return
+        touched = select(*target.columns).distinct()
+        if statement.whereclause is not None:
+            touched = touched.where(statement.whereclause)
+        for given in _listed(parameters) or [{}]:
+            if update:
+                self._check_owners(target, target.named(given), membership, write)
+            for found in self._session.execute(touched, given).all():
+                self._check_row(target, tuple(found), membership, write)
+
+    def _check_keys(
+        self, target: _Target, keys: Sequence[Identity | None], membership: Membership
+    ) -> None:
+        known = [key for key in keys if key is not None]
+        assert target.mapper is not None
+        columns = [getattr(target.mapper.class_, name) for name in key_attributes(target.mapper)]
+        for start in range(0, len(known), _KEYS_PER_STATEMENT):
+            some = among(columns, known[start : start + _KEYS_PER_STATEMENT])
+            for row in self._session.execute(select(*target.columns).where(some)).all():
+                self._check_row(target, tuple(row), membership, Write.UPDATE)
+
+    def _check_row(
+        self, target: _Target, row: tuple[Any, ...], membership: Membership, write: Write
+    ) -> None:
+        """A row of ``target.columns``."""
+        if target.by_identity:
+            assert target.mapper is not None
+            self._check_headers(target, membership.headers_of_row(target.mapper, row), write)
+            return
+        for link in target.links:
+            key, row = row[: len(link.names)], row[len(link.names) :]
+            if None not in key:
+                self._check_headers(target, membership.headers_of_row(link.owner, key), write)
+
+    def _check_owners(
+        self, target: _Target, row: Row, membership: Membership, write: Write
+    ) -> None:
+        """The documents that a new row, or new values of a row, come to."""
+        for link in target.links:
+            given = [name for name in link.names if row.get(name) is not None]
+            if not given:
+                continue
+            key = tuple(_literal(row.get(name)) for name in link.names)
+            if any(isinstance(value, ClauseElement) or value is None for value in key):
+                how = f"a statement whose {' and '.join(given)} is no plain value,"
+                self._refuse(target, UNKNOWN, write, how)
+            else:
+                self._check_headers(target, membership.headers_of_row(link.owner, key), write)
+
+    def _check_headers(self, target: _Target, headers: Iterable[Identity], write: Write) -> None:
+        for identity in headers:
+            if not self._guard.permits(target.root, identity):
+                self._refuse(target, identity, write)
+
+    def _refuse(
+        self, target: _Target, identity: Identity, write: Write, by: str = "a statement"
+    ) -> None:
+        what = f"{target.name} rows would be {write.value} by {by}"
+        self._guard.refuse(target.root, identity, what)
+
+
+class _Link(NamedTuple):
+    """A foreign key of the rows that are written, to their owners."""
+
+    owner: Mapper[Any]
+    names: tuple[str, ...]  # in order of the owner's primary key
+
+
+class _Target(NamedTuple):
+    """The rows that a statement writes: of a mapped class, or of an association table."""
+
+    root: Mapper[Any]
+    name: str
+    mapper: Mapper[Any] | None
+    links: tuple[_Link, ...]
+    by_identity: bool  # the foreign keys do not tell all
+    by_key: bool  # SQLAlchemy takes a list of parameters for rows by primary key
+    columns: tuple[Any, ...]  # what tells the documents of a row
+
+    @property
+    def is_header(self) -> bool:
+        return self.mapper is not None and root_of(self.mapper) is self.root
+
+    def named(self, row: Row) -> Row:
+        """The row by names of attributes."""
+        return {self._name(column): value for column, value in row.items()}
+
+    def identity(self, row: Row) -> Identity | None:
+        """The primary key of a row, where it is given."""
+        assert self.mapper is not None
+        key = tuple(_literal(row.get(name)) for name in key_attributes(self.mapper))
+        return None if any(v is None or isinstance(v, ClauseElement) for v in key) else key
+
+    def _name(self, column: Any) -> str:
+        key: str = column if isinstance(column, str) else column.key
+        if self.mapper is None or key in self.mapper.attrs:
+            return key
+        columns = self.mapper.local_table.columns
+        try:
+            return self.mapper.get_property_by_column(columns[key]).key
+        except (KeyError, UnmappedColumnError):
+            return key
+
+
+def _target_of(statement: Any) -> _Target | None:
+    described = statement.entity_description
+    entity = described.get("entity")
+    if entity is not None:
+        return _target(inspect(entity).mapper)
+    return _tables().get(described["table"])
+
+
+@remembered
+def _target(mapper: Mapper[Any], *, by_key: bool = True) -> _Target | None:
+    root = document_root(mapper)
+    if root is None:
+        return None
+    entity, parts = mapper.class_, parts_above(root, mapper)
+    links = tuple(_Link(part.owner, part.foreign_key) for part in parts if part.foreign_key)
+    by_identity = root_of(mapper) is root or len(links) < len(parts)
+    names = key_attributes(mapper) if by_identity else [n for link in links for n in link.names]
+    columns = tuple(getattr(entity, name) for name in names)
+    return _Target(root, entity.__name__, mapper, links, by_identity, by_key, columns)
+
+
+@remembered
+def _tables() -> Mapping[Table, _Target]:
+    """The tables of all declared documents, for statements that name no class."""
+    found: dict[Any, _Target] = {}
+    for root in roots_declared():
+        for part in parts_of(root):
+            secondary = part.relationship.secondary
+            if secondary is not None:
+                remote = dict(part.relationship.synchronize_pairs)
+                columns = [remote[column] for column in part.owner.primary_key]
+                names = tuple(str(column.key) for column in columns)
+                link = (_Link(part.owner, names),)
+                found[secondary] = _Target(
+                    root, str(secondary), None, link, False, False, tuple(columns)
+                )
+        for mapper in (root, *(part.detail for part in parts_of(root))):
+            for one in mapper.self_and_descendants:
+                target = _target(one, by_key=False)
+                if target is not None:
+                    found.setdefault(one.local_table, target)
+    return found
+
+
+def _listed(parameters: Any) -> list[Row]:
+    if parameters is None:
+        return []
+    return [parameters] if isinstance(parameters, Mapping) else list(parameters)
+
+
+def _literal(value: Any) -> Any:
+    return value.value if isinstance(value, BindParameter) else value

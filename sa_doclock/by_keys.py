@@ -1,0 +1,144 @@
+"""Many documents by their primary keys, each once, in ascending key order: get_entities()."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import Select
+from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm.interfaces import ORMOption
+
+from .books import Books
+from .dialects.base import LockStrategy
+from .documents import document_key, identity_of, own_table, root_of, spans_tables
+from .freshness import forget_vanished, loads_again, make_stale
+from .options import LockOptions, is_row_lock
+from .shapes import relationships_with_options
+from .statements import lock_by_keys, select_by_keys
+from .transactions import Participant
+
+T = TypeVar("T")
+Identity = tuple[Any, ...]
+
+
+def identities_of(mapper: Mapper[Any], idents: Iterable[Any]) -> list[Identity]:
+    """The primary keys, each once, in ascending order.
+
+    :raises TypeError: not a collection of keys.
+    :raises ValueError: a key of the wrong shape, or keys that have no order among them.
+    """
+    if isinstance(idents, (str, bytes, Mapping)) or not isinstance(idents, Iterable):
+        raise TypeError(f"a list of primary keys is needed, not {idents!r}")
+    identities = dict.fromkeys(identity_of(mapper, ident) for ident in idents)
+    try:
+        return sorted(identities)
+    except TypeError as error:
+        raise ValueError(f"the keys cannot be put in order: {error}") from error
+
+
+def read_many(
+    session: Session,
+    mapper: Mapper[T],
+    identities: Sequence[Identity],
+    lock: LockOptions,
+    options: Sequence[ORMOption],
+) -> list[T]:
+    """Read them without a lock, a dirty read where NoLock was asked for."""
+    found: list[T] = []
+    for chunk in _chunks(identities, mapper, 1000):
+        statement, parameters = select_by_keys(mapper, lock, chunk)
+        found += _select(session, statement, parameters, options)
+    return found
+
+
+def lock_and_read_many(
+    session: Session,
+    books: Books,
+    mapper: Mapper[T],
+    identities: Sequence[Identity],
+    lock: LockOptions,
+    seconds: float | None,
+    options: Sequence[ORMOption],
+) -> list[T]:
+    """Lock the rows in the order of their keys, then record them; missing ones are left out."""
+    root = root_of(mapper)
+    participant = books.participants.prepare({"mapper": mapper}, mapper, lock, seconds)
+    raising = make_stale(session, root, frozenset(identities), books.ledger.held)
+    options = (*options, *loads_again(root, raising, relationships_with_options(options)))
+    asked = (session, participant, mapper, lock, seconds, options)
+    strategy = participant.strategy
+    with strategy.waiting(participant.connection, lock, seconds):
+        found = list(_locked_rows(*asked, identities))
+        missing = _missing(mapper, found, identities)
+        skips = LockOptions.SkipLocked in lock
+        if missing and strategy.rereads_missing and not skips:
+            found += _locked_rows(*asked, missing)
+            missing = _missing(mapper, found, missing)
+    for instance in found:
+        identity = tuple(mapper.primary_key_from_instance(instance))
+        books.ledger.record(document_key(mapper, identity), lock)
+    for identity in () if skips else missing:
+        forget_vanished(session, mapper, identity)
+    return found
+
+
+def _missing(
+    mapper: Mapper[T], found: Iterable[T], identities: Sequence[Identity]
+) -> list[Identity]:
+    there = {tuple(mapper.primary_key_from_instance(instance)) for instance in found}
+    return [identity for identity in identities if identity not in there]
+
+
+def _locked_rows(
+    session: Session,
+    participant: Participant,
+    mapper: Mapper[T],
+    lock: LockOptions,
+    seconds: float | None,
+    options: Sequence[ORMOption],
+    identities: Sequence[Identity],
+) -> Iterator[T]:
+    strategy, row_lock = participant.strategy, participant.row_lock(lock)
+    where = {"bind_arguments": {"bind": participant.connection}}
+    chosen = relationships_with_options(options) if options else frozenset()
+    if is_row_lock(row_lock):
+        strategy.check_table(participant.connection, own_table(mapper))
+    for chunk in _chunks(identities, mapper, strategy.max_parameters):
+        keys: Sequence[Identity] = chunk
+        one_statement = not (is_row_lock(row_lock) and spans_tables(mapper))
+        if not one_statement:
+            first, parameters = lock_by_keys(mapper, row_lock, chunk)
+            with session.no_autoflush:
+                rows = session.execute(_timed(strategy, first, seconds), parameters, **where)
+                keys = [tuple(row) for row in rows]
+        read_lock = row_lock if one_statement else LockOptions.None_
+        statement, parameters = select_by_keys(mapper, read_lock, keys, chosen)
+        if one_statement and is_row_lock(row_lock):
+            statement = _timed(strategy, statement, seconds)
+        if keys:
+            yield from _select(session, statement, parameters, options, **where)
+
+
+def _timed(strategy: LockStrategy, statement: Select[Any], seconds: float | None) -> Select[Any]:
+    return statement if seconds is None else strategy.timed(statement, seconds)
+
+
+def _chunks(
+    identities: Sequence[Identity], mapper: Mapper[Any], parameters: int
+) -> Iterator[Sequence[Identity]]:
+    size = parameters // len(mapper.primary_key)
+    for start in range(0, len(identities), size):
+        yield identities[start : start + size]
+
+
+def _select(
+    session: Session,
+    statement: Select[Any],
+    parameters: Mapping[str, Any],
+    options: Sequence[ORMOption],
+    **where: Any,
+) -> list[Any]:
+    if options:
+        statement = statement.options(*options)
+    return list(session.scalars(statement, parameters, **where).unique())
