@@ -38,6 +38,15 @@ class Books:
         self._marks: WeakKeyDictionary[SessionTransaction, tuple[tuple[int, int], int]]
         self._marks = WeakKeyDictionary()
 
+    def check(self) -> None:
+        """Look at what has become of the transaction, before it is counted on.
+
+        :raises PendingRollbackError: a lock failed, and nothing was rolled back since.
+        """
+        self.aftermath.refuse()
+        if self.participants.lost():
+            self.ledger.clear()
+
     def refuse_write_in_snapshot(self) -> None:
         """:raises WrongIsolation: a SnapshotRead has opened the transaction."""
         if self.participants.read_only():

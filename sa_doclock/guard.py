@@ -21,17 +21,16 @@ from sqlalchemy.orm import (
     RelationshipDirection,
     RelationshipProperty,
     Session,
-    object_session,
 )
-from sqlalchemy.orm.attributes import get_history
+from sqlalchemy.orm.attributes import get_history, instance_state
 
 from .aftermath import name_document
-from .declarations import any_declared, document_root, follow_declared, parts_of
+from .declarations import any_declared, document_root, follow_declared, parts_above, parts_of
 from .dialects import product_of
 from .documents import remembered, root_of
 from .errors import UnlockedWrite, UnlockedWriteWarning
 from .ledger import Ledger
-from .membership import UNKNOWN, Identity, Membership, identity_in
+from .membership import UNKNOWN, Identity, Membership, identity_in, is_header
 from .options import spelled
 from .reads import follow, frame_of_program, told, trace
 
@@ -56,9 +55,10 @@ class Guard:
         if mode not in get_args(GuardMode):
             raise ValueError(f"guard is {', '.join(map(repr, get_args(GuardMode)))}, not {mode!r}")
         self._session = session
-        self._ledger = ledger
+        self.ledger = ledger
         self._mode = mode
         self._lifted = 0
+        self._inserts = False  # perhaps a header, in this flush
         self._checked: set[InstanceState[Any]] = set()
         self._warned: set[tuple[type[Any], Identity]] = set()
         if mode != "off":
@@ -84,6 +84,7 @@ class Guard:
         """:raises UnlockedWrite: it would write to a document that is not held ForUpdate."""
         self._checked.clear()
         self._warned.clear()
+        self._inserts = bool(self._lifted)
         if self.active:
             flush = _Writes(self, self._session)
             flush.check(self._session.new, Write.INSERT)
@@ -97,27 +98,29 @@ class Guard:
 
     def check_row(self, state: InstanceState[Any], write: Write) -> None:
         """The same for one row that the flush is about to write."""
-        if self.active and state not in self._checked:
-            _Writes(self, self._session).check_state(state, write)
+        if state not in self._checked and self.active:
+            _Writes(self, self._session).check((state.obj(),), write)
 
-    def looked_at(self, state: InstanceState[Any]) -> None:
+    def looks_at(self, state: InstanceState[Any], write: Write) -> None:
         """The row need not be looked at again in this flush."""
         self._checked.add(state)
+        if write is Write.INSERT:
+            self._inserts = True
 
     def note_new(self) -> None:
         """After a flush: headers that were inserted belong to this transaction alone."""
-        if self.active:
+        if self._inserts:
             for instance in self._session.new:
-                state = inspect(instance)
+                state = instance_state(instance)
                 root = document_root(state.mapper)
                 if root is not None and root_of(state.mapper) is root:
                     identity = tuple(state.mapper.primary_key_from_instance(instance))
-                    self._ledger.bear((root.class_, identity))
+                    self.ledger.bear((root.class_, identity))
 
     def permits(self, root: Mapper[Any], identity: Identity) -> bool:
         """Whether this transaction may write to the document."""
         key = (root.class_, identity)
-        if self._ledger.may_write(key) or (identity is not UNKNOWN and None in identity):
+        if self.ledger.may_write(key) or (identity is not UNKNOWN and None in identity):
             return True  # no key yet: a header that is inserted by the same flush
         return any(
             identity_in(inspect(new), root) == identity
@@ -129,7 +132,7 @@ class Guard:
         """:raises UnlockedWrite: unless this session only warns."""
         entity = root.class_
         ident: Any = identity[0] if len(identity) == 1 else identity or None
-        held = self._ledger.held.get((entity, identity))
+        held = self.ledger.held.get((entity, identity))
         state, read = "does not hold", seen
         if held is not None:
             state, read = f"holds by {spelled(held)} only", ""
@@ -156,18 +159,37 @@ class _Writes:
 
     def check(self, instances: Iterable[Any], write: Write) -> None:
         for instance in instances:
-            self.check_state(inspect(instance), write)
+            state = instance_state(instance)
+            interest = _interest_in(state.mapper)
+            if interest is not None:
+                self.check_state(state, interest, write)
 
-    def check_state(self, state: InstanceState[Any], write: Write) -> None:
-        interest = _interest_in(state.mapper)
-        if interest is None:
-            return
+    def check_state(self, state: InstanceState[Any], interest: _Interest, write: Write) -> None:
         if interest.root is not None:
-            self._guard.looked_at(state)
-            self._check_documents(interest.root, state, write, None)
+            self._guard.looks_at(state, write)
+            if not self._is_held(interest, state, write):
+                self._check_documents(interest.root, state, write, None)
         for name, root in interest.watched:
-            for other in _touched(state, name, write):
-                self._check_documents(root, other, Write.UPDATE, f"{_row(state)}.{name}")
+            if write is Write.DELETE or name in state.committed_state:
+                for other in _touched(state, name, write):
+                    self._check_documents(root, other, Write.UPDATE, f"{_row(state)}.{name}")
+
+    def _is_held(self, interest: _Interest, state: InstanceState[Any], write: Write) -> bool:
+        """Whether a glance shows that all is well, as it mostly does."""
+        may_write, entity, loaded = self._guard.ledger.may_write, interest.entity, state.dict
+        if interest.header:
+            identity = state.identity
+            return write is Write.INSERT if identity is None else may_write((entity, identity))
+        if interest.foreign_key is None:
+            return False  # it takes more than a glance
+        header = tuple([loaded.get(name) for name in interest.foreign_key])
+        if write is not Write.INSERT:
+            moved = not interest.moves.isdisjoint(state.committed_state)
+            return not moved and may_write((entity, header))
+        if None not in header and not may_write((entity, header)):
+            return False
+        owners = [owner for name in interest.backrefs if (owner := loaded.get(name)) is not None]
+        return all(may_write((entity, instance_state(owner).identity or ())) for owner in owners)
 
     def _check_documents(
         self, root: Mapper[Any], state: InstanceState[Any], write: Write, through: str | None
@@ -192,6 +214,11 @@ class _Interest(NamedTuple):
     """Why the guard looks at objects of a class."""
 
     root: Mapper[Any] | None  # they are rows of its documents
+    entity: type[Any]  # the class of the root
+    header: bool  # each is the header of a document
+    foreign_key: tuple[str, ...] | None  # of a part that belongs to its header directly
+    backrefs: tuple[str, ...]
+    moves: frozenset[str]  # the attributes that move it from one document to another
     watched: tuple[tuple[str, Mapper[Any]], ...]  # relationships that write to rows of others
 
 
@@ -203,7 +230,22 @@ def _interest_in(mapper: Mapper[Any]) -> _Interest | None:
         if root is not None and _writes_to(relationship, root):
             watched.append((relationship.key, root))
     root = document_root(mapper)
-    return _Interest(root, tuple(watched)) if root is not None or watched else None
+    if root is None and not watched:
+        return None
+    above = () if root is None else parts_above(root, mapper)
+    moves = frozenset(
+        name for part in above for name in (*(part.foreign_key or ()), *part.backrefs)
+    )
+    direct = above[0] if len(above) == 1 and root and is_header(root, above[0].owner) else None
+    return _Interest(
+        root,
+        (root or mapper).class_,
+        root is not None and is_header(root, mapper),
+        direct.foreign_key if direct else None,
+        direct.backrefs if direct else (),
+        moves,
+        tuple(watched),
+    )
 
 
 def _writes_to(relationship: RelationshipProperty[Any], root: Mapper[Any]) -> bool:
@@ -292,7 +334,7 @@ def _not_within(mappers: Collection[Mapper[Any]]) -> Iterator[Mapper[Any]]:
 
 def _before(write: Write) -> Any:
     def check(_mapper: Mapper[Any], _connection: Connection, state: InstanceState[Any]) -> None:
-        session = object_session(state.obj())
+        session = state.session
         reference = None if session is None else _guards.get(session)
         guard = None if reference is None else reference()
         if guard is not None:

@@ -145,7 +145,7 @@ def _joined(step: _Step) -> tuple[Select[Any], list[Any]]:
     detail: Any = last.detail.class_  # not aliased: the relationship's ORDER BY names its table
     # What each part is joined to: the owner of the next, at last the detail.
     targets: list[Any] = [aliased(part.owner.class_, flat=True) for part in chain[1:]] + [detail]
-    statement, keys = _start(first, targets[0])
+    statement, keys = _start(first, targets[0], detail)
     for part, source, target in zip(chain[1:], targets, targets[1:], strict=False):
         statement = statement.join(getattr(source, part.name).of_type(target))
     owner = keys if len(chain) == 1 else _keys_of(targets[-2], last.owner)
@@ -156,8 +156,7 @@ def _joined(step: _Step) -> tuple[Select[Any], list[Any]]:
     return statement, keys
 
 
-def _start(part: Part, target: Any) -> tuple[Select[Any], list[Any]]:
-    detail: Any = part.detail.class_
+def _start(part: Part, target: Any, detail: Any) -> tuple[Select[Any], list[Any]]:
     relationship = part.relationship
     if part.foreign_key is not None and _is_plain(relationship):
         keys = [getattr(target, name) for name in part.foreign_key]

@@ -81,8 +81,10 @@ class LockingSession(BookkeepingSession):
     def held_locks(self) -> Mapping[DocumentKey, LockOptions]:
         """The documents that this transaction holds: ``{(Order, (42,)): LockOptions.ForUpdate}``.
 
-        Read-only.  Emptied by commit, rollback and close.
+        Read-only.  Emptied by commit, rollback and close, and when the connection is lost.
         """
+        if self._books.participants.lost():
+            self._books.ledger.clear()
         return self._books.ledger.held
 
     def get_entity(
@@ -129,7 +131,7 @@ class LockingSession(BookkeepingSession):
         identity = identity_of(mapper, ident)
         options = checked_options(options)
         books = self._books
-        books.aftermath.refuse()
+        books.check()
         try:
             if base_of(lock) in (LockOptions.None_, LockOptions.NoLock):
                 return read(self, mapper, identity, lock, options)
@@ -208,7 +210,7 @@ class LockingSession(BookkeepingSession):
         identities = identities_of(mapper, idents)
         options = checked_options(options)
         books = self._books
-        books.aftermath.refuse()
+        books.check()
         ident = identities[0] if len(identities) == 1 else None
         try:
             if base_of(lock) in (LockOptions.None_, LockOptions.NoLock):
@@ -506,7 +508,7 @@ class LockingSession(BookkeepingSession):
             **kwargs,
         )
         mapper: Mapper[Any] = inspect(locked.entity).mapper
-        self._books.aftermath.refuse()
+        self._books.check()
         try:
             refuse_streaming({**statement.get_execution_options(), **execution_options})
             failed_lock = self._books.aftermath.of_lock(mapper.class_, None, locked.lock, None)

@@ -85,6 +85,10 @@ class Participants:
         """Those that have begun their part of the transaction."""
         return [participant.connection for participant in self._by_engine.values()]
 
+    def lost(self) -> bool:
+        """Whether a connection was lost, and with it the transaction and its locks."""
+        return any(participant.connection.invalidated for participant in self._by_engine.values())
+
     def read_only(self) -> bool:
         """Whether the transaction was opened for a SnapshotRead."""
         return any(
