@@ -8,7 +8,7 @@ such as INSERT .. FROM SELECT, is refused.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from sqlalchemy import BindParameter, ClauseElement, Insert, Table, Update, inspect, select
@@ -207,11 +207,12 @@ class _Target(NamedTuple):
 
 
 def _target_of(statement: Any) -> _Target | None:
-    described = statement.entity_description
-    entity = described.get("entity")
+    entity = None
+    with suppress(KeyError):  # a Core statement whose WHERE names mapped attributes has none
+        entity = statement.entity_description.get("entity")
     if entity is not None:
         return _target(inspect(entity).mapper)
-    return _tables().get(described["table"])
+    return _tables().get(statement.table)
 
 
 @remembered

@@ -63,7 +63,8 @@ def lock_and_read(
         chosen = relationships_with_options(options)
         options = (*options, *loads_again(root_of(mapper), raising, chosen))
     asked = (session, participant, mapper, identity, lock, seconds, options)
-    with participant.strategy.waiting(participant.connection, lock, seconds):
+    # The option "autoflush" counts neither for Core nor for what loader options send.
+    with session.no_autoflush, participant.strategy.waiting(participant.connection, lock, seconds):
         found = _locked_row(*asked)
         if found is None and participant.strategy.rereads_missing:
             found = _locked_row(*asked)
@@ -92,8 +93,7 @@ def _locked_row(
     strategy.check_table(participant.connection, own_table(mapper))
     if spans_tables(mapper):
         first = _timed(strategy, lock_by_key(mapper, row_lock), seconds)
-        with session.no_autoflush:  # the option of that name does not count for a Core select
-            locked = session.execute(first, _parameters(mapper, identity), **where).first()
+        locked = session.execute(first, _parameters(mapper, identity), **where).first()
         if locked is None:
             return None
         statement = select_by_key(mapper, LockOptions.None_)

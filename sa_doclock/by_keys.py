@@ -37,6 +37,14 @@ def identities_of(mapper: Mapper[Any], idents: Iterable[Any]) -> list[Identity]:
         raise ValueError(f"the keys cannot be put in order: {error}") from error
 
 
+def alone(identities: Sequence[Identity]) -> Any:
+    """The key of the only document, for the words of an error; None where there are more."""
+    if len(identities) != 1:
+        return None
+    (identity,) = identities
+    return identity[0] if len(identity) == 1 else identity
+
+
 def read_many(
     session: Session,
     mapper: Mapper[T],
@@ -68,7 +76,8 @@ def lock_and_read_many(
     options = (*options, *loads_again(root, raising, relationships_with_options(options)))
     asked = (session, participant, mapper, lock, seconds, options)
     strategy = participant.strategy
-    with strategy.waiting(participant.connection, lock, seconds):
+    # The option "autoflush" counts neither for Core nor for what loader options send.
+    with session.no_autoflush, strategy.waiting(participant.connection, lock, seconds):
         found = list(_locked_rows(*asked, identities))
         missing = _missing(mapper, found, identities)
         skips = LockOptions.SkipLocked in lock
@@ -109,9 +118,8 @@ def _locked_rows(
         one_statement = not (is_row_lock(row_lock) and spans_tables(mapper))
         if not one_statement:
             first, parameters = lock_by_keys(mapper, row_lock, chunk)
-            with session.no_autoflush:
-                rows = session.execute(_timed(strategy, first, seconds), parameters, **where)
-                keys = [tuple(row) for row in rows]
+            rows = session.execute(_timed(strategy, first, seconds), parameters, **where)
+            keys = [tuple(row)[: len(mapper.primary_key)] for row in rows]
         read_lock = row_lock if one_statement else LockOptions.None_
         statement, parameters = select_by_keys(mapper, read_lock, keys, chosen)
         if one_statement and is_row_lock(row_lock):

@@ -92,11 +92,17 @@ def _mappers_configured() -> None:
 def _check_declarations() -> None:
     # Each is checked once, so that a wrong one does not fail whatever is configured later;
     # whoever uses the wrong one is told again.
+    wrong: ArgumentError | None = None
     for declared in list(_unchecked):
         mapper = inspect(declared, raiseerr=False)
         if isinstance(mapper, Mapper):  # else it is mapped later
             _unchecked.discard(declared)
-            parts_of(root_of(mapper))
+            try:
+                parts_of(root_of(mapper))
+            except ArgumentError as error:
+                wrong = wrong or error
+    if wrong is not None:
+        raise wrong
 
 
 _followers: list[Callable[[Collection[Mapper[Any]]], None]] = []

@@ -24,7 +24,8 @@ from sqlalchemy.sql import Executable
 from .aftermath import name_document
 from .books import BookkeepingSession, Books
 from .by_key import lock_and_read, read, read_again
-from .by_keys import identities_of, lock_and_read_many, read_many
+from .by_keys import alone, identities_of, lock_and_read_many, read_many
+from .declarations import parts_of
 from .dialects import product_of
 from .documents import DocumentKey, document_key, identity_of, lockable, mapper_of, root_of
 from .errors import DocLockError, LockMisuse
@@ -156,6 +157,7 @@ class LockingSession(BookkeepingSession):
     ) -> bool:
         """Whether pending changes have to be looked at once more, under the lock."""
         lockable(mapper)
+        parts_of(root_of(mapper))  # raises where the document is declared wrongly
         refuse_unlockable_options(options)
         if is_row_lock(lock):
             self._books.ledger.check_order(root_of(mapper))
@@ -211,7 +213,7 @@ class LockingSession(BookkeepingSession):
         options = checked_options(options)
         books = self._books
         books.check()
-        ident = identities[0] if len(identities) == 1 else None
+        ident = alone(identities)
         try:
             if base_of(lock) in (LockOptions.None_, LockOptions.NoLock):
                 return read_many(self, mapper, identities, lock, options)

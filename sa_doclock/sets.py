@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Result, Select, inspect, select
+from sqlalchemy import Result, Select, inspect
 from sqlalchemy.orm import Mapper, Session
 
 from .books import Books
@@ -39,7 +39,7 @@ from .shapes import (
     without_lock,
     without_options,
 )
-from .statements import LockedEntity, among, locking
+from .statements import LockedEntity, among, lock_among
 
 Identity = tuple[Any, ...]
 Run = Callable[[Select[Any]], Result[Any]]
@@ -156,8 +156,8 @@ def _lock_keys(
         )
     candidates = _distinct(run(without_lock(keys)))
     own = root_of(mapper).primary_key
-    lock = select(*own).where(among(own, candidates)).order_by(*own)
-    return _distinct(run(locking(lock, root_of(mapper).class_, row_lock)))
+    locked = run(lock_among(root_of(mapper), row_lock, among(own, candidates)))
+    return list(dict.fromkeys(tuple(row)[: len(own)] for row in locked))
 
 
 def _distinct(rows: Result[Any]) -> list[Identity]:

@@ -20,10 +20,10 @@ from sqlalchemy.orm import FromStatement, Mapper, Query, selectinload
 from sqlalchemy.orm.interfaces import ORMOption
 from sqlalchemy.sql import Executable
 
-from .dialects import table_hints
+from .dialects import by_keys_hints, table_hints
 from .documents import header_table, remembered, root_of, tables_of, tables_within
 from .errors import LockMisuse, LockNotSupported
-from .options import LockOptions, base_of, check_lock
+from .options import LockOptions, base_of, check_lock, is_row_lock
 from .shapes import (
     has_for_update,
     options_of,
@@ -227,7 +227,8 @@ def select_by_keys(
     """The SELECT of get_entities(), in the order of the keys, and its parameters."""
     if len(mapper.primary_key) == 1:
         return _select_by_one_column(mapper, lock, chosen), {"keys": [key[0] for key in keys]}
-    return _ordered(_select(mapper, lock, chosen), mapper, among(mapper.primary_key, keys)), {}
+    where = among(mapper.primary_key, keys)
+    return _by_keys(_select(mapper, lock, chosen), mapper, lock, where), {}
 
 
 def lock_by_keys(
@@ -237,30 +238,38 @@ def lock_by_keys(
     root = root_of(mapper)
     if len(root.primary_key) == 1:
         return _lock_by_one_column(root, lock), {"keys": [key[0] for key in keys]}
-    statement = locking(select(*root.primary_key), root.class_, lock)
-    return _ordered(statement, root, among(root.primary_key, keys)), {}
+    return lock_among(root, lock, among(root.primary_key, keys)), {}
+
+
+def lock_among(root: Mapper[Any], lock: LockOptions, where: ColumnElement[bool]) -> Select[Any]:
+    """The keys of these headers, locked in the order of their keys; what follows is nothing."""
+    columns = [*root.primary_key]
+    # With the key alone MySQL reads the whole index, whatever it is told, and locks all of it.
+    columns += [column for column in root.local_table.columns if column not in columns][:1]
+    return _by_keys(locking(select(*columns), root.class_, lock), root, lock, where)
 
 
 @remembered
 def _select_by_one_column(
     mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[str]
 ) -> Select[Any]:
-    return _ordered(_select(mapper, lock, chosen), mapper, _among_keys(mapper))
+    return _by_keys(_select(mapper, lock, chosen), mapper, lock, _among_keys(mapper))
 
 
 @remembered
 def _lock_by_one_column(root: Mapper[Any], lock: LockOptions) -> Select[Any]:
-    statement = locking(select(*root.primary_key), root.class_, lock)
-    return _ordered(statement, root, _among_keys(root))
+    return lock_among(root, lock, _among_keys(root))
 
 
 def _among_keys(mapper: Mapper[Any]) -> ColumnElement[bool]:
     return mapper.primary_key[0].in_(bindparam("keys", expanding=True))
 
 
-def _ordered(statement: S, mapper: Mapper[Any], where: ColumnElement[bool]) -> S:
+def _by_keys(statement: S, mapper: Mapper[Any], lock: LockOptions, where: ColumnElement[bool]) -> S:
     # PostgreSQL locks what the sort has put in order; InnoDB and SQL Server read the primary
     # key's own index.
+    for hint, dialect in by_keys_hints() if is_row_lock(lock) else ():
+        statement = statement.with_hint(header_table(mapper.class_), hint, dialect)
     return statement.where(where).order_by(*mapper.primary_key)
 
 

@@ -101,6 +101,13 @@ def hints_of(bind: Engine | Connection) -> Mapping[LockOptions, str]:
     return {} if found is None else found.hints
 
 
+def by_keys_hints() -> Iterator[tuple[str, str]]:
+    """The hints for a SELECT of many keys, with SQLAlchemy's names of their dialects."""
+    for strategy in strategy_classes().values():
+        if strategy.by_keys_hint is not None:
+            yield strategy.by_keys_hint, strategy.name
+
+
 def table_hints() -> Iterator[type[LockStrategy]]:
     """The strategies whose locks are table hints."""
     return (strategy for strategy in strategy_classes().values() if strategy.hints)

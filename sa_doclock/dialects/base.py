@@ -60,6 +60,9 @@ class LockStrategy:
     hints: ClassVar[Mapping[LockOptions, str]] = {}
     """Table hints, where SQLAlchemy's ``with_for_update()`` does not say it."""
 
+    by_keys_hint: ClassVar[str | None] = None
+    """A table hint without which a SELECT of many keys may read, and lock, other rows too."""
+
     asks_server: ClassVar[bool] = True
     """The answers depend on the server's version or default isolation level."""
 

@@ -25,6 +25,9 @@ class InnoDBLocks(LockStrategy):
         LockOptions.SharedRead: (READ_COMMITTED,),
         LockOptions.SnapshotRead: (REPEATABLE_READ,),
     }
+    # Where most rows of a table are asked for, the optimizer reads all of it, and FOR UPDATE
+    # waits for every row that is read.
+    by_keys_hint = "FORCE INDEX (PRIMARY)"
     refusals = {
         1792: (  # ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
             LockNotSupported,

@@ -183,8 +183,8 @@ COMMIT
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
 SELECT shop_lease.id
 FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id
-SELECT shop_contract.id
-FROM shop_contract
+SELECT shop_contract.id, shop_contract.kind
+FROM shop_contract FORCE INDEX (PRIMARY)
 WHERE shop_contract.id IN (%s) ORDER BY shop_contract.id FOR UPDATE  -- 1
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
 FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id
@@ -202,8 +202,8 @@ SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, D
 SELECT shop_order.id
 FROM shop_order INNER JOIN shop_line ON shop_order.id = shop_line.order_id
 WHERE shop_line.value > %s  -- 0
-SELECT shop_order.id
-FROM shop_order
+SELECT shop_order.id, shop_order.customer_id
+FROM shop_order FORCE INDEX (PRIMARY)
 WHERE shop_order.id IN (%s) ORDER BY shop_order.id FOR UPDATE  -- 1
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order INNER JOIN shop_line ON shop_order.id = shop_line.order_id
