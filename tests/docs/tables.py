@@ -1,4 +1,4 @@
-"""The generated parts of the pages: what each database is told for each lock.
+"""The generated parts of the pages: what each database is told, and what each mistake does.
 
 Taken from what real sessions send, through the strategies, to a scripted driver (tests/sql).
 ``python -m tests.docs.tables`` writes them into the pages; tests/test_readme.py compares.
@@ -16,6 +16,7 @@ from sqlalchemy import select
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
 from sa_doclock.dialects import strategy_for
 from tests.docs.pages import ROOT, generated_parts, pages, with_generated_parts
+from tests.mistakes import rows
 from tests.sql.models import Lease, Line, Order
 from tests.sql.servers import serving
 
@@ -207,6 +208,7 @@ _LOCKED: Sequence[tuple[str, Callable[[str], list[str]]]] = [
 PARTS: Mapping[str, Callable[[], Iterable[str]]] = {
     "databases": first_screen,
     "lock-options": lock_options,
+    "mistakes": rows.table,
     **{f"sent-to-{database}": partial(sent_to, database) for database in PRODUCTS},
 }
 """What is generated, by the name in the comment that marks its place."""
