@@ -50,6 +50,8 @@ class Aftermath:
         self._opened_here = False
         self._met = False  # the server has failed the lock call under way
         self._gone = False
+        self._abort: BaseException | None = None  # the error that only a rollback can follow
+        self._abort_savepoint: SessionTransaction | None = None
         self._refusing: list[Connection] = []
 
     def watch(self, connection: Connection) -> None:
@@ -65,12 +67,14 @@ class Aftermath:
         """``with aftermath.of_lock(...):`` whatever fails in the block is a failed lock."""
         self._asked = Asked(entity, ident, lock, seconds)
         self._opened_here = not self._session.in_transaction()
+        self._ledger.asked = True
         return self
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         met, self._asked, self._met = self._met, None, False
+        self._ledger.asked = False
         if error is None:
             return
         if self._opened_here:
@@ -91,12 +95,22 @@ class Aftermath:
                 f"rollback(). The failure was: {self._cause}"
             ) from self._cause
 
+    def refuse_commit(self) -> None:
+        """:raises PendingRollbackError: the COMMIT would fail, or be a ROLLBACK in silence."""
+        self.refuse()
+        if self._abort is None or self._session.in_nested_transaction():
+            return
+        if self._participants.aborted():
+            raise PendingRollbackError(
+                "An error has aborted this transaction, and the server would answer its COMMIT by "
+                f"a ROLLBACK; call rollback(). The error was: {self._abort}"
+            ) from self._abort
+
     def rolled_back(self, transaction: SessionTransaction) -> None:
         """A transaction or savepoint was rolled back: what failed inside of it is over."""
-        inside = self._savepoint
-        while inside is not None and inside is not transaction:
-            inside = inside.parent
-        if transaction.parent is None or (inside is not None and not self._gone):
+        if transaction.parent is None or _is_in(self._abort_savepoint, transaction):
+            self._abort = self._abort_savepoint = None
+        if transaction.parent is None or (_is_in(self._savepoint, transaction) and not self._gone):
             self.over()
 
     def over(self) -> None:
@@ -107,6 +121,8 @@ class Aftermath:
         self._refusing = []
         self._cause = self._savepoint = None
         self._gone = False
+        if not self._session.in_transaction():
+            self._abort = self._abort_savepoint = None
 
     def _refuse_from_now_on(self, cause: BaseException) -> None:
         if self._cause is None:
@@ -133,6 +149,8 @@ class Aftermath:
         """Our own error for a driver's, where its number says that a lock has failed."""
         assert context.connection is not None
         strategy = find_strategy(context.connection)
+        if context.is_disconnect:
+            self._ledger.clear()
         if strategy is None or context.is_disconnect:
             return None
         code = strategy.native_code(context.original_exception)
@@ -141,6 +159,8 @@ class Aftermath:
         if context.statement is None:  # BEGIN, COMMIT, ROLLBACK
             strategy.commit_failed(context.connection)
         error = self._typed(strategy, code, context)
+        if strategy.aborts_on_error and code is not None and context.statement is not None:
+            self._note_abort(error or context.original_exception)
         if error is not None and code in strategy.transaction_gone:
             self._gone = True
             self._ledger.clear()
@@ -149,6 +169,13 @@ class Aftermath:
         elif error is not None and code in strategy.transaction_dead:
             self._refuse_from_now_on(error)
         return error
+
+    def _note_abort(self, error: BaseException) -> None:
+        if self._abort is None:
+            self._abort = error
+            self._abort_savepoint = self._session.get_nested_transaction()
+        if self._abort_savepoint is None:
+            self._ledger.clear()  # the server has given up all locks
 
     def _typed(
         self, strategy: LockStrategy, code: Any, context: ExceptionContext
@@ -173,6 +200,12 @@ class Aftermath:
             ((entity, identity),) = self._ledger.held
             return entity, identity[0] if len(identity) == 1 else identity, None
         return None, None, None
+
+
+def _is_in(savepoint: SessionTransaction | None, transaction: SessionTransaction) -> bool:
+    while savepoint is not None and savepoint is not transaction:
+        savepoint = savepoint.parent
+    return savepoint is not None
 
 
 def _made(kind: type[DocLockError], message: str, context: ExceptionContext) -> DocLockError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
+from functools import wraps
 from inspect import isawaitable
 from typing import Any, TypeVar
 
@@ -183,6 +184,7 @@ class AsyncLockingSession(AsyncSession):
         if not callable(function):
             raise TypeError(f"on_commit() needs a function without arguments, not {function!r}")
 
+        @wraps(function)
         def call() -> None:
             result = function()
             if isawaitable(result):

@@ -115,8 +115,8 @@ def _after_transaction_end(session: BookkeepingSession, transaction: SessionTran
 
 @event.listens_for(BookkeepingSession, "before_commit")
 def _before_commit(session: BookkeepingSession) -> None:
-    """Commit nothing after a failed lock."""
-    session._books.aftermath.refuse()
+    """Commit nothing after a failed lock, or another error that was not rolled back."""
+    session._books.aftermath.refuse_commit()
 
 
 @event.listens_for(BookkeepingSession, "after_commit")
@@ -131,9 +131,3 @@ def _before_flush(session: BookkeepingSession, *_: Any) -> None:
     """Write nothing in a snapshot, and nothing to a document without its lock."""
     session._books.refuse_write_in_snapshot()
     session._books.guard.check_flush()
-
-
-@event.listens_for(BookkeepingSession, "after_flush")
-def _after_flush(session: BookkeepingSession, *_: Any) -> None:
-    """Note the documents that are new."""
-    session._books.guard.note_new()

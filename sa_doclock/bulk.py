@@ -7,12 +7,22 @@ such as INSERT .. FROM SELECT, is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from sqlalchemy import BindParameter, ClauseElement, Insert, Table, Update, inspect, select
+from sqlalchemy import (
+    Alias,
+    BindParameter,
+    ClauseElement,
+    Insert,
+    Null,
+    Update,
+    inspect,
+    select,
+)
 from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.exc import UnmappedColumnError
 
 from .declarations import document_root, parts_above, parts_of, roots_declared
@@ -20,6 +30,7 @@ from .documents import document_key, key_attributes, remembered, root_of
 from .guard import Guard, Write
 from .ledger import Ledger
 from .membership import UNKNOWN, Identity, Membership
+from .parts import Part
 from .shapes import values_of
 from .statements import among
 
@@ -41,18 +52,36 @@ class BulkGuard:
 
         :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
         """
-        target = _target_of(statement) if self._guard.active else None
-        if target is None:
+        targets = _targets_of(statement) if self._guard.on else ()
+        if not targets:
             yield
             return
+        self._guard.begin()
+        born: list[tuple[_Target, list[Identity]]] = []
         with self._session.no_autoflush:
-            born: list[Identity] = []
-            if isinstance(statement, Insert):
-                born = self._check_insert(target, statement, _listed(parameters))
-            else:
-                self._check_touched(target, statement, parameters)
+            for target in targets:
+                if isinstance(statement, Insert):
+                    born.append(
+                        (target, self._check_insert(target, statement, _listed(parameters)))
+                    )
+                elif self._guard.active:
+                    self._check_touched(target, statement, parameters)
         yield
-        self._bear(target, born)
+        for target, identities in born:
+            self._bear(target, identities)
+
+    @contextmanager
+    def objects(self, instances: Collection[Any]) -> Iterator[None]:
+        """Check objects that are written in the block without a flush.
+
+        :raises UnlockedWrite: one of them is of a document that is not held ForUpdate.
+        """
+        new = [state for one in instances if (state := instance_state(one)).key is None]
+        with self._session.no_autoflush:
+            self._guard.check_objects(instances)
+        yield
+        for state in new:
+            self._guard.bear(state)
 
     @contextmanager
     def rows(self, mapper: Mapper[Any], rows: Sequence[Row], write: Write) -> Iterator[None]:
@@ -60,14 +89,13 @@ class BulkGuard:
 
         :raises UnlockedWrite: one of them is of a document that is not held ForUpdate.
         """
-        target = _target(mapper) if self._guard.active else None
-        if target is None:
-            yield
-            return
+        targets = _targets(mapper) if self._guard.on else ()
+        self._guard.begin()
         with self._session.no_autoflush:
-            born = self._check_rows(target, rows, write)
+            born = [(target, self._check_rows(target, rows, write)) for target in targets]
         yield
-        self._bear(target, born)
+        for target, identities in born:
+            self._bear(target, identities)
 
     def _bear(self, target: _Target, identities: Iterable[Identity]) -> None:
         for identity in identities:
@@ -76,39 +104,44 @@ class BulkGuard:
     def _check_rows(self, target: _Target, rows: Iterable[Row], write: Write) -> list[Identity]:
         """Return the headers among new rows."""
         named = [target.named(row) for row in rows]
-        membership = Membership(self._session, target.root, ask=True)
-        if write is Write.UPDATE:
-            self._check_keys(target, [target.identity(row) for row in named], membership)
-        for row in named:
-            self._check_owners(target, row, membership, write)
+        if self._guard.active:
+            membership = Membership(self._session, target.root, ask=True)
+            if write is Write.UPDATE:
+                self._check_keys(target, [target.identity(row) for row in named], membership)
+            for row in named:
+                self._check_owners(target, row, membership, write)
         new = write is Write.INSERT and target.is_header
         return [key for row in named if (key := target.identity(row)) is not None] if new else []
 
     def _check_insert(self, target: _Target, statement: Insert, given: list[Row]) -> list[Identity]:
         values = values_of(statement)
-        if values.from_select or values.overwrites:
+        if self._guard.active and (values.from_select or values.overwrites):
             how = "INSERT .. FROM SELECT" if values.from_select else "an INSERT that may overwrite"
             self._refuse(target, UNKNOWN, Write.INSERT, f"{how}, which does not tell of what,")
             return []
         rows = [{**row, **more} for row in values.rows or ({},) for more in given or ({},)]
-        return self._check_rows(target, rows, Write.INSERT)
+        new = self._check_rows(target, rows, Write.INSERT)
+        return [] if values.conditional else new
 
     def _check_touched(self, target: _Target, statement: Any, parameters: Any) -> None:
         update = isinstance(statement, Update)
+        if target.aliased:
+            how = "a statement on an alias, which does not tell of what,"
+            self._refuse(target, UNKNOWN, Write.UPDATE if update else Write.DELETE, how)
+            return
         set_here = [target.named(row) for row in values_of(statement).rows] if update else []
         write = Write.UPDATE if update else Write.DELETE
         membership = Membership(self._session, target.root, ask=True)
-        for row in set_here:
-            self._check_owners(target, row, membership, write)
         if update and target.by_key and isinstance(parameters, (list, tuple)):
-            self._check_rows(target, parameters, write)
+            rows = [{**row, **given} for row in set_here or [{}] for given in parameters]
+            self._check_rows(target, rows, write)
             return
         touched = select(*target.columns).distinct()
         if statement.whereclause is not None:
             touched = touched.where(statement.whereclause)
         for given in _listed(parameters) or [{}]:
-            if update:
-                self._check_owners(target, target.named(given), membership, write)
+            for row in set_here or [{}] if update else ():
+                self._check_owners(target, {**row, **target.named(given)}, membership, write)
             for found in self._session.execute(touched, given).all():
                 self._check_row(target, tuple(found), membership, write)
 
@@ -141,15 +174,17 @@ class BulkGuard:
     ) -> None:
         """The documents that a new row, or new values of a row, come to."""
         for link in target.links:
-            given = [name for name in link.names if row.get(name) is not None]
-            if not given:
-                continue
-            key = tuple(_literal(row.get(name)) for name in link.names)
-            if any(isinstance(value, ClauseElement) or value is None for value in key):
-                how = f"a statement whose {' and '.join(given)} is no plain value,"
+            key = tuple(_literal(row.get(name), row) for name in link.names)
+            given = [name for name in link.names if name in row]
+            partly = write is Write.UPDATE and 0 < len(given) < len(key)
+            if partly or any(isinstance(value, ClauseElement) for value in key):
+                how = f"a statement whose {' and '.join(given)} does not tell of what,"
                 self._refuse(target, UNKNOWN, write, how)
-            else:
-                self._check_headers(target, membership.headers_of_row(link.owner, key), write)
+            elif None not in key:
+                owners = membership.owners_named(link.named, key) if link.named else [key]
+                for owner in owners:
+                    headers = membership.headers_of_row(link.owner, owner)
+                    self._check_headers(target, headers, write)
 
     def _check_headers(self, target: _Target, headers: Iterable[Identity], write: Write) -> None:
         for identity in headers:
@@ -168,6 +203,7 @@ class _Link(NamedTuple):
 
     owner: Mapper[Any]
     names: tuple[str, ...]  # in order of the owner's primary key
+    named: Part | None = None  # they refer to another key
 
 
 class _Target(NamedTuple):
@@ -180,6 +216,7 @@ class _Target(NamedTuple):
     by_identity: bool  # the foreign keys do not tell all
     by_key: bool  # SQLAlchemy takes a list of parameters for rows by primary key
     columns: tuple[Any, ...]  # what tells the documents of a row
+    aliased: bool = False  # the statement is on an alias of the table
 
     @property
     def is_header(self) -> bool:
@@ -192,7 +229,7 @@ class _Target(NamedTuple):
     def identity(self, row: Row) -> Identity | None:
         """The primary key of a row, where it is given."""
         assert self.mapper is not None
-        key = tuple(_literal(row.get(name)) for name in key_attributes(self.mapper))
+        key = tuple(_literal(row.get(name), row) for name in key_attributes(self.mapper))
         return None if any(v is None or isinstance(v, ClauseElement) for v in key) else key
 
     def _name(self, column: Any) -> str:
@@ -206,48 +243,62 @@ class _Target(NamedTuple):
             return key
 
 
-def _target_of(statement: Any) -> _Target | None:
+def _targets_of(statement: Any) -> tuple[_Target, ...]:
     entity = None
     with suppress(KeyError):  # a Core statement whose WHERE names mapped attributes has none
         entity = statement.entity_description.get("entity")
     if entity is not None:
-        return _target(inspect(entity).mapper)
-    return _tables().get(statement.table)
+        return _targets(inspect(entity).mapper)
+    table = statement.table
+    if isinstance(table, Alias):
+        return tuple(target._replace(aliased=True) for target in _tables().get(table.element, ()))
+    return _tables().get(table, ())
 
 
 @remembered
-def _target(mapper: Mapper[Any], *, by_key: bool = True) -> _Target | None:
+def _targets(mapper: Mapper[Any], *, by_key: bool = True) -> tuple[_Target, ...]:
     root = document_root(mapper)
-    if root is None:
-        return None
+    if root is not None:
+        return (_target(mapper, root, by_key=by_key),)
+    # Subclasses may be documents, and their rows are rows of this class.
+    roots = ((one, document_root(one)) for one in mapper.self_and_descendants)
+    return tuple(_target(one, root, by_key=by_key) for one, root in roots if root is not None)
+
+
+def _target(mapper: Mapper[Any], root: Mapper[Any], *, by_key: bool) -> _Target:
     entity, parts = mapper.class_, parts_above(root, mapper)
-    links = tuple(_Link(part.owner, part.foreign_key) for part in parts if part.foreign_key)
+    links = [_Link(part.owner, part.foreign_key) for part in parts if part.foreign_key]
     by_identity = root_of(mapper) is root or len(links) < len(parts)
     names = key_attributes(mapper) if by_identity else [n for link in links for n in link.names]
+    links += [
+        _Link(part.owner, tuple(name for name, _ in part.reference), part)
+        for part in parts
+        if part.reference
+    ]
     columns = tuple(getattr(entity, name) for name in names)
-    return _Target(root, entity.__name__, mapper, links, by_identity, by_key, columns)
+    return _Target(root, entity.__name__, mapper, tuple(links), by_identity, by_key, columns)
 
 
 @remembered
-def _tables() -> Mapping[Table, _Target]:
+def _tables() -> Mapping[Any, tuple[_Target, ...]]:
     """The tables of all declared documents, for statements that name no class."""
-    found: dict[Any, _Target] = {}
+    found: dict[Any, tuple[_Target, ...]] = {}
     for root in roots_declared():
         for part in parts_of(root):
             secondary = part.relationship.secondary
             if secondary is not None:
                 remote = dict(part.relationship.synchronize_pairs)
                 columns = [remote[column] for column in part.owner.primary_key]
-                names = tuple(str(column.key) for column in columns)
-                link = (_Link(part.owner, names),)
-                found[secondary] = _Target(
-                    root, str(secondary), None, link, False, False, tuple(columns)
+                link = (_Link(part.owner, tuple(str(column.key) for column in columns)),)
+                found[secondary] = (
+                    _Target(root, str(secondary), None, link, False, False, tuple(columns)),
                 )
         for mapper in (root, *(part.detail for part in parts_of(root))):
             for one in mapper.self_and_descendants:
-                target = _target(one, by_key=False)
-                if target is not None:
-                    found.setdefault(one.local_table, target)
+                if one.local_table not in found:
+                    base = one.inherits if one.single and one.inherits is not None else one
+                    targets = _targets(base, by_key=False)
+                    found[one.local_table] = targets or _targets(one, by_key=False)
     return found
 
 
@@ -257,5 +308,12 @@ def _listed(parameters: Any) -> list[Row]:
     return [parameters] if isinstance(parameters, Mapping) else list(parameters)
 
 
-def _literal(value: Any) -> Any:
-    return value.value if isinstance(value, BindParameter) else value
+def _literal(value: Any, row: Row) -> Any:
+    """The plain value, from the parameters of the row where they have it."""
+    if isinstance(value, Null):
+        return None
+    if not isinstance(value, BindParameter):
+        return value
+    if value.key in row:
+        return row[value.key]
+    return value if value.required else value.effective_value

@@ -13,7 +13,8 @@ from .books import Books
 from .dialects import hints_of
 from .dialects.base import LockStrategy
 from .documents import document_key, own_table, remembered, root_of, spans_tables
-from .freshness import forget_vanished, loads_again, make_stale
+from .freshness import forget_vanished, make_stale, refuse_unsaved
+from .loading import load_again
 from .options import LockOptions, is_row_lock
 from .shapes import relationships_with_options
 from .statements import key_names, lock_by_key, select_by_key
@@ -55,22 +56,27 @@ def lock_and_read(
     lock: LockOptions,
     seconds: float | None,
     options: Sequence[ORMOption],
+    *,
+    recheck: bool,
 ) -> T | None:
-    """Lock the row, then record it; None, and nothing locked, where there is no such row."""
+    """Lock the row, then record it; None, and nothing locked, where there is no such row.
+
+    :param recheck: whether pending changes have to be looked for once more, under the lock.
+    """
     participant = books.participants.prepare({"mapper": mapper}, mapper, lock, seconds)
-    raising = make_stale(session, root_of(mapper), (identity,), books.ledger.held)
-    if raising:
-        chosen = relationships_with_options(options)
-        options = (*options, *loads_again(root_of(mapper), raising, chosen))
+    unreadable = make_stale(session, root_of(mapper), (identity,), books.ledger.held)
     asked = (session, participant, mapper, identity, lock, seconds, options)
     # The option "autoflush" counts neither for Core nor for what loader options send.
     with session.no_autoflush, participant.strategy.waiting(participant.connection, lock, seconds):
         found = _locked_row(*asked)
         if found is None and participant.strategy.rereads_missing:
             found = _locked_row(*asked)
+        load_again(session, unreadable)
     if found is None:
         forget_vanished(session, mapper, identity)
         return None
+    if recheck:
+        refuse_unsaved(session, root_of(mapper), (identity,), ask=True)
     books.ledger.record(document_key(mapper, tuple(mapper.primary_key_from_instance(found))), lock)
     return found
 

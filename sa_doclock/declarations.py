@@ -145,7 +145,8 @@ def parts_of(root: Mapper[Any]) -> tuple[Part, ...]:
     """
     headers = list(_declared_headers(root))
     if not headers:
-        return tuple(dict.fromkeys(one_to_many(root)))
+        others = (part for part in one_to_many(root) if document_root(part.detail) is None)
+        return tuple(dict.fromkeys(others))
     parts = _resolved(root)
     for other in roots_declared():
         if other is not root:
@@ -158,6 +159,16 @@ def parts_above(root: Mapper[Any], mapper: Mapper[Any]) -> tuple[Part, ...]:
     """The parts of documents of this root that a row of this class can be; each link once."""
     links = {(part.owner, part.name): part for part in parts_of(root) if mapper.isa(part.detail)}
     return tuple(links.values())
+
+
+@remembered
+def chain_of(root: Mapper[Any], part: Part) -> tuple[Part, ...]:
+    """The parts from the header down to this one."""
+    for owner in parts_of(root):
+        related = owner.detail.isa(part.owner) or part.owner.isa(owner.detail)
+        if owner.path == part.above and related:
+            return (*chain_of(root, owner), part)
+    return (part,)
 
 
 @remembered

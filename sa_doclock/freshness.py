@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sqlalchemy import inspect
-from sqlalchemy.orm import InstanceState, Mapper, Session, selectinload
-from sqlalchemy.orm.interfaces import ORMOption
+from sqlalchemy.orm import InstanceState, Mapper, Session
 
 from .declarations import parts_above, parts_of
 from .documents import DocumentKey, remembered, root_of
@@ -23,6 +22,8 @@ from .options import LockOptions
 from .parts import Part
 
 Held = Mapping[DocumentKey, LockOptions]
+Unreadable = Mapping[Part, list[Any]]
+"""By part, the objects whose part is ``lazy="raise"`` and was expired."""
 
 
 def make_stale(
@@ -30,7 +31,7 @@ def make_stale(
     root: Mapper[Any],
     identities: Collection[tuple[Any, ...]] | None,
     held: Held,
-) -> frozenset[str]:
+) -> Unreadable:
     """Expire these documents, or every one of this root, in the session.
 
     Documents held already, which nobody else can have changed, keep what was loaded.  A
@@ -38,10 +39,10 @@ def make_stale(
     one that is being locked; so that it does not come back one SELECT a detail, the
     collection it was in is expired with it.
 
-    :returns: the paths of parts that were loaded, and that no access loads again
-        (``lazy="raise"``): see :func:`loads_again`.
+    :returns: the objects with parts that were loaded, and that no access loads again
+        (``lazy="raise"``): they are to be loaded again under the lock.
     """
-    raising: set[str] = set()
+    unreadable: dict[Part, list[Any]] = {}
     for state in session.identity_map.all_states():
         role = _role(root, state.mapper)
         if role is None:
@@ -54,11 +55,13 @@ def make_stale(
             headers = list(headers_loaded(session, root, state.mapper, state.dict))
             if not headers or any((root.class_, header) not in held for header in headers):
                 only = None
-        if only is None and role.raising:
-            raising.update(path for name, path in role.raising if name in state.dict)
+        if only is None:
+            for part in role.raising:
+                if part.name in state.dict:
+                    unreadable.setdefault(part, []).append(state.obj())
         if only is None or only:
             _expire_loaded(session, state, only)
-    return frozenset(raising)
+    return unreadable
 
 
 class _Role(NamedTuple):
@@ -67,7 +70,7 @@ class _Role(NamedTuple):
     header: bool
     part: bool
     collections: frozenset[str]  # the attributes that lead to its parts and load themselves
-    raising: tuple[tuple[str, str], ...]  # those that load nothing by themselves; their paths
+    raising: tuple[Part, ...]  # those that load nothing by themselves
 
 
 @remembered
@@ -75,36 +78,13 @@ def _role(root: Mapper[Any], mapper: Mapper[Any]) -> _Role | None:
     header, part = root_of(mapper) is root, bool(parts_above(root, mapper))
     below = [one for one in parts_of(root) if mapper.isa(one.owner) or one.owner.isa(mapper)]
     names = frozenset(one.name for one in below if one.name in mapper.relationships)
-    raising = tuple(
-        (one.name, one.path)
+    raising = {
+        one.name: one
         for one in below
         if one.name in names and one.relationship.lazy in ("raise", "raise_on_sql")
-    )
-    loading = names.difference(name for name, _ in raising)
-    return _Role(header, part, loading, raising) if header or part else None
-
-
-@remembered
-def loads_again(
-    root: Mapper[Any], paths: frozenset[str], chosen: frozenset[str] = frozenset()
-) -> tuple[ORMOption, ...]:
-    """Loader options that read these parts by a statement after the lock.
-
-    :param chosen: the relationships that have a loader option of the caller's own.
-    """
-    by_path = {part.path: part for part in parts_of(root)}
-    options = []
-    for path in sorted(paths):
-        option: Any = None
-        names = path.split(".")
-        if not chosen.isdisjoint((names[0], "*")):
-            continue
-        for depth in range(len(names)):
-            part = by_path[".".join(names[: depth + 1])]
-            attribute = getattr(part.owner.class_, part.name)
-            option = selectinload(attribute) if option is None else option.selectinload(attribute)
-        options.append(option)
-    return tuple(options)
+    }
+    loading = names.difference(raising)
+    return _Role(header, part, loading, tuple(raising.values())) if header or part else None
 
 
 def _expire_loaded(
@@ -117,6 +97,8 @@ def _expire_loaded(
     instance = state.obj()
     if loaded and instance is not None and not _is_pending(session, instance, state):
         session.expire(instance, loaded)
+        # Not named, it would be so by itself: Session.get() then looks whether the row is there.
+        state.expired = state.expired or only is None
 
 
 def _is_pending(session: Session, instance: Any, state: InstanceState[Any]) -> bool:

@@ -2,19 +2,19 @@
 
 It looks at what a flush is about to write before anything is sent.  What the listeners of
 the program change after that, and what the flush itself finds out, is looked at once more
-when its row is about to be written.
+when its row has been written, where an error undoes the flush.
 """
 
 from __future__ import annotations
 
 import enum
 import warnings
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, get_args
 from weakref import WeakKeyDictionary, WeakSet, ref
 
-from sqlalchemy import Connection, event, inspect
+from sqlalchemy import Connection, event
 from sqlalchemy.orm import (
     InstanceState,
     Mapper,
@@ -22,7 +22,7 @@ from sqlalchemy.orm import (
     RelationshipProperty,
     Session,
 )
-from sqlalchemy.orm.attributes import get_history, instance_state
+from sqlalchemy.orm.attributes import instance_state
 
 from .aftermath import name_document
 from .declarations import any_declared, document_root, follow_declared, parts_above, parts_of
@@ -30,9 +30,9 @@ from .dialects import product_of
 from .documents import remembered, root_of
 from .errors import UnlockedWrite, UnlockedWriteWarning
 from .ledger import Ledger
-from .membership import UNKNOWN, Identity, Membership, identity_in, is_header
+from .membership import UNKNOWN, Identity, Membership, headers_loaded, identity_in, is_header
 from .options import spelled
-from .reads import follow, frame_of_program, told, trace
+from .reads import follow, frame_of_program, note_reads, told
 
 GuardMode = Literal["raise", "warn", "off"]
 
@@ -58,18 +58,21 @@ class Guard:
         self.ledger = ledger
         self._mode = mode
         self._lifted = 0
-        self._inserts = False  # perhaps a header, in this flush
-        self._checked: set[InstanceState[Any]] = set()
+        self._seen: set[InstanceState[Any]] = set()  # held when this flush began
         self._warned: set[tuple[type[Any], Identity]] = set()
         if mode != "off":
             _guards[session] = ref(self)
-            if tracing:
-                trace(session)
+            note_reads(session, ledger, tracing=tracing)
+
+    @property
+    def on(self) -> bool:
+        """Whether there are documents to look after."""
+        return self._mode != "off" and any_declared()
 
     @property
     def active(self) -> bool:
-        """Whether there is anything to look at."""
-        return self._mode != "off" and not self._lifted and any_declared()
+        """Whether writes are looked at."""
+        return not self._lifted and self.on
 
     @contextmanager
     def lifted(self) -> Iterator[None]:
@@ -80,53 +83,118 @@ class Guard:
         finally:
             self._lifted -= 1
 
+    def begin(self) -> None:
+        """A flush or a statement is looked at: what was warned of before may come again."""
+        self._warned.clear()
+
     def check_flush(self) -> None:
         """:raises UnlockedWrite: it would write to a document that is not held ForUpdate."""
-        self._checked.clear()
-        self._warned.clear()
-        self._inserts = bool(self._lifted)
+        self._seen.clear()
         if self.active:
-            flush = _Writes(self, self._session)
-            flush.check(self._session.new, Write.INSERT)
-            flush.check(self._session.dirty, Write.UPDATE)
-            flush.check(self._session.deleted, Write.DELETE)
+            self.begin()
+            session = self._session
+            suspects: list[_Suspect] = []
+            self._collect(suspects, session.new, Write.INSERT)
+            self._collect(suspects, session.dirty, Write.UPDATE)
+            self._collect(suspects, session.deleted, Write.DELETE)
+            if suspects:
+                _Writes(self, session).check(suspects)
 
-    def check_objects(self, instances: Iterable[Any], write: Write) -> None:
-        """The same for some objects, which need not be in the session."""
+    def check_objects(self, instances: Collection[Any]) -> None:
+        """The same for objects that are written without a flush."""
         if self.active:
-            _Writes(self, self._session).check(instances, write)
+            self.begin()
+            new = [one for one in instances if instance_state(one).key is None]
+            known = [one for one in instances if instance_state(one).key is not None]
+            suspects: list[_Suspect] = []
+            self._collect(suspects, new, Write.INSERT)
+            self._collect(suspects, known, Write.UPDATE)
+            _Writes(self, self._session, new).check(suspects)
 
     def check_row(self, state: InstanceState[Any], write: Write) -> None:
-        """The same for one row that the flush is about to write."""
-        if state not in self._checked and self.active:
-            _Writes(self, self._session).check((state.obj(),), write)
-
-    def looks_at(self, state: InstanceState[Any], write: Write) -> None:
-        """The row need not be looked at again in this flush."""
-        self._checked.add(state)
+        """The same for one row that a flush has written, and may have to take back."""
+        interest = _interest_in(state.mapper)
+        if interest is None:
+            return
+        changed = state.committed_state
+        if state in self._seen and interest.settled.isdisjoint(changed):
+            return
+        if self.active and not self._is_held(interest, state, write):
+            _Writes(self, self._session).check([(state, interest, write)])
         if write is Write.INSERT:
-            self._inserts = True
+            self.bear(state)
 
-    def note_new(self) -> None:
-        """After a flush: headers that were inserted belong to this transaction alone."""
-        if self._inserts:
-            for instance in self._session.new:
-                state = instance_state(instance)
-                root = document_root(state.mapper)
-                if root is not None and root_of(state.mapper) is root:
-                    identity = tuple(state.mapper.primary_key_from_instance(instance))
-                    self.ledger.bear((root.class_, identity))
+    def _collect(self, suspects: list[_Suspect], instances: Iterable[Any], write: Write) -> None:
+        """Add those of the instances that take more than a glance."""
+        for instance in instances:
+            state = instance_state(instance)
+            interest = _interest_in(state.mapper)
+            if interest is not None:
+                if not self._is_held(interest, state, write):
+                    suspects.append((state, interest, write))
+                elif write is Write.UPDATE:
+                    self._seen.add(state)
 
-    def permits(self, root: Mapper[Any], identity: Identity) -> bool:
-        """Whether this transaction may write to the document."""
+    def _is_held(self, interest: _Interest, state: InstanceState[Any], write: Write) -> bool:
+        """Whether a glance shows that all is well, as it mostly does."""
+        if write is Write.DELETE:
+            moved = not interest.moves.isdisjoint(state.committed_state)
+            return not interest.left and not moved and self._row_is_held(interest, state)
+        changed = state.committed_state
+        if interest.watched and not interest.watched.keys().isdisjoint(changed):
+            return False
+        if state.identity is None:
+            return interest.header or self._new_row_is_held(interest, state)
+        return interest.moves.isdisjoint(changed) and self._row_is_held(interest, state)
+
+    def _row_is_held(self, interest: _Interest, state: InstanceState[Any]) -> bool:
+        may_write, entity, loaded = self.ledger.may_write, interest.entity, state.dict
+        if interest.header:
+            return may_write((entity, state.identity or ()))
+        if interest.foreign_key is not None:
+            return may_write((entity, tuple([loaded.get(name) for name in interest.foreign_key])))
+        if interest.root is None:
+            return True
+        headers = list(headers_loaded(self._session, interest.root, state.mapper, loaded))
+        return bool(headers) and all(may_write((entity, header)) for header in headers)
+
+    def _new_row_is_held(self, interest: _Interest, state: InstanceState[Any]) -> bool:
+        entity, loaded = interest.entity, state.dict
+        if interest.foreign_key is None:
+            return interest.root is None
+        header = tuple([loaded.get(name) for name in interest.foreign_key])
+        if None not in header and not self.ledger.may_write((entity, header)):
+            return False
+        owners = (owner for name in interest.backrefs if (owner := loaded.get(name)) is not None)
+        return all(self._is_new_or_held(entity, instance_state(owner)) for owner in owners)
+
+    def _is_new_or_held(self, entity: type[Any], owner: InstanceState[Any]) -> bool:
+        if owner.identity is None:
+            return owner.pending
+        return self.ledger.may_write((entity, owner.identity))
+
+    def bear(self, state: InstanceState[Any]) -> None:
+        """A row was inserted: a header belongs to this transaction alone."""
+        root = document_root(state.mapper) if self.on else None
+        if root is not None and root_of(state.mapper) is root:
+            identity = identity_in(state, root)
+            if None not in identity:
+                self.ledger.bear((root.class_, identity))
+
+    def permits(
+        self,
+        root: Mapper[Any],
+        identity: Identity,
+        new: Collection[tuple[type[Any], Identity]] = (),
+    ) -> bool:
+        """Whether this transaction may write to the document.
+
+        :param new: headers that are inserted along.
+        """
         key = (root.class_, identity)
-        if self.ledger.may_write(key) or (identity is not UNKNOWN and None in identity):
-            return True  # no key yet: a header that is inserted by the same flush
-        return any(
-            identity_in(inspect(new), root) == identity
-            for new in self._session.new
-            if root_of(inspect(new).mapper) is root
-        )
+        if self.ledger.may_write(key) or key in new:
+            return True
+        return identity is not UNKNOWN and None in identity  # it has no key yet, so it is new
 
     def refuse(self, root: Mapper[Any], identity: Identity, what: str, seen: str = "") -> None:
         """:raises UnlockedWrite: unless this session only warns."""
@@ -152,44 +220,21 @@ class Guard:
 class _Writes:
     """The rows of one flush; what was found out of their documents serves for all of them."""
 
-    def __init__(self, guard: Guard, session: Session) -> None:
+    def __init__(self, guard: Guard, session: Session, new: Iterable[Any] | None = None) -> None:
         self._guard = guard
         self._session = session
+        self._new = new  # None: the session's
+        self._born: frozenset[tuple[type[Any], Identity]] | None = None
         self._memberships: dict[Mapper[Any], Membership] = {}
 
-    def check(self, instances: Iterable[Any], write: Write) -> None:
-        for instance in instances:
-            state = instance_state(instance)
-            interest = _interest_in(state.mapper)
-            if interest is not None:
-                self.check_state(state, interest, write)
-
-    def check_state(self, state: InstanceState[Any], interest: _Interest, write: Write) -> None:
-        if interest.root is not None:
-            self._guard.looks_at(state, write)
-            if not self._is_held(interest, state, write):
+    def check(self, suspects: Iterable[_Suspect]) -> None:
+        for state, interest, write in suspects:
+            if interest.root is not None:
                 self._check_documents(interest.root, state, write, None)
-        for name, root in interest.watched:
-            if write is Write.DELETE or name in state.committed_state:
+            watched = interest.left if write is Write.DELETE else interest.watched
+            for name, root in watched.items():
                 for other in _touched(state, name, write):
                     self._check_documents(root, other, Write.UPDATE, f"{_row(state)}.{name}")
-
-    def _is_held(self, interest: _Interest, state: InstanceState[Any], write: Write) -> bool:
-        """Whether a glance shows that all is well, as it mostly does."""
-        may_write, entity, loaded = self._guard.ledger.may_write, interest.entity, state.dict
-        if interest.header:
-            identity = state.identity
-            return write is Write.INSERT if identity is None else may_write((entity, identity))
-        if interest.foreign_key is None:
-            return False  # it takes more than a glance
-        header = tuple([loaded.get(name) for name in interest.foreign_key])
-        if write is not Write.INSERT:
-            moved = not interest.moves.isdisjoint(state.committed_state)
-            return not moved and may_write((entity, header))
-        if None not in header and not may_write((entity, header)):
-            return False
-        owners = [owner for name in interest.backrefs if (owner := loaded.get(name)) is not None]
-        return all(may_write((entity, instance_state(owner).identity or ())) for owner in owners)
 
     def _check_documents(
         self, root: Mapper[Any], state: InstanceState[Any], write: Write, through: str | None
@@ -200,6 +245,8 @@ class _Writes:
         for identity in membership.headers(state):
             if self._guard.permits(root, identity):
                 continue
+            if self._guard.permits(root, identity, self._headers_inserted()):
+                continue
             attribute = through
             if through is None and write is Write.UPDATE:
                 attribute = _changed(state, root)
@@ -208,6 +255,18 @@ class _Writes:
             by = f" in {attribute!r}" if attribute else ""
             what = f"{_row(state)} would be {write.value}{by}"
             self._guard.refuse(root, identity, what, told(state))
+
+    def _headers_inserted(self) -> frozenset[tuple[type[Any], Identity]]:
+        if self._born is None:
+            new = self._session.new if self._new is None else self._new
+            states = [instance_state(one) for one in new]
+            roots = ((document_root(state.mapper), state) for state in states)
+            self._born = frozenset(
+                (root.class_, identity_in(state, root))
+                for root, state in roots
+                if root is not None and root_of(state.mapper) is root
+            )
+        return self._born
 
 
 class _Interest(NamedTuple):
@@ -219,18 +278,28 @@ class _Interest(NamedTuple):
     foreign_key: tuple[str, ...] | None  # of a part that belongs to its header directly
     backrefs: tuple[str, ...]
     moves: frozenset[str]  # the attributes that move it from one document to another
-    watched: tuple[tuple[str, Mapper[Any]], ...]  # relationships that write to rows of others
+    settled: frozenset[str]  # these, and those that write to other rows
+    watched: Mapping[str, Mapper[Any]]  # relationships that write to rows of others, unseen
+    left: Mapping[str, Mapper[Any]]  # those that do so when the row is deleted
+
+
+_Suspect = tuple[InstanceState[Any], _Interest, Write]
 
 
 @remembered
 def _interest_in(mapper: Mapper[Any]) -> _Interest | None:
-    watched = []
+    watched: dict[str, Mapper[Any]] = {}
+    left: dict[str, Mapper[Any]] = {}
     for relationship in mapper.relationships:
         root = None if relationship.viewonly else document_root(relationship.mapper)
         if root is not None and _writes_to(relationship, root):
-            watched.append((relationship.key, root))
+            seen = relationship.secondary is None and relationship.back_populates is not None
+            if not seen:  # as a change of the other side
+                watched[relationship.key] = root
+            if not _goes_along(mapper, relationship.key):
+                left[relationship.key] = root
     root = document_root(mapper)
-    if root is None and not watched:
+    if root is None and not watched and not left:
         return None
     above = () if root is None else parts_above(root, mapper)
     moves = frozenset(
@@ -244,7 +313,9 @@ def _interest_in(mapper: Mapper[Any]) -> _Interest | None:
         direct.foreign_key if direct else None,
         direct.backrefs if direct else (),
         moves,
-        tuple(watched),
+        moves | watched.keys(),
+        watched,
+        left,
     )
 
 
@@ -260,16 +331,16 @@ def _writes_to(relationship: RelationshipProperty[Any], root: Mapper[Any]) -> bo
 
 
 def _touched(state: InstanceState[Any], name: str, write: Write) -> Iterator[InstanceState[Any]]:
+    attribute = state.attrs[name]
     if write is not Write.DELETE:
-        history = state.attrs[name].history
-        found = [*(history.added or ()), *(history.deleted or ())]
-    elif _goes_along(state.mapper, name):
-        return
+        found = [*(attribute.history.added or ()), *(attribute.history.deleted or ())]
+    elif state.mapper.relationships[name].passive_deletes:
+        found = list(attribute.history.sum())
     else:
-        found = list(get_history(state.obj(), name).sum())  # loads what the flush would load
+        found = list(attribute.load_history().sum())  # as the flush would do
     for instance in found:
         if instance is not None:
-            yield inspect(instance)
+            yield instance_state(instance)
 
 
 @remembered
@@ -332,7 +403,7 @@ def _not_within(mappers: Collection[Mapper[Any]]) -> Iterator[Mapper[Any]]:
             yield mapper
 
 
-def _before(write: Write) -> Any:
+def _looking_at(write: Write) -> Any:
     def check(_mapper: Mapper[Any], _connection: Connection, state: InstanceState[Any]) -> None:
         session = state.session
         reference = None if session is None else _guards.get(session)
@@ -343,8 +414,11 @@ def _before(write: Write) -> Any:
     return check
 
 
+# After the row was written no hook can change it any more, and raising takes it back; before,
+# the database still tells what an expired row was.
 _LISTENERS = {
-    "before_insert": _before(Write.INSERT),
-    "before_update": _before(Write.UPDATE),
-    "before_delete": _before(Write.DELETE),
+    "after_insert": _looking_at(Write.INSERT),
+    "before_update": _looking_at(Write.UPDATE),
+    "after_update": _looking_at(Write.UPDATE),
+    "before_delete": _looking_at(Write.DELETE),
 }

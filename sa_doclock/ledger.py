@@ -42,6 +42,7 @@ class Ledger:
         self._born: dict[DocumentKey, None] = {}
         self._ranks = ranks
         self.held: Mapping[DocumentKey, LockOptions] = MappingProxyType(self._held)
+        self.asked = False  # a lock is being taken, and not yet recorded
 
     def check_order(self, root: Mapper[Any]) -> None:
         """:raises LockOrderViolation: a document that comes later in the order is held."""

@@ -12,14 +12,15 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Select, and_, bindparam, inspect, select
 from sqlalchemy.orm import Mapper, RelationshipProperty, Session, aliased
-from sqlalchemy.orm.attributes import set_committed_value
+from sqlalchemy.orm.attributes import instance_dict, instance_state, set_committed_value
 from sqlalchemy.orm.collections import collection_adapter
 
-from .declarations import parts_of
+from .declarations import chain_of, parts_of
 from .documents import key_attributes, remembered, root_of
+from .freshness import Unreadable
 from .options import LockOptions
 from .parts import Part
-from .statements import among, key_names, locking
+from .statements import among, dirty, key_names, select_by_keys
 
 Identity = tuple[Any, ...]
 
@@ -34,6 +35,7 @@ def load_parts(session: Session, headers: Sequence[Any], lock: LockOptions) -> N
     root = root_of(inspect(headers[0]).mapper)
     at: dict[str, list[Any]] = {"": list(headers)}
     keys = [inspect(header).identity for header in headers]
+    _complete(session, headers)
     for step in _steps(root, lock):
         part = step.part
         owners = [one for one in at.get(part.above, ()) if isinstance(one, part.owner.class_)]
@@ -42,6 +44,16 @@ def load_parts(session: Session, headers: Sequence[Any], lock: LockOptions) -> N
         while part.recursive and (found := _unknown(found, at[part.above])):
             at[part.above].extend(found)
             found = _below(session, step, found, keys)
+            at[part.path].extend(found)
+
+
+def load_again(session: Session, unreadable: Unreadable) -> None:
+    """Load what a lock has made stale, and what no access would load."""
+    for part in sorted(unreadable, key=lambda part: part.path.count(".")):
+        details = _below(session, _Step((part,), LockOptions.None_), unreadable[part], [])
+        for below in unreadable:  # of a new detail the same is wanted as of the others
+            news = _unknown(details, unreadable[below])
+            unreadable[below].extend(one for one in news if isinstance(one, below.owner.class_))
 
 
 class _Step(NamedTuple):
@@ -55,27 +67,60 @@ class _Step(NamedTuple):
 
 @remembered
 def _steps(root: Mapper[Any], lock: LockOptions) -> tuple[_Step, ...]:
-    dirty = LockOptions.NoLock if lock is LockOptions.NoLock else LockOptions.None_
+    base = LockOptions.NoLock if lock is LockOptions.NoLock else LockOptions.None_
     parts = [part for part in parts_of(root) if part.relationship.lazy not in _UNLOADED]
-    chains: dict[str, tuple[Part, ...]] = {"": ()}
-    steps = []
     # Below parts that have parts of their own kind, nothing is at a known depth.
     deep = [part.above for part in parts if part.recursive]
+    steps = []
     for part in parts:
-        if part.above in chains:
+        chain = chain_of(root, part)
+        if all(above in parts for above in chain):
             by_owner = any(f".{part.above}.".startswith(f".{one}." if one else ".") for one in deep)
-            chains[part.path] = (*chains[part.above], part)
-            steps.append(_Step((part,) if by_owner else chains[part.path], dirty))
+            steps.append(_Step((part,) if by_owner else chain, base))
     return tuple(steps)
 
 
 def _below(session: Session, step: _Step, owners: list[Any], keys: list[Identity]) -> list[Any]:
     """The parts of these owners, loaded where they were not."""
     name = step.part.name
-    missing = [owner for owner in owners if name not in inspect(owner).dict]
+    missing = [owner for owner in owners if _is_incomplete(owner, name)]
     if missing:
         _fill(session, step, missing, keys)
-    return [detail for owner in owners for detail in _members(owner, name)]
+    found = [detail for owner in owners for detail in _members(owner, name)]
+    _complete(session, found)
+    return found
+
+
+def _complete(session: Session, instances: Iterable[Any]) -> None:
+    """Load the columns that a subclass has in a table of its own."""
+    incomplete: dict[Mapper[Any], list[Identity]] = defaultdict(list)
+    for instance in instances:
+        state = instance_state(instance)
+        own = _own_columns(state.mapper)
+        if own and not own <= state.dict.keys() and state.identity is not None:
+            incomplete[state.mapper].append(state.identity)
+    for mapper, keys in incomplete.items():
+        for start in range(0, len(keys), _KEYS_PER_STATEMENT):
+            some = keys[start : start + _KEYS_PER_STATEMENT]
+            statement, parameters = select_by_keys(mapper, LockOptions.None_, some)
+            session.scalars(statement, parameters).unique().all()
+
+
+@remembered
+def _own_columns(mapper: Mapper[Any]) -> frozenset[str]:
+    """The attributes that a select of the root class does not load."""
+    if mapper is root_of(mapper) or mapper.single:
+        return frozenset()
+    inherited = root_of(mapper).column_attrs.keys()
+    attributes = mapper.column_attrs
+    return frozenset(one.key for one in attributes if not one.deferred).difference(inherited)
+
+
+def _is_incomplete(owner: Any, name: str) -> bool:
+    """Whether the part is not loaded, or has members that would be read one by one."""
+    if name not in instance_dict(owner):
+        return True
+    return any(instance_state(member).expired_attributes for member in _members(owner, name))
 
 
 def _unknown(found: Iterable[Any], known: list[Any]) -> list[Any]:
@@ -94,13 +139,15 @@ def _fill(session: Session, step: _Step, missing: list[Any], keys: list[Identity
             details[tuple(owner)].append(detail)
     part = step.part
     for owner in missing:
+        if part.name in instance_dict(owner):
+            continue  # its members were refreshed by their rows
         found = details[inspect(owner).identity]
         value = found if part.relationship.uselist else next(iter(found), None)
         set_committed_value(owner, part.name, value)
 
 
 def _members(owner: Any, name: str) -> Iterator[Any]:
-    value = inspect(owner).dict.get(name)
+    value = instance_dict(owner).get(name)
     if value is None:
         return
     adapter = collection_adapter(value) if hasattr(value, "_sa_adapter") else None
@@ -144,19 +191,29 @@ def _joined(step: _Step) -> tuple[Select[Any], list[Any]]:
     chain, first, last = step.chain, step.chain[0], step.part
     detail: Any = last.detail.class_  # not aliased: the relationship's ORDER BY names its table
     # What each part is joined to: the owner of the next, at last the detail.
-    targets: list[Any] = [aliased(part.owner.class_, flat=True) for part in chain[1:]] + [detail]
-    statement, keys = _start(first, targets[0], detail)
+    targets: list[Any] = [*_owners(chain), detail]
+    header = targets.pop(0)
+    statement, keys = _start(first, header, targets[0], detail)
     for part, source, target in zip(chain[1:], targets, targets[1:], strict=False):
-        statement = statement.join(getattr(source, part.name).of_type(target))
+        statement = _join(statement, part, source, target)
     owner = keys if len(chain) == 1 else _keys_of(targets[-2], last.owner)
     statement = statement.add_columns(*owner)
     statement = statement.order_by(*(last.relationship.order_by or ()))
     if step.lock is LockOptions.NoLock:
-        statement = locking(statement, detail, step.lock)
+        statement = dirty(statement)
     return statement, keys
 
 
-def _start(part: Part, target: Any, detail: Any) -> tuple[Select[Any], list[Any]]:
+def _owners(chain: tuple[Part, ...]) -> list[Any]:
+    """The owners of these parts; aliased, where a table would come twice."""
+    mappers = [*(part.owner for part in chain), chain[-1].detail]
+    tables = [table for mapper in mappers for table in mapper.tables]
+    if len(set(tables)) == len(tables):
+        return [part.owner.class_ for part in chain]
+    return [aliased(part.owner.class_, flat=True) for part in chain]
+
+
+def _start(part: Part, header: Any, target: Any, detail: Any) -> tuple[Select[Any], list[Any]]:
     relationship = part.relationship
     if part.foreign_key is not None and _is_plain(relationship):
         keys = [getattr(target, name) for name in part.foreign_key]
@@ -166,9 +223,19 @@ def _start(part: Part, target: Any, detail: Any) -> tuple[Select[Any], list[Any]
         keys = [remote[column] for column in part.owner.primary_key]
         joined = select(detail).join(relationship.secondary, relationship.secondaryjoin)
         return joined, keys
-    header: Any = aliased(part.owner.class_, flat=True)
-    joined = select(detail).select_from(header).join(getattr(header, part.name).of_type(target))
+    joined = _join(select(detail).select_from(header), part, header, target)
     return joined, _keys_of(header, part.owner)
+
+
+def _join(statement: Select[Any], part: Part, source: Any, target: Any) -> Select[Any]:
+    relationship = part.relationship
+    if relationship.secondary is None or not (
+        source is part.owner.class_ and isinstance(target, type)
+    ):
+        return statement.join(getattr(source, part.name).of_type(target))
+    # By the relationship, the association table would be aliased, and ORDER BY may name it.
+    statement = statement.join(relationship.secondary, relationship.primaryjoin)
+    return statement.join(target, relationship.secondaryjoin)
 
 
 def _is_plain(relationship: RelationshipProperty[Any]) -> bool:

@@ -6,7 +6,7 @@ documents until it is flushed: the one that it leaves, and the one that it comes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Select, bindparam, inspect, select
@@ -24,9 +24,16 @@ UNKNOWN: Final[Identity] = ()
 
 
 def headers_loaded(
-    session: Session, root: Mapper[Any], mapper: Mapper[Any], loaded: Mapping[str, Any]
+    session: Session,
+    root: Mapper[Any],
+    mapper: Mapper[Any],
+    loaded: Mapping[str, Any],
+    below: tuple[InstanceState[Any], ...] = (),
 ) -> Iterator[Identity]:
-    """The headers of a row, as far as what is loaded tells it.  Sends nothing."""
+    """The headers of a row, as far as what is loaded tells it.  Sends nothing.
+
+    :param below: the way that has led here, which rows in a circle would never end.
+    """
     for part in parts_above(root, mapper):
         if part.foreign_key is None or any(name not in loaded for name in part.foreign_key):
             yield UNKNOWN
@@ -38,10 +45,11 @@ def headers_loaded(
             yield identity
             continue
         owner = _in_session(session, part.owner, identity)
-        if owner is None:
+        if owner is None or owner in below:
             yield UNKNOWN
             continue
-        further = list(headers_loaded(session, root, owner.mapper, owner.dict))
+        way = (*below, owner)
+        further = list(headers_loaded(session, root, owner.mapper, owner.dict, way))
         yield from further or [identity if root_of(part.owner) is root else UNKNOWN]
 
 
@@ -130,8 +138,28 @@ class Membership:
                     yield inspect(owner)
         if part.foreign_key is not None:
             yield from self._keys(state, part, part.foreign_key)
-        elif state.identity is not None:
-            yield from self._ask_owners(part, state.identity)
+        else:
+            if state.identity is not None:
+                yield from self._ask_owners(part, state.identity)
+            values = [state.dict.get(name) for name, _ in part.reference]
+            if values and (state.identity is None or self._moved(state, part)):
+                yield from self.owners_named(part, values)
+
+    def _moved(self, state: InstanceState[Any], part: Part) -> bool:
+        return any(state.attrs[name].history.has_changes() for name, _ in part.reference)
+
+    def owners_named(self, part: Part, values: Sequence[Any]) -> list[Identity]:
+        """The owners that a detail refers to by another key than the primary one."""
+        if None in values:
+            return []
+        if not self._ask:
+            return [UNKNOWN]
+        owner = part.owner.class_
+        named = [getattr(owner, name) for _, name in part.reference]
+        keys = [getattr(owner, name) for name in key_attributes(part.owner)]
+        equal = (one == value for one, value in zip(named, values, strict=True))
+        with self._session.no_autoflush:
+            return [tuple(row) for row in self._session.execute(select(*keys).where(*equal))]
 
     def _keys(
         self, state: InstanceState[Any], part: Part, names: tuple[str, ...]

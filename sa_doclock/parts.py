@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Mapper, RelationshipDirection, RelationshipProperty
@@ -19,6 +20,7 @@ class Part(NamedTuple):
     name: str  # the attribute on the owner
     detail: Mapper[Any]
     foreign_key: tuple[str, ...] | None  # attributes of the detail, in order of the owner's key
+    reference: tuple[tuple[str, str], ...]  # else: of the detail, and of the owner that it names
     backrefs: tuple[str, ...]  # attributes of the detail that lead to the owner
     recursive: bool  # a detail may have such details in turn
 
@@ -40,7 +42,8 @@ def part_at(path: str, relationship: RelationshipProperty[Any]) -> Part:
         relationship.parent,
         relationship.key,
         relationship.mapper,
-        _foreign_key(relationship),
+        key := _foreign_key(relationship),
+        () if key is not None else tuple(_reference(relationship)),
         tuple(_backrefs(relationship)),
         recursive=root_of(relationship.mapper) is root_of(relationship.parent),
     )
@@ -66,6 +69,14 @@ def _foreign_key(relationship: RelationshipProperty[Any]) -> tuple[str, ...] | N
         return tuple(remote[name] for name in key_attributes(owner))
     except (KeyError, UnmappedColumnError):
         return None  # it refers to another key than the primary one
+
+
+def _reference(relationship: RelationshipProperty[Any]) -> Iterator[tuple[str, str]]:
+    if relationship.direction is RelationshipDirection.ONETOMANY:
+        for local, remote in relationship.local_remote_pairs or ():
+            with suppress(UnmappedColumnError):
+                owner = relationship.parent.get_property_by_column(local)
+                yield relationship.mapper.get_property_by_column(remote).key, owner.key
 
 
 def _backrefs(relationship: RelationshipProperty[Any]) -> Iterator[str]:

@@ -6,6 +6,7 @@ loaded it last, and with guard tracing the line of the program that ran it.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import sys
@@ -13,33 +14,43 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import sqlalchemy
 from sqlalchemy import event
 from sqlalchemy.orm import InstanceState, Mapper, Session
 
-from .shapes import has_for_update, statement_of
+from .ledger import Ledger
+from .shapes import statement_of
 
 _KEY = "sa_doclock.read"
 _LIBRARIES = (
     "<sqlalchemy generated",  # wrappers, which have no file
+    contextlib.__file__,
     *(f"{Path(file).parent}{os.sep}" for file in (__file__, sqlalchemy.__file__)),
 )
 _followed: WeakSet[Mapper[Any]] = WeakSet()
-_traced: WeakSet[Session] = WeakSet()
+_readers: WeakKeyDictionary[Session, _Reader] = WeakKeyDictionary()
+
+
+class _Reader(NamedTuple):
+    """What a session has to do with what it reads."""
+
+    ledger: Ledger
+    tracing: bool
 
 
 class Read(NamedTuple):
-    """The statement that loaded an object, and where in the program it ran."""
+    """How an object was loaded the last time."""
 
     statement: Any
+    how: str
     line: str | None
 
 
-def trace(session: Session) -> None:
-    """Remember the lines of the program for what this session reads."""
-    _traced.add(session)
+def note_reads(session: Session, ledger: Ledger, *, tracing: bool) -> None:
+    """Remember what this session reads, and with tracing the lines of the program."""
+    _readers[session] = _Reader(ledger, tracing)
 
 
 def follow(mapper: Mapper[Any]) -> None:
@@ -51,9 +62,16 @@ def follow(mapper: Mapper[Any]) -> None:
 
 
 def _note(state: InstanceState[Any], context: Any, *_: object) -> None:
-    if context is not None:
-        line = _line_of_program() if _traced and context.session in _traced else None
-        state.info[_KEY] = Read(statement_of(context), line)
+    reader = None if context is None else _readers.get(context.session)
+    if reader is None:
+        return
+    how = " without the lock"
+    if reader.ledger.asked:
+        how = " under a lock that is not held any more"
+    elif reader.ledger.held:
+        how = ""  # of which document does not matter so much as to find it out for every row
+    line = _line_of_program() if reader.tracing else None
+    state.info[_KEY] = Read(statement_of(context), how, line)
 
 
 def told(state: InstanceState[Any]) -> str:
@@ -61,11 +79,8 @@ def told(state: InstanceState[Any]) -> str:
     read: Read | None = state.info.get(_KEY)
     if read is None:
         return ""
-    how = "without the lock"
-    if getattr(read.statement, "is_select", False) and has_for_update(read.statement):
-        how = "under a lock that is not held any more"
     where = f", at {read.line}" if read.line else ""
-    return f"  It was read {how} by {' '.join(str(read.statement).split())}{where}."
+    return f"  It was read{read.how} by {' '.join(str(read.statement).split())}{where}."
 
 
 def frame_of_program() -> FrameType | None:

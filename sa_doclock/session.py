@@ -24,7 +24,7 @@ from sqlalchemy.sql import Executable
 from .aftermath import name_document
 from .books import BookkeepingSession, Books
 from .by_key import lock_and_read, read, read_again
-from .by_keys import alone, identities_of, lock_and_read_many, read_many
+from .by_keys import alone, identities_of, lock_and_read_many, read_held, read_many
 from .declarations import parts_of
 from .dialects import product_of
 from .documents import DocumentKey, document_key, identity_of, lockable, mapper_of, root_of
@@ -137,12 +137,13 @@ class LockingSession(BookkeepingSession):
             if base_of(lock) in (LockOptions.None_, LockOptions.NoLock):
                 return read(self, mapper, identity, lock, options)
             if books.ledger.covers(document_key(mapper, identity), lock):
-                return read_again(self, mapper, identity, options)
+                with self.no_autoflush:
+                    return read_again(self, mapper, identity, options)
             postponed = self._check_lockable(mapper, lock, options, (identity,))
             with books.aftermath.of_lock(entity, ident, lock, seconds):
-                found = lock_and_read(self, books, mapper, identity, lock, seconds, options)
-            if postponed:
-                refuse_unsaved(self, root_of(mapper), (identity,), ask=True)
+                found = lock_and_read(
+                    self, books, mapper, identity, lock, seconds, options, recheck=postponed
+                )
         except DocLockError as error:
             name_document(error, entity, ident, lock, product_of(self.get_bind(mapper).dialect))
             raise
@@ -193,8 +194,9 @@ class LockingSession(BookkeepingSession):
         """Return the entities with these primary keys, locked in ascending key order.
 
         Sessions that lock the same documents in this way do not deadlock, whatever the order
-        of their arguments.  One statement locks them all; more than 32,000 keys (SQL Server:
-        2,000) are locked in several.
+        of their arguments.  One statement locks them all, up to 32,000 keys (MySQL: 8,000; SQL
+        Server: 2,000; MariaDB: 900; half of that and less for composite keys); more are locked
+        in several, in the same order.
 
         :param idents: primary keys as for :meth:`get_entity`; each document comes once.
         :param lock_timeout: as for :meth:`get_entity`, for each statement; PostgreSQL and
@@ -222,14 +224,14 @@ class LockingSession(BookkeepingSession):
             for identity in identities:
                 covered = books.ledger.covers(document_key(mapper, identity), lock)
                 (held if covered else wanted).append(identity)
-            again = [read_again(self, mapper, identity, options) for identity in held]
-            found = [instance for instance in again if instance is not None]
+            with self.no_autoflush:
+                found = read_held(self, mapper, held, options)
             if wanted:
                 postponed = self._check_lockable(mapper, lock, options, wanted)
                 with books.aftermath.of_lock(entity, ident, lock, seconds):
-                    found += lock_and_read_many(self, books, mapper, wanted, lock, seconds, options)
-                if postponed:
-                    refuse_unsaved(self, root_of(mapper), wanted, ask=True)
+                    found += lock_and_read_many(
+                        self, books, mapper, wanted, lock, seconds, options, recheck=postponed
+                    )
         except DocLockError as error:
             name_document(error, entity, ident, lock, product_of(self.get_bind(mapper).dialect))
             raise
@@ -426,22 +428,23 @@ class LockingSession(BookkeepingSession):
 
     def bulk_save_objects(self, objects: Iterable[object], *args: Any, **kwargs: Any) -> None:
         """See ``Session.bulk_save_objects()``."""
+        self._books.refuse_write_in_snapshot()
         objects = list(objects)
-        for instance in objects:
-            write = Write.INSERT if inspect(instance).key is None else Write.UPDATE
-            self._books.guard.check_objects([instance], write)
-        super().bulk_save_objects(objects, *args, **kwargs)
+        with self._books.bulk.objects(objects):
+            super().bulk_save_objects(objects, *args, **kwargs)
 
     def bulk_insert_mappings(
         self, mapper: Any, mappings: Iterable[dict[str, Any]], *args: Any, **kwargs: Any
     ) -> None:
         """See ``Session.bulk_insert_mappings()``."""
+        self._books.refuse_write_in_snapshot()
         mappings = list(mappings)
         with self._books.bulk.rows(inspect(mapper).mapper, mappings, Write.INSERT):
             super().bulk_insert_mappings(mapper, mappings, *args, **kwargs)
 
     def bulk_update_mappings(self, mapper: Any, mappings: Iterable[dict[str, Any]]) -> None:
         """See ``Session.bulk_update_mappings()``."""
+        self._books.refuse_write_in_snapshot()
         mappings = list(mappings)
         with self._books.bulk.rows(inspect(mapper).mapper, mappings, Write.UPDATE):
             super().bulk_update_mappings(mapper, mappings)

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Mapper, Session
 from .books import Books
 from .dialects.base import LockStrategy
 from .documents import (
+    DocumentKey,
     document_key,
     header_table,
     key_attributes,
@@ -26,16 +27,15 @@ from .documents import (
     tables_within,
 )
 from .errors import LockNotSupported
-from .freshness import loads_again, make_stale, refuse_unsaved
+from .freshness import make_stale, refuse_unsaved
 from .ledger import Ledger
+from .loading import load_again
 from .options import LockOptions, is_row_lock
 from .shapes import (
     has_limit,
     has_offset,
     only_columns,
-    options_of,
     refuse_unlockable_shape,
-    relationships_with_options,
     without_lock,
     without_options,
 )
@@ -65,10 +65,7 @@ def execute_locked(
     arguments = {**bind_arguments, "mapper": mapper, "clause": statement}
     participant = books.participants.prepare(arguments, mapper, locked.lock, None)
     strategy, row_lock = participant.strategy, participant.row_lock(locked.lock)
-    raising = make_stale(session, root, None, books.ledger.held)
-    if raising:
-        chosen = relationships_with_options(options_of(statement))
-        statement = statement.options(*loads_again(root, raising, chosen))
+    unreadable = make_stale(session, root, None, books.ledger.held)
     if not is_row_lock(row_lock):  # the lock is the transaction's
         result, identities = _read(run, statement, locked)
     else:
@@ -82,6 +79,7 @@ def execute_locked(
             keys = only_columns(statement, key)
             identities = _lock_keys(run, keys, mapper, row_lock, strategy)
             result, _ = _read(run, again.where(among(key, identities)), locked)
+    load_again(session, unreadable)
     _note(session, mapper, identities, locked.lock, books.ledger)
     return result
 
@@ -171,11 +169,12 @@ def _note(
     lock: LockOptions,
     ledger: Ledger,
 ) -> None:
-    newly = set()
+    newly: dict[Identity, DocumentKey] = {}
     for identity in identities:
         key = document_key(mapper, identity)
         if not ledger.covers(key, lock):
-            ledger.record(key, lock)
-            newly.add(identity)
+            newly[identity] = key
     if newly:
-        refuse_unsaved(session, root_of(mapper), newly, ask=True)
+        refuse_unsaved(session, root_of(mapper), newly.keys(), ask=True)
+    for key in newly.values():
+        ledger.record(key, lock)

@@ -131,7 +131,8 @@ class Values(NamedTuple):
 
     rows: tuple[Mapping[Any, Any], ...]  # by column, attribute or name; empty: all parameters
     from_select: bool
-    overwrites: bool  # ON CONFLICT DO UPDATE and its like
+    overwrites: bool  # ON CONFLICT DO UPDATE, OR REPLACE
+    conditional: bool  # these, ON CONFLICT DO NOTHING, IGNORE: a row may have been there before
 
 
 def values_of(statement: ValuesBase) -> Values:
@@ -148,8 +149,12 @@ def values_of(statement: ValuesBase) -> Values:
     elif ordered or statement._values:
         rows = (dict(ordered or statement._values or ()),)
     conflict = getattr(statement, "_post_values_clause", None)
+    prefixes = [str(prefix).upper() for prefix, _ in statement._prefixes]
+    replaces = any("REPLACE" in prefix for prefix in prefixes)
     return Values(
         rows,
         from_select=getattr(statement, "select", None) is not None,
-        overwrites=conflict is not None and "DoNothing" not in type(conflict).__name__,
+        overwrites=replaces
+        or (conflict is not None and "DoNothing" not in type(conflict).__name__),
+        conditional=conflict is not None or bool(prefixes),
     )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import (
+    Alias,
     ColumnElement,
     CompoundSelect,
     Select,
+    Table,
     and_,
     bindparam,
     false,
@@ -139,9 +141,19 @@ def locking(statement: S, entity: Any, lock: LockOptions) -> S:
         )
     # A dirty read that stops at a subclass's locked row would be none.
     hinted = list(tables_of(entity)) if base is LockOptions.NoLock else [header]
-    for strategy in table_hints():
-        for table in hinted if lock in strategy.hints else ():
-            statement = statement.with_hint(table, strategy.hints[lock], strategy.name)
+    return _hinted(statement, hinted, lock)
+
+
+def dirty(statement: S) -> S:
+    """The statement without a lock on any table that it reads."""
+    return _hinted(statement, tables_within(statement.get_final_froms()), LockOptions.NoLock)
+
+
+def _hinted(statement: S, tables: Iterable[Table | Alias], lock: LockOptions) -> S:
+    hints = [(one.hints[lock], one.name) for one in table_hints() if lock in one.hints]
+    for table in tables:
+        for hint, dialect in hints:
+            statement = statement.with_hint(table, hint, dialect)
     return statement
 
 

@@ -89,6 +89,14 @@ class Participants:
         """Whether a connection was lost, and with it the transaction and its locks."""
         return any(participant.connection.invalidated for participant in self._by_engine.values())
 
+    def aborted(self) -> bool:
+        """Whether the server would answer COMMIT by ROLLBACK; where none can tell, it would."""
+        return any(
+            participant.known is not None
+            and participant.known.is_aborted(participant.connection) is not False
+            for participant in self._by_engine.values()
+        )
+
     def read_only(self) -> bool:
         """Whether the transaction was opened for a SnapshotRead."""
         return any(

@@ -30,6 +30,7 @@ def as_json(outcome: Outcome, target: Target) -> dict[str, Any]:
             "locks": plan.locks,
             "details_only": plan.details_only,
             "read": plan.read.name,
+            "whole": plan.whole,
             "seed": plan.seed,
         },
         "operations": {

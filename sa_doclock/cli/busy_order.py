@@ -11,6 +11,7 @@ from time import perf_counter
 from sqlalchemy import Engine
 
 from .. import LockingSession, LockOptions
+from ..guard import GuardMode
 from .fixture.model import NAMES, Document
 from .fixture.tables import fill
 
@@ -52,8 +53,10 @@ def watch_order(
 
 
 def _change(engine: Engine, lock: LockOptions, watched: Watched, over: Event) -> None:
+    # Of a declared document, the guard would refuse what is written without the lock.
+    guard: GuardMode = "raise" if lock else "off"
     while not over.is_set():
-        with LockingSession(engine) as session:
+        with LockingSession(engine, guard=guard) as session:
             order = session.get_one_entity(Document, ORDER, lock)
             for line in order.details:
                 line.value = watched.changes % 7

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from threading import Barrier, BrokenBarrierError
 
 from sqlalchemy import Engine
+from sqlalchemy.orm import sessionmaker
 
 from .. import LockingSession, LockOptions
 from .fixture.model import Detail, Document, State
@@ -47,10 +48,11 @@ def click_twice(engine: Engine, lock: LockOptions, names: tuple[str, str]) -> Cl
     """Let two requests, each in its session, add the lines of these names at once."""
     fill(engine, {ORDER: BEFORE})
     both_have_read = Barrier(2)
+    # Of a declared document, the guard would refuse what is written without the lock.
+    sessions = sessionmaker(engine, class_=LockingSession, guard="raise" if lock else "off")
     with ThreadPoolExecutor(2) as requests:
         submits = [
-            requests.submit(_add_line, LockingSession(engine), lock, name, both_have_read)
-            for name in names
+            requests.submit(_add_line, sessions(), lock, name, both_have_read) for name in names
         ]
     with LockingSession(engine) as session:
         order = session.get_one_entity(Document, ORDER)

@@ -40,6 +40,9 @@ def stress(
         typer.Option("--details-only", help="Writers move value between two details."),
     ] = False,
     read: Annotated[Read, typer.Option(help="The lock of the readers.")] = Read.shared,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Read documents with get_document().")
+    ] = False,
     seed: Annotated[
         Optional[int],  # noqa: UP045  # as Url
         typer.Option(
@@ -68,6 +71,7 @@ def stress(
         locks=not no_locks,
         details_only=details_only,
         read=_LOCKS[read],
+        whole=whole,
         seed=secrets.randbelow(10**6) if seed is None else seed,
     )
     with told_kindly(), open_database(url, threads) as target:

@@ -51,6 +51,10 @@ class LockStrategy:
     """Errors, of whatever statement, after which only a rollback makes sense: where the
     transaction is gone, or where its COMMIT would silently be a ROLLBACK."""
 
+    aborts_on_error: ClassVar[bool] = False
+    """After an error of any statement the transaction can only be rolled back, and its COMMIT
+    is a silent ROLLBACK."""
+
     server_limits: ClassVar[frozenset[NativeCode]] = frozenset()
     """Errors of a wait that the server's own setting has ended, not ``lock_timeout``."""
 
@@ -154,6 +158,10 @@ class LockStrategy:
 
     def before_savepoint(self, connection: Connection) -> None:
         """Send what a SAVEPOINT needs in front of it."""
+
+    def is_aborted(self, connection: Connection) -> bool | None:
+        """Whether an error has aborted the transaction; None where the driver cannot tell."""
+        return None if self.aborts_on_error else False
 
     def commit_failed(self, connection: Connection) -> None:
         """End what a COMMIT that failed has left open; SQLAlchemy takes it for ended."""

@@ -15,6 +15,9 @@ from .innodb import InnoDBLocks
 class MariaDBLocks(InnoDBLocks):
     name = "mariadb"
     # https://mariadb.com/kb/en/mariadb-error-codes/
+    # From 1000 on, an IN list becomes a subquery, and the whole table is read and locked:
+    # https://mariadb.com/kb/en/conversion-of-big-in-predicates-into-subqueries/
+    max_parameters = 900
     failures = {
         1205: LockNotAvailable,  # ER_LOCK_WAIT_TIMEOUT; NOWAIT gives the same number
         1213: DeadlockDetected,  # ER_LOCK_DEADLOCK: the whole transaction is undone

@@ -23,6 +23,9 @@ _RESET_TIMEOUT = select(
 )
 
 
+_IN_ERROR = 3  # PQTRANS_INERROR of libpq
+
+
 class PostgreSQLLocks(LockStrategy):
     name = "postgresql"
     levels = {
@@ -37,6 +40,7 @@ class PostgreSQLLocks(LockStrategy):
         "40001": SnapshotConflict,  # serialization_failure
     }
     transaction_dead = frozenset(failures)
+    aborts_on_error = True
     refusals = {
         # read_only_sql_transaction: READ ONLY, or a hot standby, which refuses every FOR ...
         "25006": (
@@ -65,6 +69,12 @@ class PostgreSQLLocks(LockStrategy):
         self, connection: Connection, lock: LockOptions, seconds: float | None
     ) -> AbstractContextManager[None]:
         return nullcontext() if seconds is None else _lock_timeout(connection, seconds)
+
+    def is_aborted(self, connection: Connection) -> bool | None:
+        # psycopg and psycopg2; asyncpg and pg8000 do not tell
+        info: Any = getattr(connection.connection.driver_connection, "info", None)
+        status = getattr(info, "transaction_status", None)
+        return None if status is None else int(status) == _IN_ERROR
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         # psycopg and asyncpg; psycopg2; pg8000 gives a dict of the protocol's fields
