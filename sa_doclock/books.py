@@ -77,6 +77,31 @@ class BookkeepingSession(Session):
 
     _books: Books
 
+    def rollback(self) -> None:
+        """See ``Session.rollback()``."""
+        super().rollback()
+        self._forget_promises()
+
+    def close(self) -> None:
+        """See ``Session.close()``."""
+        super().close()
+        self._forget_promises()
+
+    def reset(self) -> None:
+        """See ``Session.reset()``."""
+        super().reset()
+        self._forget_promises()
+
+    def invalidate(self) -> None:
+        """See ``Session.invalidate()``."""
+        super().invalidate()
+        self._forget_promises()
+
+    def _forget_promises(self) -> None:
+        # Of a transaction that had not begun there is no event.
+        if not self.in_transaction():
+            self._books.on_commit.drop()
+
 
 # What SQLAlchemy tells the session of its own transactions, and its subclasses with it.
 

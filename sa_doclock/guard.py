@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import enum
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from sqlalchemy import Connection, event
@@ -19,18 +19,18 @@ from sqlalchemy.orm import (
     InstanceState,
     Mapper,
     RelationshipDirection,
-    RelationshipProperty,
     Session,
 )
 from sqlalchemy.orm.attributes import instance_state
 
 from .aftermath import name_document
-from .declarations import any_declared, document_root, follow_declared, parts_above, parts_of
+from .declarations import any_declared, document_root, follow_declared, parts_of
 from .dialects import product_of
-from .documents import remembered, root_of
+from .documents import root_of
 from .errors import UnlockedWrite, UnlockedWriteWarning
+from .interest import Interest, interest_in
 from .ledger import Ledger
-from .membership import UNKNOWN, Identity, Membership, headers_loaded, identity_in, is_header
+from .membership import UNKNOWN, Identity, Membership, headers_loaded, identity_in
 from .options import spelled
 from .reads import follow, frame_of_program, note_reads, told
 
@@ -113,7 +113,7 @@ class Guard:
 
     def check_row(self, state: InstanceState[Any], write: Write) -> None:
         """The same for one row that a flush has written, and may have to take back."""
-        interest = _interest_in(state.mapper)
+        interest = interest_in(state.mapper)
         if interest is None:
             return
         changed = state.committed_state
@@ -128,14 +128,14 @@ class Guard:
         """Add those of the instances that take more than a glance."""
         for instance in instances:
             state = instance_state(instance)
-            interest = _interest_in(state.mapper)
+            interest = interest_in(state.mapper)
             if interest is not None:
                 if not self._is_held(interest, state, write):
                     suspects.append((state, interest, write))
                 elif write is Write.UPDATE:
                     self._seen.add(state)
 
-    def _is_held(self, interest: _Interest, state: InstanceState[Any], write: Write) -> bool:
+    def _is_held(self, interest: Interest, state: InstanceState[Any], write: Write) -> bool:
         """Whether a glance shows that all is well, as it mostly does."""
         if write is Write.DELETE:
             moved = not interest.moves.isdisjoint(state.committed_state)
@@ -147,7 +147,7 @@ class Guard:
             return interest.header or self._new_row_is_held(interest, state)
         return interest.moves.isdisjoint(changed) and self._row_is_held(interest, state)
 
-    def _row_is_held(self, interest: _Interest, state: InstanceState[Any]) -> bool:
+    def _row_is_held(self, interest: Interest, state: InstanceState[Any]) -> bool:
         may_write, entity, loaded = self.ledger.may_write, interest.entity, state.dict
         if interest.header:
             return may_write((entity, state.identity or ()))
@@ -158,7 +158,7 @@ class Guard:
         headers = list(headers_loaded(self._session, interest.root, state.mapper, loaded))
         return bool(headers) and all(may_write((entity, header)) for header in headers)
 
-    def _new_row_is_held(self, interest: _Interest, state: InstanceState[Any]) -> bool:
+    def _new_row_is_held(self, interest: Interest, state: InstanceState[Any]) -> bool:
         entity, loaded = interest.entity, state.dict
         if interest.foreign_key is None:
             return interest.root is None
@@ -269,65 +269,7 @@ class _Writes:
         return self._born
 
 
-class _Interest(NamedTuple):
-    """Why the guard looks at objects of a class."""
-
-    root: Mapper[Any] | None  # they are rows of its documents
-    entity: type[Any]  # the class of the root
-    header: bool  # each is the header of a document
-    foreign_key: tuple[str, ...] | None  # of a part that belongs to its header directly
-    backrefs: tuple[str, ...]
-    moves: frozenset[str]  # the attributes that move it from one document to another
-    settled: frozenset[str]  # these, and those that write to other rows
-    watched: Mapping[str, Mapper[Any]]  # relationships that write to rows of others, unseen
-    left: Mapping[str, Mapper[Any]]  # those that do so when the row is deleted
-
-
-_Suspect = tuple[InstanceState[Any], _Interest, Write]
-
-
-@remembered
-def _interest_in(mapper: Mapper[Any]) -> _Interest | None:
-    watched: dict[str, Mapper[Any]] = {}
-    left: dict[str, Mapper[Any]] = {}
-    for relationship in mapper.relationships:
-        root = None if relationship.viewonly else document_root(relationship.mapper)
-        if root is not None and _writes_to(relationship, root):
-            seen = relationship.secondary is None and relationship.back_populates is not None
-            if not seen:  # as a change of the other side
-                watched[relationship.key] = root
-            if not _goes_along(mapper, relationship.key):
-                left[relationship.key] = root
-    root = document_root(mapper)
-    if root is None and not watched and not left:
-        return None
-    above = () if root is None else parts_above(root, mapper)
-    moves = frozenset(
-        name for part in above for name in (*(part.foreign_key or ()), *part.backrefs)
-    )
-    direct = above[0] if len(above) == 1 and root and is_header(root, above[0].owner) else None
-    return _Interest(
-        root,
-        (root or mapper).class_,
-        root is not None and is_header(root, mapper),
-        direct.foreign_key if direct else None,
-        direct.backrefs if direct else (),
-        moves,
-        moves | watched.keys(),
-        watched,
-        left,
-    )
-
-
-def _writes_to(relationship: RelationshipProperty[Any], root: Mapper[Any]) -> bool:
-    """Whether the flush of this relationship writes to rows of a document of the other side."""
-    if relationship.secondary is None:
-        return relationship.direction is RelationshipDirection.ONETOMANY
-    return any(
-        part.relationship.secondary is relationship.secondary
-        and relationship.mapper.isa(part.owner)
-        for part in parts_of(root)
-    )
+_Suspect = tuple[InstanceState[Any], Interest, Write]
 
 
 def _touched(state: InstanceState[Any], name: str, write: Write) -> Iterator[InstanceState[Any]]:
@@ -341,14 +283,6 @@ def _touched(state: InstanceState[Any], name: str, write: Write) -> Iterator[Ins
     for instance in found:
         if instance is not None:
             yield instance_state(instance)
-
-
-@remembered
-def _goes_along(mapper: Mapper[Any], name: str) -> bool:
-    """Whether the other side are parts of the row that is deleted, under the same lock."""
-    root = document_root(mapper)
-    parts = () if root is None else parts_of(root)
-    return any(part.name == name and mapper.isa(part.owner) for part in parts)
 
 
 def _changed(state: InstanceState[Any], root: Mapper[Any]) -> str | None:

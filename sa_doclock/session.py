@@ -7,48 +7,35 @@ the transaction is made fit -> one SELECT -> ledger.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
-from sqlalchemy import Result, Select, inspect, select
+from sqlalchemy import Select, select
 from sqlalchemy.exc import NoResultFound
-from sqlalchemy.orm import (
-    Mapper,
-    SessionTransactionOrigin,
-)
+from sqlalchemy.orm import Mapper, SessionTransactionOrigin
 from sqlalchemy.orm.interfaces import ORMOption
-from sqlalchemy.sql import Executable
 
 from .aftermath import name_document
-from .books import BookkeepingSession, Books
+from .books import Books
 from .by_key import lock_and_read, read, read_again
 from .by_keys import alone, identities_of, lock_and_read_many, read_held, read_many
 from .declarations import parts_of
 from .dialects import product_of
 from .documents import DocumentKey, document_key, identity_of, lockable, mapper_of, root_of
 from .errors import DocLockError, LockMisuse
+from .executing import ExecutingSession
 from .freshness import refuse_unsaved
-from .guard import GuardMode, Write
+from .guard import GuardMode
 from .ledger import ranks_of
 from .loading import load_parts
 from .options import LockOptions, LockTimeout, base_of, check_lock, check_wait, is_row_lock
-from .sets import execute_locked, refuse_streaming
 from .shapes import checked_options, refuse_unlockable_options
-from .statements import (
-    LOCK_OPTION,
-    LockedEntity,
-    locked_by,
-    refuse_lock_within,
-    with_lock,
-)
+from .statements import with_lock
 
 T = TypeVar("T")
-_UNGUARDED: Final = nullcontext()
 
 
-class LockingSession(BookkeepingSession):
+class LockingSession(ExecutingSession):
     """A :class:`sqlalchemy.orm.Session` that locks documents.
 
     Made by ``sessionmaker(engine, class_=LockingSession)``.  Every method of Session is as
@@ -59,8 +46,9 @@ class LockingSession(BookkeepingSession):
         documents; classes that are not named may come anywhere.
     :param guard: what happens when a document declared by :func:`document` would be written
         without its ForUpdate lock: ``"raise"`` :class:`UnlockedWrite`, ``"warn"``, or
-        ``"off"``.  It sees flushes and statements executed by the session; not those of its
-        connection, nor what triggers and ``ON DELETE`` do.
+        ``"off"``.  It sees flushes, and INSERT, UPDATE and DELETE constructs that the session
+        executes; not ``text()``, a writing CTE, statements of the session's connection, nor
+        what triggers and ``ON DELETE`` do.
     :param guard_tracing: remember for each object of a declared document the line of the
         program that read it, and tell it in UnlockedWrite; costs time at every load.
     :raises TypeError: ``lock_order`` names something that is not a mapped class.
@@ -400,129 +388,6 @@ class LockingSession(BookkeepingSession):
         with self._books.guard.lifted():
             yield
             self.flush()
-
-    def rollback(self) -> None:
-        """See ``Session.rollback()``."""
-        super().rollback()
-        self._forget_promises()
-
-    def close(self) -> None:
-        """See ``Session.close()``."""
-        super().close()
-        self._forget_promises()
-
-    def reset(self) -> None:
-        """See ``Session.reset()``."""
-        super().reset()
-        self._forget_promises()
-
-    def invalidate(self) -> None:
-        """See ``Session.invalidate()``."""
-        super().invalidate()
-        self._forget_promises()
-
-    def _forget_promises(self) -> None:
-        # Of a transaction that had not begun there is no event.
-        if not self.in_transaction():
-            self._books.on_commit.drop()
-
-    def bulk_save_objects(self, objects: Iterable[object], *args: Any, **kwargs: Any) -> None:
-        """See ``Session.bulk_save_objects()``."""
-        self._books.refuse_write_in_snapshot()
-        objects = list(objects)
-        with self._books.bulk.objects(objects):
-            super().bulk_save_objects(objects, *args, **kwargs)
-
-    def bulk_insert_mappings(
-        self, mapper: Any, mappings: Iterable[dict[str, Any]], *args: Any, **kwargs: Any
-    ) -> None:
-        """See ``Session.bulk_insert_mappings()``."""
-        self._books.refuse_write_in_snapshot()
-        mappings = list(mappings)
-        with self._books.bulk.rows(inspect(mapper).mapper, mappings, Write.INSERT):
-            super().bulk_insert_mappings(mapper, mappings, *args, **kwargs)
-
-    def bulk_update_mappings(self, mapper: Any, mappings: Iterable[dict[str, Any]]) -> None:
-        """See ``Session.bulk_update_mappings()``."""
-        self._books.refuse_write_in_snapshot()
-        mappings = list(mappings)
-        with self._books.bulk.rows(inspect(mapper).mapper, mappings, Write.UPDATE):
-            super().bulk_update_mappings(mapper, mappings)
-
-    if not TYPE_CHECKING:
-        # The signatures are Session's, with all their overloads.  Not a do_orm_execute
-        # listener, which every statement and every lazy load would pay for.
-
-        def execute(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
-            """See ``Session.execute()``."""
-            locked = self._locked_by(statement)
-            if locked is None:
-                with self._guarded(statement, params):
-                    return super().execute(statement, params, **kwargs)
-            return self._execute_locked(locked, statement, params, **kwargs)
-
-        def scalars(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
-            """See ``Session.scalars()``."""
-            locked = self._locked_by(statement)
-            if locked is None:
-                with self._guarded(statement, params):
-                    return super().scalars(statement, params, **kwargs)
-            return self._execute_locked(locked, statement, params, **kwargs).scalars()
-
-        def scalar(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
-            """See ``Session.scalar()``."""
-            locked = self._locked_by(statement)
-            if locked is None:
-                with self._guarded(statement, params):
-                    return super().scalar(statement, params, **kwargs)
-            return self._execute_locked(locked, statement, params, **kwargs).scalar()
-
-    def _locked_by(self, statement: Executable) -> LockedEntity | None:
-        if not isinstance(statement, Executable):
-            return None  # Session says better what is wrong with it
-        found = locked_by(statement)
-        if not isinstance(statement, Select):
-            refuse_lock_within(statement)
-        return found
-
-    def _guarded(self, statement: Executable, params: Any) -> AbstractContextManager[None]:
-        if not getattr(statement, "is_dml", False):
-            return _UNGUARDED
-        self._books.refuse_write_in_snapshot()
-        return self._books.bulk.statement(statement, params)
-
-    def _execute_locked(
-        self,
-        locked: LockedEntity,
-        statement: Select[Any],
-        params: Any = None,
-        *,
-        execution_options: Mapping[str, Any] = MappingProxyType({}),
-        bind_arguments: Mapping[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> Result[Any]:
-        # make_stale() does what populate_existing does in a plain Session, and does not
-        # overwrite pending changes elsewhere.
-        options = {**execution_options, "populate_existing": False, LOCK_OPTION: None}
-        arguments = dict(bind_arguments or {})
-        run = partial(
-            super().execute,
-            params=params,
-            execution_options=options,
-            bind_arguments=arguments,
-            **kwargs,
-        )
-        mapper: Mapper[Any] = inspect(locked.entity).mapper
-        self._books.check()
-        try:
-            refuse_streaming({**statement.get_execution_options(), **execution_options})
-            failed_lock = self._books.aftermath.of_lock(mapper.class_, None, locked.lock, None)
-            with failed_lock, self.no_autoflush:
-                return execute_locked(self, self._books, run, statement, arguments, locked)
-        except DocLockError as error:
-            bind = self.get_bind(mapper)
-            name_document(error, mapper.class_, None, locked.lock, product_of(bind.dialect))
-            raise
 
     def _ends_here(self) -> bool:
         """There is no transaction, or one that began by itself."""

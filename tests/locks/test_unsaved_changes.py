@@ -145,6 +145,16 @@ def test_a_set_that_returns_the_document_is_refused(
                 session.scalars(session.entity_set(Order, ForUpdate).where(Order.id == 1))
 
 
+@pytest.mark.read_committed
+def test_a_set_that_was_refused_is_not_held(session: Session) -> None:
+    order = session.get_one(Order, 1)
+    order.total = 31
+    with pytest.raises(UnsavedChanges):
+        session.scalars(session.entity_set(Order, ForUpdate))
+    assert not session.held_locks
+    assert order.total == 31
+
+
 def test_flushed_changes_are_no_pending_ones(session: Session) -> None:
     order = session.get_one(Order, 1)
     order.total = 31

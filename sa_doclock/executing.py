@@ -1,0 +1,125 @@
+"""What a LockingSession executes: locked selects, guarded writes, and all else as before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import Result, Select, inspect
+from sqlalchemy.orm import Mapper
+from sqlalchemy.sql import Executable
+
+from .aftermath import name_document
+from .books import BookkeepingSession
+from .dialects import product_of
+from .errors import DocLockError
+from .guard import Write
+from .sets import execute_locked, refuse_streaming
+from .statements import LOCK_OPTION, LockedEntity, locked_by, refuse_lock_within
+
+_UNGUARDED: Final = nullcontext()
+
+
+class ExecutingSession(BookkeepingSession):
+    """A Session that looks at the statements that it executes."""
+
+    def bulk_save_objects(self, objects: Iterable[object], *args: Any, **kwargs: Any) -> None:
+        """See ``Session.bulk_save_objects()``."""
+        self._books.refuse_write_in_snapshot()
+        objects = list(objects)
+        with self._books.bulk.objects(objects):
+            super().bulk_save_objects(objects, *args, **kwargs)
+
+    def bulk_insert_mappings(
+        self, mapper: Any, mappings: Iterable[dict[str, Any]], *args: Any, **kwargs: Any
+    ) -> None:
+        """See ``Session.bulk_insert_mappings()``."""
+        self._books.refuse_write_in_snapshot()
+        mappings = list(mappings)
+        with self._books.bulk.rows(inspect(mapper).mapper, mappings, Write.INSERT):
+            super().bulk_insert_mappings(mapper, mappings, *args, **kwargs)
+
+    def bulk_update_mappings(self, mapper: Any, mappings: Iterable[dict[str, Any]]) -> None:
+        """See ``Session.bulk_update_mappings()``."""
+        self._books.refuse_write_in_snapshot()
+        mappings = list(mappings)
+        with self._books.bulk.rows(inspect(mapper).mapper, mappings, Write.UPDATE):
+            super().bulk_update_mappings(mapper, mappings)
+
+    if not TYPE_CHECKING:
+        # The signatures are Session's, with all their overloads.  Not a do_orm_execute
+        # listener, which every statement and every lazy load would pay for.
+
+        def execute(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
+            """See ``Session.execute()``."""
+            locked = self._locked_by(statement)
+            if locked is None:
+                with self._guarded(statement, params):
+                    return super().execute(statement, params, **kwargs)
+            return self._execute_locked(locked, statement, params, **kwargs)
+
+        def scalars(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
+            """See ``Session.scalars()``."""
+            locked = self._locked_by(statement)
+            if locked is None:
+                with self._guarded(statement, params):
+                    return super().scalars(statement, params, **kwargs)
+            return self._execute_locked(locked, statement, params, **kwargs).scalars()
+
+        def scalar(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
+            """See ``Session.scalar()``."""
+            locked = self._locked_by(statement)
+            if locked is None:
+                with self._guarded(statement, params):
+                    return super().scalar(statement, params, **kwargs)
+            return self._execute_locked(locked, statement, params, **kwargs).scalar()
+
+    def _locked_by(self, statement: Executable) -> LockedEntity | None:
+        if not isinstance(statement, Executable):
+            return None  # Session says better what is wrong with it
+        found = locked_by(statement)
+        if not isinstance(statement, Select):
+            refuse_lock_within(statement)
+        return found
+
+    def _guarded(self, statement: Executable, params: Any) -> AbstractContextManager[None]:
+        if not getattr(statement, "is_dml", False):
+            return _UNGUARDED
+        self._books.refuse_write_in_snapshot()
+        return self._books.bulk.statement(statement, params)
+
+    def _execute_locked(
+        self,
+        locked: LockedEntity,
+        statement: Select[Any],
+        params: Any = None,
+        *,
+        execution_options: Mapping[str, Any] = MappingProxyType({}),
+        bind_arguments: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Result[Any]:
+        # make_stale() does what populate_existing does in a plain Session, and does not
+        # overwrite pending changes elsewhere.
+        options = {**execution_options, "populate_existing": False, LOCK_OPTION: None}
+        arguments = dict(bind_arguments or {})
+        run = partial(
+            super().execute,
+            params=params,
+            execution_options=options,
+            bind_arguments=arguments,
+            **kwargs,
+        )
+        mapper: Mapper[Any] = inspect(locked.entity).mapper
+        self._books.check()
+        try:
+            refuse_streaming({**statement.get_execution_options(), **execution_options})
+            failed_lock = self._books.aftermath.of_lock(mapper.class_, None, locked.lock, None)
+            with failed_lock, self.no_autoflush:
+                return execute_locked(self, self._books, run, statement, arguments, locked)
+        except DocLockError as error:
+            bind = self.get_bind(mapper)
+            name_document(error, mapper.class_, None, locked.lock, product_of(bind.dialect))
+            raise
