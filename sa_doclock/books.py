@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from sqlalchemy import Connection, event
-from sqlalchemy.orm import Session, SessionTransaction
+from sqlalchemy.orm import InstanceState, Mapper, Session, SessionTransaction
 
 from .aftermath import Aftermath
 from .bulk import BulkGuard
+from .declarations import follow_declared
 from .errors import WrongIsolation
-from .guard import Guard, GuardMode
+from .guard import Guard, GuardMode, Write
 from .ledger import Ledger
 from .on_commit import OnCommit
+from .reads import Reads
 from .transactions import Participants
 
 
@@ -32,7 +34,8 @@ class Books:
         self.ledger = Ledger(ranks)
         self.participants = Participants(session)
         self.aftermath = Aftermath(session, self.participants, self.ledger)
-        self.guard = Guard(session, self.ledger, guard, tracing=guard_tracing)
+        self.guard = Guard(session, self.ledger, guard)
+        self.reads = Reads(self.ledger, tracing=guard_tracing)
         self.bulk = BulkGuard(session, self.guard, self.ledger)
         self.on_commit = OnCommit()
         self._marks: WeakKeyDictionary[SessionTransaction, tuple[tuple[int, int], int]]
@@ -156,3 +159,50 @@ def _before_flush(session: BookkeepingSession, *_: Any) -> None:
     """Write nothing in a snapshot, and nothing to a document without its lock."""
     session._books.refuse_write_in_snapshot()
     session._books.guard.check_flush()
+
+
+# What it tells of the rows of declared documents, and of no others.
+
+_followed: WeakSet[Mapper[Any]] = WeakSet()
+
+
+@follow_declared
+def _follow(mappers: Collection[Mapper[Any]]) -> None:
+    for mapper in _outermost(mappers):
+        if mapper not in _followed:
+            _followed.add(mapper)
+            for name in ("load", "refresh"):
+                event.listen(mapper.class_, name, _on_load, raw=True, propagate=True)
+            for name, write in _WRITES.items():
+                event.listen(mapper, name, _on_write(write), raw=True, propagate=True)
+
+
+def _outermost(mappers: Collection[Mapper[Any]]) -> Iterator[Mapper[Any]]:
+    """Those that are no subclass of another, whose listeners they have already."""
+    for mapper in mappers:
+        if not any(mapper is not other and mapper.isa(other) for other in mappers):
+            yield mapper
+
+
+# After the row was written no hook can change it any more, and raising takes it back; before,
+# the database still tells what an expired row was.
+_WRITES = {
+    "after_insert": Write.INSERT,
+    "before_update": Write.UPDATE,
+    "after_update": Write.UPDATE,
+    "before_delete": Write.DELETE,
+}
+
+
+def _on_write(write: Write) -> Callable[..., None]:
+    def look(_mapper: Mapper[Any], _connection: Connection, state: InstanceState[Any]) -> None:
+        session = state.session
+        if isinstance(session, BookkeepingSession):
+            session._books.guard.check_row(state, write)
+
+    return look
+
+
+def _on_load(state: InstanceState[Any], context: Any, *_: object) -> None:
+    if context is not None and isinstance(context.session, BookkeepingSession):
+        context.session._books.reads.note(state, context)

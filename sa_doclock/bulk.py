@@ -32,10 +32,9 @@ from .ledger import Ledger
 from .membership import UNKNOWN, Identity, Membership
 from .parts import Part
 from .shapes import values_of
-from .statements import among
+from .statements import among, chunks
 
 Row = Mapping[Any, Any]
-_KEYS_PER_STATEMENT = 500
 
 
 class BulkGuard:
@@ -151,9 +150,9 @@ class BulkGuard:
         known = [key for key in keys if key is not None]
         assert target.mapper is not None
         columns = [getattr(target.mapper.class_, name) for name in key_attributes(target.mapper)]
-        for start in range(0, len(known), _KEYS_PER_STATEMENT):
-            some = among(columns, known[start : start + _KEYS_PER_STATEMENT])
-            for row in self._session.execute(select(*target.columns).where(some)).all():
+        for some in chunks(known):
+            touched = select(*target.columns).where(among(columns, some))
+            for row in self._session.execute(touched).all():
                 self._check_row(target, tuple(row), membership, Write.UPDATE)
 
     def _check_row(

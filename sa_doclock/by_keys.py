@@ -16,13 +16,12 @@ from .freshness import forget_vanished, make_stale, refuse_unsaved
 from .loading import load_again
 from .options import LockOptions, is_row_lock
 from .shapes import relationships_with_options
-from .statements import lock_by_keys, select_by_keys
+from .statements import chunks, lock_by_keys, select_by_keys
 from .transactions import Participant
 
 T = TypeVar("T")
 Identity = tuple[Any, ...]
 
-_PARAMETERS_OF_A_READ = 900  # few enough for every database
 _PARAMETERS_OF_AN_OR = 5_000  # of composite keys: PostgreSQL plans 16,000 for 6 s, 2,500 for 0.4 s
 
 
@@ -58,7 +57,7 @@ def read_many(
 ) -> list[T]:
     """Read them without a lock, a dirty read where NoLock was asked for."""
     found: list[T] = []
-    for chunk in _chunks(identities, mapper, _PARAMETERS_OF_A_READ):
+    for chunk in chunks(identities):
         statement, parameters = select_by_keys(mapper, lock, chunk)
         found += _select(session, statement, parameters, options)
     return found
@@ -139,7 +138,10 @@ def _locked_rows(
     chosen = relationships_with_options(options) if options else frozenset()
     if is_row_lock(row_lock):
         strategy.check_table(participant.connection, own_table(mapper))
-    for chunk in _chunks(identities, mapper, strategy.max_parameters):
+    limit = strategy.max_parameters
+    if len(mapper.primary_key) > 1:
+        limit = min(limit, _PARAMETERS_OF_AN_OR)
+    for chunk in chunks(identities, limit):
         keys: Sequence[Identity] = chunk
         one_statement = not (is_row_lock(row_lock) and spans_tables(mapper))
         if not one_statement:
@@ -156,16 +158,6 @@ def _locked_rows(
 
 def _timed(strategy: LockStrategy, statement: Select[Any], seconds: float | None) -> Select[Any]:
     return statement if seconds is None else strategy.timed(statement, seconds)
-
-
-def _chunks(
-    identities: Sequence[Identity], mapper: Mapper[Any], parameters: int
-) -> Iterator[Sequence[Identity]]:
-    if len(mapper.primary_key) > 1:
-        parameters = min(parameters, _PARAMETERS_OF_AN_OR)
-    size = max(1, parameters // len(mapper.primary_key))
-    for start in range(0, len(identities), size):
-        yield identities[start : start + size]
 
 
 def _select(

@@ -12,9 +12,7 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, get_args
-from weakref import WeakKeyDictionary, WeakSet, ref
 
-from sqlalchemy import Connection, event
 from sqlalchemy.orm import (
     InstanceState,
     Mapper,
@@ -24,7 +22,7 @@ from sqlalchemy.orm import (
 from sqlalchemy.orm.attributes import instance_state
 
 from .aftermath import name_document
-from .declarations import any_declared, document_root, follow_declared, parts_of
+from .declarations import any_declared, document_root, parts_of
 from .dialects import product_of
 from .documents import root_of
 from .errors import UnlockedWrite, UnlockedWriteWarning
@@ -32,7 +30,7 @@ from .interest import Interest, interest_in
 from .ledger import Ledger
 from .membership import UNKNOWN, Identity, Membership, headers_loaded, identity_in
 from .options import spelled
-from .reads import follow, frame_of_program, note_reads, told
+from .reads import frame_of_program, told
 
 GuardMode = Literal["raise", "warn", "off"]
 
@@ -51,7 +49,7 @@ class Guard:
     :raises ValueError: the mode is none.
     """
 
-    def __init__(self, session: Session, ledger: Ledger, mode: GuardMode, *, tracing: bool) -> None:
+    def __init__(self, session: Session, ledger: Ledger, mode: GuardMode) -> None:
         if mode not in get_args(GuardMode):
             raise ValueError(f"guard is {', '.join(map(repr, get_args(GuardMode)))}, not {mode!r}")
         self._session = session
@@ -60,9 +58,6 @@ class Guard:
         self._lifted = 0
         self._seen: set[InstanceState[Any]] = set()  # held when this flush began
         self._warned: set[tuple[type[Any], Identity]] = set()
-        if mode != "off":
-            _guards[session] = ref(self)
-            note_reads(session, ledger, tracing=tracing)
 
     @property
     def on(self) -> bool:
@@ -312,47 +307,3 @@ def _warn(text: str) -> None:
         registry = frame.f_globals.setdefault("__warningregistry__", {})
         where = (frame.f_code.co_filename, frame.f_lineno)
         warnings.warn_explicit(text, UnlockedWriteWarning, *where, registry=registry)
-
-
-# Rows that the flush writes, of the classes of declared documents alone.
-
-_guards: WeakKeyDictionary[Session, ref[Guard]] = WeakKeyDictionary()
-_watched: WeakSet[Mapper[Any]] = WeakSet()
-
-
-@follow_declared
-def _watch(mappers: Collection[Mapper[Any]]) -> None:
-    for mapper in _not_within(mappers):
-        if mapper not in _watched:
-            _watched.add(mapper)
-            follow(mapper)
-            for name, listener in _LISTENERS.items():
-                event.listen(mapper, name, listener, raw=True, propagate=True)
-
-
-def _not_within(mappers: Collection[Mapper[Any]]) -> Iterator[Mapper[Any]]:
-    """Those that are no subclass of another, whose listeners they have already."""
-    for mapper in mappers:
-        if not any(mapper is not other and mapper.isa(other) for other in mappers):
-            yield mapper
-
-
-def _looking_at(write: Write) -> Any:
-    def check(_mapper: Mapper[Any], _connection: Connection, state: InstanceState[Any]) -> None:
-        session = state.session
-        reference = None if session is None else _guards.get(session)
-        guard = None if reference is None else reference()
-        if guard is not None:
-            guard.check_row(state, write)
-
-    return check
-
-
-# After the row was written no hook can change it any more, and raising takes it back; before,
-# the database still tells what an expired row was.
-_LISTENERS = {
-    "after_insert": _looking_at(Write.INSERT),
-    "before_update": _looking_at(Write.UPDATE),
-    "after_update": _looking_at(Write.UPDATE),
-    "before_delete": _looking_at(Write.DELETE),
-}

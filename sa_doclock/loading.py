@@ -20,12 +20,11 @@ from .documents import key_attributes, remembered, root_of
 from .freshness import Unreadable
 from .options import LockOptions
 from .parts import Part
-from .statements import among, dirty, key_names, select_by_keys
+from .statements import among, chunks, dirty, key_names, select_by_keys
 
 Identity = tuple[Any, ...]
 
 _UNLOADED = ("dynamic", "write_only")  # mapped so for being too large to load
-_KEYS_PER_STATEMENT = 500
 
 
 def load_parts(session: Session, headers: Sequence[Any], lock: LockOptions) -> None:
@@ -100,8 +99,7 @@ def _complete(session: Session, instances: Iterable[Any]) -> None:
         if own and not own <= state.dict.keys() and state.identity is not None:
             incomplete[state.mapper].append(state.identity)
     for mapper, keys in incomplete.items():
-        for start in range(0, len(keys), _KEYS_PER_STATEMENT):
-            some = keys[start : start + _KEYS_PER_STATEMENT]
+        for some in chunks(keys):
             statement, parameters = select_by_keys(mapper, LockOptions.None_, some)
             session.scalars(statement, parameters).unique().all()
 
@@ -132,8 +130,7 @@ def _fill(session: Session, step: _Step, missing: list[Any], keys: list[Identity
     details: dict[Identity, list[Any]] = defaultdict(list)
     if len(step.chain) == 1:
         keys = [inspect(owner).identity for owner in missing]
-    for start in range(0, len(keys), _KEYS_PER_STATEMENT):
-        some = keys[start : start + _KEYS_PER_STATEMENT]
+    for some in chunks(keys):
         statement, parameters = _statement(step, some)
         for detail, *owner in session.execute(statement, parameters).unique():
             details[tuple(owner)].append(detail)

@@ -14,11 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary, WeakSet
 
 import sqlalchemy
-from sqlalchemy import event
-from sqlalchemy.orm import InstanceState, Mapper, Session
+from sqlalchemy.orm import InstanceState
 
 from .ledger import Ledger
 from .shapes import statement_of
@@ -29,15 +27,6 @@ _LIBRARIES = (
     contextlib.__file__,
     *(f"{Path(file).parent}{os.sep}" for file in (__file__, sqlalchemy.__file__)),
 )
-_followed: WeakSet[Mapper[Any]] = WeakSet()
-_readers: WeakKeyDictionary[Session, _Reader] = WeakKeyDictionary()
-
-
-class _Reader(NamedTuple):
-    """What a session has to do with what it reads."""
-
-    ledger: Ledger
-    tracing: bool
 
 
 class Read(NamedTuple):
@@ -48,30 +37,25 @@ class Read(NamedTuple):
     line: str | None
 
 
-def note_reads(session: Session, ledger: Ledger, *, tracing: bool) -> None:
-    """Remember what this session reads, and with tracing the lines of the program."""
-    _readers[session] = _Reader(ledger, tracing)
+class Reads:
+    """What one session reads of declared documents.
 
+    :param tracing: remember the lines of the program too.
+    """
 
-def follow(mapper: Mapper[Any]) -> None:
-    """Remember the statements that load objects of this class and its subclasses."""
-    if mapper not in _followed:
-        _followed.add(mapper)
-        event.listen(mapper.class_, "load", _note, raw=True, propagate=True)
-        event.listen(mapper.class_, "refresh", _note, raw=True, propagate=True)
+    def __init__(self, ledger: Ledger, *, tracing: bool) -> None:
+        self._ledger = ledger
+        self._tracing = tracing
 
-
-def _note(state: InstanceState[Any], context: Any, *_: object) -> None:
-    reader = None if context is None else _readers.get(context.session)
-    if reader is None:
-        return
-    how = " without the lock"
-    if reader.ledger.asked:
-        how = " under a lock that is not held any more"
-    elif reader.ledger.held:
-        how = ""  # of which document does not matter so much as to find it out for every row
-    line = _line_of_program() if reader.tracing else None
-    state.info[_KEY] = Read(statement_of(context), how, line)
+    def note(self, state: InstanceState[Any], context: Any) -> None:
+        """An object was loaded, or attributes of it were."""
+        how = " without the lock"
+        if self._ledger.asked:
+            how = " under a lock that is not held any more"
+        elif self._ledger.held:
+            how = ""  # to find out for every row whether it is of the document that is held?
+        line = _line_of_program() if self._tracing else None
+        state.info[_KEY] = Read(statement_of(context), how, line)
 
 
 def told(state: InstanceState[Any]) -> str:

@@ -230,6 +230,18 @@ def lock_by_key(mapper: Mapper[Any], lock: LockOptions) -> Select[Any]:
     return locking(statement, root_of(mapper).class_, lock)
 
 
+PARAMETERS_OF_A_READ = 900  # few enough for every database
+
+
+def chunks(
+    keys: Sequence[tuple[Any, ...]], parameters: int = PARAMETERS_OF_A_READ
+) -> Iterator[Sequence[tuple[Any, ...]]]:
+    """The keys in parts, each of which has not more parameters than a statement can have."""
+    size = max(1, parameters // len(keys[0])) if keys else 1
+    for start in range(0, len(keys), size):
+        yield keys[start : start + size]
+
+
 def select_by_keys(
     mapper: Mapper[Any],
     lock: LockOptions,

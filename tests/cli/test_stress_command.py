@@ -44,6 +44,13 @@ def test_a_clean_run_ends_with_0_and_leaves_nothing_behind(tmp_path: Path) -> No
     assert tables_in(url) == []
 
 
+@pytest.mark.parametrize("words", [(), ("--read", "snapshot"), ("--details-only",)])
+def test_documents_can_be_read_whole(words: tuple[str, ...]) -> None:
+    status, output = invoke("--whole", "--json", *words, *SMALL)
+    assert status == 0, output
+    assert json.loads(output)["settings"]["whole"]
+
+
 def test_without_locks_it_ends_with_1() -> None:
     status, output = invoke("--no-locks", "--details-only", "--documents", "1", "--seed", "1")
     assert status == 1, output
@@ -64,6 +71,7 @@ def test_json_is_one_object_on_stdout(sa_doclock: Run) -> None:
         "locks": True,
         "details_only": False,
         "read": "SnapshotRead",
+        "whole": False,
         "seed": 1,
     }
     assert told["database"]["product"] == "sqlite"

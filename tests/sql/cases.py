@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Select, inspect, select
 from sqlalchemy.orm import Mapper, aliased
 
 from sa_doclock import LockOptions, with_lock
-from sa_doclock.statements import lock_by_key, select_by_key
+from sa_doclock.loading import _statement, _steps
+from sa_doclock.statements import lock_by_key, lock_by_keys, select_by_key, select_by_keys
 from tests.sql.models import (
     Building,
     ColdStore,
     Contract,
     Customer,
+    Delivery,
     Fault,
     Invoice,
     Journal,
@@ -101,5 +103,60 @@ BY_KEY: Mapping[str, Make] = {
 }
 """What get_entity() sends: lock and read in one, or the lock alone where there is more to read."""
 
-TIMED = ("by key, plain", "by key, joined inheritance: the root's row")
+
+def _by_keys(entity: type[Any], *keys: Sequence[Any]) -> Make:
+    def make(lock: LockOptions) -> Select[Any]:
+        statement, parameters = select_by_keys(_mapper(entity), lock, keys)
+        return statement.params(parameters)
+
+    return make
+
+
+def _locks_alone(entity: type[Any], *keys: Sequence[Any]) -> Make:
+    def make(lock: LockOptions) -> Select[Any]:
+        statement, parameters = lock_by_keys(_mapper(entity), lock, keys)
+        return statement.params(parameters)
+
+    return make
+
+
+BY_KEYS: Mapping[str, Make] = {
+    "by keys, plain": _by_keys(Order, [1], [2], [3]),
+    "by keys, composite": _by_keys(Voucher, [2024, 1], [2024, 2]),
+    "by keys, schema and quoted names": _by_keys(Journal, [1], [2]),
+    "by keys, joined inheritance: the root's rows": _locks_alone(Lease, [1], [2]),
+    "by keys, single-table inheritance": _by_keys(Fault, [1], [2]),
+    "by keys, mapped lazy='joined'": _by_keys(Invoice, [1], [2]),
+}
+"""What get_entities() sends."""
+
+TIMED = (
+    "by key, plain",
+    "by key, joined inheritance: the root's row",
+    "by keys, plain",
+    "by keys, joined inheritance: the root's rows",
+)
 """Those that are shown with a limit to the wait in their text, too."""
+
+
+def _part(entity: type[Any], path: str, *keys: tuple[Any, ...]) -> Make:
+    def make(lock: LockOptions) -> Select[Any]:
+        steps = _steps(_mapper(entity), lock)
+        (step,) = [step for step in steps if step.part.path == path]
+        statement, parameters = _statement(step, keys)
+        return statement.params(parameters)
+
+    return make
+
+
+PARTS: Mapping[str, Make] = {
+    "parts, one level": _part(Delivery, "boxes", (1,)),
+    "parts, one level, of several": _part(Delivery, "boxes", (1,), (2,)),
+    "parts, two levels": _part(Delivery, "boxes.items", (1,)),
+    "parts, two levels, of several": _part(Delivery, "boxes.items", (1,), (2,)),
+    "parts, many-to-many": _part(Delivery, "labels", (1,)),
+    "parts, many-to-many, of several": _part(Delivery, "labels", (1,), (2,)),
+    "parts, composite key": _part(Voucher, "entries", (2024, 1)),
+    "parts, composite key, of several": _part(Voucher, "entries", (2024, 1), (2024, 2)),
+}
+"""What get_document() and get_documents() send after the lock."""

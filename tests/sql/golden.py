@@ -11,7 +11,7 @@ from sqlalchemy import Engine, Select
 from sa_doclock import LockOptions
 from sa_doclock.dialects import strategy_for
 from sa_doclock.options import is_row_lock
-from tests.sql.cases import BY_KEY, LOCKS, SETS, TIMED, Make
+from tests.sql.cases import BY_KEY, BY_KEYS, LOCKS, PARTS, SETS, TIMED, Make
 from tests.sql.scenarios import SCENARIOS, told
 from tests.sql.servers import serving
 
@@ -50,10 +50,15 @@ def _sections(engine: Engine) -> Iterator[str]:
         yield from _section(title, make, LOCKS, engine)
     for title, make in BY_KEY.items():
         yield from _section(title, make, row_locks, engine, values_known=False)
+    for title, make in BY_KEYS.items():
+        yield from _section(title, make, LOCKS, engine)
     for title in TIMED:
-        make = _timed(BY_KEY[title], engine)
+        many = title in BY_KEYS
+        make = _timed((BY_KEYS if many else BY_KEY)[title], engine)
         queueing = [LockOptions.SharedRead, LockOptions.ForUpdate]
-        yield from _section(f"{title}; {TIMEOUT_SECONDS} s", make, queueing, engine, False)
+        yield from _section(f"{title}; {TIMEOUT_SECONDS} s", make, queueing, engine, many)
+    for title, make in PARTS.items():
+        yield from _section(title, make, [LockOptions.None_, LockOptions.NoLock], engine)
 
 
 def _timed(make: Make, engine: Engine) -> Make:

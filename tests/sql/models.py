@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from sqlalchemy import ForeignKey, ForeignKeyConstraint, String
+from sqlalchemy import Column, ForeignKey, ForeignKeyConstraint, String, Table
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+from sa_doclock import document
 
 
 class Base(DeclarativeBase):
@@ -143,3 +145,40 @@ class ColdStore(Depot):
     id: Mapped[int] = mapped_column(primary_key=True)
     total: Mapped[int]
     degrees: Mapped[int]
+
+
+delivery_label = Table(
+    "shop_delivery_label",
+    Base.metadata,
+    Column("delivery_id", ForeignKey("shop_delivery.id"), primary_key=True),
+    Column("label_id", ForeignKey("shop_label.id"), primary_key=True),
+)
+
+
+@document(parts=("boxes", "boxes.items", "labels"))
+class Delivery(Base):
+    """Parts of every kind: on two levels, and by a table between."""
+
+    __tablename__ = "shop_delivery"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    total: Mapped[int]
+    boxes: Mapped[list[Box]] = relationship(order_by="Box.id")
+    labels: Mapped[list[Label]] = relationship(secondary=delivery_label, order_by="Label.id")
+
+
+class Box(Base):
+    __tablename__ = "shop_box"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    delivery_id: Mapped[int] = mapped_column(ForeignKey("shop_delivery.id"))
+    items: Mapped[list[Item]] = relationship(order_by="Item.id")
+
+
+class Item(Base):
+    __tablename__ = "shop_item"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    box_id: Mapped[int] = mapped_column(ForeignKey("shop_box.id"))
+
+
+class Label(Base):
+    __tablename__ = "shop_label"
+    id: Mapped[int] = mapped_column(primary_key=True)

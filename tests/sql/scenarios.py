@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from sqlalchemy import Engine, select
 
 from sa_doclock import DocLockError, LockingSession, LockOptions, with_lock
-from tests.sql.models import Customer, Invoice, Lease, Line, Order
+from tests.sql.models import Customer, Delivery, Invoice, Lease, Line, Order, Voucher
 from tests.sql.script import MISSING, Script
 
 Act = Callable[[LockingSession], object]
@@ -111,6 +112,35 @@ def _lock_the_same_twice(session: LockingSession) -> None:
     session.release_locks()
 
 
+def _lock_many(
+    entity: type[Any], keys: list[Any], lock: LockOptions, lock_timeout: float | None = None
+) -> Act:
+    def act(session: LockingSession) -> None:
+        session.get_entities(entity, keys, lock, lock_timeout=lock_timeout)
+        session.release_locks()
+
+    return act
+
+
+def _read_a_document(lock: LockOptions) -> Act:
+    def act(session: LockingSession) -> None:
+        session.get_document(Delivery, 1, lock)
+        session.release_locks()
+
+    return act
+
+
+def _lock_the_others_too(session: LockingSession) -> None:
+    first = session.get_one_entity(Order, 1, FOR_UPDATE)
+    assert first in session.get_entities(Order, [2, 1], FOR_UPDATE)
+    session.release_locks()
+
+
+def _lock_many_after_a_plain_read(session: LockingSession) -> None:
+    session.get(Customer, 1)
+    session.get_entities(Order, [2, 1], SHARED)
+
+
 SCENARIOS: Mapping[str, Act] = {
     "get_entity ForUpdate": _takes(FOR_UPDATE),
     "get_entity ForUpdate|NoWait": _takes(FOR_UPDATE | NO_WAIT),
@@ -137,4 +167,16 @@ SCENARIOS: Mapping[str, Act] = {
     "after a plain read, SnapshotRead": _lock_after_a_plain_read(SNAPSHOT),
     "ForUpdate, then another in a savepoint": _lock_in_a_savepoint,
     "begin, savepoint, ForUpdate": _begin_with_a_savepoint,
+    "get_entities ForUpdate": _lock_many(Order, [2, 1], FOR_UPDATE),
+    "get_entities ForUpdate, lock_timeout 0.3": _lock_many(Order, [2, 1], FOR_UPDATE, 0.3),
+    "get_entities ForUpdate|SkipLocked": _lock_many(Order, [2, 1], FOR_UPDATE | SKIP_LOCKED),
+    "get_entities SharedRead": _lock_many(Order, [2, 1], SHARED),
+    "get_entities NoLock": _lock_many(Order, [2, 1], LockOptions.NoLock),
+    "get_entities ForUpdate, composite key": _lock_many(Voucher, [(2, 1), (1, 1)], FOR_UPDATE),
+    "get_entities ForUpdate, joined inheritance": _lock_many(Lease, [2, 1], FOR_UPDATE),
+    "get_entities ForUpdate, one is held already": _lock_the_others_too,
+    "after a plain read, get_entities SharedRead": _lock_many_after_a_plain_read,
+    "get_document ForUpdate": _read_a_document(FOR_UPDATE),
+    "get_document SnapshotRead": _read_a_document(SNAPSHOT),
+    "get_document NoLock": _read_a_document(LockOptions.NoLock),
 }

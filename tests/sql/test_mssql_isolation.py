@@ -5,7 +5,7 @@ The server is scripted: that SNAPSHOT protects a reader is not proved here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 from sqlalchemy import Engine
@@ -42,17 +42,44 @@ def test_the_level_is_put_back_when_the_connection_is(
     assert script.sent.index("(rollback)") < script.sent.index(SET_READ_COMMITTED)
 
 
-@pytest.mark.parametrize("set_of", [False, True], ids=["get_entity", "entity_set"])
+Lock = Callable[[LockingSession, LockOptions], object]
+WAYS: Mapping[str, Lock] = {
+    "get_entity": lambda session, lock: session.get_entity(Order, 1, lock),
+    "get_entities": lambda session, lock: session.get_entities(Order, [2, 1], lock),
+    "get_document": lambda session, lock: session.get_document(Order, 1, lock),
+    "get_documents": lambda session, lock: session.get_documents(Order, [2, 1], lock),
+    "entity_set": lambda session, lock: session.scalars(session.entity_set(Order, lock)).all(),
+}
+each_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+
+
+@each_way
 def test_a_shared_read_in_a_read_committed_transaction_takes_the_stronger_lock(
-    session: LockingSession, script: Script, set_of: bool
+    session: LockingSession, script: Script, way: Lock
 ) -> None:
     session.get(Customer, 1)
-    if set_of:
-        session.scalars(session.entity_set(Order, LockOptions.SharedRead)).all()
-    else:
-        session.get_entity(Order, 1, LockOptions.SharedRead)
-    assert "FROM shop_order WITH (UPDLOCK, ROWLOCK)" in script.selects[-1]
+    way(session, LockOptions.SharedRead)
+    (header,) = [sql for sql in script.selects if "FROM shop_order" in sql]
+    assert "FROM shop_order WITH (UPDLOCK, ROWLOCK)" in header
+    assert not [sql for sql in script.selects if "WITH" in sql.partition("FROM shop_line")[2]]
     assert set(session.held_locks.values()) == {LockOptions.SharedRead}
+
+
+@each_way
+def test_a_reader_that_opens_the_transaction_takes_no_lock(
+    session: LockingSession, script: Script, way: Lock
+) -> None:
+    way(session, LockOptions.SharedRead)
+    assert script.sent[:2] == [SET_SNAPSHOT, "(commit)"]
+    assert not [sql for sql in script.selects if "WITH" in sql]
+
+
+def test_a_shared_read_after_a_for_update_takes_the_stronger_lock(
+    session: LockingSession, script: Script
+) -> None:
+    session.get_entity(Order, 1, LockOptions.ForUpdate)
+    session.get_entity(Order, 2, LockOptions.SharedRead)
+    assert "WITH (UPDLOCK, ROWLOCK)" in script.selects[-1]
 
 
 def test_a_snapshot_read_in_a_read_committed_transaction_is_refused(
@@ -65,15 +92,27 @@ def test_a_snapshot_read_in_a_read_committed_transaction_is_refused(
     assert script.sent == []
 
 
+@each_way
 @pytest.mark.parametrize("first", READERS)
 def test_a_for_update_under_snapshot_is_refused(
-    session: LockingSession, script: Script, first: LockOptions
+    session: LockingSession, script: Script, first: LockOptions, way: Lock
 ) -> None:
-    session.get_entity(Order, 1, first)
+    session.get_entity(Customer, 1, first)
     script.sent.clear()
     with pytest.raises(WrongIsolation):
-        session.get_entity(Order, 2, LockOptions.ForUpdate)
+        way(session, LockOptions.ForUpdate)
     assert script.sent == []
+
+
+@each_way
+def test_also_where_the_caller_has_chosen_snapshot(scripted: Scripted, way: Lock) -> None:
+    engine, script = scripted
+    with LockingSession(engine.execution_options(isolation_level="SNAPSHOT")) as session:
+        session.get(Customer, 1)
+        script.sent.clear()
+        with pytest.raises(WrongIsolation, match="open at SNAPSHOT"):
+            way(session, LockOptions.ForUpdate)
+        assert script.sent == []
 
 
 def test_a_for_update_sets_nothing_where_the_default_is_right(

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from sa_doclock import LockOptions
 from sa_doclock.options import base_of, is_row_lock
-from tests.sql.cases import BY_KEY, LOCKS, SETS
+from tests.sql.cases import BY_KEY, BY_KEYS, LOCKS, PARTS, SETS
 from tests.sql.golden import name_of, text_of
 from tests.sql.servers import DATABASES, serving
 
@@ -71,6 +71,8 @@ def _texts(lock: LockOptions, engine: Engine) -> Iterator[tuple[str, str]]:
     for title, make in BY_KEY.items() if is_row_lock(lock) else ():
         header = _header(title.removeprefix("by key, "))
         yield header, text_of(make(lock), engine, values_known=False)
+    for title, make in BY_KEYS.items():
+        yield _header(title.removeprefix("by keys, ")), text_of(make(lock), engine)
 
 
 def _header(title: str) -> str:
@@ -125,3 +127,21 @@ def test_a_mapped_join_is_in_no_text_that_locks(
     text = text_of(SETS["mapped lazy='joined'"](lock), engines[name])
     plain = lock in (LockOptions.None_, LockOptions.NoLock)
     assert ("JOIN" in text) is plain
+
+
+@_each(*ENDS, locks=[lock for lock in LOCKS if is_row_lock(lock)])
+def test_many_are_locked_in_the_order_of_their_keys(
+    engines: Engines, name: str, lock: LockOptions
+) -> None:
+    for make in BY_KEYS.values():
+        assert re.search(r" ORDER BY [^()]+ (FOR|LOCK IN) ", text_of(make(lock), engines[name]))
+
+
+@_each(*DATABASES)
+def test_the_parts_are_read_without_a_lock(engines: Engines, name: str, lock: LockOptions) -> None:
+    for make in PARTS.values():
+        text = text_of(make(lock), engines[name])
+        assert not WORDS.search(text)
+        dirty = name == "mssql" and lock is LockOptions.NoLock
+        tables = re.findall(r"(?:FROM|JOIN) \w+", text)
+        assert text.count("WITH (NOLOCK)") == (len(tables) if dirty else 0), text

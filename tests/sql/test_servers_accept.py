@@ -13,7 +13,7 @@ from sa_doclock import LockOptions
 from sa_doclock.dialects import strategy_for
 from sa_doclock.options import is_row_lock
 from tests.databases import Database
-from tests.sql.cases import BY_KEY, LOCKS, SETS, TIMED
+from tests.sql.cases import BY_KEY, BY_KEYS, LOCKS, PARTS, SETS, TIMED
 from tests.sql.golden import TIMEOUT_SECONDS
 from tests.sql.models import Base
 
@@ -44,10 +44,25 @@ def test_by_key(session: Session) -> None:
                 assert session.execute(make(lock), KEY).all() == []
 
 
+def test_by_keys(session: Session) -> None:
+    with session:
+        for make in BY_KEYS.values():
+            for lock in LOCKS:
+                assert session.execute(make(lock)).all() == []
+
+
+def test_parts(session: Session) -> None:
+    with session:
+        for make in PARTS.values():
+            for lock in LOCKS:
+                assert session.execute(make(lock)).all() == []
+
+
 def test_timed(session: Session) -> None:
     with session:
         strategy = strategy_for(session.connection())
         for title in TIMED:
             for lock in (LockOptions.SharedRead, LockOptions.ForUpdate):
-                timed = strategy.timed(BY_KEY[title](lock), TIMEOUT_SECONDS)
-                assert session.execute(timed, KEY).all() == []
+                make, key = (BY_KEYS[title], {}) if title in BY_KEYS else (BY_KEY[title], KEY)
+                timed = strategy.timed(make(lock), TIMEOUT_SECONDS)
+                assert session.execute(timed, key).all() == []

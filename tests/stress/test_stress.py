@@ -14,6 +14,7 @@ READS = [LockOptions.SharedRead, LockOptions.SnapshotRead]
 both_writers = pytest.mark.parametrize(
     "details_only", [False, True], ids=["totals", "details-only"]
 )
+both_ways = pytest.mark.parametrize("whole", [False, True], ids=["entity", "whole"])
 
 
 def told(outcome: Outcome) -> str:
@@ -26,20 +27,23 @@ def told(outcome: Outcome) -> str:
 
 
 @both_writers
+@both_ways
 @pytest.mark.parametrize("read", READS, ids=["shared", "snapshot"])
 def test_with_locks_nothing_goes_wrong(
-    engine: Engine, read: LockOptions, details_only: bool
+    engine: Engine, read: LockOptions, whole: bool, details_only: bool
 ) -> None:
-    outcome = run(engine, Plan(read=read, details_only=details_only, seed=1))
+    outcome = run(engine, Plan(read=read, whole=whole, details_only=details_only, seed=1))
     assert outcome.ok, told(outcome)
     assert outcome.tally.retries == 0
 
 
 @both_writers
+@both_ways
 def test_without_locks_it_finds_what_goes_wrong(
-    engine: Engine, database: Database, details_only: bool
+    engine: Engine, database: Database, whole: bool, details_only: bool
 ) -> None:
-    outcome = run(engine, Plan(locks=False, details_only=details_only, iterations=20, seed=1))
+    plan = Plan(locks=False, whole=whole, details_only=details_only, iterations=20, seed=1)
+    outcome = run(engine, plan)
     # MariaDB since 11.6.2 answers a write over another's with an error 1020, at its default
     # isolation level; it lets no document become wrong, and no program get its work done.
     refused = database.name == "mariadb" and outcome.tally.count_of("SnapshotConflict")
@@ -65,8 +69,21 @@ class PlainReaders(Plan):
         return LockOptions.None_ if operation is Operation.LOAD else super().lock_of(operation)
 
 
+@both_ways
 @pytest.mark.not_databases("mysql", "mariadb")  # a plain read is a snapshot, at their default
-def test_readers_without_their_lock_see_broken_documents(engine: Engine) -> None:
-    outcome = run(engine, PlainReaders(documents=1, seed=1))
+def test_readers_without_their_lock_see_broken_documents(engine: Engine, whole: bool) -> None:
+    outcome = run(engine, PlainReaders(documents=1, whole=whole, seed=1))
     assert outcome.tally.broken_reads, told(outcome)
     assert not outcome.broken_documents, told(outcome)
+
+
+class PlainWriters(Plan):
+    def lock_of(self, operation: Operation) -> LockOptions:
+        return super().lock_of(operation) if operation is Operation.LOAD else LockOptions.None_
+
+
+@both_ways
+def test_writers_without_their_lock_are_refused_by_the_guard(engine: Engine, whole: bool) -> None:
+    outcome = run(engine, PlainWriters(iterations=5, whole=whole, seed=1))
+    assert outcome.tally.errors.keys() == {"UnlockedWrite"}, told(outcome)
+    assert outcome.inconsistencies == 0, told(outcome)

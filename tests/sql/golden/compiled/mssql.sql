@@ -666,6 +666,167 @@ SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
 FROM shop_invoice WITH (UPDLOCK, ROWLOCK, NOWAIT)
 WHERE shop_invoice.id = ?;
 
+-- by keys, plain ----------------------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (?, ?, ?) ORDER BY shop_order.id;
+
+-- NoLock
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (NOLOCK)
+WHERE shop_order.id IN (?, ?, ?) ORDER BY shop_order.id;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE shop_order.id IN (?, ?, ?) ORDER BY shop_order.id;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id IN (?, ?, ?) ORDER BY shop_order.id;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT)
+WHERE shop_order.id IN (?, ?, ?) ORDER BY shop_order.id;
+
+-- by keys, composite ------------------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher
+WHERE shop_voucher.year = ? AND shop_voucher.number = ? OR shop_voucher.year = ? AND shop_voucher.number = ? ORDER BY shop_voucher.year, shop_voucher.number;
+
+-- NoLock
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher WITH (NOLOCK)
+WHERE shop_voucher.year = ? AND shop_voucher.number = ? OR shop_voucher.year = ? AND shop_voucher.number = ? ORDER BY shop_voucher.year, shop_voucher.number;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE shop_voucher.year = ? AND shop_voucher.number = ? OR shop_voucher.year = ? AND shop_voucher.number = ? ORDER BY shop_voucher.year, shop_voucher.number;
+
+-- ForUpdate
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK)
+WHERE shop_voucher.year = ? AND shop_voucher.number = ? OR shop_voucher.year = ? AND shop_voucher.number = ? ORDER BY shop_voucher.year, shop_voucher.number;
+
+-- ForUpdate|NoWait
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK, NOWAIT)
+WHERE shop_voucher.year = ? AND shop_voucher.number = ? OR shop_voucher.year = ? AND shop_voucher.number = ? ORDER BY shop_voucher.year, shop_voucher.number;
+
+-- by keys, schema and quoted names ----------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+FROM books.[Journal of Group]
+WHERE books.[Journal of Group].[Key] IN (?, ?) ORDER BY books.[Journal of Group].[Key];
+
+-- NoLock
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+FROM books.[Journal of Group] WITH (NOLOCK)
+WHERE books.[Journal of Group].[Key] IN (?, ?) ORDER BY books.[Journal of Group].[Key];
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE books.[Journal of Group].[Key] IN (?, ?) ORDER BY books.[Journal of Group].[Key];
+
+-- ForUpdate
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK)
+WHERE books.[Journal of Group].[Key] IN (?, ?) ORDER BY books.[Journal of Group].[Key];
+
+-- ForUpdate|NoWait
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, NOWAIT)
+WHERE books.[Journal of Group].[Key] IN (?, ?) ORDER BY books.[Journal of Group].[Key];
+
+-- by keys, joined inheritance: the root's rows ----------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_contract.id, shop_contract.kind
+FROM shop_contract
+WHERE shop_contract.id IN (?, ?) ORDER BY shop_contract.id;
+
+-- NoLock
+SELECT shop_contract.id, shop_contract.kind
+FROM shop_contract WITH (NOLOCK)
+WHERE shop_contract.id IN (?, ?) ORDER BY shop_contract.id;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_contract.id, shop_contract.kind
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE shop_contract.id IN (?, ?) ORDER BY shop_contract.id;
+
+-- ForUpdate
+SELECT shop_contract.id, shop_contract.kind
+FROM shop_contract WITH (UPDLOCK, ROWLOCK)
+WHERE shop_contract.id IN (?, ?) ORDER BY shop_contract.id;
+
+-- ForUpdate|NoWait
+SELECT shop_contract.id, shop_contract.kind
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, NOWAIT)
+WHERE shop_contract.id IN (?, ?) ORDER BY shop_contract.id;
+
+-- by keys, single-table inheritance ---------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.id IN (?, ?) AND shop_ticket.kind IN (?) ORDER BY shop_ticket.id;
+
+-- NoLock
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket WITH (NOLOCK)
+WHERE shop_ticket.id IN (?, ?) AND shop_ticket.kind IN (?) ORDER BY shop_ticket.id;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE shop_ticket.id IN (?, ?) AND shop_ticket.kind IN (?) ORDER BY shop_ticket.id;
+
+-- ForUpdate
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket WITH (UPDLOCK, ROWLOCK)
+WHERE shop_ticket.id IN (?, ?) AND shop_ticket.kind IN (?) ORDER BY shop_ticket.id;
+
+-- ForUpdate|NoWait
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket WITH (UPDLOCK, ROWLOCK, NOWAIT)
+WHERE shop_ticket.id IN (?, ?) AND shop_ticket.kind IN (?) ORDER BY shop_ticket.id;
+
+-- by keys, mapped lazy='joined' -------------------------------------------------------------------
+-- None_
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total, shop_customer_1.id AS id_1, shop_customer_1.name
+FROM shop_invoice JOIN shop_customer AS shop_customer_1 ON shop_customer_1.id = shop_invoice.customer_id
+WHERE shop_invoice.id IN (?, ?) ORDER BY shop_invoice.id;
+
+-- NoLock
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice WITH (NOLOCK)
+WHERE shop_invoice.id IN (?, ?) ORDER BY shop_invoice.id;
+
+-- SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice
+WHERE shop_invoice.id IN (?, ?) ORDER BY shop_invoice.id;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE shop_invoice.id IN (?, ?) ORDER BY shop_invoice.id;
+
+-- ForUpdate
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice WITH (UPDLOCK, ROWLOCK)
+WHERE shop_invoice.id IN (?, ?) ORDER BY shop_invoice.id;
+
+-- ForUpdate|NoWait
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice WITH (UPDLOCK, ROWLOCK, NOWAIT)
+WHERE shop_invoice.id IN (?, ?) ORDER BY shop_invoice.id;
+
 -- by key, plain; 0.3 s ----------------------------------------------------------------------------
 -- SharedRead
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -687,3 +848,113 @@ WHERE shop_contract.id = ?;
 SELECT shop_contract.id
 FROM shop_contract WITH (UPDLOCK, ROWLOCK)
 WHERE shop_contract.id = ?;
+
+-- by keys, plain; 0.3 s ---------------------------------------------------------------------------
+-- SharedRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (?, ?, ?) ORDER BY shop_order.id;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id IN (?, ?, ?) ORDER BY shop_order.id;
+
+-- by keys, joined inheritance: the root's rows; 0.3 s ---------------------------------------------
+-- SharedRead
+SELECT shop_contract.id, shop_contract.kind
+FROM shop_contract
+WHERE shop_contract.id IN (?, ?) ORDER BY shop_contract.id;
+
+-- ForUpdate
+SELECT shop_contract.id, shop_contract.kind
+FROM shop_contract WITH (UPDLOCK, ROWLOCK)
+WHERE shop_contract.id IN (?, ?) ORDER BY shop_contract.id;
+
+-- parts, one level --------------------------------------------------------------------------------
+-- None_
+SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+FROM shop_box
+WHERE shop_box.delivery_id = ? ORDER BY shop_box.id;
+
+-- NoLock
+SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+FROM shop_box WITH (NOLOCK)
+WHERE shop_box.delivery_id = ? ORDER BY shop_box.id;
+
+-- parts, one level, of several --------------------------------------------------------------------
+-- None_
+SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+FROM shop_box
+WHERE shop_box.delivery_id IN (?, ?) ORDER BY shop_box.id;
+
+-- NoLock
+SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+FROM shop_box WITH (NOLOCK)
+WHERE shop_box.delivery_id IN (?, ?) ORDER BY shop_box.id;
+
+-- parts, two levels -------------------------------------------------------------------------------
+-- None_
+SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
+WHERE shop_box.delivery_id = ? ORDER BY shop_item.id;
+
+-- NoLock
+SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+FROM shop_box WITH (NOLOCK) JOIN shop_item WITH (NOLOCK) ON shop_box.id = shop_item.box_id
+WHERE shop_box.delivery_id = ? ORDER BY shop_item.id;
+
+-- parts, two levels, of several -------------------------------------------------------------------
+-- None_
+SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
+WHERE shop_box.delivery_id IN (?, ?) ORDER BY shop_item.id;
+
+-- NoLock
+SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+FROM shop_box WITH (NOLOCK) JOIN shop_item WITH (NOLOCK) ON shop_box.id = shop_item.box_id
+WHERE shop_box.delivery_id IN (?, ?) ORDER BY shop_item.id;
+
+-- parts, many-to-many -----------------------------------------------------------------------------
+-- None_
+SELECT shop_label.id, shop_delivery_label.delivery_id
+FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
+WHERE shop_delivery_label.delivery_id = ? ORDER BY shop_label.id;
+
+-- NoLock
+SELECT shop_label.id, shop_delivery_label.delivery_id
+FROM shop_label WITH (NOLOCK) JOIN shop_delivery_label WITH (NOLOCK) ON shop_label.id = shop_delivery_label.label_id
+WHERE shop_delivery_label.delivery_id = ? ORDER BY shop_label.id;
+
+-- parts, many-to-many, of several -----------------------------------------------------------------
+-- None_
+SELECT shop_label.id, shop_delivery_label.delivery_id
+FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
+WHERE shop_delivery_label.delivery_id IN (?, ?) ORDER BY shop_label.id;
+
+-- NoLock
+SELECT shop_label.id, shop_delivery_label.delivery_id
+FROM shop_label WITH (NOLOCK) JOIN shop_delivery_label WITH (NOLOCK) ON shop_label.id = shop_delivery_label.label_id
+WHERE shop_delivery_label.delivery_id IN (?, ?) ORDER BY shop_label.id;
+
+-- parts, composite key ----------------------------------------------------------------------------
+-- None_
+SELECT shop_voucher_entry.id, shop_voucher_entry.year, shop_voucher_entry.number, shop_voucher_entry.year AS year__1, shop_voucher_entry.number AS number__1
+FROM shop_voucher_entry
+WHERE shop_voucher_entry.year = ? AND shop_voucher_entry.number = ?;
+
+-- NoLock
+SELECT shop_voucher_entry.id, shop_voucher_entry.year, shop_voucher_entry.number, shop_voucher_entry.year AS year__1, shop_voucher_entry.number AS number__1
+FROM shop_voucher_entry WITH (NOLOCK)
+WHERE shop_voucher_entry.year = ? AND shop_voucher_entry.number = ?;
+
+-- parts, composite key, of several ----------------------------------------------------------------
+-- None_
+SELECT shop_voucher_entry.id, shop_voucher_entry.year, shop_voucher_entry.number, shop_voucher_entry.year AS year__1, shop_voucher_entry.number AS number__1
+FROM shop_voucher_entry
+WHERE shop_voucher_entry.year = ? AND shop_voucher_entry.number = ? OR shop_voucher_entry.year = ? AND shop_voucher_entry.number = ?;
+
+-- NoLock
+SELECT shop_voucher_entry.id, shop_voucher_entry.year, shop_voucher_entry.number, shop_voucher_entry.year AS year__1, shop_voucher_entry.number AS number__1
+FROM shop_voucher_entry WITH (NOLOCK)
+WHERE shop_voucher_entry.year = ? AND shop_voucher_entry.number = ? OR shop_voucher_entry.year = ? AND shop_voucher_entry.number = ?;

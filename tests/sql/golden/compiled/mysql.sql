@@ -936,6 +936,227 @@ SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
 FROM shop_invoice
 WHERE shop_invoice.id = %s FOR UPDATE OF shop_invoice SKIP LOCKED;
 
+-- by keys, plain ----------------------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (%s, %s, %s) ORDER BY shop_order.id;
+
+-- SharedRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order FORCE INDEX (PRIMARY)
+WHERE shop_order.id IN (%s, %s, %s) ORDER BY shop_order.id FOR SHARE OF shop_order;
+
+-- SharedRead|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order FORCE INDEX (PRIMARY)
+WHERE shop_order.id IN (%s, %s, %s) ORDER BY shop_order.id FOR SHARE OF shop_order NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order FORCE INDEX (PRIMARY)
+WHERE shop_order.id IN (%s, %s, %s) ORDER BY shop_order.id FOR SHARE OF shop_order SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order FORCE INDEX (PRIMARY)
+WHERE shop_order.id IN (%s, %s, %s) ORDER BY shop_order.id FOR UPDATE OF shop_order;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order FORCE INDEX (PRIMARY)
+WHERE shop_order.id IN (%s, %s, %s) ORDER BY shop_order.id FOR UPDATE OF shop_order NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order FORCE INDEX (PRIMARY)
+WHERE shop_order.id IN (%s, %s, %s) ORDER BY shop_order.id FOR UPDATE OF shop_order SKIP LOCKED;
+
+-- by keys, composite ------------------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher
+WHERE shop_voucher.year = %s AND shop_voucher.number = %s OR shop_voucher.year = %s AND shop_voucher.number = %s ORDER BY shop_voucher.year, shop_voucher.number;
+
+-- SharedRead
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher FORCE INDEX (PRIMARY)
+WHERE shop_voucher.year = %s AND shop_voucher.number = %s OR shop_voucher.year = %s AND shop_voucher.number = %s ORDER BY shop_voucher.year, shop_voucher.number FOR SHARE OF shop_voucher;
+
+-- SharedRead|NoWait
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher FORCE INDEX (PRIMARY)
+WHERE shop_voucher.year = %s AND shop_voucher.number = %s OR shop_voucher.year = %s AND shop_voucher.number = %s ORDER BY shop_voucher.year, shop_voucher.number FOR SHARE OF shop_voucher NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher FORCE INDEX (PRIMARY)
+WHERE shop_voucher.year = %s AND shop_voucher.number = %s OR shop_voucher.year = %s AND shop_voucher.number = %s ORDER BY shop_voucher.year, shop_voucher.number FOR SHARE OF shop_voucher SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher FORCE INDEX (PRIMARY)
+WHERE shop_voucher.year = %s AND shop_voucher.number = %s OR shop_voucher.year = %s AND shop_voucher.number = %s ORDER BY shop_voucher.year, shop_voucher.number FOR UPDATE OF shop_voucher;
+
+-- ForUpdate|NoWait
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher FORCE INDEX (PRIMARY)
+WHERE shop_voucher.year = %s AND shop_voucher.number = %s OR shop_voucher.year = %s AND shop_voucher.number = %s ORDER BY shop_voucher.year, shop_voucher.number FOR UPDATE OF shop_voucher NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher FORCE INDEX (PRIMARY)
+WHERE shop_voucher.year = %s AND shop_voucher.number = %s OR shop_voucher.year = %s AND shop_voucher.number = %s ORDER BY shop_voucher.year, shop_voucher.number FOR UPDATE OF shop_voucher SKIP LOCKED;
+
+-- by keys, schema and quoted names ----------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+FROM books.`Journal of Group`
+WHERE books.`Journal of Group`.`Key` IN (%s, %s) ORDER BY books.`Journal of Group`.`Key`;
+
+-- SharedRead
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+FROM books.`Journal of Group` FORCE INDEX (PRIMARY)
+WHERE books.`Journal of Group`.`Key` IN (%s, %s) ORDER BY books.`Journal of Group`.`Key` FOR SHARE OF `Journal of Group`;
+
+-- SharedRead|NoWait
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+FROM books.`Journal of Group` FORCE INDEX (PRIMARY)
+WHERE books.`Journal of Group`.`Key` IN (%s, %s) ORDER BY books.`Journal of Group`.`Key` FOR SHARE OF `Journal of Group` NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+FROM books.`Journal of Group` FORCE INDEX (PRIMARY)
+WHERE books.`Journal of Group`.`Key` IN (%s, %s) ORDER BY books.`Journal of Group`.`Key` FOR SHARE OF `Journal of Group` SKIP LOCKED;
+
+-- ForUpdate
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+FROM books.`Journal of Group` FORCE INDEX (PRIMARY)
+WHERE books.`Journal of Group`.`Key` IN (%s, %s) ORDER BY books.`Journal of Group`.`Key` FOR UPDATE OF `Journal of Group`;
+
+-- ForUpdate|NoWait
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+FROM books.`Journal of Group` FORCE INDEX (PRIMARY)
+WHERE books.`Journal of Group`.`Key` IN (%s, %s) ORDER BY books.`Journal of Group`.`Key` FOR UPDATE OF `Journal of Group` NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+FROM books.`Journal of Group` FORCE INDEX (PRIMARY)
+WHERE books.`Journal of Group`.`Key` IN (%s, %s) ORDER BY books.`Journal of Group`.`Key` FOR UPDATE OF `Journal of Group` SKIP LOCKED;
+
+-- by keys, joined inheritance: the root's rows ----------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_contract.id, shop_contract.kind
+FROM shop_contract
+WHERE shop_contract.id IN (%s, %s) ORDER BY shop_contract.id;
+
+-- SharedRead
+SELECT shop_contract.id, shop_contract.kind
+FROM shop_contract FORCE INDEX (PRIMARY)
+WHERE shop_contract.id IN (%s, %s) ORDER BY shop_contract.id FOR SHARE OF shop_contract;
+
+-- SharedRead|NoWait
+SELECT shop_contract.id, shop_contract.kind
+FROM shop_contract FORCE INDEX (PRIMARY)
+WHERE shop_contract.id IN (%s, %s) ORDER BY shop_contract.id FOR SHARE OF shop_contract NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_contract.id, shop_contract.kind
+FROM shop_contract FORCE INDEX (PRIMARY)
+WHERE shop_contract.id IN (%s, %s) ORDER BY shop_contract.id FOR SHARE OF shop_contract SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_contract.id, shop_contract.kind
+FROM shop_contract FORCE INDEX (PRIMARY)
+WHERE shop_contract.id IN (%s, %s) ORDER BY shop_contract.id FOR UPDATE OF shop_contract;
+
+-- ForUpdate|NoWait
+SELECT shop_contract.id, shop_contract.kind
+FROM shop_contract FORCE INDEX (PRIMARY)
+WHERE shop_contract.id IN (%s, %s) ORDER BY shop_contract.id FOR UPDATE OF shop_contract NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_contract.id, shop_contract.kind
+FROM shop_contract FORCE INDEX (PRIMARY)
+WHERE shop_contract.id IN (%s, %s) ORDER BY shop_contract.id FOR UPDATE OF shop_contract SKIP LOCKED;
+
+-- by keys, single-table inheritance ---------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.id IN (%s, %s) AND shop_ticket.kind IN (%s) ORDER BY shop_ticket.id;
+
+-- SharedRead
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket FORCE INDEX (PRIMARY)
+WHERE shop_ticket.id IN (%s, %s) AND shop_ticket.kind IN (%s) ORDER BY shop_ticket.id FOR SHARE OF shop_ticket;
+
+-- SharedRead|NoWait
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket FORCE INDEX (PRIMARY)
+WHERE shop_ticket.id IN (%s, %s) AND shop_ticket.kind IN (%s) ORDER BY shop_ticket.id FOR SHARE OF shop_ticket NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket FORCE INDEX (PRIMARY)
+WHERE shop_ticket.id IN (%s, %s) AND shop_ticket.kind IN (%s) ORDER BY shop_ticket.id FOR SHARE OF shop_ticket SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket FORCE INDEX (PRIMARY)
+WHERE shop_ticket.id IN (%s, %s) AND shop_ticket.kind IN (%s) ORDER BY shop_ticket.id FOR UPDATE OF shop_ticket;
+
+-- ForUpdate|NoWait
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket FORCE INDEX (PRIMARY)
+WHERE shop_ticket.id IN (%s, %s) AND shop_ticket.kind IN (%s) ORDER BY shop_ticket.id FOR UPDATE OF shop_ticket NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket FORCE INDEX (PRIMARY)
+WHERE shop_ticket.id IN (%s, %s) AND shop_ticket.kind IN (%s) ORDER BY shop_ticket.id FOR UPDATE OF shop_ticket SKIP LOCKED;
+
+-- by keys, mapped lazy='joined' -------------------------------------------------------------------
+-- None_
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total, shop_customer_1.id AS id_1, shop_customer_1.name
+FROM shop_invoice INNER JOIN shop_customer AS shop_customer_1 ON shop_customer_1.id = shop_invoice.customer_id
+WHERE shop_invoice.id IN (%s, %s) ORDER BY shop_invoice.id;
+
+-- NoLock, SnapshotRead
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice
+WHERE shop_invoice.id IN (%s, %s) ORDER BY shop_invoice.id;
+
+-- SharedRead
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice FORCE INDEX (PRIMARY)
+WHERE shop_invoice.id IN (%s, %s) ORDER BY shop_invoice.id FOR SHARE OF shop_invoice;
+
+-- SharedRead|NoWait
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice FORCE INDEX (PRIMARY)
+WHERE shop_invoice.id IN (%s, %s) ORDER BY shop_invoice.id FOR SHARE OF shop_invoice NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice FORCE INDEX (PRIMARY)
+WHERE shop_invoice.id IN (%s, %s) ORDER BY shop_invoice.id FOR SHARE OF shop_invoice SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice FORCE INDEX (PRIMARY)
+WHERE shop_invoice.id IN (%s, %s) ORDER BY shop_invoice.id FOR UPDATE OF shop_invoice;
+
+-- ForUpdate|NoWait
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice FORCE INDEX (PRIMARY)
+WHERE shop_invoice.id IN (%s, %s) ORDER BY shop_invoice.id FOR UPDATE OF shop_invoice NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice FORCE INDEX (PRIMARY)
+WHERE shop_invoice.id IN (%s, %s) ORDER BY shop_invoice.id FOR UPDATE OF shop_invoice SKIP LOCKED;
+
 -- by key, plain; 0.3 s ----------------------------------------------------------------------------
 -- SharedRead
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id, shop_order.customer_id, shop_order.total
@@ -957,3 +1178,73 @@ WHERE shop_contract.id = %s FOR SHARE OF shop_contract;
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_contract.id
 FROM shop_contract
 WHERE shop_contract.id = %s FOR UPDATE OF shop_contract;
+
+-- by keys, plain; 0.3 s ---------------------------------------------------------------------------
+-- SharedRead
+SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order FORCE INDEX (PRIMARY)
+WHERE shop_order.id IN (%s, %s, %s) ORDER BY shop_order.id FOR SHARE OF shop_order;
+
+-- ForUpdate
+SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order FORCE INDEX (PRIMARY)
+WHERE shop_order.id IN (%s, %s, %s) ORDER BY shop_order.id FOR UPDATE OF shop_order;
+
+-- by keys, joined inheritance: the root's rows; 0.3 s ---------------------------------------------
+-- SharedRead
+SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_contract.id, shop_contract.kind
+FROM shop_contract FORCE INDEX (PRIMARY)
+WHERE shop_contract.id IN (%s, %s) ORDER BY shop_contract.id FOR SHARE OF shop_contract;
+
+-- ForUpdate
+SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_contract.id, shop_contract.kind
+FROM shop_contract FORCE INDEX (PRIMARY)
+WHERE shop_contract.id IN (%s, %s) ORDER BY shop_contract.id FOR UPDATE OF shop_contract;
+
+-- parts, one level --------------------------------------------------------------------------------
+-- None_, NoLock
+SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+FROM shop_box
+WHERE shop_box.delivery_id = %s ORDER BY shop_box.id;
+
+-- parts, one level, of several --------------------------------------------------------------------
+-- None_, NoLock
+SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+FROM shop_box
+WHERE shop_box.delivery_id IN (%s, %s) ORDER BY shop_box.id;
+
+-- parts, two levels -------------------------------------------------------------------------------
+-- None_, NoLock
+SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+FROM shop_box INNER JOIN shop_item ON shop_box.id = shop_item.box_id
+WHERE shop_box.delivery_id = %s ORDER BY shop_item.id;
+
+-- parts, two levels, of several -------------------------------------------------------------------
+-- None_, NoLock
+SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+FROM shop_box INNER JOIN shop_item ON shop_box.id = shop_item.box_id
+WHERE shop_box.delivery_id IN (%s, %s) ORDER BY shop_item.id;
+
+-- parts, many-to-many -----------------------------------------------------------------------------
+-- None_, NoLock
+SELECT shop_label.id, shop_delivery_label.delivery_id
+FROM shop_label INNER JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
+WHERE shop_delivery_label.delivery_id = %s ORDER BY shop_label.id;
+
+-- parts, many-to-many, of several -----------------------------------------------------------------
+-- None_, NoLock
+SELECT shop_label.id, shop_delivery_label.delivery_id
+FROM shop_label INNER JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
+WHERE shop_delivery_label.delivery_id IN (%s, %s) ORDER BY shop_label.id;
+
+-- parts, composite key ----------------------------------------------------------------------------
+-- None_, NoLock
+SELECT shop_voucher_entry.id, shop_voucher_entry.year, shop_voucher_entry.number, shop_voucher_entry.year AS year__1, shop_voucher_entry.number AS number__1
+FROM shop_voucher_entry
+WHERE shop_voucher_entry.year = %s AND shop_voucher_entry.number = %s;
+
+-- parts, composite key, of several ----------------------------------------------------------------
+-- None_, NoLock
+SELECT shop_voucher_entry.id, shop_voucher_entry.year, shop_voucher_entry.number, shop_voucher_entry.year AS year__1, shop_voucher_entry.number AS number__1
+FROM shop_voucher_entry
+WHERE shop_voucher_entry.year = %s AND shop_voucher_entry.number = %s OR shop_voucher_entry.year = %s AND shop_voucher_entry.number = %s;

@@ -166,6 +166,47 @@ SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
 FROM shop_invoice
 WHERE shop_invoice.id = ?;
 
+-- by keys, plain ----------------------------------------------------------------------------------
+-- None_, NoLock, SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (?, ?, ?) ORDER BY shop_order.id;
+
+-- by keys, composite ------------------------------------------------------------------------------
+-- None_, NoLock, SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher
+WHERE shop_voucher.year = ? AND shop_voucher.number = ? OR shop_voucher.year = ? AND shop_voucher.number = ? ORDER BY shop_voucher.year, shop_voucher.number;
+
+-- by keys, schema and quoted names ----------------------------------------------------------------
+-- None_, NoLock, SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order"
+FROM books."Journal of Group"
+WHERE books."Journal of Group"."Key" IN (?, ?) ORDER BY books."Journal of Group"."Key";
+
+-- by keys, joined inheritance: the root's rows ----------------------------------------------------
+-- None_, NoLock, SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT shop_contract.id, shop_contract.kind
+FROM shop_contract
+WHERE shop_contract.id IN (?, ?) ORDER BY shop_contract.id;
+
+-- by keys, single-table inheritance ---------------------------------------------------------------
+-- None_, NoLock, SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.id IN (?, ?) AND shop_ticket.kind IN (?) ORDER BY shop_ticket.id;
+
+-- by keys, mapped lazy='joined' -------------------------------------------------------------------
+-- None_
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total, shop_customer_1.id AS id_1, shop_customer_1.name
+FROM shop_invoice JOIN shop_customer AS shop_customer_1 ON shop_customer_1.id = shop_invoice.customer_id
+WHERE shop_invoice.id IN (?, ?) ORDER BY shop_invoice.id;
+
+-- NoLock, SharedRead, SharedRead|NoWait, SharedRead|SkipLocked, ForUpdate, ForUpdate|NoWait, ForUpdate|SkipLocked, SnapshotRead
+SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
+FROM shop_invoice
+WHERE shop_invoice.id IN (?, ?) ORDER BY shop_invoice.id;
+
 -- by key, plain; 0.3 s ----------------------------------------------------------------------------
 -- SharedRead, ForUpdate
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -177,3 +218,63 @@ WHERE shop_order.id = ?;
 SELECT shop_contract.id
 FROM shop_contract
 WHERE shop_contract.id = ?;
+
+-- by keys, plain; 0.3 s ---------------------------------------------------------------------------
+-- SharedRead, ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (?, ?, ?) ORDER BY shop_order.id;
+
+-- by keys, joined inheritance: the root's rows; 0.3 s ---------------------------------------------
+-- SharedRead, ForUpdate
+SELECT shop_contract.id, shop_contract.kind
+FROM shop_contract
+WHERE shop_contract.id IN (?, ?) ORDER BY shop_contract.id;
+
+-- parts, one level --------------------------------------------------------------------------------
+-- None_, NoLock
+SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+FROM shop_box
+WHERE shop_box.delivery_id = ? ORDER BY shop_box.id;
+
+-- parts, one level, of several --------------------------------------------------------------------
+-- None_, NoLock
+SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+FROM shop_box
+WHERE shop_box.delivery_id IN (?, ?) ORDER BY shop_box.id;
+
+-- parts, two levels -------------------------------------------------------------------------------
+-- None_, NoLock
+SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
+WHERE shop_box.delivery_id = ? ORDER BY shop_item.id;
+
+-- parts, two levels, of several -------------------------------------------------------------------
+-- None_, NoLock
+SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
+WHERE shop_box.delivery_id IN (?, ?) ORDER BY shop_item.id;
+
+-- parts, many-to-many -----------------------------------------------------------------------------
+-- None_, NoLock
+SELECT shop_label.id, shop_delivery_label.delivery_id
+FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
+WHERE shop_delivery_label.delivery_id = ? ORDER BY shop_label.id;
+
+-- parts, many-to-many, of several -----------------------------------------------------------------
+-- None_, NoLock
+SELECT shop_label.id, shop_delivery_label.delivery_id
+FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
+WHERE shop_delivery_label.delivery_id IN (?, ?) ORDER BY shop_label.id;
+
+-- parts, composite key ----------------------------------------------------------------------------
+-- None_, NoLock
+SELECT shop_voucher_entry.id, shop_voucher_entry.year, shop_voucher_entry.number, shop_voucher_entry.year AS year__1, shop_voucher_entry.number AS number__1
+FROM shop_voucher_entry
+WHERE shop_voucher_entry.year = ? AND shop_voucher_entry.number = ?;
+
+-- parts, composite key, of several ----------------------------------------------------------------
+-- None_, NoLock
+SELECT shop_voucher_entry.id, shop_voucher_entry.year, shop_voucher_entry.number, shop_voucher_entry.year AS year__1, shop_voucher_entry.number AS number__1
+FROM shop_voucher_entry
+WHERE shop_voucher_entry.year = ? AND shop_voucher_entry.number = ? OR shop_voucher_entry.year = ? AND shop_voucher_entry.number = ?;

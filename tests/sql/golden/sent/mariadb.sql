@@ -306,3 +306,174 @@ RELEASE SAVEPOINT sa_savepoint_1
 (rollback)
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT
+
+-- get_entities ForUpdate --------------------------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order FORCE INDEX (PRIMARY)
+WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE  -- 1, 2
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- get_entities ForUpdate, lock_timeout 0.3 --------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order FORCE INDEX (PRIMARY)
+WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE WAIT 1  -- 1, 2
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- get_entities ForUpdate|SkipLocked ---------------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order FORCE INDEX (PRIMARY)
+WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE SKIP LOCKED  -- 1, 2
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- get_entities SharedRead -------------------------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order FORCE INDEX (PRIMARY)
+WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id LOCK IN SHARE MODE  -- 1, 2
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- get_entities NoLock -----------------------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id  -- 1, 2
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entities ForUpdate, composite key -----------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_voucher'
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher FORCE INDEX (PRIMARY)
+WHERE shop_voucher.year = %s AND shop_voucher.number = %s OR shop_voucher.year = %s AND shop_voucher.number = %s ORDER BY shop_voucher.year, shop_voucher.number FOR UPDATE  -- 1, 1, 2, 1
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- get_entities ForUpdate, joined inheritance ------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
+SELECT shop_contract.id, shop_contract.kind
+FROM shop_contract FORCE INDEX (PRIMARY)
+WHERE shop_contract.id IN (%s, %s) ORDER BY shop_contract.id FOR UPDATE  -- 1, 2
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_contract.id IN (%s) ORDER BY shop_contract.id  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- get_entities ForUpdate, one is held already -----------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE  -- 1
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order FORCE INDEX (PRIMARY)
+WHERE shop_order.id IN (%s) ORDER BY shop_order.id FOR UPDATE  -- 2
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- after a plain read, get_entities SharedRead -----------------------------------------------------
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id = %s  -- 1
+-- raises WrongIsolation
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_document ForUpdate --------------------------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id = %s FOR UPDATE  -- 1
+SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+FROM shop_box
+WHERE shop_box.delivery_id = %s ORDER BY shop_box.id  -- 1
+SELECT shop_label.id, shop_delivery_label.delivery_id
+FROM shop_label INNER JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
+WHERE shop_delivery_label.delivery_id = %s ORDER BY shop_label.id  -- 1
+SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+FROM shop_box INNER JOIN shop_item ON shop_box.id = shop_item.box_id
+WHERE shop_box.delivery_id = %s ORDER BY shop_item.id  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- get_document SnapshotRead -----------------------------------------------------------------------
+START TRANSACTION READ ONLY
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id = %s  -- 1
+SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+FROM shop_box
+WHERE shop_box.delivery_id = %s ORDER BY shop_box.id  -- 1
+SELECT shop_label.id, shop_delivery_label.delivery_id
+FROM shop_label INNER JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
+WHERE shop_delivery_label.delivery_id = %s ORDER BY shop_label.id  -- 1
+SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+FROM shop_box INNER JOIN shop_item ON shop_box.id = shop_item.box_id
+WHERE shop_box.delivery_id = %s ORDER BY shop_item.id  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_document NoLock -----------------------------------------------------------------------------
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id = %s  -- 1
+SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+FROM shop_box
+WHERE shop_box.delivery_id = %s ORDER BY shop_box.id  -- 1
+SELECT shop_label.id, shop_delivery_label.delivery_id
+FROM shop_label INNER JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
+WHERE shop_delivery_label.delivery_id = %s ORDER BY shop_label.id  -- 1
+SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+FROM shop_box INNER JOIN shop_item ON shop_box.id = shop_item.box_id
+WHERE shop_box.delivery_id = %s ORDER BY shop_item.id  -- 1
+(rollback)
+(back to the pool)
+(rollback)

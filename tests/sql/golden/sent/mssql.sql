@@ -235,3 +235,144 @@ WHERE shop_order.id = ?  -- 1
 (commit)
 (back to the pool)
 (rollback)
+
+-- get_entities ForUpdate --------------------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id IN (?, ?) ORDER BY shop_order.id  -- 1, 2
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entities ForUpdate, lock_timeout 0.3 --------------------------------------------------------
+SELECT @@LOCK_TIMEOUT
+SET LOCK_TIMEOUT 300
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id IN (?, ?) ORDER BY shop_order.id  -- 1, 2
+SET LOCK_TIMEOUT -1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entities ForUpdate|SkipLocked ---------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE shop_order.id IN (?, ?) ORDER BY shop_order.id  -- 1, 2
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entities SharedRead -------------------------------------------------------------------------
+SET TRANSACTION ISOLATION LEVEL SNAPSHOT
+(commit)
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (?, ?) ORDER BY shop_order.id  -- 1, 2
+(rollback)
+(back to the pool)
+(rollback)
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- get_entities NoLock -----------------------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (NOLOCK)
+WHERE shop_order.id IN (?, ?) ORDER BY shop_order.id  -- 1, 2
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entities ForUpdate, composite key -----------------------------------------------------------
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK)
+WHERE shop_voucher.year = ? AND shop_voucher.number = ? OR shop_voucher.year = ? AND shop_voucher.number = ? ORDER BY shop_voucher.year, shop_voucher.number  -- 1, 1, 2, 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entities ForUpdate, joined inheritance ------------------------------------------------------
+SELECT shop_contract.id, shop_contract.kind
+FROM shop_contract WITH (UPDLOCK, ROWLOCK)
+WHERE shop_contract.id IN (?, ?) ORDER BY shop_contract.id  -- 1, 2
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_contract.id IN (?) ORDER BY shop_contract.id  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entities ForUpdate, one is held already -----------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id = ?  -- 1
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id IN (?) ORDER BY shop_order.id  -- 2
+(rollback)
+(back to the pool)
+(rollback)
+
+-- after a plain read, get_entities SharedRead -----------------------------------------------------
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id = ?  -- 1
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id IN (?, ?) ORDER BY shop_order.id  -- 1, 2
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_document ForUpdate --------------------------------------------------------------------------
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery WITH (UPDLOCK, ROWLOCK)
+WHERE shop_delivery.id = ?  -- 1
+SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+FROM shop_box
+WHERE shop_box.delivery_id = ? ORDER BY shop_box.id  -- 1
+SELECT shop_label.id, shop_delivery_label.delivery_id
+FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
+WHERE shop_delivery_label.delivery_id = ? ORDER BY shop_label.id  -- 1
+SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
+WHERE shop_box.delivery_id = ? ORDER BY shop_item.id  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_document SnapshotRead -----------------------------------------------------------------------
+SET TRANSACTION ISOLATION LEVEL SNAPSHOT
+(commit)
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id = ?  -- 1
+SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+FROM shop_box
+WHERE shop_box.delivery_id = ? ORDER BY shop_box.id  -- 1
+SELECT shop_label.id, shop_delivery_label.delivery_id
+FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
+WHERE shop_delivery_label.delivery_id = ? ORDER BY shop_label.id  -- 1
+SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
+WHERE shop_box.delivery_id = ? ORDER BY shop_item.id  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- get_document NoLock -----------------------------------------------------------------------------
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery WITH (NOLOCK)
+WHERE shop_delivery.id = ?  -- 1
+SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+FROM shop_box WITH (NOLOCK)
+WHERE shop_box.delivery_id = ? ORDER BY shop_box.id  -- 1
+SELECT shop_label.id, shop_delivery_label.delivery_id
+FROM shop_label WITH (NOLOCK) JOIN shop_delivery_label WITH (NOLOCK) ON shop_label.id = shop_delivery_label.label_id
+WHERE shop_delivery_label.delivery_id = ? ORDER BY shop_label.id  -- 1
+SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+FROM shop_box WITH (NOLOCK) JOIN shop_item WITH (NOLOCK) ON shop_box.id = shop_item.box_id
+WHERE shop_box.delivery_id = ? ORDER BY shop_item.id  -- 1
+(rollback)
+(back to the pool)
+(rollback)

@@ -231,3 +231,164 @@ RELEASE SAVEPOINT sa_savepoint_1
 (commit)
 (back to the pool)
 (rollback)
+
+-- get_entities ForUpdate --------------------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_order.id FOR UPDATE OF shop_order  -- 1, 2
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (%(keys_1)s::INTEGER) ORDER BY shop_order.id FOR UPDATE OF shop_order  -- 2
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entities ForUpdate, lock_timeout 0.3 --------------------------------------------------------
+SELECT current_setting(%(current_setting_2)s::VARCHAR) AS current_setting_1, set_config(%(set_config_2)s::VARCHAR, %(doclock_timeout)s, %(param_1)s) AS set_config_1  -- 'lock_timeout', 'lock_timeout', '300ms', True
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_order.id FOR UPDATE OF shop_order  -- 1, 2
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (%(keys_1)s::INTEGER) ORDER BY shop_order.id FOR UPDATE OF shop_order  -- 2
+SELECT set_config(%(set_config_2)s::VARCHAR, %(doclock_timeout)s, %(param_1)s) AS set_config_1  -- 'lock_timeout', '0', True
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entities ForUpdate|SkipLocked ---------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_order.id FOR UPDATE OF shop_order SKIP LOCKED  -- 1, 2
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entities SharedRead -------------------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_order.id FOR SHARE OF shop_order  -- 1, 2
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (%(keys_1)s::INTEGER) ORDER BY shop_order.id FOR SHARE OF shop_order  -- 2
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entities NoLock -----------------------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_order.id  -- 1, 2
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entities ForUpdate, composite key -----------------------------------------------------------
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher
+WHERE shop_voucher.year = %(year_1)s::INTEGER AND shop_voucher.number = %(number_1)s::INTEGER OR shop_voucher.year = %(year_2)s::INTEGER AND shop_voucher.number = %(number_2)s::INTEGER ORDER BY shop_voucher.year, shop_voucher.number FOR UPDATE OF shop_voucher  -- 1, 1, 2, 1
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher
+WHERE shop_voucher.year = %(year_1)s::INTEGER AND shop_voucher.number = %(number_1)s::INTEGER ORDER BY shop_voucher.year, shop_voucher.number FOR UPDATE OF shop_voucher  -- 2, 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entities ForUpdate, joined inheritance ------------------------------------------------------
+SELECT shop_contract.id, shop_contract.kind
+FROM shop_contract
+WHERE shop_contract.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_contract.id FOR UPDATE OF shop_contract  -- 1, 2
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_contract.id IN (%(keys_1)s::INTEGER) ORDER BY shop_contract.id  -- 1
+SELECT shop_contract.id, shop_contract.kind
+FROM shop_contract
+WHERE shop_contract.id IN (%(keys_1)s::INTEGER) ORDER BY shop_contract.id FOR UPDATE OF shop_contract  -- 2
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_contract.id IN (%(keys_1)s::INTEGER) ORDER BY shop_contract.id  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entities ForUpdate, one is held already -----------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (%(keys_1)s::INTEGER) ORDER BY shop_order.id FOR UPDATE OF shop_order  -- 2
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (%(keys_1)s::INTEGER) ORDER BY shop_order.id FOR UPDATE OF shop_order  -- 2
+(rollback)
+(back to the pool)
+(rollback)
+
+-- after a plain read, get_entities SharedRead -----------------------------------------------------
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id = %(pk_1)s::INTEGER  -- 1
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_order.id FOR SHARE OF shop_order  -- 1, 2
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (%(keys_1)s::INTEGER) ORDER BY shop_order.id FOR SHARE OF shop_order  -- 2
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_document ForUpdate --------------------------------------------------------------------------
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_delivery  -- 1
+SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+FROM shop_box
+WHERE shop_box.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_box.id  -- 1
+SELECT shop_label.id, shop_delivery_label.delivery_id
+FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
+WHERE shop_delivery_label.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_label.id  -- 1
+SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
+WHERE shop_box.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_item.id  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_document SnapshotRead -----------------------------------------------------------------------
+(isolation level REPEATABLE_READ)
+SET TRANSACTION READ ONLY
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id = %(pk_0)s::INTEGER  -- 1
+SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+FROM shop_box
+WHERE shop_box.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_box.id  -- 1
+SELECT shop_label.id, shop_delivery_label.delivery_id
+FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
+WHERE shop_delivery_label.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_label.id  -- 1
+SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
+WHERE shop_box.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_item.id  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+(isolation level READ_COMMITTED)
+
+-- get_document NoLock -----------------------------------------------------------------------------
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id = %(pk_1)s::INTEGER  -- 1
+SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+FROM shop_box
+WHERE shop_box.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_box.id  -- 1
+SELECT shop_label.id, shop_delivery_label.delivery_id
+FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
+WHERE shop_delivery_label.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_label.id  -- 1
+SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
+WHERE shop_box.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_item.id  -- 1
+(rollback)
+(back to the pool)
+(rollback)

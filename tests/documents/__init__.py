@@ -1,0 +1,1 @@
+"""Documents: what belongs together is locked and read together."""

@@ -1,0 +1,295 @@
+"""Documents that are guarded, one for each way of mapping their parts, and what is around them.
+
+Declared are those with @document; rows.py has their rows.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Column, ForeignKey, ForeignKeyConstraint, String, Table
+from sqlalchemy.orm import DeclarativeBase, Mapped, WriteOnlyMapped, mapped_column, relationship
+
+from sa_doclock import document
+
+WITH_PARTS = "all, delete-orphan"
+
+
+class Base(DeclarativeBase):
+    type_annotation_map = {str: String(40)}  # noqa: RUF012  # SQLAlchemy's own interface
+
+
+def key() -> Mapped[int]:
+    """A primary key that the tests choose."""
+    return mapped_column(primary_key=True, autoincrement=False)
+
+
+class Customer(Base):
+    """Not declared; its orders do not know it."""
+
+    __tablename__ = "gd_customer"
+    id: Mapped[int] = key()
+    name: Mapped[str]
+    orders: Mapped[list[Order]] = relationship(order_by="Order.id")
+
+
+class Comment(Base):
+    """Not declared, and no part of the order that it is about."""
+
+    __tablename__ = "gd_comment"
+    id: Mapped[int] = key()
+    order_id: Mapped[int | None] = mapped_column(ForeignKey("gd_order.id"))
+    text: Mapped[str] = mapped_column(default="")
+
+
+order_tag = Table(
+    "gd_order_tag",
+    Base.metadata,
+    Column("order_id", ForeignKey("gd_order.id"), primary_key=True),
+    Column("tag_id", ForeignKey("gd_tag.id"), primary_key=True),
+)
+
+
+@document(parts=("lines", "lines.taxes", "tags"))
+class Order(Base):
+    __tablename__ = "gd_order"
+    id: Mapped[int] = key()
+    total: Mapped[int] = mapped_column(default=0)
+    customer_id: Mapped[int | None] = mapped_column(ForeignKey("gd_customer.id"))
+    lines: Mapped[list[Line]] = relationship(
+        back_populates="order", cascade=WITH_PARTS, order_by="Line.id"
+    )
+    tags: Mapped[list[Tag]] = relationship(
+        secondary=order_tag, back_populates="orders", order_by="Tag.id"
+    )
+    comments: Mapped[list[Comment]] = relationship(order_by="Comment.id")
+
+
+class Line(Base):
+    """Its foreign key has another name in the database than in Python."""
+
+    __tablename__ = "gd_line"
+    id: Mapped[int] = key()
+    order_id: Mapped[int] = mapped_column("order_no", ForeignKey("gd_order.id"))
+    value: Mapped[int] = mapped_column(default=0)
+    order: Mapped[Order] = relationship(back_populates="lines")
+    taxes: Mapped[list[Tax]] = relationship(
+        back_populates="line", cascade=WITH_PARTS, order_by="Tax.id"
+    )
+
+
+class Tax(Base):
+    __tablename__ = "gd_tax"
+    id: Mapped[int] = key()
+    line_id: Mapped[int] = mapped_column(ForeignKey("gd_line.id"))
+    rate: Mapped[int] = mapped_column(default=0)
+    line: Mapped[Line] = relationship(back_populates="taxes")
+
+
+class Tag(Base):
+    __tablename__ = "gd_tag"
+    id: Mapped[int] = key()
+    name: Mapped[str]
+    orders: Mapped[list[Order]] = relationship(
+        secondary=order_tag, back_populates="tags", order_by="Order.id"
+    )
+
+
+class Project(Base):
+    """Not declared; its plans are deleted with it."""
+
+    __tablename__ = "gd_project"
+    id: Mapped[int] = key()
+    plans: Mapped[list[Plan]] = relationship(cascade=WITH_PARTS, order_by="Plan.id")
+
+
+@document(parts=("steps", "steps.substeps"))
+class Plan(Base):
+    """Its steps have steps of their own, however deep."""
+
+    __tablename__ = "gd_plan"
+    id: Mapped[int] = key()
+    total: Mapped[int] = mapped_column(default=0)
+    project_id: Mapped[int | None] = mapped_column(ForeignKey("gd_project.id"))
+    steps: Mapped[list[Step]] = relationship(
+        back_populates="plan", cascade="all", order_by="Step.id"
+    )
+
+
+class Step(Base):
+    __tablename__ = "gd_step"
+    id: Mapped[int] = key()
+    plan_id: Mapped[int | None] = mapped_column(ForeignKey("gd_plan.id"))
+    parent_id: Mapped[int | None] = mapped_column(ForeignKey("gd_step.id"))
+    value: Mapped[int] = mapped_column(default=0)
+    plan: Mapped[Plan | None] = relationship(back_populates="steps")
+    parent: Mapped[Step | None] = relationship(back_populates="substeps", remote_side="Step.id")
+    substeps: Mapped[list[Step]] = relationship(back_populates="parent", order_by="Step.id")
+
+
+@document
+class Voucher(Base):
+    """A composite key; its entries do not know it."""
+
+    __tablename__ = "gd_voucher"
+    year: Mapped[int] = key()
+    number: Mapped[int] = key()
+    total: Mapped[int] = mapped_column(default=0)
+    entries: Mapped[list[Entry]] = relationship(cascade=WITH_PARTS, order_by="Entry.id")
+
+
+class Entry(Base):
+    __tablename__ = "gd_entry"
+    __table_args__ = (
+        ForeignKeyConstraint(["year", "number"], ["gd_voucher.year", "gd_voucher.number"]),
+    )
+    id: Mapped[int] = key()
+    year: Mapped[int]
+    number: Mapped[int]
+    value: Mapped[int] = mapped_column(default=0)
+
+
+class Terms(Base):
+    """A part that its contract refers to."""
+
+    __tablename__ = "gd_terms"
+    id: Mapped[int] = key()
+    text: Mapped[str]
+
+
+@document
+class Contract(Base):
+    """Joined inheritance, and parts that come one at a time."""
+
+    __tablename__ = "gd_contract"
+    __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "contract"}  # noqa: RUF012
+    id: Mapped[int] = key()
+    kind: Mapped[str]
+    total: Mapped[int] = mapped_column(default=0)
+    terms_id: Mapped[int | None] = mapped_column(ForeignKey("gd_terms.id"))
+    terms: Mapped[Terms | None] = relationship(cascade=WITH_PARTS, single_parent=True)
+    seal: Mapped[Seal | None] = relationship(cascade=WITH_PARTS)
+
+
+class Lease(Contract):
+    __tablename__ = "gd_lease"
+    __mapper_args__ = {"polymorphic_identity": "lease"}  # noqa: RUF012
+    id: Mapped[int] = mapped_column(ForeignKey("gd_contract.id"), primary_key=True)
+    rent: Mapped[int] = mapped_column(default=0)
+
+
+class Seal(Base):
+    """One-to-one."""
+
+    __tablename__ = "gd_seal"
+    id: Mapped[int] = key()
+    contract_id: Mapped[int] = mapped_column(ForeignKey("gd_contract.id"))
+    text: Mapped[str]
+
+
+class Archive(Base):
+    """Not declared; the database deletes its boxes, as far as they are not loaded."""
+
+    __tablename__ = "gd_archive"
+    id: Mapped[int] = key()
+    boxes: Mapped[list[Box]] = relationship(cascade="all", passive_deletes=True, order_by="Box.id")
+
+
+@document(parts=())
+class Box(Base):
+    __tablename__ = "gd_box"
+    id: Mapped[int] = key()
+    total: Mapped[int] = mapped_column(default=0)
+    archive_id: Mapped[int | None] = mapped_column(ForeignKey("gd_archive.id", ondelete="CASCADE"))
+
+
+@document
+class Memo(Base):
+    """The database gives out its keys."""
+
+    __tablename__ = "gd_memo"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    total: Mapped[int] = mapped_column(default=0)
+    notes: Mapped[list[Note]] = relationship(cascade=WITH_PARTS)
+
+
+class Note(Base):
+    __tablename__ = "gd_note"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    memo_id: Mapped[int] = mapped_column(ForeignKey("gd_memo.id"))
+
+
+class Ticket(Base):
+    """Not declared, but for one of its subclasses."""
+
+    __tablename__ = "gd_ticket"
+    __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "ticket"}  # noqa: RUF012
+    id: Mapped[int] = key()
+    kind: Mapped[str]
+    total: Mapped[int] = mapped_column(default=0)
+
+
+@document
+class Fault(Ticket):
+    __mapper_args__ = {"polymorphic_identity": "fault"}  # noqa: RUF012
+    repairs: Mapped[list[Repair]] = relationship(cascade=WITH_PARTS)
+
+
+class Work(Base):
+    """Not declared; its subclasses are parts of two documents."""
+
+    __tablename__ = "gd_work"
+    __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "work"}  # noqa: RUF012
+    id: Mapped[int] = key()
+    kind: Mapped[str]
+    hours: Mapped[int] = mapped_column(default=0)
+
+
+class Repair(Work):
+    __mapper_args__ = {"polymorphic_identity": "repair"}  # noqa: RUF012
+    fault_id: Mapped[int | None] = mapped_column(ForeignKey("gd_ticket.id"))
+
+
+@document
+class Patient(Base):
+    __tablename__ = "gd_patient"
+    id: Mapped[int] = key()
+    total: Mapped[int] = mapped_column(default=0)
+    visits: Mapped[list[Visit]] = relationship(cascade=WITH_PARTS)
+
+
+class Visit(Work):
+    __mapper_args__ = {"polymorphic_identity": "visit"}  # noqa: RUF012
+    patient_id: Mapped[int | None] = mapped_column(ForeignKey("gd_patient.id"))
+
+
+@document
+class Shelf(Base):
+    """Too large to load."""
+
+    __tablename__ = "gd_shelf"
+    id: Mapped[int] = key()
+    total: Mapped[int] = mapped_column(default=0)
+    books: WriteOnlyMapped[Book] = relationship(cascade=WITH_PARTS, passive_deletes=True)
+
+
+class Book(Base):
+    __tablename__ = "gd_book"
+    id: Mapped[int] = key()
+    shelf_id: Mapped[int] = mapped_column(ForeignKey("gd_shelf.id", ondelete="CASCADE"))
+    pages: Mapped[int] = mapped_column(default=0)
+
+
+@document
+class Budget(Base):
+    """Its posts refer to it by another key than the primary one."""
+
+    __tablename__ = "gd_budget"
+    id: Mapped[int] = key()
+    code: Mapped[str] = mapped_column(unique=True)
+    posts: Mapped[list[Post]] = relationship(cascade=WITH_PARTS)
+
+
+class Post(Base):
+    __tablename__ = "gd_post"
+    id: Mapped[int] = key()
+    code: Mapped[str] = mapped_column(ForeignKey("gd_budget.code"))
+    value: Mapped[int] = mapped_column(default=0)

@@ -1,0 +1,1 @@
+"""What is done when the locks are gone, or never."""

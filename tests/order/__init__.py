@@ -1,0 +1,1 @@
+"""Many documents at once, and documents of several classes, in an order that cannot deadlock."""

@@ -1,0 +1,222 @@
+"""The way from a row up to its header: without a SELECT where the foreign key says it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from sa_doclock.documents import mapper_of
+from sa_doclock.membership import UNKNOWN
+from tests.documents.hierarchies import Contract, Lease, Room, Tier
+from tests.documents.models import (
+    Base,
+    Category,
+    Entry,
+    Good,
+    Job,
+    Journal,
+    Line,
+    Note,
+    Order,
+    Split,
+    Task,
+    Tax,
+)
+from tests.documents.relationships import Album, Badge, Code, Cover, Label, Sticker, Tag
+from tests.unit.document_rows import Found, in_memory, loaded, recorded, told
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    with in_memory() as session:
+        yield session
+
+
+@pytest.fixture
+def sent(session: Session) -> list[str]:
+    return recorded(session)
+
+
+#: Rows whose own foreign key is the header's key.
+ONE_LEVEL: list[tuple[type[Any], type[Any], Any, Found]] = [
+    (Order, Line, 3, {(2,)}),
+    (Journal, Entry, (1, 2024, 1), {(2024, 1)}),  # an entry's key begins with the number
+    (Journal, Entry, (2024, 1, 1), {(1, 2024)}),
+    (Contract, Room, 1, {(1,)}),
+    (Album, Cover, 1, {(1,)}),
+]
+
+
+@pytest.mark.parametrize(("root", "entity", "ident", "headers"), ONE_LEVEL)
+def test_the_foreign_key_says_it(
+    session: Session,
+    sent: list[str],
+    root: type[Any],
+    entity: type[Any],
+    ident: Any,
+    headers: Found,
+) -> None:
+    thing = session.get_one(entity, ident)
+    sent.clear()
+    assert told(session, root, thing) == headers
+    assert told(session, root, thing, ask=True) == headers
+    assert loaded(session, root, thing) == headers
+    assert sent == []
+
+
+#: Rows further down: what leads to the header, from the row up.
+FURTHER: list[tuple[type[Any], list[tuple[type[Any], Any]], Found]] = [
+    (Order, [(Tax, 1), (Line, 1)], {(1,)}),
+    (Journal, [(Split, 5), (Entry, (2024, 1, 1))], {(1, 2024)}),
+    (Contract, [(Tier, 3), (Contract, 2)], {(2,)}),
+    (Job, [(Note, 2), (Task, 4), (Task, 3), (Task, 2), (Task, 1)], {(1,)}),
+]
+
+
+@pytest.mark.parametrize(("root", "chain", "headers"), FURTHER)
+def test_with_its_owners_in_the_session_nothing_is_sent(
+    session: Session,
+    sent: list[str],
+    root: type[Any],
+    chain: list[tuple[type[Any], Any]],
+    headers: Found,
+) -> None:
+    things = [session.get_one(*one) for one in chain]
+    if root is Contract:
+        things += session.scalars(select(mapper_of(Tier).get_property("id").class_attribute)).all()
+        clauses: Any = things[1].clauses
+        things += clauses
+    sent.clear()
+    assert told(session, root, things[0]) == headers
+    assert loaded(session, root, things[0]) == headers
+    assert sent == []
+
+
+@pytest.mark.parametrize(("root", "chain", "headers"), FURTHER)
+def test_without_them_it_is_unknown_or_asked(
+    session: Session,
+    sent: list[str],
+    root: type[Any],
+    chain: list[tuple[type[Any], Any]],
+    headers: Found,
+) -> None:
+    thing = session.get_one(*chain[0])
+    sent.clear()
+    assert told(session, root, thing) == {UNKNOWN}
+    assert loaded(session, root, thing) == {UNKNOWN}
+    assert sent == []
+    assert told(session, root, thing, ask=True) == headers
+    assert sent
+
+
+#: Rows whose header no foreign key of their own leads to.
+NO_KEY: list[tuple[type[Any], type[Any], Any, Found]] = [
+    (Album, Tag, 1, {(1,), (2,)}),
+    (Album, Tag, 3, {(1,)}),
+    (Album, Code, 3, {(2,)}),
+    (Album, Label, 1, {(1,), (2,)}),
+    (Album, Sticker, 2, {(1,), (2,)}),
+]
+
+
+@pytest.mark.parametrize(("root", "entity", "ident", "headers"), NO_KEY)
+def test_without_a_foreign_key_it_is_asked(
+    session: Session,
+    sent: list[str],
+    root: type[Any],
+    entity: type[Any],
+    ident: Any,
+    headers: Found,
+) -> None:
+    thing = session.get_one(entity, ident)
+    sent.clear()
+    assert told(session, root, thing) == {UNKNOWN}
+    assert sent == []
+    assert told(session, root, thing, ask=True) == headers
+
+
+def test_a_row_of_no_document_has_none(session: Session) -> None:
+    session.add(badge := Badge(id=9, value=1))
+    assert told(session, Order, badge, ask=True) == set()
+    assert told(session, Order, session.get_one(Tag, 1), ask=True) == set()
+
+
+def test_a_header_is_its_own(session: Session) -> None:
+    assert told(session, Order, session.get_one(Order, 2)) == {(2,)}
+    assert told(session, Contract, session.get_one(Lease, 1)) == {(1,)}
+    session.add(order := Order(id=9, total=1))
+    assert told(session, Order, order) == {(9,)}
+
+
+def test_an_expired_row_is_unknown_or_read(session: Session, sent: list[str]) -> None:
+    line = session.get_one(Line, 3)
+    session.expire(line)
+    sent.clear()
+    assert told(session, Order, line) == {UNKNOWN}
+    assert loaded(session, Order, line) == {UNKNOWN}
+    assert sent == []
+    assert told(session, Order, line, ask=True) == {(2,)}
+
+
+def test_an_expired_row_that_is_gone_does_not_raise(session: Session) -> None:
+    line = session.get_one(Line, 3)
+    session.execute(Base.metadata.tables["dc_line"].delete().where(Line.id == 3))
+    session.expire(line)
+    assert told(session, Order, line, ask=True) <= {UNKNOWN}
+
+
+def test_a_foreign_key_set_while_it_was_expired(session: Session) -> None:
+    line = session.get_one(Line, 3)
+    session.expire(line)
+    line.order_id = 1
+    assert told(session, Order, line, ask=True) == {(1,), (2,)}
+
+
+def test_a_tree_belongs_to_its_topmost_header(session: Session, sent: list[str]) -> None:
+    categories = [session.get_one(Category, number) for number in (1, 2, 3, 4)]
+    good = session.get_one(Good, 2)
+    sent.clear()
+    for one in (*categories, good):
+        assert told(session, Category, one) == {(1,)}
+    assert sent == []
+
+
+def test_a_tree_that_is_not_in_the_session_is_asked(session: Session) -> None:
+    leaf = session.get_one(Category, 4)
+    assert told(session, Category, leaf) == {UNKNOWN}
+    assert told(session, Category, leaf, ask=True) == {(1,)}
+
+
+def test_a_header_that_becomes_a_part(session: Session) -> None:
+    category = session.get_one(Category, 5)
+    category.parent_id = 2
+    assert told(session, Category, category, ask=True) >= {(1,)}
+
+
+def test_a_part_that_becomes_a_header(session: Session) -> None:
+    category = session.get_one(Category, 3)
+    category.parent_id = None
+    assert told(session, Category, category, ask=True) >= {(1,)}
+
+
+def test_a_circle_in_the_data_ends(session: Session) -> None:
+    session.execute(update(Category).where(Category.id == 1).values(parent_id=4))
+    session.execute(update(Task).where(Task.id == 1).values(parent_id=4))
+    for number in (1, 4):
+        category, task = session.get_one(Category, number), session.get_one(Task, number)
+        assert isinstance(told(session, Category, category, ask=True), set)
+        assert told(session, Job, task, ask=True) == {(1,)}
+        assert isinstance(loaded(session, Category, category), set)
+    everything = list(session.scalars(select(Category)))
+    assert all(isinstance(loaded(session, Category, one), set) for one in everything)
+
+
+def test_a_row_that_is_its_own_owner(session: Session) -> None:
+    session.execute(update(Category).where(Category.id == 5).values(parent_id=5))
+    category = session.get_one(Category, 5)
+    assert isinstance(told(session, Category, category, ask=True), set)
+    assert isinstance(loaded(session, Category, category), set)

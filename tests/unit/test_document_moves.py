@@ -1,0 +1,89 @@
+"""Rows that are on their way: moved, pending, or below such a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy.orm import Session
+
+from sa_doclock.membership import UNKNOWN
+from tests.documents.models import Journal, Line, Order, Split, Tax
+from tests.unit.document_rows import in_memory, recorded, told
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    with in_memory() as session:
+        yield session
+
+
+@pytest.fixture
+def sent(session: Session) -> list[str]:
+    return recorded(session)
+
+
+def test_a_row_that_moves_belongs_to_both(session: Session) -> None:
+    line = session.get_one(Line, 3)
+    line.order_id = 1
+    assert told(session, Order, line) == {(1,), (2,)}
+    session.flush()
+    assert told(session, Order, line) == {(1,)}
+
+
+def test_a_row_that_moves_by_its_relationship(session: Session, sent: list[str]) -> None:
+    line, order = session.get_one(Line, 3), session.get_one(Order, 1)
+    line.order = order
+    sent.clear()
+    assert told(session, Order, line) == {(1,), (2,)}
+    assert sent == []
+
+
+def test_a_row_that_moves_at_the_second_level(session: Session) -> None:
+    tax, line = session.get_one(Tax, 4), session.get_one(Line, 1)
+    tax.line = line
+    assert told(session, Order, tax, ask=True) == {(1,), (2,)}
+    tax = session.get_one(Tax, 3)
+    tax.line_id = 3
+    assert told(session, Order, tax, ask=True) == {(1,), (2,)}
+
+
+def test_a_row_below_one_that_moves(session: Session) -> None:
+    line, tax = session.get_one(Line, 3), session.get_one(Tax, 4)
+    line.order_id = 1
+    assert told(session, Order, tax) == {(1,), (2,)}
+
+
+def test_a_row_of_a_composite_key_that_moves_by_half_of_it(session: Session) -> None:
+    split = session.get_one(Split, 1)
+    split.number = 2
+    assert told(session, Journal, split, ask=True) == {(2024, 1), (2024, 2)}
+
+
+def test_a_pending_row(session: Session, sent: list[str]) -> None:
+    order = session.get_one(Order, 1)
+    sent.clear()
+    by_key, by_object = Line(id=8, order_id=2, value=1), Line(id=9, value=1, order=order)
+    session.add_all([by_key, by_object])
+    assert told(session, Order, by_key) == {(2,)}
+    assert told(session, Order, by_object) == {(1,)}
+    assert sent == []
+
+
+def test_a_pending_row_below_a_pending_row(session: Session, sent: list[str]) -> None:
+    order = Order(id=9, total=1, lines=[Line(id=9, value=1, taxes=[Tax(id=9, value=1)])])
+    session.add(order)
+    (line,) = order.lines
+    assert told(session, Order, line.taxes[0]) == {(9,)}
+    assert sent == []
+
+
+def test_a_pending_row_of_a_row_that_is_not_there(session: Session) -> None:
+    session.add(tax := Tax(id=9, line_id=2, value=1))
+    assert told(session, Order, tax) == {UNKNOWN}
+    assert told(session, Order, tax, ask=True) == {(1,)}
+
+
+def test_a_pending_row_of_nothing(session: Session) -> None:
+    session.add(line := Line(id=9, value=1))
+    assert told(session, Order, line, ask=True) == set()
