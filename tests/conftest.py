@@ -21,6 +21,10 @@ from tests.actors import Actor
 from tests.databases import MATRIX, Database, new_sqlite_file, product
 from tests.servers import NAMES, Missing, Server, find_servers
 
+#: Packages whose tests prove what the library decides by itself. What a database has to do with
+#: it is SQL that does not depend on the journal of an SQLite file.
+OWN_LOGIC = ("documents", "guard", "mistakes", "on_commit", "order")
+
 SERVERS = pytest.StashKey[dict[str, Server | Missing]]()
 PRODUCTS = tuple(dict.fromkeys(map(product, MATRIX)))
 
@@ -31,6 +35,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--databases",
         default=",".join(PRODUCTS),
         help=f"the databases to test on, separated by commas; of {', '.join(MATRIX)}",
+    )
+    parser.addoption(
+        "--own-logic-on",
+        default=",".join(PRODUCTS),
+        help=f"of these, the ones for the tests of {', '.join(OWN_LOGIC)}",
     )
 
 
@@ -50,6 +59,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "database" not in metafunc.fixturenames:
         return
     columns = _columns(metafunc.config.getoption("databases").split(","))
+    if metafunc.module.__name__.split(".")[1] in OWN_LOGIC:
+        wanted = _columns(metafunc.config.getoption("own_logic_on").split(","))
+        columns = [one for one in columns if one in wanted and one != "sqlite-journal"]
     for mark in metafunc.definition.iter_markers("databases"):
         columns = [column for column in columns if column in _columns(mark.args)]
     for mark in metafunc.definition.iter_markers("not_databases"):
