@@ -81,11 +81,11 @@ def _steps(root: Mapper[Any], lock: LockOptions) -> tuple[_Step, ...]:
 
 def _below(session: Session, step: _Step, owners: list[Any], keys: list[Identity]) -> list[Any]:
     """The parts of these owners, loaded where they were not."""
-    name = step.part.name
-    missing = [owner for owner in owners if _is_incomplete(owner, name)]
+    part = step.part
+    missing = [owner for owner in owners if _is_incomplete(owner, part)]
     if missing:
         _fill(session, step, missing, keys)
-    found = [detail for owner in owners for detail in _members(owner, name)]
+    found = [detail for owner in owners for detail in _members(owner, part)]
     _complete(session, found)
     return found
 
@@ -105,6 +105,16 @@ def _complete(session: Session, instances: Iterable[Any]) -> None:
 
 
 @remembered
+def _comes_twice(mapper: Mapper[Any]) -> bool:
+    """Whether rows of this class may come several times, joined to collections of their own."""
+    return any(
+        relationship.lazy in ("joined", False)
+        for one in mapper.self_and_descendants
+        for relationship in one.relationships
+    )
+
+
+@remembered
 def _own_columns(mapper: Mapper[Any]) -> frozenset[str]:
     """The attributes that a select of the root class does not load."""
     if mapper is root_of(mapper) or mapper.single:
@@ -114,11 +124,11 @@ def _own_columns(mapper: Mapper[Any]) -> frozenset[str]:
     return frozenset(one.key for one in attributes if not one.deferred).difference(inherited)
 
 
-def _is_incomplete(owner: Any, name: str) -> bool:
+def _is_incomplete(owner: Any, part: Part) -> bool:
     """Whether the part is not loaded, or has members that would be read one by one."""
-    if name not in instance_dict(owner):
+    if part.name not in instance_dict(owner):
         return True
-    return any(instance_state(member).expired_attributes for member in _members(owner, name))
+    return any(instance_state(member).expired_attributes for member in _members(owner, part))
 
 
 def _unknown(found: Iterable[Any], known: list[Any]) -> list[Any]:
@@ -132,7 +142,8 @@ def _fill(session: Session, step: _Step, missing: list[Any], keys: list[Identity
         keys = [inspect(owner).identity for owner in missing]
     for some in chunks(keys):
         statement, parameters = _statement(step, some)
-        for detail, *owner in session.execute(statement, parameters).unique():
+        rows = session.execute(statement, parameters)
+        for detail, *owner in rows.unique() if _comes_twice(step.part.detail) else rows:
             details[tuple(owner)].append(detail)
     part = step.part
     for owner in missing:
@@ -143,12 +154,10 @@ def _fill(session: Session, step: _Step, missing: list[Any], keys: list[Identity
         set_committed_value(owner, part.name, value)
 
 
-def _members(owner: Any, name: str) -> Iterator[Any]:
-    value = instance_dict(owner).get(name)
-    if value is None:
-        return
-    adapter = collection_adapter(value) if hasattr(value, "_sa_adapter") else None
-    yield from [value] if adapter is None else list(adapter)
+def _members(owner: Any, part: Part) -> Iterator[Any]:
+    value = instance_dict(owner).get(part.name)
+    if value is not None:
+        yield from list(collection_adapter(value)) if part.relationship.uselist else [value]
 
 
 def _statement(step: _Step, keys: Sequence[Identity]) -> tuple[Select[Any], Mapping[str, Any]]:
