@@ -105,13 +105,14 @@ def _complete(session: Session, instances: Iterable[Any]) -> None:
 
 
 @remembered
-def _comes_twice(mapper: Mapper[Any]) -> bool:
-    """Whether rows of this class may come several times, joined to collections of their own."""
-    return any(
+def _comes_twice(step: _Step) -> bool:
+    """Whether a row may come twice: owners that share it, collections that are joined to it."""
+    eager = (
         relationship.lazy in ("joined", False)
-        for one in mapper.self_and_descendants
-        for relationship in one.relationships
+        for mapper in step.part.detail.self_and_descendants
+        for relationship in mapper.relationships
     )
+    return any(part.foreign_key is None for part in step.chain) or any(eager)
 
 
 @remembered
@@ -143,7 +144,7 @@ def _fill(session: Session, step: _Step, missing: list[Any], keys: list[Identity
     for some in chunks(keys):
         statement, parameters = _statement(step, some)
         rows = session.execute(statement, parameters)
-        for detail, *owner in rows.unique() if _comes_twice(step.part.detail) else rows:
+        for detail, *owner in rows.unique() if _comes_twice(step) else rows:
             details[tuple(owner)].append(detail)
     part = step.part
     for owner in missing:
