@@ -17,6 +17,7 @@ from .guard import Guard, GuardMode, Write
 from .ledger import Ledger
 from .on_commit import OnCommit
 from .reads import Reads
+from .shapes import statement_of
 from .transactions import Participants
 
 
@@ -205,4 +206,7 @@ def _on_write(write: Write) -> Callable[..., None]:
 
 def _on_load(state: InstanceState[Any], context: Any, *_: object) -> None:
     if context is not None and isinstance(context.session, BookkeepingSession):
-        context.session._books.reads.note(state, context)
+        books = context.session._books
+        books.reads.note(state, context)
+        if statement_of(context).is_dml:  # INSERT .. RETURNING
+            books.guard.note_returned(state, statement_of(context))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -29,12 +30,13 @@ from .declarations import document_root, parts_above, parts_of, roots_declared
 from .documents import document_key, key_attributes, remembered, root_of
 from .guard import Guard, Write
 from .ledger import Ledger
-from .membership import UNKNOWN, Identity, Membership
+from .membership import UNKNOWN, Identity, Membership, has_null
 from .parts import Part
-from .shapes import values_of
+from .shapes import is_flushing, values_of
 from .statements import among, chunks
 
 Row = Mapping[Any, Any]
+_SCHEMAS = "schema_translate_map"
 
 
 class BulkGuard:
@@ -46,15 +48,20 @@ class BulkGuard:
         self._ledger = ledger
 
     @contextmanager
-    def statement(self, statement: Any, parameters: Any) -> Iterator[None]:
+    def statement(
+        self, statement: Any, parameters: Any, how: Mapping[str, Any] = MappingProxyType({})
+    ) -> Iterator[None]:
         """Check the statement, which is executed in the block.
 
+        :param how: the execution options and bind arguments that it is executed with.
         :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
         """
         targets = _targets_of(statement) if self._guard.on else ()
         if not targets:
             yield
             return
+        if self._session.autoflush and not is_flushing(self._session):
+            self._session.flush()  # as the execution would do, and what is asked depends on it
         self._guard.begin()
         born: list[tuple[_Target, list[Identity]]] = []
         with self._session.no_autoflush:
@@ -64,7 +71,7 @@ class BulkGuard:
                         (target, self._check_insert(target, statement, _listed(parameters)))
                     )
                 elif self._guard.active:
-                    self._check_touched(target, statement, parameters)
+                    self._check_touched(target, statement, parameters, how)
         yield
         for target, identities in born:
             self._bear(target, identities)
@@ -115,18 +122,20 @@ class BulkGuard:
     def _check_insert(self, target: _Target, statement: Insert, given: list[Row]) -> list[Identity]:
         values = values_of(statement)
         if self._guard.active and (values.from_select or values.overwrites):
-            how = "INSERT .. FROM SELECT" if values.from_select else "an INSERT that may overwrite"
-            self._refuse(target, UNKNOWN, Write.INSERT, f"{how}, which does not tell of what,")
+            by = "INSERT .. FROM SELECT" if values.from_select else "an INSERT that may overwrite"
+            self._refuse(target, UNKNOWN, Write.INSERT, f"{by}, which does not tell of what,")
             return []
         rows = [{**row, **more} for row in values.rows or ({},) for more in given or ({},)]
         new = self._check_rows(target, rows, Write.INSERT)
         return [] if values.conditional else new
 
-    def _check_touched(self, target: _Target, statement: Any, parameters: Any) -> None:
+    def _check_touched(
+        self, target: _Target, statement: Any, parameters: Any, how: Mapping[str, Any]
+    ) -> None:
         update = isinstance(statement, Update)
         if target.aliased:
-            how = "a statement on an alias, which does not tell of what,"
-            self._refuse(target, UNKNOWN, Write.UPDATE if update else Write.DELETE, how)
+            by = "a statement on an alias, which does not tell of what,"
+            self._refuse(target, UNKNOWN, Write.UPDATE if update else Write.DELETE, by)
             return
         set_here = [target.named(row) for row in values_of(statement).rows] if update else []
         write = Write.UPDATE if update else Write.DELETE
@@ -136,12 +145,15 @@ class BulkGuard:
             self._check_rows(target, rows, write)
             return
         touched = select(*target.columns).distinct()
+        schemas = statement.get_execution_options().get(_SCHEMAS)
+        if schemas is not None:
+            touched = touched.execution_options(**{_SCHEMAS: schemas})
         if statement.whereclause is not None:
             touched = touched.where(statement.whereclause)
         for given in _listed(parameters) or [{}]:
             for row in set_here or [{}] if update else ():
                 self._check_owners(target, {**row, **target.named(given)}, membership, write)
-            for found in self._session.execute(touched, given).all():
+            for found in self._session.execute(touched, given, **how).all():
                 self._check_row(target, tuple(found), membership, write)
 
     def _check_keys(
@@ -165,7 +177,7 @@ class BulkGuard:
             return
         for link in target.links:
             key, row = row[: len(link.names)], row[len(link.names) :]
-            if None not in key:
+            if not has_null(key):
                 self._check_headers(target, membership.headers_of_row(link.owner, key), write)
 
     def _check_owners(
@@ -177,9 +189,9 @@ class BulkGuard:
             given = [name for name in link.names if name in row]
             partly = write is Write.UPDATE and 0 < len(given) < len(key)
             if partly or any(isinstance(value, ClauseElement) for value in key):
-                how = f"a statement whose {' and '.join(given)} does not tell of what,"
-                self._refuse(target, UNKNOWN, write, how)
-            elif None not in key:
+                by = f"a statement whose {' and '.join(given)} does not tell of what,"
+                self._refuse(target, UNKNOWN, write, by)
+            elif not has_null(key):
                 owners = membership.owners_named(link.named, key) if link.named else [key]
                 for owner in owners:
                     headers = membership.headers_of_row(link.owner, owner)
@@ -247,7 +259,8 @@ def _targets_of(statement: Any) -> tuple[_Target, ...]:
     with suppress(KeyError):  # a Core statement whose WHERE names mapped attributes has none
         entity = statement.entity_description.get("entity")
     if entity is not None:
-        return _targets(inspect(entity).mapper)
+        mapper = inspect(entity).mapper
+        return _targets(mapper) or _tables().get(mapper.local_table, ())  # an association's
     table = statement.table
     if isinstance(table, Alias):
         return tuple(target._replace(aliased=True) for target in _tables().get(table.element, ()))

@@ -12,7 +12,7 @@ from sqlalchemy.orm.interfaces import ORMOption
 from .books import Books
 from .dialects import hints_of
 from .dialects.base import LockStrategy
-from .documents import document_key, own_table, remembered, root_of, spans_tables
+from .documents import document_key, own_table, remembered, root_of, spans_rows
 from .freshness import forget_vanished, make_stale, refuse_unsaved
 from .loading import load_again
 from .options import LockOptions, is_row_lock
@@ -75,9 +75,15 @@ def lock_and_read(
     if found is None:
         forget_vanished(session, mapper, identity)
         return None
-    if recheck:
-        refuse_unsaved(session, root_of(mapper), (identity,), ask=True)
-    books.ledger.record(document_key(mapper, tuple(mapper.primary_key_from_instance(found))), lock)
+    actual = tuple(mapper.primary_key_from_instance(found))
+    if recheck or actual != identity:
+        refuse_unsaved(session, root_of(mapper), (actual,), ask=True)
+    if actual != identity:  # "1" for 1: the object was not the one that was made stale
+        make_stale(session, root_of(mapper), (actual,), books.ledger.held)
+        plain = select_by_key(mapper, LockOptions.None_)
+        with session.no_autoflush:
+            _select(session, plain, mapper, actual, options)
+    books.ledger.record(document_key(mapper, actual), lock)
     return found
 
 
@@ -97,7 +103,7 @@ def _locked_row(
         statement = select_by_key(mapper, lock, chosen)
         return _select(session, statement, mapper, identity, options, **where)
     strategy.check_table(participant.connection, own_table(mapper))
-    if spans_tables(mapper):
+    if spans_rows(mapper):
         first = _timed(strategy, lock_by_key(mapper, row_lock), seconds)
         locked = session.execute(first, _parameters(mapper, identity), **where).first()
         if locked is None:

@@ -11,7 +11,7 @@ from sqlalchemy.orm.interfaces import ORMOption
 
 from .books import Books
 from .dialects.base import LockStrategy
-from .documents import document_key, identity_of, own_table, root_of, spans_tables
+from .documents import document_key, identity_of, own_table, root_of, spans_rows
 from .freshness import forget_vanished, make_stale, refuse_unsaved
 from .loading import load_again
 from .options import LockOptions, is_row_lock
@@ -107,10 +107,15 @@ def lock_and_read_many(
             found.sort(key=mapper.primary_key_from_instance)
             missing = _missing(mapper, found, missing)
         load_again(session, unreadable)
-    if recheck:
-        refuse_unsaved(session, root, identities, ask=True)
-    for instance in found:
-        identity = tuple(mapper.primary_key_from_instance(instance))
+    actual = [tuple(mapper.primary_key_from_instance(instance)) for instance in found]
+    odd = set(actual).difference(identities)
+    if recheck or odd:
+        refuse_unsaved(session, root, {*identities, *odd}, ask=True)
+    if odd:  # "1" for 1: the objects were not those that were made stale
+        make_stale(session, root, odd, books.ledger.held)
+        with session.no_autoflush:
+            read_many(session, mapper, sorted(odd), LockOptions.None_, options)
+    for identity in actual:
         books.ledger.record(document_key(mapper, identity), lock)
     for identity in () if skips else missing:
         forget_vanished(session, mapper, identity)
@@ -143,7 +148,7 @@ def _locked_rows(
         limit = min(limit, _PARAMETERS_OF_AN_OR)
     for chunk in chunks(identities, limit):
         keys: Sequence[Identity] = chunk
-        one_statement = not (is_row_lock(row_lock) and spans_tables(mapper))
+        one_statement = not (is_row_lock(row_lock) and spans_rows(mapper))
         if not one_statement:
             first, parameters = lock_by_keys(mapper, row_lock, chunk)
             rows = session.execute(_timed(strategy, first, seconds), parameters, **where)

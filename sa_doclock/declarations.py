@@ -1,7 +1,6 @@
 """@document: which classes are headers, and what belongs to them.
 
-A declaration is looked up by class, so it may come before the mapping or after it, and it
-holds for the subclasses too.  It is resolved when SQLAlchemy configures its mappers.
+A declaration is looked up by class, so it may come before the mapping or after it.  It is resolved when SQLAlchemy configures its mappers.
 """
 
 from __future__ import annotations
@@ -41,7 +40,8 @@ def document(entity: Any = None, /, *, parts: Iterable[str] | None = None) -> An
     ``@document(parts=("lines", "lines.taxes"))``, or ``@document`` alone: then its parts are
     the relationships whose cascade has delete-orphan, and theirs in turn, but for those that
     lead to another declared document.  It may stand on a class that is mapped later, and
-    holds for subclasses; a subclass that is declared too adds parts of its own.
+    holds for subclasses, but for concrete ones, whose rows are in tables of their own; a
+    subclass that is declared too adds parts of its own.
 
     In a :class:`LockingSession` a declared document is written only under its ForUpdate lock
     (see ``guard``), and its parts are read again after the lock, however deep they are.

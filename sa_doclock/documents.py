@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, ParamSpec, TypeVar, cast
 
-from sqlalchemy import Row, Table, event, inspect
+from sqlalchemy import ClauseElement, Row, Table, event, inspect
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Mapper, class_mapper
 from sqlalchemy.orm.exc import UnmappedClassError
-from sqlalchemy.sql.selectable import Alias, FromClause, Join
+from sqlalchemy.sql.selectable import Alias, FromClause, Join, SelectBase
+from sqlalchemy.sql.visitors import iterate
 
 from .errors import LockNotSupported
 
@@ -106,9 +107,20 @@ def tables_within(selectables: Iterable[FromClause]) -> Iterator[Table | Alias]:
 
 
 @remembered
-def spans_tables(mapper: Mapper[Any]) -> bool:
-    """Whether a row of this class is made of rows of several tables."""
-    return len(list(tables_of(mapper.class_))) > 1
+def spans_rows(mapper: Mapper[Any]) -> bool:
+    """Whether a row of this class is made of several rows.
+
+    They are those of joined inheritance, or what a subquery of a ``column_property()`` reads:
+    a statement that waits for the header's lock may show them as they were before its wait.
+    """
+    loaded = (one for one in mapper.column_attrs if not one.deferred)
+    expressions = (expression for one in loaded for expression in one.columns)
+    return len(list(tables_of(mapper.class_))) > 1 or any(map(has_subquery, expressions))
+
+
+def has_subquery(expression: ClauseElement) -> bool:
+    """Whether the expression reads other rows than that which it is a column of."""
+    return any(isinstance(element, SelectBase) for element in iterate(expression))
 
 
 @remembered

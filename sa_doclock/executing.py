@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Result, Select, inspect
-from sqlalchemy.orm import Mapper
+from sqlalchemy.orm import FromStatement, Mapper
 from sqlalchemy.sql import Executable
 
 from .aftermath import name_document
@@ -57,7 +57,7 @@ class ExecutingSession(BookkeepingSession):
             """See ``Session.execute()``."""
             locked = self._locked_by(statement)
             if locked is None:
-                with self._guarded(statement, params):
+                with self._guarded(statement, params, kwargs):
                     return super().execute(statement, params, **kwargs)
             return self._execute_locked(locked, statement, params, **kwargs)
 
@@ -65,7 +65,7 @@ class ExecutingSession(BookkeepingSession):
             """See ``Session.scalars()``."""
             locked = self._locked_by(statement)
             if locked is None:
-                with self._guarded(statement, params):
+                with self._guarded(statement, params, kwargs):
                     return super().scalars(statement, params, **kwargs)
             return self._execute_locked(locked, statement, params, **kwargs).scalars()
 
@@ -73,7 +73,7 @@ class ExecutingSession(BookkeepingSession):
             """See ``Session.scalar()``."""
             locked = self._locked_by(statement)
             if locked is None:
-                with self._guarded(statement, params):
+                with self._guarded(statement, params, kwargs):
                     return super().scalar(statement, params, **kwargs)
             return self._execute_locked(locked, statement, params, **kwargs).scalar()
 
@@ -85,11 +85,17 @@ class ExecutingSession(BookkeepingSession):
             refuse_lock_within(statement)
         return found
 
-    def _guarded(self, statement: Executable, params: Any) -> AbstractContextManager[None]:
+    def _guarded(
+        self, statement: Executable, params: Any, arguments: Mapping[str, Any]
+    ) -> AbstractContextManager[None]:
         if not getattr(statement, "is_dml", False):
             return _UNGUARDED
+        if isinstance(statement, FromStatement):  # of an UPDATE .. RETURNING
+            statement = statement.element
         self._books.refuse_write_in_snapshot()
-        return self._books.bulk.statement(statement, params)
+        names = arguments.keys() & {"execution_options", "bind_arguments"}
+        how = {name: arguments[name] for name in names}
+        return self._books.bulk.statement(statement, params, how)
 
     def _execute_locked(
         self,

@@ -13,7 +13,9 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, get_args
 
+from sqlalchemy import Insert
 from sqlalchemy.orm import (
+    FromStatement,
     InstanceState,
     Mapper,
     RelationshipDirection,
@@ -28,9 +30,10 @@ from .documents import root_of
 from .errors import UnlockedWrite, UnlockedWriteWarning
 from .interest import Interest, interest_in
 from .ledger import Ledger
-from .membership import UNKNOWN, Identity, Membership, headers_loaded, identity_in
+from .membership import Identity, Membership, has_null, headers_loaded, identity_in
 from .options import spelled
 from .reads import frame_of_program, told
+from .shapes import values_of
 
 GuardMode = Literal["raise", "warn", "off"]
 
@@ -158,7 +161,7 @@ class Guard:
         if interest.foreign_key is None:
             return interest.root is None
         header = tuple([loaded.get(name) for name in interest.foreign_key])
-        if None not in header and not self.ledger.may_write((entity, header)):
+        if not has_null(header) and not self.ledger.may_write((entity, header)):
             return False
         owners = (owner for name in interest.backrefs if (owner := loaded.get(name)) is not None)
         return all(self._is_new_or_held(entity, instance_state(owner)) for owner in owners)
@@ -173,8 +176,14 @@ class Guard:
         root = document_root(state.mapper) if self.on else None
         if root is not None and root_of(state.mapper) is root:
             identity = identity_in(state, root)
-            if None not in identity:
+            if not has_null(identity):
                 self.ledger.bear((root.class_, identity))
+
+    def note_returned(self, state: InstanceState[Any], statement: Any) -> None:
+        """A statement has returned a row that it has written."""
+        inner = statement.element if isinstance(statement, FromStatement) else statement
+        if isinstance(inner, Insert) and not values_of(inner).conditional:
+            self.bear(state)
 
     def permits(
         self,
@@ -189,7 +198,7 @@ class Guard:
         key = (root.class_, identity)
         if self.ledger.may_write(key) or key in new:
             return True
-        return identity is not UNKNOWN and None in identity  # it has no key yet, so it is new
+        return has_null(identity)  # it has no key yet, so it is new
 
     def refuse(self, root: Mapper[Any], identity: Identity, what: str, seen: str = "") -> None:
         """:raises UnlockedWrite: unless this session only warns."""

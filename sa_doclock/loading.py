@@ -139,7 +139,12 @@ def _unknown(found: Iterable[Any], known: list[Any]) -> list[Any]:
 
 def _fill(session: Session, step: _Step, missing: list[Any], keys: list[Identity]) -> None:
     details: dict[Identity, list[Any]] = defaultdict(list)
-    if len(step.chain) == 1:
+    if len(step.chain) > 1:  # what is about to move is elsewhere, seen from the header
+        moved = [owner for owner in missing if instance_state(owner).modified]
+        missing = [owner for owner in missing if not instance_state(owner).modified]
+        _fill(session, _Step((step.part,), step.lock), moved, [])
+    else:
+        missing = [owner for owner in missing if instance_state(owner).identity is not None]
         keys = [inspect(owner).identity for owner in missing]
     for some in chunks(keys):
         statement, parameters = _statement(step, some)

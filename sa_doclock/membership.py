@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Select, bindparam, inspect, select
+from sqlalchemy import ClauseElement, Select, bindparam, inspect, select
 from sqlalchemy.orm import InstanceState, Mapper, Session, aliased
 from sqlalchemy.orm.exc import ObjectDeletedError
 
@@ -39,7 +39,7 @@ def headers_loaded(
             yield UNKNOWN
             continue
         identity = tuple([loaded[name] for name in part.foreign_key])
-        if None in identity:
+        if has_null(identity):
             continue
         if is_header(root, part.owner):
             yield identity
@@ -63,7 +63,16 @@ def identity_in(state: InstanceState[Any], root: Mapper[Any]) -> Identity:
     """The primary key of a header; of one that is not inserted yet, as far as it is set."""
     if state.identity is not None:
         return state.identity
-    return tuple(state.dict.get(name) for name in key_attributes(root))
+    return tuple(_plain(state.dict.get(name)) for name in key_attributes(root))
+
+
+def has_null(identity: Identity) -> bool:
+    """Whether it refers to nothing.  (``None in identity`` would compare SQL expressions.)"""
+    return any(value is None for value in identity)
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, ClauseElement) else value
 
 
 class Membership:
@@ -150,7 +159,7 @@ class Membership:
 
     def owners_named(self, part: Part, values: Sequence[Any]) -> list[Identity]:
         """The owners that a detail refers to by another key than the primary one."""
-        if None in values:
+        if has_null(tuple(values)):
             return []
         if not self._ask:
             return [UNKNOWN]
@@ -170,12 +179,16 @@ class Membership:
                 yield UNKNOWN
             return
         now = tuple(state.dict.get(name) for name in names)
+        if any(isinstance(value, ClauseElement) for value in now):
+            yield UNKNOWN
         histories = [state.attrs[name].history for name in names]
         before = tuple(
             history.deleted[0] if history.deleted else value
             for history, value in zip(histories, now, strict=True)
         )
-        yield from (key for key in dict.fromkeys((now, before)) if None not in key)
+        for key in dict.fromkeys((now, before)):
+            if not has_null(tuple(map(_plain, key))):
+                yield key
         if state.identity is not None and any(h.added and not h.deleted for h in histories):
             yield from self._ask_owners(part, state.identity)  # set while it was expired
 

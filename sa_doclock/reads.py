@@ -36,6 +36,9 @@ class Read(NamedTuple):
     how: str
     line: str | None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()  # a pickled object does not take along where it was read
+
 
 class Reads:
     """What one session reads of declared documents.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Result, Select, inspect
+from sqlalchemy import ClauseElement, Result, Select, inspect
 from sqlalchemy.orm import Mapper, Session
 
 from .books import Books
@@ -19,10 +19,12 @@ from .dialects.base import LockStrategy
 from .documents import (
     DocumentKey,
     document_key,
+    has_subquery,
     header_table,
     key_attributes,
     own_table,
     root_of,
+    spans_rows,
     tables_of,
     tables_within,
 )
@@ -71,7 +73,9 @@ def execute_locked(
     else:
         strategy.check_table(participant.connection, own_table(mapper))
         statement = _hinted(statement, locked, row_lock, strategy)
-        if statement.get_final_froms() == [header_table(locked.entity)]:
+        if statement.get_final_froms() == [header_table(locked.entity)] and not _reads_more(
+            statement
+        ):
             result, identities = _read(run, statement, locked)
         else:
             key = _key_of(locked.entity, mapper)
@@ -104,6 +108,19 @@ def _hinted(
         return statement
     hint = strategy.hints[row_lock]
     return statement.with_hint(header_table(locked.entity), hint, strategy.name)
+
+
+def _reads_more(statement: Select[Any]) -> bool:
+    """Whether a subquery among the columns would show what there was before the wait."""
+    for described in statement.column_descriptions:
+        found = inspect(described["expr"], raiseerr=False)
+        mapper = getattr(found, "mapper", None)
+        if mapper is not None and described["expr"] is described["entity"]:
+            if spans_rows(mapper):
+                return True
+        elif isinstance(described["expr"], ClauseElement) and has_subquery(described["expr"]):
+            return True
+    return False
 
 
 def _read_again(statement: Select[Any], entity: Any) -> Select[Any]:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Select
+from sqlalchemy.orm import Session
 from sqlalchemy.orm.interfaces import ORMOption
 from sqlalchemy.sql.dml import ValuesBase
 
@@ -124,6 +125,11 @@ def only_columns(statement: Select[Any], columns: Sequence[Any]) -> Select[Any]:
 def statement_of(context: Any) -> Any:
     """The statement whose rows an event of InstanceEvents is about."""
     return context.query
+
+
+def is_flushing(session: Session) -> bool:
+    """Whether the session is in its flush, where it cannot be flushed."""
+    return session._flushing
 
 
 class Values(NamedTuple):

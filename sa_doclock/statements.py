@@ -222,9 +222,9 @@ def _select(mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[str]) -> S
 
 @remembered
 def lock_by_key(mapper: Mapper[Any], lock: LockOptions) -> Select[Any]:
-    """The lock alone, on the header's own row, for a mapper that spans several tables.
+    """The lock alone, on the header's own row, for a mapper that spans several rows.
 
-    One statement for both would show the other tables as they were before the wait.
+    One statement for both would show the other rows as they were before the wait.
     """
     statement = select(*root_of(mapper).primary_key).where(_by_key(mapper))
     return locking(statement, root_of(mapper).class_, lock)
@@ -258,7 +258,7 @@ def select_by_keys(
 def lock_by_keys(
     mapper: Mapper[Any], lock: LockOptions, keys: Sequence[Sequence[Any]]
 ) -> tuple[Select[Any], dict[str, Any]]:
-    """The locks alone, on the headers' own rows, for a mapper that spans several tables."""
+    """The locks alone, on the headers' own rows, for a mapper that spans several rows."""
     root = root_of(mapper)
     if len(root.primary_key) == 1:
         return _lock_by_one_column(root, lock), {"keys": [key[0] for key in keys]}

@@ -87,6 +87,16 @@ def test_a_line_that_is_pending_to_move_is_where_it_will_be(session: LockingSess
     assert line.order_id == 2
 
 
+def test_a_line_that_is_pending_to_move_takes_its_taxes_along(session: LockingSession) -> None:
+    first, second = session.get_entities(Order, [1, 2], ForUpdate)
+    line = session.get_one(Line, 1)
+    with session.no_autoflush:
+        line.order = second
+        session.get_documents(Order, [1, 2], ForUpdate)
+    assert [tax.value for tax in line.taxes] == [4, 6]
+    assert first not in session.deleted
+
+
 def test_pending_values_stay(session: LockingSession) -> None:
     order = session.get_one_entity(Order, 1, ForUpdate)
     order.lines[0].value = 11

@@ -25,7 +25,7 @@ from sa_doclock.documents import (
     mapper_of,
     own_table,
     root_of,
-    spans_tables,
+    spans_rows,
     tables_of,
 )
 from tests.models import ColdStore, Contract, Depot, Fault, Invoice, Lease, Order, Ticket, Voucher
@@ -137,7 +137,7 @@ def test_rows_of_a_derived_table_have_no_header(alias: Callable[[], Any]) -> Non
 )
 def test_the_tables_of_a_row(entity: type[Any], names: list[str]) -> None:
     assert [table.name for table in tables_of(entity)] == names
-    assert spans_tables(inspect(entity)) is (len(names) > 1)
+    assert spans_rows(inspect(entity)) is (len(names) > 1)
 
 
 @pytest.mark.parametrize("entity", [Order(), "Order", None, 42, object, Order.__table__, [Order]])
