@@ -64,7 +64,7 @@ class Books:
 
     def roll_back_to(self, savepoint: SessionTransaction) -> None:
         """Forget what came since."""
-        locks, functions = self._marks.pop(savepoint, ((0, 0), 0))
+        locks, functions = self._marks.pop(savepoint)
         self.ledger.roll_back_to(locks)
         self.on_commit.roll_back_to(functions)
 

@@ -60,7 +60,9 @@ class BulkGuard:
         if not targets:
             yield
             return
-        if self._session.autoflush and not is_flushing(self._session):
+        options = {**statement.get_execution_options(), **how.get("execution_options", {})}
+        wanted = self._session.autoflush and options.get("autoflush", True)
+        if wanted and not is_flushing(self._session):
             self._session.flush()  # as the execution would do, and what is asked depends on it
         self._guard.begin()
         born: list[tuple[_Target, list[Identity]]] = []
@@ -133,8 +135,8 @@ class BulkGuard:
         self, target: _Target, statement: Any, parameters: Any, how: Mapping[str, Any]
     ) -> None:
         update = isinstance(statement, Update)
-        if target.aliased:
-            by = "a statement on an alias, which does not tell of what,"
+        if target.unclear:
+            by = "a statement that does not tell of what,"
             self._refuse(target, UNKNOWN, Write.UPDATE if update else Write.DELETE, by)
             return
         set_here = [target.named(row) for row in values_of(statement).rows] if update else []
@@ -188,8 +190,9 @@ class BulkGuard:
             key = tuple(_literal(row.get(name), row) for name in link.names)
             given = [name for name in link.names if name in row]
             partly = write is Write.UPDATE and 0 < len(given) < len(key)
-            if partly or any(isinstance(value, ClauseElement) for value in key):
-                by = f"a statement whose {' and '.join(given)} does not tell of what,"
+            by_default = write is Write.INSERT and link.has_default and len(given) < len(key)
+            if partly or by_default or any(isinstance(value, ClauseElement) for value in key):
+                by = f"a statement whose {' and '.join(link.names)} does not tell of what,"
                 self._refuse(target, UNKNOWN, write, by)
             elif not has_null(key):
                 owners = membership.owners_named(link.named, key) if link.named else [key]
@@ -215,6 +218,7 @@ class _Link(NamedTuple):
     owner: Mapper[Any]
     names: tuple[str, ...]  # in order of the owner's primary key
     named: Part | None = None  # they refer to another key
+    has_default: bool = False  # a row that does not name them has an owner all the same
 
 
 class _Target(NamedTuple):
@@ -227,7 +231,11 @@ class _Target(NamedTuple):
     by_identity: bool  # the foreign keys do not tell all
     by_key: bool  # SQLAlchemy takes a list of parameters for rows by primary key
     columns: tuple[Any, ...]  # what tells the documents of a row
-    aliased: bool = False  # the statement is on an alias of the table
+    unclear: bool = False  # the statement cannot be made a SELECT of these rows
+
+    @property
+    def table(self) -> Any:
+        return None if self.mapper is None else self.mapper.local_table
 
     @property
     def is_header(self) -> bool:
@@ -260,11 +268,21 @@ def _targets_of(statement: Any) -> tuple[_Target, ...]:
         entity = statement.entity_description.get("entity")
     if entity is not None:
         mapper = inspect(entity).mapper
-        return _targets(mapper) or _tables().get(mapper.local_table, ())  # an association's
-    table = statement.table
-    if isinstance(table, Alias):
-        return tuple(target._replace(aliased=True) for target in _tables().get(table.element, ()))
-    return _tables().get(table, ())
+        found = _targets(mapper) or _tables().get(mapper.local_table, ())  # an association's
+    elif isinstance(statement.table, Alias):
+        found = _unclear(statement.table.element)
+    else:
+        found = _tables().get(statement.table, ())
+    if isinstance(statement, Update):  # MySQL can write to several tables
+        names = {name for row in values_of(statement).rows for name in row}
+        tables = {getattr(name, "table", None) for name in names}
+        own = {statement.table, *(target.table for target in found)}
+        found += tuple(one for table in tables - own - {None} for one in _unclear(table))
+    return found
+
+
+def _unclear(table: Any) -> tuple[_Target, ...]:
+    return tuple(target._replace(unclear=True) for target in _tables().get(table, ()))
 
 
 @remembered
@@ -279,7 +297,11 @@ def _targets(mapper: Mapper[Any], *, by_key: bool = True) -> tuple[_Target, ...]
 
 def _target(mapper: Mapper[Any], root: Mapper[Any], *, by_key: bool) -> _Target:
     entity, parts = mapper.class_, parts_above(root, mapper)
-    links = [_Link(part.owner, part.foreign_key) for part in parts if part.foreign_key]
+    links = [
+        _Link(part.owner, part.foreign_key, has_default=_has_default(mapper, part.foreign_key))
+        for part in parts
+        if part.foreign_key
+    ]
     by_identity = root_of(mapper) is root or len(links) < len(parts)
     names = key_attributes(mapper) if by_identity else [n for link in links for n in link.names]
     links += [
@@ -289,6 +311,13 @@ def _target(mapper: Mapper[Any], root: Mapper[Any], *, by_key: bool) -> _Target:
     ]
     columns = tuple(getattr(entity, name) for name in names)
     return _Target(root, entity.__name__, mapper, tuple(links), by_identity, by_key, columns)
+
+
+def _has_default(mapper: Mapper[Any], names: Iterable[str]) -> bool:
+    columns = [column for name in names for column in mapper.column_attrs[name].columns]
+    return any(
+        getattr(one, "default", None) or getattr(one, "server_default", None) for one in columns
+    )
 
 
 @remembered

@@ -76,13 +76,17 @@ def lock_and_read(
         forget_vanished(session, mapper, identity)
         return None
     actual = tuple(mapper.primary_key_from_instance(found))
-    if recheck or actual != identity:
+    # "1" for 1: the object was not the one that was made stale.  It may be held, or raise for
+    # an upgrade.
+    odd = actual != identity and not books.ledger.covers(document_key(mapper, actual), lock)
+    if recheck or odd:
         refuse_unsaved(session, root_of(mapper), (actual,), ask=True)
-    if actual != identity:  # "1" for 1: the object was not the one that was made stale
-        make_stale(session, root_of(mapper), (actual,), books.ledger.held)
+    if odd:
+        unreadable = make_stale(session, root_of(mapper), (actual,), books.ledger.held)
         plain = select_by_key(mapper, LockOptions.None_)
         with session.no_autoflush:
             _select(session, plain, mapper, actual, options)
+            load_again(session, unreadable)
     books.ledger.record(document_key(mapper, actual), lock)
     return found
 
@@ -103,7 +107,7 @@ def _locked_row(
         statement = select_by_key(mapper, lock, chosen)
         return _select(session, statement, mapper, identity, options, **where)
     strategy.check_table(participant.connection, own_table(mapper))
-    if spans_rows(mapper):
+    if spans_rows(mapper, undeferred=bool(options)):
         first = _timed(strategy, lock_by_key(mapper, row_lock), seconds)
         locked = session.execute(first, _parameters(mapper, identity), **where).first()
         if locked is None:

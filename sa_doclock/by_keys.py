@@ -108,13 +108,20 @@ def lock_and_read_many(
             missing = _missing(mapper, found, missing)
         load_again(session, unreadable)
     actual = [tuple(mapper.primary_key_from_instance(instance)) for instance in found]
-    odd = set(actual).difference(identities)
+    # "1" for 1: the objects were not those that were made stale.  They may be held, or raise
+    # for an upgrade.
+    odd = {
+        identity
+        for identity in set(actual).difference(identities)
+        if not books.ledger.covers(document_key(mapper, identity), lock)
+    }
     if recheck or odd:
         refuse_unsaved(session, root, {*identities, *odd}, ask=True)
-    if odd:  # "1" for 1: the objects were not those that were made stale
-        make_stale(session, root, odd, books.ledger.held)
+    if odd:
+        unreadable = make_stale(session, root, odd, books.ledger.held)
         with session.no_autoflush:
             read_many(session, mapper, sorted(odd), LockOptions.None_, options)
+            load_again(session, unreadable)
     for identity in actual:
         books.ledger.record(document_key(mapper, identity), lock)
     for identity in () if skips else missing:
@@ -148,7 +155,7 @@ def _locked_rows(
         limit = min(limit, _PARAMETERS_OF_AN_OR)
     for chunk in chunks(identities, limit):
         keys: Sequence[Identity] = chunk
-        one_statement = not (is_row_lock(row_lock) and spans_rows(mapper))
+        one_statement = not (is_row_lock(row_lock) and spans_rows(mapper, undeferred=bool(options)))
         if not one_statement:
             first, parameters = lock_by_keys(mapper, row_lock, chunk)
             rows = session.execute(_timed(strategy, first, seconds), parameters, **where)

@@ -46,6 +46,10 @@ def document(entity: Any = None, /, *, parts: Iterable[str] | None = None) -> An
     In a :class:`LockingSession` a declared document is written only under its ForUpdate lock
     (see ``guard``), and its parts are read again after the lock, however deep they are.
 
+    Relationships that are added to a mapper after it was configured are not seen until
+    something else is configured; a class that is mapped on the association table of a
+    many-to-many part is to be a part itself, in place of it.
+
     :param parts: names of relationships, from the header; a dot leads to the parts of a part.
     :raises TypeError: ``parts`` is not a sequence of strings, or no class is decorated.
     :raises sqlalchemy.exc.ArgumentError: when the mappers are configured: an unknown part, a

@@ -107,13 +107,19 @@ def tables_within(selectables: Iterable[FromClause]) -> Iterator[Table | Alias]:
 
 
 @remembered
-def spans_rows(mapper: Mapper[Any]) -> bool:
+def spans_rows(mapper: Mapper[Any], *, undeferred: bool = False) -> bool:
     """Whether a row of this class is made of several rows.
 
     They are those of joined inheritance, or what a subquery of a ``column_property()`` reads:
     a statement that waits for the header's lock may show them as they were before its wait.
+
+    :param undeferred: options may load what is deferred, and set a ``query_expression()``.
     """
-    loaded = (one for one in mapper.column_attrs if not one.deferred)
+    if undeferred and any(
+        ("query_expression", True) in p.strategy_key for p in mapper.column_attrs
+    ):
+        return True
+    loaded = (one for one in mapper.column_attrs if undeferred or not one.deferred)
     expressions = (expression for one in loaded for expression in one.columns)
     return len(list(tables_of(mapper.class_))) > 1 or any(map(has_subquery, expressions))
 

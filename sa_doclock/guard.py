@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, get_args
 
 from sqlalchemy import Insert
+from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import (
     FromStatement,
     InstanceState,
@@ -205,20 +206,26 @@ class Guard:
         entity = root.class_
         ident: Any = identity[0] if len(identity) == 1 else identity or None
         held = self.ledger.held.get((entity, identity))
-        state, read = "does not hold", seen
+        holds, read = "does not hold", seen
         if held is not None:
-            state, read = f"holds by {spelled(held)} only", ""
+            holds, read = f"holds by {spelled(held)} only", ""
         error = UnlockedWrite(
-            f"{what} without the ForUpdate lock of its document, which this transaction {state}; "
+            f"{what} without the ForUpdate lock of its document, which this transaction {holds}; "
             f"lock first, then read, then change: session.get_entity({entity.__name__}, "
             f"{'...' if ident is None else repr(ident)}, LockOptions.ForUpdate).{read}"
         )
-        name_document(error, entity, ident, None, product_of(self._session.get_bind(root).dialect))
+        name_document(error, entity, ident, None, self._database(root))
         if self._mode == "raise":
             raise error
         if (entity, identity) not in self._warned:
             self._warned.add((entity, identity))
             _warn(str(error))
+
+    def _database(self, root: Mapper[Any]) -> str:
+        try:
+            return product_of(self._session.get_bind(root).dialect)
+        except UnboundExecutionError:  # it was told by the bind_arguments of the statement
+            return "its database"
 
 
 class _Writes:

@@ -32,7 +32,7 @@ def interest_in(mapper: Mapper[Any]) -> Interest | None:
     watched: dict[str, Mapper[Any]] = {}
     left: dict[str, Mapper[Any]] = {}
     for relationship in mapper.relationships:
-        root = None if relationship.viewonly else document_root(relationship.mapper)
+        root = None if relationship.viewonly else _root_of_any(relationship.mapper)
         if root is not None and _writes_to(relationship, root):
             seen = relationship.secondary is None and relationship.back_populates is not None
             if not seen:  # as a change of the other side
@@ -60,13 +60,19 @@ def interest_in(mapper: Mapper[Any]) -> Interest | None:
     )
 
 
+def _root_of_any(mapper: Mapper[Any]) -> Mapper[Any] | None:
+    """The documents that rows of this class, or of a subclass of it, are rows of."""
+    roots = map(document_root, mapper.self_and_descendants)
+    return next((root for root in roots if root is not None), None)
+
+
 def _writes_to(relationship: RelationshipProperty[Any], root: Mapper[Any]) -> bool:
     """Whether the flush of this relationship writes to rows of a document of the other side."""
     if relationship.secondary is None:
         return relationship.direction is RelationshipDirection.ONETOMANY
     return any(
         part.relationship.secondary is relationship.secondary
-        and relationship.mapper.isa(part.owner)
+        and (relationship.mapper.isa(part.owner) or part.owner.isa(relationship.mapper))
         for part in parts_of(root)
     )
 

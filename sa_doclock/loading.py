@@ -34,22 +34,23 @@ def load_parts(session: Session, headers: Sequence[Any], lock: LockOptions) -> N
     root = root_of(inspect(headers[0]).mapper)
     at: dict[str, list[Any]] = {"": list(headers)}
     keys = [inspect(header).identity for header in headers]
+    read: set[int] = set()  # what the database has at these headers; the rest is yet to move there
     _complete(session, headers)
     for step in _steps(root, lock):
         part = step.part
         owners = [one for one in at.get(part.above, ()) if isinstance(one, part.owner.class_)]
-        found = _below(session, step, owners, keys)
+        found = _below(session, step, owners, keys, read)
         at.setdefault(part.path, []).extend(found)
         while part.recursive and (found := _unknown(found, at[part.above])):
             at[part.above].extend(found)
-            found = _below(session, step, found, keys)
+            found = _below(session, step, found, keys, read)
             at[part.path].extend(found)
 
 
 def load_again(session: Session, unreadable: Unreadable) -> None:
     """Load what a lock has made stale, and what no access would load."""
     for part in sorted(unreadable, key=lambda part: part.path.count(".")):
-        details = _below(session, _Step((part,), LockOptions.None_), unreadable[part], [])
+        details = _below(session, _Step((part,), LockOptions.None_), unreadable[part], [], set())
         for below in unreadable:  # of a new detail the same is wanted as of the others
             news = _unknown(details, unreadable[below])
             unreadable[below].extend(one for one in news if isinstance(one, below.owner.class_))
@@ -79,12 +80,14 @@ def _steps(root: Mapper[Any], lock: LockOptions) -> tuple[_Step, ...]:
     return tuple(steps)
 
 
-def _below(session: Session, step: _Step, owners: list[Any], keys: list[Identity]) -> list[Any]:
+def _below(
+    session: Session, step: _Step, owners: list[Any], keys: list[Identity], read: set[int]
+) -> list[Any]:
     """The parts of these owners, loaded where they were not."""
     part = step.part
     missing = [owner for owner in owners if _is_incomplete(owner, part)]
     if missing:
-        _fill(session, step, missing, keys)
+        _fill(session, step, missing, keys, read)
     found = [detail for owner in owners for detail in _members(owner, part)]
     _complete(session, found)
     return found
@@ -137,13 +140,13 @@ def _unknown(found: Iterable[Any], known: list[Any]) -> list[Any]:
     return [one for one in found if id(one) not in seen]
 
 
-def _fill(session: Session, step: _Step, missing: list[Any], keys: list[Identity]) -> None:
+def _fill(
+    session: Session, step: _Step, missing: list[Any], keys: list[Identity], read: set[int]
+) -> None:
     details: dict[Identity, list[Any]] = defaultdict(list)
-    if len(step.chain) > 1:  # what is about to move is elsewhere, seen from the header
-        moved = [owner for owner in missing if instance_state(owner).modified]
-        missing = [owner for owner in missing if not instance_state(owner).modified]
-        _fill(session, _Step((step.part,), step.lock), moved, [])
-    else:
+    if any(id(owner) not in read for owner in missing):
+        step = _Step((step.part,), step.lock)  # seen from the header it may be elsewhere
+    if len(step.chain) == 1:
         missing = [owner for owner in missing if instance_state(owner).identity is not None]
         keys = [inspect(owner).identity for owner in missing]
     for some in chunks(keys):
@@ -151,6 +154,7 @@ def _fill(session: Session, step: _Step, missing: list[Any], keys: list[Identity
         rows = session.execute(statement, parameters)
         for detail, *owner in rows.unique() if _comes_twice(step) else rows:
             details[tuple(owner)].append(detail)
+            read.add(id(detail))
     part = step.part
     for owner in missing:
         if part.name in instance_dict(owner):

@@ -37,6 +37,7 @@ from .shapes import (
     has_limit,
     has_offset,
     only_columns,
+    options_of,
     refuse_unlockable_shape,
     without_lock,
     without_options,
@@ -116,7 +117,7 @@ def _reads_more(statement: Select[Any]) -> bool:
         found = inspect(described["expr"], raiseerr=False)
         mapper = getattr(found, "mapper", None)
         if mapper is not None and described["expr"] is described["entity"]:
-            if spans_rows(mapper):
+            if spans_rows(mapper, undeferred=bool(options_of(statement))):
                 return True
         elif isinstance(described["expr"], ClauseElement) and has_subquery(described["expr"]):
             return True
