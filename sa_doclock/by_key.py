@@ -11,13 +11,12 @@ from sqlalchemy.orm.interfaces import ORMOption
 
 from .books import Books
 from .dialects import hints_of
-from .dialects.base import LockStrategy
-from .documents import document_key, own_table, remembered, root_of, spans_rows
+from .documents import document_key, own_table, root_of, spans_rows
 from .freshness import forget_vanished, make_stale, refuse_unsaved
 from .loading import load_again
 from .options import LockOptions, is_row_lock
 from .shapes import relationships_with_options
-from .statements import key_names, lock_by_key, select_by_key
+from .statements import key_names, lock_by_key, select_by_key, timed
 from .transactions import Participant
 
 T = TypeVar("T")
@@ -108,19 +107,14 @@ def _locked_row(
         return _select(session, statement, mapper, identity, options, **where)
     strategy.check_table(participant.connection, own_table(mapper))
     if spans_rows(mapper, undeferred=bool(options)):
-        first = _timed(strategy, lock_by_key(mapper, row_lock), seconds)
+        first = timed(strategy, lock_by_key(mapper, row_lock), seconds)
         locked = session.execute(first, _parameters(mapper, identity), **where).first()
         if locked is None:
             return None
         statement = select_by_key(mapper, LockOptions.None_)
     else:
-        statement = _timed(strategy, select_by_key(mapper, row_lock, chosen), seconds)
+        statement = timed(strategy, select_by_key(mapper, row_lock, chosen), seconds)
     return _select(session, statement, mapper, identity, options, **where)
-
-
-@remembered
-def _timed(strategy: LockStrategy, statement: Select[Any], seconds: float | None) -> Select[Any]:
-    return statement if seconds is None else strategy.timed(statement, seconds)
 
 
 def _select(

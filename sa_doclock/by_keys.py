@@ -10,13 +10,12 @@ from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.interfaces import ORMOption
 
 from .books import Books
-from .dialects.base import LockStrategy
 from .documents import document_key, identity_of, own_table, root_of, spans_rows
 from .freshness import forget_vanished, make_stale, refuse_unsaved
 from .loading import load_again
 from .options import LockOptions, is_row_lock
 from .shapes import relationships_with_options
-from .statements import chunks, lock_by_keys, select_by_keys
+from .statements import chunks, lock_by_keys, select_by_keys, timed
 from .transactions import Participant
 
 T = TypeVar("T")
@@ -158,18 +157,14 @@ def _locked_rows(
         one_statement = not (is_row_lock(row_lock) and spans_rows(mapper, undeferred=bool(options)))
         if not one_statement:
             first, parameters = lock_by_keys(mapper, row_lock, chunk)
-            rows = session.execute(_timed(strategy, first, seconds), parameters, **where)
+            rows = session.execute(timed(strategy, first, seconds), parameters, **where)
             keys = [tuple(row)[: len(mapper.primary_key)] for row in rows]
         read_lock = row_lock if one_statement else LockOptions.None_
         statement, parameters = select_by_keys(mapper, read_lock, keys, chosen)
         if one_statement and is_row_lock(row_lock):
-            statement = _timed(strategy, statement, seconds)
+            statement = timed(strategy, statement, seconds)
         if keys:
             yield from _select(session, statement, parameters, options, **where)
-
-
-def _timed(strategy: LockStrategy, statement: Select[Any], seconds: float | None) -> Select[Any]:
-    return statement if seconds is None else strategy.timed(statement, seconds)
 
 
 def _select(

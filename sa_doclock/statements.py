@@ -23,6 +23,7 @@ from sqlalchemy.orm.interfaces import ORMOption
 from sqlalchemy.sql import Executable
 
 from .dialects import by_keys_hints, table_hints
+from .dialects.base import LockStrategy
 from .documents import header_table, remembered, root_of, tables_of, tables_within
 from .errors import LockMisuse, LockNotSupported
 from .options import LockOptions, base_of, check_lock, is_row_lock
@@ -218,6 +219,12 @@ def _select(mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[str]) -> S
         return statement
     eager = _eager_by_second_statement(mapper.class_, chosen)
     return locking(statement, mapper.class_, lock).options(*eager)
+
+
+@remembered
+def timed(strategy: LockStrategy, statement: Select[Any], seconds: float | None) -> Select[Any]:
+    """The statement with its limit in the text, where this database takes it there."""
+    return statement if seconds is None else strategy.timed(statement, seconds)
 
 
 @remembered

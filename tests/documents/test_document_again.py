@@ -92,7 +92,7 @@ def test_a_line_that_is_pending_to_move_takes_its_taxes_along(session: LockingSe
     line = session.get_one(Line, 1)
     with session.no_autoflush:
         line.order = second
-        session.get_documents(Order, [1, 2], ForUpdate)
+        assert session.get_document(Order, 2, ForUpdate) is second
     assert [tax.value for tax in line.taxes] == [4, 6]
     assert first not in session.deleted
 

@@ -39,7 +39,9 @@ def test_what_an_update_returns_through_a_select_is_written_too(session: Locking
 
 @pytest.mark.databases("postgresql", "sqlite")
 def test_a_document_that_an_insert_returns_is_new(session: LockingSession) -> None:
-    order = session.scalars(sa.insert(Order).values(id=9, total=1).returning(Order)).one()
+    order = session.scalars(
+        sa.insert(Order).values(id=sa.literal(4) + 5, total=1).returning(Order)
+    ).one()
     order.total = 2
     session.flush()
 
