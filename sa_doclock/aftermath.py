@@ -7,8 +7,10 @@ database, everything but a rollback is refused.
 
 from __future__ import annotations
 
+import time
 import weakref
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, event
@@ -21,6 +23,7 @@ from .dialects.base import LockStrategy
 from .errors import DeadlockDetected, DocLockError, LockFailed, LockNotAvailable
 from .ledger import Ledger
 from .options import LockOptions, spelled
+from .telling import Telling
 from .transactions import Participants
 
 _watched: weakref.WeakSet[Dialect] = weakref.WeakSet()
@@ -40,11 +43,17 @@ class Asked(NamedTuple):
 class Aftermath:
     """The failed lock of one session, until its transaction is rolled back."""
 
-    def __init__(self, session: Session, participants: Participants, ledger: Ledger) -> None:
+    def __init__(
+        self, session: Session, participants: Participants, ledger: Ledger, telling: Telling
+    ) -> None:
         self._session = session
         self._participants = participants
         self._ledger = ledger
+        self._telling = telling
         self._asked: Asked | None = None
+        self._asked_at = 0.0
+        self._held_before = ledger.mark()
+        self._undone = False  # a savepoint undoes what the attempt under way meets
         self._cause: BaseException | None = None
         self._savepoint: SessionTransaction | None = None
         self._opened_here = False
@@ -66,6 +75,8 @@ class Aftermath:
     ) -> Aftermath:
         """``with aftermath.of_lock(...):`` whatever fails in the block is a failed lock."""
         self._asked = Asked(entity, ident, lock, seconds)
+        self._asked_at = time.monotonic()
+        self._held_before = self._ledger.mark()
         self._opened_here = not self._session.in_transaction()
         self._ledger.asked = True
         return self
@@ -73,14 +84,44 @@ class Aftermath:
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        met, self._asked, self._met = self._met, None, False
+        met, asked, waited = self._met, self._asked, time.monotonic() - self._asked_at
+        assert asked is not None
+        self._asked, self._met = None, False
         self._ledger.asked = False
         if error is None:
+            before = self._held_before
+            self._telling.granted(lambda: self._ledger.since(before), asked.lock, waited)
             return
         if self._opened_here:
             self.roll_back()
         elif met or isinstance(error, DBAPIError) or not isinstance(error, Exception):
             self._refuse_from_now_on(error)
+        if isinstance(error, LockFailed):
+            error.waited = waited
+            self._telling.failed(error, waited)
+
+    @contextmanager
+    def undone_by_savepoint(self, connection: Connection) -> Iterator[None]:
+        """``with aftermath.undone_by_savepoint(..):`` a lock that is not available changes nothing.
+
+        On PostgreSQL the error aborts the transaction, and on all a lock on several rows may have
+        got some of them.
+        """
+        savepoint = connection.begin_nested()
+        self._undone = True
+        try:
+            yield
+        except LockNotAvailable:
+            savepoint.rollback()
+            self._met = False
+            raise
+        finally:
+            self._undone = False
+        savepoint.commit()
+
+    def lose(self) -> None:
+        """The server has given up all locks of the transaction, though it has not ended here."""
+        self._telling.released(self._ledger.clear(), "lost")
 
     def roll_back(self) -> None:
         """Roll back because of an error, which is the one to tell whatever the rollback meets."""
@@ -150,7 +191,7 @@ class Aftermath:
         assert context.connection is not None
         strategy = find_strategy(context.connection)
         if context.is_disconnect:
-            self._ledger.clear()
+            self.lose()
         if strategy is None or context.is_disconnect:
             return None
         code = strategy.native_code(context.original_exception)
@@ -159,31 +200,47 @@ class Aftermath:
         if context.statement is None:  # BEGIN, COMMIT, ROLLBACK
             strategy.commit_failed(context.connection)
         error = self._typed(strategy, code, context)
-        if strategy.aborts_on_error and code is not None and context.statement is not None:
-            self._note_abort(error or context.original_exception)
-        if error is not None and code in strategy.transaction_gone:
-            self._gone = True
-            self._ledger.clear()
-        if error is not None and self._asked is not None:
-            self._met = True  # refused when the call has put back what it had set
-        elif error is not None and code in strategy.transaction_dead:
-            self._refuse_from_now_on(error)
+        self._react(strategy, code, context, error)
         return error
 
+    def _react(
+        self,
+        strategy: LockStrategy,
+        code: Any,
+        context: ExceptionContext,
+        error: DocLockError | None,
+    ) -> None:
+        if strategy.aborts_on_error and code is not None and context.statement is not None:
+            self._note_abort(error or context.original_exception)
+        if error is None:
+            return
+        if code in strategy.transaction_gone:
+            self._gone = True
+            self.lose()
+        if self._asked is not None:
+            self._met = True  # refused when the call has put back what it had set
+            return
+        if code in strategy.transaction_dead:
+            self._refuse_from_now_on(error)
+        if isinstance(error, LockFailed):
+            self._telling.failed(error, None)
+
     def _note_abort(self, error: BaseException) -> None:
+        if self._undone and isinstance(error, LockNotAvailable):
+            return
         if self._abort is None:
             self._abort = error
             self._abort_savepoint = self._session.get_nested_transaction()
         if self._abort_savepoint is None:
-            self._ledger.clear()  # the server has given up all locks
+            self.lose()
 
     def _typed(
         self, strategy: LockStrategy, code: Any, context: ExceptionContext
     ) -> DocLockError | None:
         asked, why = self._asked, ""
         kind = strategy.failures.get(code)
-        if kind is None and asked is not None and code in strategy.refusals:
-            kind, why = strategy.refusals[code]
+        if kind is None and asked is not None:
+            kind, why = strategy.refusal(code, context.original_exception) or (None, "")
         if kind is None:
             return None
         if asked is not None and code in strategy.server_limits:

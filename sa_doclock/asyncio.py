@@ -135,9 +135,15 @@ class AsyncLockingSession(AsyncSession):
             )
         )
 
-    def entity_set(self, entity: Any, lock: LockOptions = LockOptions.None_) -> Select[Any]:
+    def entity_set(
+        self,
+        entity: Any,
+        lock: LockOptions = LockOptions.None_,
+        *,
+        lock_timeout: LockTimeout = None,
+    ) -> Select[Any]:
         """See :meth:`LockingSession.entity_set`; not awaited, it only makes the statement."""
-        return self._locking.entity_set(entity, lock)
+        return self._locking.entity_set(entity, lock, lock_timeout=lock_timeout)
 
     @asynccontextmanager
     async def locked(

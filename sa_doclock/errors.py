@@ -56,6 +56,8 @@ class LockFailed(DocLockError, OperationalError):
     """The database refused; also an ``sqlalchemy.exc.OperationalError``.
 
     :ivar orig: the driver's own exception; None where the server answered by value.
+    :ivar waited: seconds that the call for the lock took; None where it was no such call, but a
+        flush, a commit or another statement.
     """
 
     code = None  # type: ignore[assignment]  # SQLAlchemy's page on such errors knows no locks
@@ -77,6 +79,7 @@ class LockFailed(DocLockError, OperationalError):
             self, message, statement, params, orig, hide_parameters=hide_parameters
         )
         self.connection_invalidated = False
+        self.waited: float | None = None
         self.entity = entity
         self.ident = ident
         self.lock = lock

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
@@ -10,6 +12,7 @@ from sqlalchemy.orm import Mapper
 
 from .documents import DocumentKey, mapper_of, remembered, root_of
 from .errors import LockOrderViolation, LockUpgradeRefused
+from .events import ReleasedLock
 from .options import LockOptions, base_of, spelled
 
 _STRENGTH = (LockOptions.SnapshotRead, LockOptions.SharedRead, LockOptions.ForUpdate)
@@ -39,6 +42,7 @@ class Ledger:
 
     def __init__(self, ranks: Mapping[type[Any], int]) -> None:
         self._held: dict[DocumentKey, LockOptions] = {}
+        self._since: dict[DocumentKey, float] = {}
         self._born: dict[DocumentKey, None] = {}
         self._ranks = ranks
         self.held: Mapping[DocumentKey, LockOptions] = MappingProxyType(self._held)
@@ -77,7 +81,9 @@ class Ledger:
 
     def record(self, key: DocumentKey, lock: LockOptions) -> None:
         """Note a lock that was granted; one that is held more strongly stays so."""
-        self._held.setdefault(key, base_of(lock))
+        if key not in self._held:
+            self._held[key] = base_of(lock)
+            self._since[key] = time.monotonic()
 
     def bear(self, key: DocumentKey) -> None:
         """Note a document whose header this transaction has inserted."""
@@ -91,15 +97,30 @@ class Ledger:
         """How much there is now, for the rollback of a savepoint that is being set."""
         return len(self._held), len(self._born)
 
-    def roll_back_to(self, mark: tuple[int, int]) -> None:
+    def since(self, mark: tuple[int, int]) -> Iterable[DocumentKey]:
+        """The documents that were locked since then."""
+        return list(islice(self._held, mark[0], None))
+
+    def roll_back_to(self, mark: tuple[int, int]) -> list[ReleasedLock]:
         """Forget what was locked since: PostgreSQL gives those locks up, InnoDB may keep them."""
         held, born = mark
+        released = self._released(held)
         while len(self._held) > held:
             self._held.popitem()
+            self._since.popitem()
         while len(self._born) > born:
             self._born.popitem()
+        return released
 
-    def clear(self) -> None:
+    def clear(self) -> list[ReleasedLock]:
         """Nothing is held any more."""
+        released = self._released(0)
         self._held.clear()
+        self._since.clear()
         self._born.clear()
+        return released
+
+    def _released(self, start: int) -> list[ReleasedLock]:
+        now = time.monotonic()
+        locks = islice(self._held.items(), start, None)
+        return [ReleasedLock(key, lock, now - self._since[key]) for key, lock in locks]

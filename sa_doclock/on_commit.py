@@ -15,6 +15,11 @@ class OnCommit:
         self._waiting: list[Callable[[], object]] = []
         self._committed = False
 
+    @property
+    def was_committed(self) -> bool:
+        """Whether the transaction that is about to end was committed."""
+        return self._committed
+
     def add(self, function: Callable[[], object]) -> None:
         """Call it after the commit.  :raises TypeError: it cannot be called."""
         if not callable(function):

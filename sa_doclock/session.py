@@ -29,8 +29,9 @@ from .guard import GuardMode
 from .ledger import ranks_of
 from .loading import load_parts
 from .options import LockOptions, LockTimeout, base_of, check_lock, check_wait, is_row_lock
+from .patience import Patience, Priority
 from .shapes import checked_options, refuse_unlockable_options
-from .statements import with_lock
+from .statements import locked_select
 
 T = TypeVar("T")
 
@@ -42,6 +43,12 @@ class LockingSession(ExecutingSession):
     it was; a statement made by :func:`with_lock` or :meth:`entity_set` is guarded when it
     is executed here.
 
+    :param lock_timeout: seconds (or a timedelta) that every lock of this session may wait for
+        another holder, where the call does not say itself; None as the server is configured.
+    :param priority: ``"batch"`` for a job that must not delay anybody: it never stands in the
+        queue for a lock, but tries without waiting, again and again with random pauses of up to
+        0.5 s, until its lock_timeout is over (60 s where there is none).  Costs a savepoint for
+        each try, except on SQLite.
     :param lock_order: mapped classes in the order in which one transaction may lock their
         documents; classes that are not named may come anywhere.
     :param guard: what happens when a document declared by :func:`document` would be written
@@ -51,20 +58,30 @@ class LockingSession(ExecutingSession):
         what triggers and ``ON DELETE`` do.
     :param guard_tracing: remember for each object of a declared document the line of the
         program that read it, and tell it in UnlockedWrite; costs time at every load.
-    :raises TypeError: ``lock_order`` names something that is not a mapped class.
-    :raises ValueError: ``lock_order`` names a hierarchy twice; no such ``guard``.
+    :raises TypeError: ``lock_order`` names something that is not a mapped class;
+        ``lock_timeout`` is no time.
+    :raises ValueError: ``lock_order`` names a hierarchy twice; no such ``guard`` or ``priority``;
+        ``lock_timeout`` is negative or not finite.
     """
 
     def __init__(
         self,
         *args: Any,
+        lock_timeout: LockTimeout = None,
+        priority: Priority = "interactive",
         lock_order: Sequence[type[Any]] = (),
         guard: GuardMode = "raise",
         guard_tracing: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._books = Books(self, ranks_of(tuple(lock_order)), guard, guard_tracing=guard_tracing)
+        self._books = Books(
+            self,
+            ranks_of(tuple(lock_order)),
+            Patience(lock_timeout, priority),
+            guard,
+            guard_tracing=guard_tracing,
+        )
 
     @property
     def held_locks(self) -> Mapping[DocumentKey, LockOptions]:
@@ -73,7 +90,7 @@ class LockingSession(ExecutingSession):
         Read-only.  Emptied by commit, rollback and close, and when the connection is lost.
         """
         if self._books.participants.lost():
-            self._books.ledger.clear()
+            self._books.aftermath.lose()
         return self._books.ledger.held
 
     def get_entity(
@@ -94,9 +111,9 @@ class LockingSession(ExecutingSession):
         :param ident: the primary key: a scalar, a tuple in mapper order, or a dict.
         :param lock: what to take; ``LockOptions.None_`` and ``NoLock`` are plain reads.
         :param lock_timeout: seconds (or a timedelta) to queue behind another holder; 0 is
-            NoWait, None as the server is configured.  Rounded up: to milliseconds, on
-            MariaDB to whole seconds.  On MySQL the server's own limit,
-            ``innodb_lock_wait_timeout``, still applies where it is shorter.
+            NoWait, None as the session says, or else as the server is configured.  Rounded
+            up to milliseconds.  It may be longer than the server's own limit: on MySQL, a
+            wait that ``innodb_lock_wait_timeout`` has ended then goes to the end of the queue.
         :param options: loader options, as for ``Session.get()``.
         :returns: None when there is no such row; nothing is locked then, and another
             transaction may insert it.
@@ -111,7 +128,7 @@ class LockingSession(ExecutingSession):
         After a failure: where this call had opened the transaction, it is rolled back.
         Otherwise the transaction refuses everything until ``rollback()``.
         """
-        lock, seconds = check_wait(check_lock(lock), lock_timeout)
+        lock, seconds = self._books.patience.of(lock, lock_timeout)
         if LockOptions.SkipLocked in lock:
             raise ValueError(
                 "LockOptions.SkipLocked is for sets: of get_entity(), None would mean two things"
@@ -128,14 +145,18 @@ class LockingSession(ExecutingSession):
                 with self.no_autoflush:
                     return read_again(self, mapper, identity, options)
             postponed = self._check_lockable(mapper, lock, options, (identity,))
-            with books.aftermath.of_lock(entity, ident, lock, seconds):
-                found = lock_and_read(
+            return books.take(
+                entity,
+                ident,
+                lock,
+                seconds,
+                lambda lock, seconds: lock_and_read(
                     self, books, mapper, identity, lock, seconds, options, recheck=postponed
-                )
+                ),
+            )
         except DocLockError as error:
             name_document(error, entity, ident, lock, product_of(self.get_bind(mapper).dialect))
             raise
-        return found
 
     def _check_lockable(
         self,
@@ -197,7 +218,7 @@ class LockingSession(ExecutingSession):
 
         What else is raised, and what follows a failure: see :meth:`get_entity`.
         """
-        lock, seconds = check_wait(check_lock(lock), lock_timeout)
+        lock, seconds = self._books.patience.of(lock, lock_timeout)
         mapper = mapper_of(entity)
         identities = identities_of(mapper, idents)
         options = checked_options(options)
@@ -216,10 +237,15 @@ class LockingSession(ExecutingSession):
                 found = read_held(self, mapper, held, options)
             if wanted:
                 postponed = self._check_lockable(mapper, lock, options, wanted)
-                with books.aftermath.of_lock(entity, ident, lock, seconds):
-                    found += lock_and_read_many(
+                found += books.take(
+                    entity,
+                    ident,
+                    lock,
+                    seconds,
+                    lambda lock, seconds: lock_and_read_many(
                         self, books, mapper, wanted, lock, seconds, options, recheck=postponed
-                    )
+                    ),
+                )
         except DocLockError as error:
             name_document(error, entity, ident, lock, product_of(self.get_bind(mapper).dialect))
             raise
@@ -268,7 +294,13 @@ class LockingSession(ExecutingSession):
         with self.no_autoflush:
             load_parts(self, found, lock)
 
-    def entity_set(self, entity: Any, lock: LockOptions = LockOptions.None_) -> Select[Any]:
+    def entity_set(
+        self,
+        entity: Any,
+        lock: LockOptions = LockOptions.None_,
+        *,
+        lock_timeout: LockTimeout = None,
+    ) -> Select[Any]:
         """Return ``select(entity)``, which locks all rows it returns when it is executed.
 
         Narrow it with ``where()``, ``order_by()``, ``limit()`` and execute it in this session.
@@ -276,10 +308,15 @@ class LockingSession(ExecutingSession):
         which also keeps the static type of a select: no annotation here is right for both
         SQLAlchemy 2.0 (``Select[tuple[Order]]``) and 2.1 (``Select[Order]``).
 
+        :param lock_timeout: as for :meth:`get_entity`.  MySQL, and MariaDB for a fraction of a
+            second, apply it to the whole statement; PostgreSQL, SQL Server and otherwise MariaDB
+            to each row that it has to wait for.  A plain Session, which has no lock_timeout,
+            must not execute the statement then.
         :raises LockNotSupported: at execution, for what cannot be locked: DISTINCT, GROUP BY,
             ``joinedload()``, ``subqueryload()``, ``yield_per``; SkipLocked on SQLite.
         """
-        return with_lock(select(entity), lock)
+        lock, seconds = check_wait(check_lock(lock), lock_timeout)
+        return locked_select(select(entity), lock, None, seconds)
 
     @contextmanager
     def locked(

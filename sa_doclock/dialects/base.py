@@ -7,11 +7,11 @@ leave open is a method.  A strategy knows SQL and the driver, never a Session.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
 
-from sqlalchemy import Connection, Select, Table
+from sqlalchemy import Connection, Select, Table, event
 from sqlalchemy.engine import Dialect
 
 from ..errors import DocLockError, LockNotSupported, WrongIsolation
@@ -57,6 +57,9 @@ class LockStrategy:
 
     server_limits: ClassVar[frozenset[NativeCode]] = frozenset()
     """Errors of a wait that the server's own setting has ended, not ``lock_timeout``."""
+
+    statement_limits: ClassVar[frozenset[NativeCode]] = frozenset()
+    """Errors of a statement that took too long, whatever it has waited for."""
 
     aftershocks: ClassVar[frozenset[NativeCode]] = frozenset()
     """Errors of a ROLLBACK that says only that the transaction was gone already."""
@@ -173,9 +176,45 @@ class LockStrategy:
         return nullcontext()
 
     def timed(self, statement: Select[Any], seconds: float) -> Select[Any]:
-        """The statement with the limit in its text, where the server can take it there."""
+        """The statement with the limit in its text, where SQLAlchemy can write it there."""
         return statement
+
+    def refusal(
+        self, code: NativeCode | None, orig: BaseException
+    ) -> tuple[type[DocLockError], str] | None:
+        """What an error means while a lock is being taken, and the sentence that says why."""
+        return self.refusals.get(code) if code is not None else None
+
+    def may_wait_again(self, connection: Connection) -> bool:
+        """Whether one of ``server_limits`` has left the transaction as it was."""
+        return True
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         """The server's own error number in a driver's exception."""
         raise TypeError(f"{type(self).__name__} must read the error numbers of its drivers")
+
+
+@contextmanager
+def sent_as(
+    connection: Connection, rewrite: Callable[[str, Any], str], *locking: str
+) -> Iterator[None]:
+    """In this block, statements with one of these words in them are sent as rewritten.
+
+    For what stands in front of a SELECT, where SQLAlchemy writes nothing.  The listener is the
+    connection's own and goes with the block: no other statement pays for it.
+
+    :param rewrite: is given the text and the parameters as the driver will get them.
+    """
+
+    def before_cursor_execute(
+        _connection: Connection, _cursor: Any, statement: str, parameters: Any, *_: Any
+    ) -> tuple[str, Any]:
+        if any(words in statement for words in locking):
+            statement = rewrite(statement, parameters)
+        return statement, parameters
+
+    event.listen(connection, "before_cursor_execute", before_cursor_execute, retval=True)
+    try:
+        yield
+    finally:
+        event.remove(connection, "before_cursor_execute", before_cursor_execute)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from sqlalchemy import Select
+from sqlalchemy import Connection, Select
 
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
-from ..options import LockOptions
+from ..options import LockOptions, milliseconds
+from .base import sent_as
 from .innodb import InnoDBLocks
 
 
@@ -23,9 +25,7 @@ class MariaDBLocks(InnoDBLocks):
         1213: DeadlockDetected,  # ER_LOCK_DEADLOCK: the whole transaction is undone
         1020: SnapshotConflict,  # ER_CHECKREAD: innodb_snapshot_isolation, on since 11.6.2
     }
-    refusals = InnoDBLocks.refusals | {
-        1969: (LockNotAvailable, "max_statement_time ended the wait; try again later"),
-    }
+    statement_limits = frozenset({1969})  # ER_STATEMENT_TIMEOUT: max_statement_time
     transaction_gone = transaction_dead = frozenset({1213, 1020})
 
     def locks_one_table_of_join(self) -> bool:
@@ -37,5 +37,19 @@ class MariaDBLocks(InnoDBLocks):
             raise LockNotSupported(f"SKIP LOCKED needs MariaDB 10.6, this is {version}")
 
     def timed(self, statement: Select[Any], seconds: float) -> Select[Any]:
-        # Whole seconds, rounded up: a fraction is taken for NOWAIT.
+        # Whole seconds, rounded up: a fraction is taken for NOWAIT.  Also where the limit is
+        # shorter, since it takes the place of innodb_lock_wait_timeout, which may be shorter still.
         return statement.suffix_with(f"WAIT {math.ceil(seconds)}")
+
+    def waiting(
+        self, connection: Connection, lock: LockOptions, seconds: float | None
+    ) -> AbstractContextManager[None]:
+        if seconds is None or seconds == math.ceil(seconds):
+            return nullcontext()
+        limit = milliseconds(seconds) / 1000
+        return sent_as(
+            connection,
+            lambda statement, _: f"SET STATEMENT max_statement_time={limit:.3f} FOR {statement}",
+            "FOR UPDATE",
+            "LOCK IN SHARE MODE",
+        )

@@ -21,7 +21,7 @@ from ..errors import (
     WrongIsolation,
 )
 from ..options import LockOptions, base_of, milliseconds
-from .base import READ_COMMITTED, SNAPSHOT, LockStrategy, NativeCode
+from .base import READ_COMMITTED, SNAPSHOT, LockStrategy, NativeCode, sent_as
 
 # pyodbc keeps the server's number only in its text, as ".. (1222) (SQLExecDirectW)"
 # and of further records as "; [state] .. (3621)"; the texts between may be anybody's
@@ -35,6 +35,8 @@ _IN_TRANSITION = (
     "snapshot isolation is being switched on or off in this database; "
     "try again when ALTER DATABASE has ended"
 )
+# pymssql writes the parameters into the text, which is no batch of its own.
+_PARAMETERS_BY_SERVER = frozenset({"pyodbc", "aioodbc", "mssqlpython"})
 _FOR_UPDATE, _SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
 _NOWAIT, _SKIP = LockOptions.NoWait, LockOptions.SkipLocked
 
@@ -96,7 +98,10 @@ class SQLServerLocks(LockStrategy):
     def waiting(
         self, connection: Connection, lock: LockOptions, seconds: float | None
     ) -> AbstractContextManager[None]:
-        return nullcontext() if seconds is None else _lock_timeout(connection, seconds)
+        if seconds is None:
+            return nullcontext()
+        own_batch = connection.dialect.driver in _PARAMETERS_BY_SERVER
+        return (_lock_timeout_in_batch if own_batch else _lock_timeout_around)(connection, seconds)
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         if orig.args and isinstance(orig.args[0], int):
@@ -106,8 +111,23 @@ class SQLServerLocks(LockStrategy):
         return next((n for n in numbers if n in known), numbers[0] if numbers else None)
 
 
+def _lock_timeout_in_batch(connection: Connection, seconds: float) -> AbstractContextManager[None]:
+    # What sp_executesql and sp_prepexec run is a batch of its own, at whose end the server puts
+    # SET options back: https://learn.microsoft.com/sql/t-sql/statements/set-statements-transact-sql
+    limit = f"SET LOCK_TIMEOUT {milliseconds(seconds)}; "
+
+    def rewrite(statement: str, parameters: Any) -> str:
+        if parameters:
+            return limit + statement
+        # Without parameters the driver sends the text as it is, in the connection's own batch.
+        quoted = (limit + statement).replace("'", "''")
+        return f"EXEC sp_executesql N'{quoted}'"
+
+    return sent_as(connection, rewrite, "UPDLOCK")
+
+
 @contextmanager
-def _lock_timeout(connection: Connection, seconds: float) -> Iterator[None]:
+def _lock_timeout_around(connection: Connection, seconds: float) -> Iterator[None]:
     # SET LOCK_TIMEOUT is connection state and goes back to the pool with the connection.
     old = connection.exec_driver_sql("SELECT @@LOCK_TIMEOUT").scalar_one()
     connection.exec_driver_sql(f"SET LOCK_TIMEOUT {milliseconds(seconds)}")

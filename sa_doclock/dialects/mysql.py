@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select
+from sqlalchemy import Connection, Select
 from sqlalchemy.engine import Dialect
 
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported
@@ -22,11 +22,8 @@ class MySQLLocks(InnoDBLocks):
         3572: LockNotAvailable,  # ER_LOCK_NOWAIT
         1213: DeadlockDetected,  # ER_LOCK_DEADLOCK: the whole transaction is undone
     }
-    refusals = InnoDBLocks.refusals | {
-        # ER_QUERY_TIMEOUT: MAX_EXECUTION_TIME, which lock_timeout is on this server
-        3024: (LockNotAvailable, ""),
-    }
     server_limits = frozenset({1205})
+    statement_limits = frozenset({3024})  # ER_QUERY_TIMEOUT: MAX_EXECUTION_TIME
     transaction_gone = transaction_dead = frozenset({1213})
 
     def __init__(self, dialect: Dialect) -> None:
@@ -48,6 +45,10 @@ class MySQLLocks(InnoDBLocks):
         # innodb_lock_wait_timeout counts whole seconds, and what is set on a connection
         # goes back to the pool with it; the optimizer hint does neither.
         return statement.prefix_with(f"/*+ MAX_EXECUTION_TIME({milliseconds(seconds)}) */")
+
+    def may_wait_again(self, connection: Connection) -> bool:
+        whole = connection.exec_driver_sql("SELECT @@innodb_rollback_on_timeout").scalar_one()
+        return not whole
 
     @property
     def _version(self) -> tuple[Any, ...]:

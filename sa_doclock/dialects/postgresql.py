@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, literal, select
+from sqlalchemy import Connection, bindparam, event, func, literal, select
 
-from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
+from ..errors import (
+    DeadlockDetected,
+    DocLockError,
+    LockNotAvailable,
+    LockNotSupported,
+    SnapshotConflict,
+)
 from ..options import LockOptions, base_of, milliseconds
 from .base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode
 
@@ -22,6 +28,16 @@ _RESET_TIMEOUT = select(
     func.set_config("lock_timeout", bindparam("doclock_timeout"), literal(True))
 )
 
+# In a pipeline nothing is known yet when the next statement is sent: a setting of our own keeps
+# the old value, and ends with the transaction too.
+_PUT_TIMEOUT = (
+    "SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), "
+    "set_config('lock_timeout', %s, true)"
+)
+_TAKE_TIMEOUT_BACK = (
+    "SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)"
+)
+_LOCKING = ("FOR UPDATE", "FOR SHARE")
 
 _IN_ERROR = 3  # PQTRANS_INERROR of libpq
 
@@ -68,13 +84,26 @@ class PostgreSQLLocks(LockStrategy):
     def waiting(
         self, connection: Connection, lock: LockOptions, seconds: float | None
     ) -> AbstractContextManager[None]:
-        return nullcontext() if seconds is None else _lock_timeout(connection, seconds)
+        if seconds is None:
+            return nullcontext()
+        limited = _pipelined_lock_timeout if _has_pipeline(connection) else _lock_timeout
+        return limited(connection, seconds)
 
     def is_aborted(self, connection: Connection) -> bool | None:
         # psycopg and psycopg2; asyncpg and pg8000 do not tell
         info: Any = getattr(connection.connection.driver_connection, "info", None)
         status = getattr(info, "transaction_status", None)
         return None if status is None else int(status) == _IN_ERROR
+
+    def refusal(
+        self, code: NativeCode | None, orig: BaseException
+    ) -> tuple[type[DocLockError], str] | None:
+        # "while locking tuple (0,1) in relation .." stands in the context, in the language of
+        # the server; a statement that was slow by itself has none.
+        diagnostics = getattr(orig, "diag", None)  # psycopg and psycopg2
+        if code == "57014" and diagnostics is not None and not diagnostics.context:
+            return None
+        return super().refusal(code, orig)
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         # psycopg and asyncpg; psycopg2; pg8000 gives a dict of the protocol's fields
@@ -93,3 +122,46 @@ def _lock_timeout(connection: Connection, seconds: float) -> Iterator[None]:
     # of the transaction or savepoint puts the old value back.
     yield
     connection.execute(_RESET_TIMEOUT, {"doclock_timeout": old})
+
+
+def _has_pipeline(connection: Connection) -> bool:
+    if connection.dialect.is_async or connection.dialect.driver != "psycopg":
+        return False
+    dbapi: Any = connection.dialect.loaded_dbapi
+    return bool(dbapi.Pipeline.is_supported())
+
+
+@contextmanager
+def _pipelined_lock_timeout(connection: Connection, seconds: float) -> Iterator[None]:
+    """The limit and its restoration travel with the statement, in the same round trip.
+
+    SQLAlchemy asks the cursor for its columns after ``after_cursor_execute``, when the
+    pipeline has ended and every result is there.
+    """
+    driver: Any = connection.connection.driver_connection
+    limit = f"{milliseconds(seconds)}ms"
+    open_pipelines: list[Any] = []
+
+    def before_cursor_execute(_: Connection, __: Any, statement: str, *___: Any) -> None:
+        if any(words in statement for words in _LOCKING):
+            open_pipelines.append(driver.pipeline())
+            open_pipelines[-1].__enter__()
+            driver.execute(_PUT_TIMEOUT, (limit,))
+
+    def after_cursor_execute(*_: Any) -> None:
+        if open_pipelines:
+            driver.execute(_TAKE_TIMEOUT_BACK)
+            open_pipelines.pop().__exit__(None, None, None)
+
+    event.listen(connection, "before_cursor_execute", before_cursor_execute)
+    event.listen(connection, "after_cursor_execute", after_cursor_execute)
+    try:
+        yield
+    finally:
+        event.remove(connection, "before_cursor_execute", before_cursor_execute)
+        event.remove(connection, "after_cursor_execute", after_cursor_execute)
+        for (
+            pipeline
+        ) in open_pipelines:  # the statement has failed, and its error is the one to tell
+            with suppress(Exception):
+                pipeline.__exit__(None, None, None)

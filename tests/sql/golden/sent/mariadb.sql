@@ -28,7 +28,7 @@ COMMIT
 SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
-SELECT shop_order.id, shop_order.customer_id, shop_order.total
+SET STATEMENT max_statement_time=0.300 FOR SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE WAIT 1  -- 1
 (rollback)
@@ -54,7 +54,7 @@ COMMIT
 SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
-SELECT shop_order.id, shop_order.customer_id, shop_order.total
+SET STATEMENT max_statement_time=0.300 FOR SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s LOCK IN SHARE MODE WAIT 1  -- 1
 (rollback)
@@ -143,7 +143,7 @@ COMMIT
 SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
-SELECT shop_contract.id
+SET STATEMENT max_statement_time=0.300 FOR SELECT shop_contract.id
 FROM shop_contract
 WHERE shop_contract.id = %s FOR UPDATE WAIT 1  -- 1
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
@@ -324,7 +324,7 @@ COMMIT
 SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
-SELECT shop_order.id, shop_order.customer_id, shop_order.total
+SET STATEMENT max_statement_time=0.300 FOR SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order FORCE INDEX (PRIMARY)
 WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE WAIT 1  -- 1, 2
 (rollback)

@@ -15,12 +15,9 @@ WHERE shop_order.id = ?  -- 1
 (rollback)
 
 -- get_entity ForUpdate, lock_timeout 0.3 ----------------------------------------------------------
-SELECT @@LOCK_TIMEOUT
-SET LOCK_TIMEOUT 300
-SELECT shop_order.id, shop_order.customer_id, shop_order.total
+SET LOCK_TIMEOUT 300; SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order WITH (UPDLOCK, ROWLOCK)
 WHERE shop_order.id = ?  -- 1
-SET LOCK_TIMEOUT -1
 (rollback)
 (back to the pool)
 (rollback)
@@ -39,12 +36,9 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 -- get_entity SharedRead, lock_timeout 0.3 ---------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT
 (commit)
-SELECT @@LOCK_TIMEOUT
-SET LOCK_TIMEOUT 300
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = ?  -- 1
-SET LOCK_TIMEOUT -1
 (rollback)
 (back to the pool)
 (rollback)
@@ -109,15 +103,12 @@ UPDATE shop_order SET total=? WHERE shop_order.id = ?  -- 7, 1
 (rollback)
 
 -- locked, changes to joined inheritance, lock_timeout 0.3 -----------------------------------------
-SELECT @@LOCK_TIMEOUT
-SET LOCK_TIMEOUT 300
-SELECT shop_contract.id
+SET LOCK_TIMEOUT 300; SELECT shop_contract.id
 FROM shop_contract WITH (UPDLOCK, ROWLOCK)
 WHERE shop_contract.id = ?  -- 1
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
 FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
 WHERE shop_contract.id = ?  -- 1
-SET LOCK_TIMEOUT -1
 UPDATE shop_contract SET total=? WHERE shop_contract.id = ?  -- 7, 1
 UPDATE shop_lease SET rent=? WHERE shop_lease.id = ?  -- 8, 1
 (commit)
@@ -245,12 +236,9 @@ WHERE shop_order.id IN (?, ?) ORDER BY shop_order.id  -- 1, 2
 (rollback)
 
 -- get_entities ForUpdate, lock_timeout 0.3 --------------------------------------------------------
-SELECT @@LOCK_TIMEOUT
-SET LOCK_TIMEOUT 300
-SELECT shop_order.id, shop_order.customer_id, shop_order.total
+SET LOCK_TIMEOUT 300; SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order WITH (UPDLOCK, ROWLOCK)
 WHERE shop_order.id IN (?, ?) ORDER BY shop_order.id  -- 1, 2
-SET LOCK_TIMEOUT -1
 (rollback)
 (back to the pool)
 (rollback)
