@@ -39,7 +39,7 @@ class Books:
         self.reads = Reads(self.ledger, tracing=guard_tracing)
         self.bulk = BulkGuard(session, self.guard, self.ledger)
         self.on_commit = OnCommit()
-        self._marks: WeakKeyDictionary[SessionTransaction, tuple[tuple[int, int], int]]
+        self._marks: WeakKeyDictionary[SessionTransaction, tuple[tuple[int, ...], int]]
         self._marks = WeakKeyDictionary()
 
     def check(self) -> None:

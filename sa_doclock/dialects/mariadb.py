@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sqlalchemy import Select
+from sqlalchemy import Select, TextClause, text
 
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
-from ..options import LockOptions
+from ..options import LockOptions, milliseconds
 from .innodb import InnoDBLocks
 
 
@@ -39,3 +39,6 @@ class MariaDBLocks(InnoDBLocks):
     def timed(self, statement: Select[Any], seconds: float) -> Select[Any]:
         # Whole seconds, rounded up: a fraction is taken for NOWAIT.
         return statement.suffix_with(f"WAIT {math.ceil(seconds)}")
+
+    def wait_for_key(self, seconds: float) -> TextClause:
+        return text(f"SELECT GET_LOCK(:name, {milliseconds(seconds) / 1000:.3f})")

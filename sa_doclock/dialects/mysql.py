@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from sqlalchemy import Select
+from sqlalchemy import Select, TextClause, text
 from sqlalchemy.engine import Dialect
 
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported
@@ -21,6 +22,7 @@ class MySQLLocks(InnoDBLocks):
         1205: LockNotAvailable,  # ER_LOCK_WAIT_TIMEOUT: only the statement is undone
         3572: LockNotAvailable,  # ER_LOCK_NOWAIT
         1213: DeadlockDetected,  # ER_LOCK_DEADLOCK: the whole transaction is undone
+        3058: DeadlockDetected,  # ER_USER_LOCK_DEADLOCK: GET_LOCK; nothing is undone
     }
     refusals = InnoDBLocks.refusals | {
         # ER_QUERY_TIMEOUT: MAX_EXECUTION_TIME, which lock_timeout is on this server
@@ -48,6 +50,12 @@ class MySQLLocks(InnoDBLocks):
         # innodb_lock_wait_timeout counts whole seconds, and what is set on a connection
         # goes back to the pool with it; the optimizer hint does neither.
         return statement.prefix_with(f"/*+ MAX_EXECUTION_TIME({milliseconds(seconds)}) */")
+
+    def wait_for_key(self, seconds: float) -> TextClause:
+        # GET_LOCK counts whole seconds, and takes 0.3 for 0, which is no wait at all.
+        whole = math.ceil(seconds)
+        hint = "" if whole == seconds else f"/*+ MAX_EXECUTION_TIME({milliseconds(seconds)}) */ "
+        return text(f"SELECT {hint}GET_LOCK(:name, {whole})")
 
     @property
     def _version(self) -> tuple[Any, ...]:

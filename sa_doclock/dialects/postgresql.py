@@ -6,9 +6,15 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, literal, select
+from sqlalchemy import Connection, bindparam, func, literal, select, text
 
-from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
+from ..errors import (
+    DeadlockDetected,
+    LockFailed,
+    LockNotAvailable,
+    LockNotSupported,
+    SnapshotConflict,
+)
 from ..options import LockOptions, base_of, milliseconds
 from .base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode
 
@@ -22,6 +28,16 @@ _RESET_TIMEOUT = select(
     func.set_config("lock_timeout", bindparam("doclock_timeout"), literal(True))
 )
 
+# A lock on 64 bits, which two keys may share: that is a needless wait, and no more.
+_KEY = "advisory_xact_lock{shared}(hashtextextended(:key, 0))"
+_TAKE_KEY = {
+    LockOptions.ForUpdate: text("SELECT pg_" + _KEY.format(shared="")),
+    LockOptions.SharedRead: text("SELECT pg_" + _KEY.format(shared="_shared")),
+    LockOptions.ForUpdate | LockOptions.NoWait: text("SELECT pg_try_" + _KEY.format(shared="")),
+    LockOptions.SharedRead | LockOptions.NoWait: text(
+        "SELECT pg_try_" + _KEY.format(shared="_shared")
+    ),
+}
 
 _IN_ERROR = 3  # PQTRANS_INERROR of libpq
 
@@ -69,6 +85,13 @@ class PostgreSQLLocks(LockStrategy):
         self, connection: Connection, lock: LockOptions, seconds: float | None
     ) -> AbstractContextManager[None]:
         return nullcontext() if seconds is None else _lock_timeout(connection, seconds)
+
+    def take_key(
+        self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
+    ) -> type[LockFailed] | None:
+        with self.waiting(connection, lock, seconds):
+            answer = connection.execute(_TAKE_KEY[lock], {"key": key}).scalar()
+        return LockNotAvailable if answer is False else None
 
     def is_aborted(self, connection: Connection) -> bool | None:
         # psycopg and psycopg2; asyncpg and pg8000 do not tell

@@ -392,3 +392,69 @@ WHERE shop_box.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_item.id  -- 1
 (rollback)
 (back to the pool)
 (rollback)
+
+-- lock_key ----------------------------------------------------------------------------------------
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key shared ---------------------------------------------------------------------------------
+SELECT pg_advisory_xact_lock_shared(hashtextextended(%(key)s, 0))  -- 'user:42'
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key, lock_timeout 0 ------------------------------------------------------------------------
+SELECT pg_try_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key shared, lock_timeout 0 -----------------------------------------------------------------
+SELECT pg_try_advisory_xact_lock_shared(hashtextextended(%(key)s, 0))  -- 'user:42'
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key, lock_timeout 0.3 ----------------------------------------------------------------------
+SELECT current_setting(%(current_setting_2)s::VARCHAR) AS current_setting_1, set_config(%(set_config_2)s::VARCHAR, %(doclock_timeout)s, %(param_1)s) AS set_config_1  -- 'lock_timeout', 'lock_timeout', '300ms', True
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
+SELECT set_config(%(set_config_2)s::VARCHAR, %(doclock_timeout)s, %(param_1)s) AS set_config_1  -- 'lock_timeout', '0', True
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key, lock_timeout 5 ------------------------------------------------------------------------
+SELECT current_setting(%(current_setting_2)s::VARCHAR) AS current_setting_1, set_config(%(set_config_2)s::VARCHAR, %(doclock_timeout)s, %(param_1)s) AS set_config_1  -- 'lock_timeout', 'lock_timeout', '5000ms', True
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
+SELECT set_config(%(set_config_2)s::VARCHAR, %(doclock_timeout)s, %(param_1)s) AS set_config_1  -- 'lock_timeout', '0', True
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key of two, twice --------------------------------------------------------------------------
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- "Zoë's own"
+(commit)
+(back to the pool)
+(rollback)
+
+-- lock_key, then locked ---------------------------------------------------------------------------
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
+UPDATE shop_order SET total=%(total)s::INTEGER WHERE shop_order.id = %(shop_order_id)s::INTEGER  -- 6, 1
+(commit)
+(back to the pool)
+(rollback)
+
+-- after a plain read, lock_key --------------------------------------------------------------------
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id = %(pk_1)s::INTEGER  -- 1
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
+(rollback)
+(back to the pool)
+(rollback)
