@@ -32,6 +32,16 @@ def test_the_second_waits_until_the_transaction_of_the_first_ends(
     assert alice.does(finds_taken())
 
 
+def test_a_wait_with_a_limit_ends_with_the_key_as_well(alice: Session, bob: Session) -> None:
+    for lock_timeout in (30, 29.5):  # MySQL counts whole seconds in another way
+        alice.does(takes())
+        queued = bob.starts(takes(lock_timeout=lock_timeout))
+        wait_until_blocked(waiter=bob, holder=alice, step=queued)
+        alice.does(roll_back)
+        queued.result()
+        bob.does(roll_back)
+
+
 def test_a_transaction_that_goes_on_keeps_the_key(alice: Session, bob: Session) -> None:
     alice.does(takes())
     alice.does(lambda session: session.get(Order, 1))

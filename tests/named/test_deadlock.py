@@ -45,7 +45,8 @@ def test_one_of_two_is_told_and_has_written_nothing(
     assert str(failure).startswith(f"named lock '{failure.ident}' FOR UPDATE on ")
     with pytest.raises(PendingRollbackError):
         loser.does(LockingSession.commit)
-    assert not steps[winner].done()  # what the loser holds it holds until it rolls back
+    if alice.database.name != "postgresql":  # which has given up what the loser held
+        assert not steps[winner].done()
     loser.does(LockingSession.rollback)
     steps[winner].result()
     winner.does(LockingSession.rollback)
