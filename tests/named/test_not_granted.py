@@ -44,6 +44,12 @@ def test_zero_does_not_wait_at_all(session: Session, other: Session) -> None:
         session.lock_key(KEY, lock_timeout=timedelta(0), shared=True)
 
 
+def test_a_very_long_limit_is_none_that_a_server_refuses(session: Session) -> None:
+    for lock_timeout in (1e12, timedelta(days=30_000)):
+        session.lock_key(KEY, lock_timeout=lock_timeout)
+        session.rollback()
+
+
 def test_without_a_limit_the_servers_own_ends_the_wait(
     make_engine: Callable[..., sa.Engine], other: Session
 ) -> None:
