@@ -18,6 +18,7 @@ from .errors import (
     UnsavedChanges,
     WrongIsolation,
 )
+from .named import doclock_key
 from .options import LockOptions
 from .session import LockingSession
 from .statements import with_lock
@@ -42,6 +43,7 @@ __all__ = [
     "UnlockedWriteWarning",
     "UnsavedChanges",
     "WrongIsolation",
+    "doclock_key",
     "document",
     "with_lock",
 ]

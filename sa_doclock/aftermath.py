@@ -34,7 +34,7 @@ _by_connection = weakref.WeakKeyDictionary()
 class Asked(NamedTuple):
     """The lock call under way, for the words of an error."""
 
-    entity: type[Any]
+    entity: type[Any] | None  # None: a named lock
     ident: Any
     lock: LockOptions
     seconds: float | None
@@ -71,7 +71,7 @@ class Aftermath:
             event.listen(connection.dialect, "handle_error", _on_error)
 
     def of_lock(
-        self, entity: type[Any], ident: Any, lock: LockOptions, seconds: float | None
+        self, entity: type[Any] | None, ident: Any, lock: LockOptions, seconds: float | None
     ) -> Aftermath:
         """``with aftermath.of_lock(...):`` whatever fails in the block is a failed lock."""
         self._asked = Asked(entity, ident, lock, seconds)
@@ -80,6 +80,12 @@ class Aftermath:
         self._opened_here = not self._session.in_transaction()
         self._ledger.asked = True
         return self
+
+    def answered(self, kind: type[LockFailed], database: str) -> LockFailed:
+        """The error of the call under way, which the server has refused by value."""
+        error = kind(_reason(kind, self._asked))
+        name_document(error, *self._document(), database)
+        return error
 
     def __enter__(self) -> None: ...
 
@@ -241,6 +247,8 @@ class Aftermath:
         kind = strategy.failures.get(code)
         if kind is None and asked is not None:
             kind, why = strategy.refusal(code, context.original_exception) or (None, "")
+            if kind is None and asked.entity is None and code in strategy.statement_limits:
+                kind = LockNotAvailable  # a name is all that GET_LOCK waits for
         if kind is None:
             return None
         if asked is not None and code in strategy.server_limits:
@@ -285,10 +293,10 @@ def name_document(
     database: str,
 ) -> None:
     """Say first which document, which lock and which database, unless the error says so."""
-    if error.entity is None:
-        words = "the transaction" if entity is None else entity.__name__
+    if error.entity is None and error.ident is None:
+        words = "the transaction" if ident is None else f"named lock {ident!r}"
         if entity is not None:
-            words += " rows" if ident is None else f" {ident}"
+            words = f"{entity.__name__} " + ("rows" if ident is None else f"{ident}")
         if lock is not None:
             words += f" {spelled(lock)}"
         error.entity, error.ident, error.lock = entity, ident, lock

@@ -198,6 +198,22 @@ class AsyncLockingSession(AsyncSession):
 
         self._locking.on_commit(call)
 
+    async def lock_key(
+        self,
+        key: str,
+        *,
+        lock_timeout: LockTimeout = None,
+        shared: bool = False,
+        bind_arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """See :meth:`LockingSession.lock_key`."""
+        locking = self._locking
+        await self.run_sync(
+            lambda _: locking.lock_key(
+                key, lock_timeout=lock_timeout, shared=shared, bind_arguments=bind_arguments
+            )
+        )
+
     async def save_changes(self) -> None:
         """See :meth:`LockingSession.save_changes`."""
         await self.run_sync(lambda _: self._locking.save_changes())

@@ -49,7 +49,7 @@ class Books:
         self.reads = Reads(self.ledger, tracing=guard_tracing)
         self.bulk = BulkGuard(session, self.guard, self.ledger)
         self.on_commit = OnCommit()
-        self._marks: WeakKeyDictionary[SessionTransaction, tuple[tuple[int, int], int]]
+        self._marks: WeakKeyDictionary[SessionTransaction, tuple[tuple[int, ...], int]]
         self._marks = WeakKeyDictionary()
 
     def check(self) -> None:
@@ -63,7 +63,7 @@ class Books:
 
     def take(
         self,
-        entity: type[Any],
+        entity: type[Any] | None,
         ident: Any,
         lock: LockOptions,
         seconds: float | None,

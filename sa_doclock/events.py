@@ -16,10 +16,14 @@ class EventfulSession(Session):
     """A Session whose class, makers and instances can be listened to for the events below."""
 
 
+LockedName = tuple[None, tuple[str]]
+"""What ``lock_key()`` has locked, in the place of a document: ``(None, ("user:42",))``."""
+
+
 class ReleasedLock(NamedTuple):
     """A lock that a transaction has held."""
 
-    document: DocumentKey
+    document: DocumentKey | LockedName
     lock: LockOptions
     held: float
     """Seconds between the grant and the end of the transaction."""
@@ -39,11 +43,16 @@ class LockEvents(SessionEvents):
     _dispatch_target = EventfulSession
 
     def lock_acquired(
-        self, session: Session, document: DocumentKey, lock: LockOptions, waited: float
+        self,
+        session: Session,
+        document: DocumentKey | LockedName,
+        lock: LockOptions,
+        waited: float,
     ) -> None:
         """A document has been locked.
 
-        :param document: ``(root mapped class, primary key)``, as in ``held_locks``.
+        :param document: ``(root mapped class, primary key)``, as in ``held_locks``; of a named lock
+            ``(None, (key,))``.
         :param waited: seconds that the call took, with its round trips; one call that locks
             many documents tells each of them with its whole time.
         """

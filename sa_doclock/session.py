@@ -28,6 +28,7 @@ from .freshness import refuse_unsaved
 from .guard import GuardMode
 from .ledger import ranks_of
 from .loading import load_parts
+from .named import bind_of_key, check_key, lock_of_key, take
 from .options import LockOptions, LockTimeout, base_of, check_lock, check_wait, is_row_lock
 from .patience import Patience, Priority
 from .shapes import checked_options, refuse_unlockable_options
@@ -345,7 +346,7 @@ class LockingSession(ExecutingSession):
         writes = base_of(lock) is LockOptions.ForUpdate
         # A transaction that an earlier read has begun is committed, as by save_changes().  It
         # is not rolled back after a read lock: it may hold changes, which are not ours to lose.
-        ends = opens or (writes and not self._books.ledger.held and self._ends_here())
+        ends = opens or (writes and self._books.ledger.empty and self._ends_here())
         try:
             document = self.get_one_entity(
                 entity, ident, lock, lock_timeout=lock_timeout, options=options
@@ -363,6 +364,63 @@ class LockingSession(ExecutingSession):
         except BaseException:
             if ends:
                 self._books.aftermath.roll_back()
+            raise
+
+    def lock_key(
+        self,
+        key: str,
+        *,
+        lock_timeout: LockTimeout = None,
+        shared: bool = False,
+        bind_arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Lock a name in place of a row: nobody else has this key until the transaction ends.
+
+        What is read afterwards is not older than the lock; objects that the session has loaded
+        before stay as they are, so take the key first.  A key that is held already is not asked
+        for again.  Pending changes are not flushed before.
+
+        :param key: any text that is not empty, such as :func:`doclock_key` makes.  Those who
+            use the same database and the same key exclude each other.
+        :param lock_timeout: seconds (or a timedelta) to queue behind another holder, rounded up
+            to milliseconds; 0 fails at once.  None: as the session says, or else as the server
+            is configured, which on MySQL and MariaDB is ``innodb_lock_wait_timeout``.
+        :param shared: beside others that are shared.  Exclusive all the same on MySQL, MariaDB
+            and SQLite, which have no such named lock.
+        :param bind_arguments: as for ``Session.execute()``, in a session with several databases.
+        :raises LockNotAvailable: another transaction held the key past ``lock_timeout``.
+        :raises DeadlockDetected: run the whole transaction again.
+        :raises SnapshotConflict: the same; on SQLite, after an earlier read.
+        :raises WrongIsolation: what is read in the open transaction can be older than the lock.
+        :raises LockUpgradeRefused: held shared in this transaction, and now asked for alone.
+        :raises LockNotSupported: this database or connection cannot hold a key.
+        :raises LockMisuse: the session has several databases, and none is meant.
+        :raises TypeError: a key that is no str, a ``shared`` that is no bool.
+        :raises ValueError: an empty key, or one with a NUL.
+
+        On SQLite it is the write lock on the whole file.  A rollback to a savepoint gives up
+        what was taken in it on PostgreSQL alone; elsewhere it stays to the end.  After a
+        failure: see :meth:`get_entity`.
+        """
+        lock, seconds = self._books.patience.of(lock_of_key(shared=shared), lock_timeout)
+        check_key(key)
+        arguments = bind_arguments or {}
+        books = self._books
+        books.check()
+        bind = bind_of_key(self, arguments)
+        if not self.is_active:
+            self.connection(bind_arguments=dict(arguments))  # raises, as after a failed flush
+        try:
+            if not books.ledger.covers_key((bind.engine, key), lock):
+                books.take(
+                    None,
+                    key,
+                    lock,
+                    seconds,
+                    lambda lock, seconds: take(books, key, lock, seconds, arguments),
+                )
+        except DocLockError as error:
+            name_document(error, None, key, lock, product_of(bind.dialect))
             raise
 
     def save_changes(self) -> None:

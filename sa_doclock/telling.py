@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from .documents import DocumentKey
 from .errors import DeadlockDetected, LockFailed, LockNotAvailable, SnapshotConflict
-from .events import EventfulSession, ReleasedLock
+from .events import EventfulSession, LockedName, ReleasedLock
 from .options import LockOptions, spelled
 
 _log = logging.getLogger("sa_doclock")
@@ -30,7 +30,10 @@ class Telling:
         self._session = session
 
     def granted(
-        self, newly_held: Callable[[], Iterable[DocumentKey]], lock: LockOptions, waited: float
+        self,
+        newly_held: Callable[[], Iterable[DocumentKey | LockedName]],
+        lock: LockOptions,
+        waited: float,
     ) -> None:
         """A call for a lock has been granted, after so many seconds."""
         level = logging.INFO if waited >= CONTENDED else logging.DEBUG
@@ -46,10 +49,7 @@ class Telling:
         """The database has refused it."""
         if _log.isEnabledFor(logging.WARNING):
             outcome = next(told for kind, told in _OUTCOMES.items() if isinstance(error, kind))
-            document = None
-            if error.entity is not None:
-                document = f"{error.entity.__name__} {_or_rows(error.ident)}"
-            fields = _fields(document, error.lock, waited, None, outcome)
+            fields = _fields(_document_of(error), error.lock, waited, None, outcome)
             _log.warning("%s", error.args[0], extra=fields)
         self._session.dispatch.lock_failed(self._session, error, waited)
 
@@ -64,14 +64,18 @@ class Telling:
         self._session.dispatch.locks_released(self._session, released, outcome)
 
 
-def named(document: DocumentKey) -> str:
+def named(document: DocumentKey | LockedName) -> str:
     """A document in the words of errors: ``Order 42``."""
     entity, identity = document
+    if entity is None:
+        return f"named lock {identity[0]!r}"
     return f"{entity.__name__} {identity[0] if len(identity) == 1 else identity}"
 
 
-def _or_rows(ident: Any) -> Any:
-    return "rows" if ident is None else ident
+def _document_of(error: LockFailed) -> str | None:
+    if error.entity is None:
+        return None if error.ident is None else named((None, (error.ident,)))
+    return f"{error.entity.__name__} {'rows' if error.ident is None else error.ident}"
 
 
 def _fields(

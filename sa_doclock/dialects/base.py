@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from sqlalchemy import Connection, Select, Table, event
 from sqlalchemy.engine import Dialect
 
-from ..errors import DocLockError, LockNotSupported, WrongIsolation
+from ..errors import DocLockError, LockFailed, LockNotSupported, WrongIsolation
 from ..options import LockOptions, base_of
 
 NativeCode = int | str
@@ -129,12 +129,13 @@ class LockStrategy:
         seconds: float | None,
         level: str | None,
         opened_for: LockOptions | None,
-        header: Table,
+        header: Table | None,
     ) -> bool:
         """Take this lock in a transaction that is open already, at this isolation level.
 
         :param opened_for: the lock that the transaction was opened for; None where it was
             opened for something else.
+        :param header: whose rows are to be locked; None for a named lock.
         :returns: whether the database had no transaction yet, and this lock has opened it.
         :raises WrongIsolation: it cannot protect a document any more.
         """
@@ -158,6 +159,18 @@ class LockStrategy:
                 f'transaction, or make the engine with isolation_level="{levels[0]}"'
             )
         return False
+
+    def take_key(
+        self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
+    ) -> type[LockFailed] | None:
+        """Take a named lock, held to the end of the transaction that the connection is in.
+
+        :param lock: ForUpdate, or SharedRead, for which an exclusive one may stand in; NoWait
+            comes as a modifier, with ``seconds`` None.
+        :returns: None when it is held; how it has failed, where the server says so by value.
+        :raises LockNotSupported: there are none.
+        """
+        raise LockNotSupported(f"nothing is known of named locks on {self.name}")
 
     def before_savepoint(self, connection: Connection) -> None:
         """Send what a SAVEPOINT needs in front of it."""

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Table, bindparam, text
+from sqlalchemy import Connection, Table, TextClause, bindparam, text
 from sqlalchemy.engine import Dialect
 
-from ..errors import LockNotSupported
+from ..errors import LockFailed, LockNotAvailable, LockNotSupported
 from ..options import LockOptions, base_of
+from ..pooled import undo_later
 from .base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode
+from .names import short_name
 
 _STORAGE_ENGINE = text(
     "SELECT engine FROM information_schema.tables "
     "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name"
 ).bindparams(bindparam("schema"), bindparam("name"))
+
+_LONGEST_NAME = 64
+# A circle of named locks and row locks is seen by nobody, so no wait is without an end: -1, too,
+# waits for ever on MySQL, and is an error on MariaDB.
+_TAKE_KEY = text("SELECT GET_LOCK(:name, @@innodb_lock_wait_timeout)")
+_TRY_KEY = text("SELECT GET_LOCK(:name, 0)")
 
 
 class InnoDBLocks(LockStrategy):
@@ -42,6 +50,7 @@ class InnoDBLocks(LockStrategy):
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
         self._lockable: set[tuple[str | None, str]] = set()
+        self._database = dialect.default_schema_name or ""
 
     def check_table(self, connection: Connection, table: Table) -> None:
         schema = (
@@ -70,6 +79,25 @@ class InnoDBLocks(LockStrategy):
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         if base_of(lock) is LockOptions.SnapshotRead:
             connection.exec_driver_sql("START TRANSACTION READ ONLY")
+
+    def take_key(
+        self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
+    ) -> type[LockFailed] | None:
+        # Names are the server's, whatever the database, and the connection's, whatever becomes
+        # of the transaction.  Each GET_LOCK that is granted needs a RELEASE_LOCK of its own; one
+        # too many does nothing, so that it is noted before anybody knows.
+        name = short_name(f"{self._database}.{key}", _LONGEST_NAME)
+        undo_later(connection, f"DO RELEASE_LOCK('{name}')")
+        statement = _TAKE_KEY if seconds is None else self.wait_for_key(seconds)
+        if LockOptions.NoWait in lock:
+            statement = _TRY_KEY
+        # NULL, on MariaDB, is a wait that was ended by KILL QUERY or max_statement_time
+        answer = connection.execute(statement, {"name": name}).scalar_one()
+        return None if answer == 1 else LockNotAvailable
+
+    def wait_for_key(self, seconds: float) -> TextClause:
+        """GET_LOCK of ``:name``, with this limit."""
+        raise NotImplementedError
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         # mysql-connector and mariadb-connector; PyMySQL, mysqlclient, aiomysql, asyncmy

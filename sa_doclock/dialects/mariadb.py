@@ -6,7 +6,7 @@ import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from sqlalchemy import Connection, Select
+from sqlalchemy import Connection, Select, TextClause, text
 
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
 from ..options import LockOptions, milliseconds
@@ -53,3 +53,6 @@ class MariaDBLocks(InnoDBLocks):
             "FOR UPDATE",
             "LOCK IN SHARE MODE",
         )
+
+    def wait_for_key(self, seconds: float) -> TextClause:
+        return text(f"SELECT GET_LOCK(:name, {milliseconds(seconds) / 1000:.3f})")

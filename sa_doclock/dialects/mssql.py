@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
 from ..errors import (
     DeadlockDetected,
+    LockFailed,
     LockNotAvailable,
     LockNotSupported,
     SnapshotConflict,
@@ -22,6 +23,7 @@ from ..errors import (
 )
 from ..options import LockOptions, base_of, milliseconds
 from .base import READ_COMMITTED, SNAPSHOT, LockStrategy, NativeCode, sent_as
+from .names import short_name
 
 # pyodbc keeps the server's number only in its text, as ".. (1222) (SQLExecDirectW)"
 # and of further records as "; [state] .. (3621)"; the texts between may be anybody's
@@ -39,6 +41,21 @@ _IN_TRANSITION = (
 _PARAMETERS_BY_SERVER = frozenset({"pyodbc", "aioodbc", "mssqlpython"})
 _FOR_UPDATE, _SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
 _NOWAIT, _SKIP = LockOptions.NoWait, LockOptions.SkipLocked
+
+# https://learn.microsoft.com/sql/relational-databases/system-stored-procedures/sp-getapplock-transact-sql
+# A longer @Resource would be cut off, and be the lock of other keys too.
+_LONGEST_NAME = 255
+_TAKE_KEY = (
+    "DECLARE @doclock int; "
+    "EXEC @doclock = sp_getapplock @Resource = :name, @LockMode = '{mode}', "
+    "@LockOwner = 'Transaction'{limit}; "
+    "SELECT @doclock"
+)
+_REFUSED_BY_VALUE: dict[int, type[LockFailed]] = {
+    -1: LockNotAvailable,  # timed out
+    -2: LockNotAvailable,  # canceled
+    -3: DeadlockDetected,  # chosen as the victim: nothing is undone
+}
 
 
 class SQLServerLocks(LockStrategy):
@@ -102,6 +119,21 @@ class SQLServerLocks(LockStrategy):
             return nullcontext()
         own_batch = connection.dialect.driver in _PARAMETERS_BY_SERVER
         return (_lock_timeout_in_batch if own_batch else _lock_timeout_around)(connection, seconds)
+
+    def take_key(
+        self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
+    ) -> type[LockFailed] | None:
+        # Without @LockTimeout it is @@LOCK_TIMEOUT, as for every other lock.
+        wait = 0.0 if _NOWAIT in lock else seconds
+        statement = _TAKE_KEY.format(
+            mode="Exclusive" if base_of(lock) is _FOR_UPDATE else "Shared",
+            limit="" if wait is None else f", @LockTimeout = {milliseconds(wait)}",
+        )
+        name = short_name(key, _LONGEST_NAME)
+        answer = int(connection.execute(text(statement), {"name": name}).scalar_one())
+        if answer < 0 and answer not in _REFUSED_BY_VALUE:  # -999
+            raise LockNotSupported(f"sp_getapplock has answered {answer}: the call was refused")
+        return _REFUSED_BY_VALUE.get(answer)
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         if orig.args and isinstance(orig.args[0], int):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from sqlalchemy import Connection, Select
+from sqlalchemy import Connection, Select, TextClause, text
 from sqlalchemy.engine import Dialect
 
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported
@@ -21,6 +22,7 @@ class MySQLLocks(InnoDBLocks):
         1205: LockNotAvailable,  # ER_LOCK_WAIT_TIMEOUT: only the statement is undone
         3572: LockNotAvailable,  # ER_LOCK_NOWAIT
         1213: DeadlockDetected,  # ER_LOCK_DEADLOCK: the whole transaction is undone
+        3058: DeadlockDetected,  # ER_USER_LOCK_DEADLOCK: GET_LOCK; nothing is undone
     }
     server_limits = frozenset({1205})
     statement_limits = frozenset({3024})  # ER_QUERY_TIMEOUT: MAX_EXECUTION_TIME
@@ -49,6 +51,12 @@ class MySQLLocks(InnoDBLocks):
     def may_wait_again(self, connection: Connection) -> bool:
         whole = connection.exec_driver_sql("SELECT @@innodb_rollback_on_timeout").scalar_one()
         return not whole
+
+    def wait_for_key(self, seconds: float) -> TextClause:
+        # GET_LOCK counts whole seconds, and takes 0.3 for 0, which is no wait at all.
+        whole = math.ceil(seconds)
+        hint = "" if whole == seconds else f"/*+ MAX_EXECUTION_TIME({milliseconds(seconds)}) */ "
+        return text(f"SELECT {hint}GET_LOCK(:name, {whole})")
 
     @property
     def _version(self) -> tuple[Any, ...]:

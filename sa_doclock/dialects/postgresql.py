@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, event, func, literal, select
+from sqlalchemy import Connection, bindparam, event, func, literal, select, text
 
 from ..errors import (
     DeadlockDetected,
     DocLockError,
+    LockFailed,
     LockNotAvailable,
     LockNotSupported,
     SnapshotConflict,
@@ -37,7 +38,18 @@ _PUT_TIMEOUT = (
 _TAKE_TIMEOUT_BACK = (
     "SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)"
 )
-_LOCKING = ("FOR UPDATE", "FOR SHARE")
+_LOCKING = ("FOR UPDATE", "FOR SHARE", "pg_advisory_xact_lock")
+
+# A lock on 64 bits, which two keys may share: that is a needless wait, and no more.
+_KEY = "advisory_xact_lock{shared}(hashtextextended(:key, 0))"
+_TAKE_KEY = {
+    LockOptions.ForUpdate: text("SELECT pg_" + _KEY.format(shared="")),
+    LockOptions.SharedRead: text("SELECT pg_" + _KEY.format(shared="_shared")),
+    LockOptions.ForUpdate | LockOptions.NoWait: text("SELECT pg_try_" + _KEY.format(shared="")),
+    LockOptions.SharedRead | LockOptions.NoWait: text(
+        "SELECT pg_try_" + _KEY.format(shared="_shared")
+    ),
+}
 
 _IN_ERROR = 3  # PQTRANS_INERROR of libpq
 
@@ -88,6 +100,13 @@ class PostgreSQLLocks(LockStrategy):
             return nullcontext()
         limited = _pipelined_lock_timeout if _has_pipeline(connection) else _lock_timeout
         return limited(connection, seconds)
+
+    def take_key(
+        self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
+    ) -> type[LockFailed] | None:
+        with self.waiting(connection, lock, seconds):
+            answer = connection.execute(_TAKE_KEY[lock], {"key": key}).scalar()
+        return LockNotAvailable if answer is False else None
 
     def is_aborted(self, connection: Connection) -> bool | None:
         # psycopg and psycopg2; asyncpg and pg8000 do not tell

@@ -53,6 +53,8 @@ class Script:
             if mark in sql:
                 row = value if isinstance(value, tuple) else (value,)
                 return ["answer"] * len(row), [row]
+        if "sp_getapplock" in sql:
+            return ["answer"], [(0,)]
         select = _IN_FRONT.sub("", sql.lstrip())
         if not select.upper().startswith("SELECT"):
             return [], []

@@ -364,3 +364,65 @@ WHERE shop_box.delivery_id = ? ORDER BY shop_item.id  -- 1
 (rollback)
 (back to the pool)
 (rollback)
+
+-- lock_key ----------------------------------------------------------------------------------------
+DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', @LockOwner = 'Transaction'; SELECT @doclock  -- 'user:42'
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key shared ---------------------------------------------------------------------------------
+DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Shared', @LockOwner = 'Transaction'; SELECT @doclock  -- 'user:42'
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key, lock_timeout 0 ------------------------------------------------------------------------
+DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = 0; SELECT @doclock  -- 'user:42'
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key shared, lock_timeout 0 -----------------------------------------------------------------
+DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Shared', @LockOwner = 'Transaction', @LockTimeout = 0; SELECT @doclock  -- 'user:42'
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key, lock_timeout 0.3 ----------------------------------------------------------------------
+DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = 300; SELECT @doclock  -- 'user:42'
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key, lock_timeout 5 ------------------------------------------------------------------------
+DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = 5000; SELECT @doclock  -- 'user:42'
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key of two, twice --------------------------------------------------------------------------
+DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', @LockOwner = 'Transaction'; SELECT @doclock  -- 'user:42'
+DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', @LockOwner = 'Transaction'; SELECT @doclock  -- '_o__s_own#03838b7a8a50011e20d6c7c3d01e54af'
+(commit)
+(back to the pool)
+(rollback)
+
+-- lock_key, then locked ---------------------------------------------------------------------------
+DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', @LockOwner = 'Transaction'; SELECT @doclock  -- 'user:42'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id = ?  -- 1
+UPDATE shop_order SET total=? WHERE shop_order.id = ?  -- 6, 1
+(commit)
+(back to the pool)
+(rollback)
+
+-- after a plain read, lock_key --------------------------------------------------------------------
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id = ?  -- 1
+DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', @LockOwner = 'Transaction'; SELECT @doclock  -- 'user:42'
+(rollback)
+(back to the pool)
+(rollback)
