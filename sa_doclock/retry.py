@@ -16,11 +16,10 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import PendingRollbackError
+from sqlalchemy.exc import InvalidRequestError, PendingRollbackError
 
 from .errors import (
     DeadlockDetected,
-    DocLockError,
     LockFailed,
     LockMisuse,
     LockNotAvailable,
@@ -52,8 +51,9 @@ def run_transaction(
     Each attempt opens a session with the factory, opens its transaction, so that
     ``save_changes()`` in it only flushes, calls the function, commits, and closes the session.
     DeadlockDetected and SnapshotConflict are repeated, whatever statement, flush or commit met
-    them, and also where the function has swallowed them and then met the PendingRollbackError
-    that follows.  No other error is, nor one of its own that the function raises in their place.
+    them, and also where the function has swallowed them and then met what follows: SQLAlchemy's
+    PendingRollbackError, or its InvalidRequestError of a transaction that was rolled back.  No
+    other error is, nor one of its own that the function raises in their place.
 
     All that the function does happens once for each attempt.  What is no part of the
     transaction, such as a mail, belongs in ``session.on_commit()``: of a failed attempt nothing
@@ -228,7 +228,8 @@ class Runs:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._failure: BaseException | None = None
+        self._error: Exception | None = None  # that has come out, and is to be repeated
+        self._failure: LockFailed | None = None  # the same, or the one behind it
         current = _current.get()
         if current is not None and not (current.is_over or current.has_committed):
             raise LockMisuse(
@@ -240,7 +241,7 @@ class Runs:
     @contextmanager
     def attempt(self, session: LockingSession) -> Iterator[None]:
         """Look at the failure of the block while the session still tells what has failed."""
-        self._failure = None
+        self._error = self._failure = None
         attempt = _Attempt(session)
         token = _current.set(attempt)
         try:
@@ -248,7 +249,7 @@ class Runs:
         except Exception as error:
             failure = _tell_cause(session, error)
             if isinstance(failure, self._policy.errors) and attempt.can_be_repeated(failure):
-                self._failure = error
+                self._error, self._failure = error, failure
             raise
         finally:
             attempt.is_over = True
@@ -272,21 +273,21 @@ class Runs:
         self._tell("retried", words, number)
 
     def _give_up(self, state: RetryCallState) -> None:
-        error, number = self._failure, state.attempt_number
+        error, number = self._error, state.attempt_number
         assert error is not None
         self._tell("gave_up", f"given up after {_counted(number)}", number)
         error.attempts = number  # type: ignore[attr-defined]
         error.args = (f"{error.args[0]} (given up after {_counted(number)})", *error.args[1:])
-        self._failure = None
+        self._error = self._failure = None
         raise error
 
     def _tell(self, outcome: str, words: str, number: int) -> None:
-        error = self._failure
-        failure = error if isinstance(error, DocLockError) else getattr(error, "__cause__", None)
-        entity, lock = getattr(failure, "entity", None), getattr(failure, "lock", None)
+        error, failure = self._error, self._failure
+        assert error is not None
+        assert failure is not None
         told = {
-            "document": entity and f"{entity.__name__} {getattr(failure, 'ident', None)}",
-            "lock": lock and spelled(lock),
+            "document": failure.entity and f"{failure.entity.__name__} {failure.ident}",
+            "lock": failure.lock and spelled(failure.lock),
             "waited": None,
             "held": None,
             "outcome": outcome,
@@ -296,13 +297,16 @@ class Runs:
         _log.warning("run_transaction: %s: %s", words, error, extra=told)
 
 
-def _tell_cause(session: LockingSession, error: Exception) -> BaseException | None:
+def _tell_cause(session: LockingSession, error: BaseException) -> BaseException:
     """What has failed, where the error itself says only that something had failed before."""
-    if not isinstance(error, PendingRollbackError):
-        return error
-    if error.__cause__ is None:  # SQLAlchemy's own
-        error.__cause__ = session._books.aftermath.undone_by
-    return error.__cause__
+    # After a flush that failed, SQLAlchemy raises either without a cause; the second is what
+    # statements in a block of begin() meet, and is the base class of much else.
+    if isinstance(error, PendingRollbackError) or type(error) is InvalidRequestError:
+        if error.__cause__ is None:
+            error.__cause__ = session._books.aftermath.undone_by
+        if error.__cause__ is not None:
+            return _tell_cause(session, error.__cause__)
+    return error
 
 
 def _counted(number: int) -> str:
