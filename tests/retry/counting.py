@@ -19,8 +19,9 @@ NAMES = sa.select(Customer.id, Customer.name).order_by(Customer.id)
 
 def own_logic(test: Test) -> Test:
     """Mark a test of what the library decides by itself: one database is enough."""
-    marked: Test = pytest.mark.databases("sqlite")(test)
-    return pytest.mark.not_databases("sqlite-journal")(marked)
+    pytest.mark.databases("sqlite")(test)
+    pytest.mark.not_databases("sqlite-journal")(test)
+    return test
 
 
 def rename(session: Session, name: str) -> None:

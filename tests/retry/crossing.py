@@ -1,7 +1,8 @@
 """Two transactions that certainly meet in a deadlock, and certainly not when one runs again.
 
 In its first run each takes a row, waits until the other has taken its own, and asks for the
-other's.  Which of them the server ends is all the same: both are run by run_transaction.
+other's.  Which of them the server ends is all the same: both are run by run_transaction.  That
+one runs again when the other is done: PostgreSQL would let it overtake who waits for its row.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Crossing:
         self.runs: list[tuple[int, Session]] = []
         self.refused: list[BaseException] = []
         self._take, self._take_second = take, take_second or take
-        self._meeting = threading.Barrier(2)
+        self._meeting, self._one_is_done = threading.Barrier(2), threading.Event()
 
     def fn(self, mine: int, theirs: int) -> Callable[[Session], int]:
         """Make the function that takes its own row, then the other's; it returns its own key."""
@@ -58,6 +59,8 @@ class Crossing:
         def run(session: Session) -> int:
             nonlocal first
             self.runs.append((mine, session))
+            if not first:
+                assert self._one_is_done.wait(PATIENCE)
             self._take(session, mine)
             if first:
                 first = False
@@ -71,8 +74,13 @@ class Crossing:
         self, alice: Actor[Session], bob: Actor[Session], make: Callable[[], Session], **how: Any
     ) -> list[int | BaseException]:
         """Run both to their ends; tell what each has returned or raised."""
-        steps = [
-            actor.starts(lambda _, fn=fn: run_transaction(make, fn, **how))  # type: ignore[misc]
-            for actor, fn in ((alice, self.fn(1, 2)), (bob, self.fn(2, 1)))
-        ]
+
+        def run(fn: Callable[[Session], int]) -> int:
+            try:
+                return run_transaction(make, fn, **how)
+            finally:
+                self._one_is_done.set()
+
+        first, second = self.fn(1, 2), self.fn(2, 1)
+        steps = [alice.starts(lambda _: run(first)), bob.starts(lambda _: run(second))]
         return [step.exception() or step.result() for step in steps]
