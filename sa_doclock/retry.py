@@ -294,7 +294,7 @@ class Runs:
             "attempt": number,
             "attempts": self._policy.attempts,
         }
-        _log.warning("run_transaction: %s: %s", words, error, extra=told)
+        _log.warning("run_transaction: %s: %s", words, str(error), extra=told)
 
 
 def _tell_cause(session: LockingSession, error: BaseException) -> BaseException:
