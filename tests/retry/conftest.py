@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import event
 
+from tests.asyncio.conftest import pytest_collection_modifyitems, pytest_generate_tests, url
 from tests.locks.conftest import (
     documents,
     elsewhere,
@@ -28,9 +29,12 @@ __all__ = [
     "make_engine",
     "other",
     "patient_engine",
+    "pytest_collection_modifyitems",
     "pytest_configure",
+    "pytest_generate_tests",
     "read_committed",
     "session_factory",
+    "url",
 ]
 
 
@@ -44,11 +48,12 @@ def engine(patient_engine: sa.Engine) -> sa.Engine:
 
 def look_for_deadlocks_at_once(connection: Any, _: object) -> None:
     """Have PostgreSQL wait less than its second, where the tests' user may ask for that."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT set_config('deadlock_timeout', '20ms', false) FROM pg_roles "
-            "WHERE rolname = current_user AND rolsuper"
-        )
+    cursor = connection.cursor()
+    cursor.execute(
+        "SELECT set_config('deadlock_timeout', '20ms', false) FROM pg_roles "
+        "WHERE rolname = current_user AND rolsuper"
+    )
+    cursor.close()
     connection.commit()
 
 
