@@ -225,7 +225,8 @@ async def test_the_victim_of_a_deadlock_is_run_again(url: sa.URL, swallow: bool)
         if engine.dialect.name == "postgresql":
             event.listen(engine.sync_engine, "connect", look_for_deadlocks_at_once)
         make = maker(engine)
-        assert await asyncio.gather(run(make, 1, 2), run(make, 2, 1)) == [1, 2]
+        both = run(make, 1, 2), run(make, 2, 1)
+        assert [*await asyncio.gather(*both)] == [1, 2]
         assert len(runs) == 3
         async with make() as session:
             totals = await session.scalars(sa.select(Order.total).order_by(Order.id))
