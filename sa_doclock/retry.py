@@ -210,11 +210,9 @@ class _Attempt:
 
     def _committed_in_part(self, failure: LockFailed) -> bool:
         """Whether one database may have committed before the COMMIT of another failed."""
-        return (
-            failure.statement is None
-            and not self.session.twophase
-            and len(self.session._books.participants.connections()) > 1
-        )
+        of_commit = failure.orig is not None and failure.statement is None
+        connections = self.session._books.participants.connections()
+        return of_commit and len(connections) > 1 and not self.session.twophase
 
 
 _current: ContextVar[_Attempt | None] = ContextVar("sa_doclock_transaction", default=None)

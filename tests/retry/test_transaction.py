@@ -11,10 +11,9 @@ from sqlalchemy.exc import IntegrityError, InvalidRequestError, PendingRollbackE
 from sqlalchemy.orm import SessionTransactionOrigin, sessionmaker
 from sqlalchemy.orm.exc import DetachedInstanceError
 
-from sa_doclock import DeadlockDetected, LockingSession, LockNotAvailable, run_transaction
+from sa_doclock import DeadlockDetected, LockingSession, run_transaction
 from sa_doclock import LockOptions as Lock
-from tests.locks.connections import set_patience
-from tests.models import Base, Customer, Order
+from tests.models import Customer, Order
 from tests.retry.counting import NAMES, Counted, Session, deadlocks, own_logic, rename
 
 Factory = sessionmaker[LockingSession]
@@ -138,48 +137,3 @@ def test_an_entity_that_it_returns_is_detached_and_expired(session_factory: Fact
     session_factory.configure(expire_on_commit=False)
     order = run_transaction(session_factory, lambda session: session.get_one(Order, 1))
     assert order.total == 30
-
-
-# SQLITE_BUSY at COMMIT, because somebody reads: the one commit that fails in the same way each time.
-
-
-def not_let_through(
-    session_factory: Factory, other: Session, *, attempts: int, **factory: Any
-) -> Counted:
-    """Run a transaction whose commit fails in its first attempt, and in no other."""
-    set_patience(session_factory.kw["bind"], 0)
-    session_factory.configure(**factory)
-
-    def act(session: Session) -> None:
-        session.get_one_entity(Order, 1, Lock.ForUpdate).total += 1
-        session.execute(sa.update(Customer).values(name="mine"))
-        if fn.runs == 1:
-            other.get_one_entity(Order, 2, Lock.SharedRead)
-        else:
-            other.release_locks()
-
-    fn = Counted(act=act)
-    run_transaction(session_factory, fn, attempts=attempts, retry_not_available=True)
-    return fn
-
-
-@pytest.mark.databases("sqlite-journal")
-def test_a_commit_that_is_refused_is_repeated(
-    session_factory: Factory, other: Session, elsewhere: Run
-) -> None:
-    fn = not_let_through(session_factory, other, attempts=2)
-    assert fn.runs == 2
-    assert elsewhere(sa.select(Order.total).where(Order.id == 1)) == [(31,)]
-
-
-@pytest.mark.databases("sqlite-journal")
-def test_not_so_where_another_database_may_have_committed(
-    session_factory: Factory, other: Session, tmp_path: Any
-) -> None:
-    second = sa.create_engine(f"sqlite:///{tmp_path}/second.db")
-    Base.metadata.create_all(second)
-    with pytest.raises(LockNotAvailable) as caught:
-        not_let_through(session_factory, other, attempts=2, binds={Customer: second})
-    assert caught.value.attempts is None
-    other.release_locks()
-    second.dispose()
