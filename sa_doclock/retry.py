@@ -267,7 +267,9 @@ class Runs:
 
     def _repeat(self, state: RetryCallState) -> None:
         number, attempts = state.attempt_number, self._policy.attempts
-        words = f"attempt {number} of {attempts} failed, the next in {state.upcoming_sleep:.3f} s"
+        assert state.next_action is not None
+        seconds = state.next_action.sleep
+        words = f"attempt {number} of {attempts} failed, the next in {seconds:.3f} s"
         self._tell("retried", words, number)
 
     def _give_up(self, state: RetryCallState) -> None:
