@@ -239,7 +239,6 @@ class Runs:
     @contextmanager
     def attempt(self, session: LockingSession) -> Iterator[None]:
         """Look at the failure of the block while the session still tells what has failed."""
-        self._error = self._failure = None
         attempt = _Attempt(session)
         token = _current.set(attempt)
         try:
@@ -271,19 +270,20 @@ class Runs:
         seconds = state.next_action.sleep
         words = f"attempt {number} of {attempts} failed, the next in {seconds:.3f} s"
         self._tell("retried", words, number)
+        self._error = self._failure = None
 
     def _give_up(self, state: RetryCallState) -> None:
         error, number = self._error, state.attempt_number
         assert error is not None
         self._tell("gave_up", f"given up after {_counted(number)}", number)
         error.attempts = number  # type: ignore[attr-defined]
-        error.args = (f"{error.args[0]} (given up after {_counted(number)})", *error.args[1:])
+        message, *others = error.args or ("",)
+        error.args = (f"{message} (given up after {_counted(number)})".lstrip(), *others)
         self._error = self._failure = None
         raise error
 
     def _tell(self, outcome: str, words: str, number: int) -> None:
-        error, failure = self._error, self._failure
-        assert error is not None
+        failure = self._failure
         assert failure is not None
         told = {
             "document": failure.entity and f"{failure.entity.__name__} {failure.ident}",
@@ -294,7 +294,7 @@ class Runs:
             "attempt": number,
             "attempts": self._policy.attempts,
         }
-        _log.warning("run_transaction: %s: %s", words, str(error), extra=told)
+        _log.warning("run_transaction: %s: %s", words, failure.args[0], extra=told)
 
 
 def _tell_cause(session: LockingSession, error: BaseException) -> BaseException:

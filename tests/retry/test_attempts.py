@@ -170,3 +170,16 @@ def test_what_the_rollback_meets_does_not_hide_the_deadlock(
         run_transaction(session_factory, fn, attempts=2)
     assert fn.runs == 2
     assert met
+
+
+@own_logic
+def test_an_error_of_the_factory_comes_out_in_any_attempt(session_factory: Factory) -> None:
+    def make() -> Session:
+        if fn.runs:
+            raise LookupError("no session for you")
+        return session_factory()
+
+    fn = Counted(*deadlocks(9))
+    with pytest.raises(LookupError, match="no session for you"):
+        run_transaction(make, fn)
+    assert fn.runs == 1

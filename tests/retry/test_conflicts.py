@@ -100,6 +100,23 @@ def test_a_flush_in_a_snapshot_of_sqlite(
     assert elsewhere(NAMES) == [(1, "mine"), (2, "by another")]
 
 
+@tells_517
+@pytest.mark.not_databases("sqlite-journal")
+@pytest.mark.databases("sqlite")
+def test_a_swallowed_statement_of_sqlite_is_all_that_was_undone(
+    session_factory: Factory, elsewhere: Run
+) -> None:
+    def act(session: Session) -> None:
+        session.connection().exec_driver_sql("BEGIN")
+        session.scalars(NAMES).all()
+        elsewhere(renamed(2))
+        with pytest.raises(SnapshotConflict):
+            session.execute(renamed(1))
+
+    fn = Counted(act=act)
+    assert run_transaction(session_factory, fn) == 1
+
+
 @pytest.mark.databases("postgresql")
 def test_a_constraint_that_is_looked_at_by_the_commit_is_not_repeated(
     engine: sa.Engine, session_factory: Factory, elsewhere: Run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -81,9 +82,16 @@ def test_in_another_thread_it_is_fine(
 
 
 @own_logic
-def test_a_context_that_has_outlived_the_transaction_is_fine(session_factory: Factory) -> None:
-    context = run_transaction(session_factory, lambda _: contextvars.copy_context())
-    assert context.run(run_transaction, session_factory, Counted()) == 1
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_context_that_has_outlived_the_transaction_is_fine(
+    session_factory: Factory, fails: bool
+) -> None:
+    """As that of a thread or task that the function has started."""
+    contexts: list[contextvars.Context] = []
+    fn = Counted(*deadlocks(int(fails)), act=lambda _: contexts.append(contextvars.copy_context()))
+    with suppress(DeadlockDetected):
+        run_transaction(session_factory, fn, attempts=1)
+    assert contexts[0].run(run_transaction, session_factory, Counted()) == 1
 
 
 # A session that is used by others already
