@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from .declarations import document
+from .decorators import transactional
 from .errors import (
     DeadlockDetected,
     DocLockError,
@@ -20,10 +21,12 @@ from .errors import (
 )
 from .named import doclock_key
 from .options import LockOptions
+from .retry import run_transaction
 from .session import LockingSession
 from .statements import with_lock
 
 if TYPE_CHECKING:
+    from .async_retry import async_run_transaction
     from .asyncio import AsyncLockingSession
 
 __all__ = [
@@ -43,8 +46,11 @@ __all__ = [
     "UnlockedWriteWarning",
     "UnsavedChanges",
     "WrongIsolation",
+    "async_run_transaction",
     "doclock_key",
     "document",
+    "run_transaction",
+    "transactional",
     "with_lock",
 ]
 
@@ -56,4 +62,8 @@ def __getattr__(name: str) -> Any:
         from .asyncio import AsyncLockingSession  # noqa: PLC0415
 
         return AsyncLockingSession
+    if name == "async_run_transaction":
+        from .async_retry import async_run_transaction  # noqa: PLC0415
+
+        return async_run_transaction
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,6 +7,7 @@ database, everything but a rollback is refused.
 
 from __future__ import annotations
 
+import sys
 import time
 import weakref
 from collections.abc import Iterator
@@ -59,6 +60,8 @@ class Aftermath:
         self._opened_here = False
         self._met = False  # the server has failed the lock call under way
         self._gone = False
+        self.undone_by: BaseException | None = None
+        """The error of a flush that SQLAlchemy has rolled back, while it waits for rollback()."""
         self._abort: BaseException | None = None  # the error that only a rollback can follow
         self._abort_savepoint: SessionTransaction | None = None
         self._refusing: list[Connection] = []
@@ -155,6 +158,10 @@ class Aftermath:
 
     def rolled_back(self, transaction: SessionTransaction) -> None:
         """A transaction or savepoint was rolled back: what failed inside of it is over."""
+        if transaction.parent is not None and not transaction.nested:
+            self.undone_by = sys.exc_info()[1]  # its PendingRollbackError has no cause
+        else:
+            self.undone_by = None
         if transaction.parent is None or _is_in(self._abort_savepoint, transaction):
             self._abort = self._abort_savepoint = None
         if transaction.parent is None or (_is_in(self._savepoint, transaction) and not self._gone):

@@ -31,9 +31,11 @@ class DocLockError(Exception):
     :ivar ident: its primary key, as the caller gave it; None where it is not known.
     :ivar lock: the lock that was asked for; None where it is not known, as in a commit.
     :ivar retryable: the whole transaction, run again, may succeed.
+    :ivar attempts: how often run_transaction has tried before it gave up; None elsewhere.
     """
 
     retryable: bool = False
+    attempts: int | None = None
 
     def __init__(
         self,

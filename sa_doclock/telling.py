@@ -49,8 +49,7 @@ class Telling:
         """The database has refused it."""
         if _log.isEnabledFor(logging.WARNING):
             outcome = next(told for kind, told in _OUTCOMES.items() if isinstance(error, kind))
-            fields = _fields(_document_of(error), error.lock, waited, None, outcome)
-            _log.warning("%s", error.args[0], extra=fields)
+            _log.warning("%s", error.args[0], extra=fields_of(error, waited, outcome))
         self._session.dispatch.lock_failed(self._session, error, waited)
 
     def released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
@@ -72,10 +71,13 @@ def named(document: DocumentKey | LockedName) -> str:
     return f"{entity.__name__} {identity[0] if len(identity) == 1 else identity}"
 
 
-def _document_of(error: LockFailed) -> str | None:
-    if error.entity is None:
-        return None if error.ident is None else named((None, (error.ident,)))
-    return f"{error.entity.__name__} {'rows' if error.ident is None else error.ident}"
+def fields_of(error: LockFailed, waited: float | None, outcome: str) -> dict[str, Any]:
+    """The fields of a log record about this error."""
+    if error.entity is not None:
+        document = f"{error.entity.__name__} {'rows' if error.ident is None else error.ident}"
+    else:
+        document = None if error.ident is None else named((None, (error.ident,)))
+    return _fields(document, error.lock, waited, None, outcome)
 
 
 def _fields(
