@@ -19,11 +19,13 @@ from .errors import (
     WrongIsolation,
 )
 from .options import LockOptions
+from .parties import LockParty, LockWait
 from .session import LockingSession
 from .statements import with_lock
+from .waits import lock_waits
 
 if TYPE_CHECKING:
-    from .asyncio import AsyncLockingSession
+    from .asyncio import AsyncLockingSession, async_lock_waits
 
 __all__ = [
     "AsyncLockingSession",
@@ -35,14 +37,18 @@ __all__ = [
     "LockNotSupported",
     "LockOptions",
     "LockOrderViolation",
+    "LockParty",
     "LockUpgradeRefused",
+    "LockWait",
     "LockingSession",
     "SnapshotConflict",
     "UnlockedWrite",
     "UnlockedWriteWarning",
     "UnsavedChanges",
     "WrongIsolation",
+    "async_lock_waits",
     "document",
+    "lock_waits",
     "with_lock",
 ]
 
@@ -50,8 +56,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # SQLAlchemy 2.1 does not bring greenlet, without which sqlalchemy.ext.asyncio does not
     # import; who does not use asyncio need not have it.
-    if name == "AsyncLockingSession":
-        from .asyncio import AsyncLockingSession  # noqa: PLC0415
+    if name in ("AsyncLockingSession", "async_lock_waits"):
+        from . import asyncio  # noqa: PLC0415
 
-        return AsyncLockingSession
+        return getattr(asyncio, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,6 +8,7 @@ database, everything but a rollback is refused.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from sqlalchemy.engine import Dialect, ExceptionContext
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm import Session, SessionTransaction
 
+from .blockers import Diagnosis
 from .dialects import find_strategy
 from .dialects.base import LockStrategy
 from .errors import DeadlockDetected, DocLockError, LockFailed, LockNotAvailable
@@ -44,6 +46,8 @@ class Aftermath:
         self._session = session
         self._participants = participants
         self._ledger = ledger
+        self.diagnosis: Diagnosis | None = None
+        self._keys: Sequence[tuple[Any, ...]] = ()
         self._asked: Asked | None = None
         self._cause: BaseException | None = None
         self._savepoint: SessionTransaction | None = None
@@ -62,9 +66,18 @@ class Aftermath:
             event.listen(connection.dialect, "handle_error", _on_error)
 
     def of_lock(
-        self, entity: type[Any], ident: Any, lock: LockOptions, seconds: float | None
+        self,
+        entity: type[Any],
+        ident: Any,
+        lock: LockOptions,
+        seconds: float | None,
+        keys: Sequence[tuple[Any, ...]] = (),
     ) -> Aftermath:
-        """``with aftermath.of_lock(...):`` whatever fails in the block is a failed lock."""
+        """``with aftermath.of_lock(...):`` whatever fails in the block is a failed lock.
+
+        :param keys: of the rows, where they are known.
+        """
+        self._keys = keys
         self._asked = Asked(entity, ident, lock, seconds)
         self._opened_here = not self._session.in_transaction()
         self._ledger.asked = True
@@ -81,6 +94,8 @@ class Aftermath:
             self.roll_back()
         elif met or isinstance(error, DBAPIError) or not isinstance(error, Exception):
             self._refuse_from_now_on(error)
+        if self.diagnosis is not None and isinstance(error, LockNotAvailable):
+            self.diagnosis.of(error, self._keys)  # by now nobody waits for it
 
     def roll_back(self) -> None:
         """Roll back because of an error, which is the one to tell whatever the rollback meets."""

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Mapper, SessionTransactionOrigin
 from sqlalchemy.orm.interfaces import ORMOption
 
 from .aftermath import name_document
+from .blockers import Diagnosis
 from .books import Books
 from .by_key import lock_and_read, read, read_again
 from .by_keys import alone, identities_of, lock_and_read_many, read_held, read_many
@@ -51,6 +52,8 @@ class LockingSession(ExecutingSession):
         what triggers and ``ON DELETE`` do.
     :param guard_tracing: remember for each object of a declared document the line of the
         program that read it, and tell it in UnlockedWrite; costs time at every load.
+    :param diagnose: a lock that is not granted tells who holds it: LockNotAvailable has its
+        ``blockers``, asked of the server over a second connection, beside the pool.
     :raises TypeError: ``lock_order`` names something that is not a mapped class.
     :raises ValueError: ``lock_order`` names a hierarchy twice; no such ``guard``.
     """
@@ -61,10 +64,13 @@ class LockingSession(ExecutingSession):
         lock_order: Sequence[type[Any]] = (),
         guard: GuardMode = "raise",
         guard_tracing: bool = False,
+        diagnose: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self._books = Books(self, ranks_of(tuple(lock_order)), guard, guard_tracing=guard_tracing)
+        if diagnose:
+            self._books.aftermath.diagnosis = Diagnosis(self, self._books.participants)
 
     @property
     def held_locks(self) -> Mapping[DocumentKey, LockOptions]:
@@ -128,7 +134,7 @@ class LockingSession(ExecutingSession):
                 with self.no_autoflush:
                     return read_again(self, mapper, identity, options)
             postponed = self._check_lockable(mapper, lock, options, (identity,))
-            with books.aftermath.of_lock(entity, ident, lock, seconds):
+            with books.aftermath.of_lock(entity, ident, lock, seconds, (identity,)):
                 found = lock_and_read(
                     self, books, mapper, identity, lock, seconds, options, recheck=postponed
                 )
@@ -216,7 +222,7 @@ class LockingSession(ExecutingSession):
                 found = read_held(self, mapper, held, options)
             if wanted:
                 postponed = self._check_lockable(mapper, lock, options, wanted)
-                with books.aftermath.of_lock(entity, ident, lock, seconds):
+                with books.aftermath.of_lock(entity, ident, lock, seconds, wanted):
                     found += lock_and_read_many(
                         self, books, mapper, wanted, lock, seconds, options, recheck=postponed
                     )
