@@ -19,13 +19,22 @@ def aside(engine: Engine, options: Mapping[str, Any]) -> Iterator[Connection]:
 
     :param options: execution options of the connection.
     """
-    own = create_engine(
-        engine.url,
-        pool=engine.pool.recreate(),  # which keeps creator, connect_args and listeners
-        module=engine.dialect.loaded_dbapi,
-    )
+    own = _made(engine)
     try:
         with own.connect() as connection:
             yield connection.execution_options(**options)
     finally:
         own.dispose()
+
+
+def _made(engine: Engine) -> Engine:
+    how: dict[str, Any] = {
+        "pool": engine.pool.recreate(),  # which keeps creator, connect_args and listeners
+        "module": engine.dialect.loaded_dbapi,
+    }
+    if not engine.dialect.is_async:
+        return create_engine(engine.url, **how)
+    # One URL may stand for two drivers.  Imported here, as it needs greenlet.
+    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
+
+    return create_async_engine(engine.url, **how).sync_engine

@@ -44,8 +44,8 @@ class Diagnosis:
             return
         try:
             blockers = self._ask(error.entity, keys, error.lock or LockOptions.ForUpdate)
-        except Exception:  # noqa: BLE001  # the error that there is matters more
-            _log.debug("diagnose: the server did not tell who holds the lock", exc_info=True)
+        except Exception as failure:  # noqa: BLE001  # the error that there is matters more
+            _log.debug("diagnose: the server did not tell who holds the lock: %r", failure)
             return
         if blockers:
             error.blockers = blockers
