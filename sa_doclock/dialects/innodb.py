@@ -84,9 +84,8 @@ class InnoDBLocks(LockStrategy):
         return found if isinstance(found, int) else None
 
 
-def lock_data(connection: Connection, header: Table, keys: Sequence[tuple[Any, ...]]) -> list[str]:
+def lock_data(dialect: Dialect, header: Table, keys: Sequence[tuple[Any, ...]]) -> list[str]:
     """The keys as InnoDB writes them in LOCK_DATA, without those that it writes as bytes."""
-    dialect = connection.dialect
     convert = [column.type.bind_processor(dialect) for column in header.primary_key]
     whole = [isinstance(column.type, Integer) for column in header.primary_key]
     found = []

@@ -93,7 +93,7 @@ class MariaDBLocks(InnoDBLocks):
         asked = {
             "schema": schema_of(connection, header),
             "name": header.name,
-            "keys": lock_data(connection, header, keys),
+            "keys": lock_data(connection.dialect, header, keys),
             "shared": shared,
         }
         found = connection.execute(_HOLDERS, asked).all()

@@ -124,7 +124,7 @@ class MySQLLocks(InnoDBLocks):
         asked = {
             "schema": schema_of(connection, header),
             "name": header.name,
-            "keys": lock_data(connection, header, keys),
+            "keys": lock_data(connection.dialect, header, keys),
             "shared": shared,
         }
         found = {pid or 0: bool(sure) for pid, sure in connection.execute(_HOLDERS, asked)}
