@@ -44,12 +44,13 @@ class Diagnosis:
             return
         try:
             blockers = self._ask(error.entity, keys, error.lock or LockOptions.ForUpdate)
+            text = told(blockers, error.hide_parameters)
         except Exception as failure:  # noqa: BLE001  # the error that there is matters more
             _log.debug("diagnose: the server did not tell who holds the lock: %r", failure)
             return
         if blockers:
             error.blockers = blockers
-            error.args = (f"{error.args[0]}; {told(blockers, error.hide_parameters)}",)
+            error.args = (f"{error.args[0]}; {text}",)
 
     def _ask(self, entity: type[Any], keys: Keys, lock: LockOptions) -> tuple[LockParty, ...]:
         mapper = mapper_of(entity)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from sqlalchemy import Connection, Table, and_, bindparam, literal_column, select, text
+from sqlalchemy import Connection, Table, and_, bindparam, false, literal_column, or_, select, text
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import (
@@ -124,7 +124,7 @@ class SQLServerLocks(LockStrategy):
     }
     transaction_gone = transaction_dead = frozenset({1205, 3960})
     names_holders = True
-    denials = dict.fromkeys((300, 371, 297), _DENIED)
+    denials = {300: _DENIED, 297: _DENIED}
     max_parameters = 2_000  # of 2100: some drivers add their own
     aftershocks = frozenset({3903})  # ROLLBACK without BEGIN: FreeTDS sends it regardless
 
@@ -169,7 +169,9 @@ class SQLServerLocks(LockStrategy):
         name = ".".join(quote(part) for part in (schema, header.name) if part)
         connection.exec_driver_sql(_HURRY)
         rows = _names_of_rows(connection, header, keys)
-        found = connection.execute(_HOLDERS, {"name": name, "rows": rows}).all()
+        # An empty IN would be a subquery, which is error 130 inside of MAX().
+        asked = {"name": name, "rows": rows or [""]}
+        found = connection.execute(_HOLDERS, asked).all()
         return {pid: True for pid, sure in found if sure} or {pid: False for pid, _ in found}
 
     def waits(self, connection: Connection) -> Iterable[Wait]:
@@ -191,16 +193,13 @@ class SQLServerLocks(LockStrategy):
 def _names_of_rows(
     connection: Connection, header: Table, keys: Sequence[tuple[Any, ...]]
 ) -> list[str]:
-    named = select(_ROW).select_from(header).with_hint(header, "WITH (NOLOCK, INDEX(1))", "mssql")
     columns = list(header.primary_key)
-    found: list[str] = []
-    for key in keys:
-        where = and_(*(column == value for column, value in zip(columns, key, strict=True)))
-        try:
-            found += connection.scalars(named.where(where))
-        except DBAPIError:  # a heap has no such index
-            return []
-    return found
+    which = (and_(*(c == v for c, v in zip(columns, key, strict=True))) for key in keys)
+    named = select(_ROW).select_from(header).with_hint(header, "WITH (NOLOCK, INDEX(1))", "mssql")
+    try:
+        return list(connection.scalars(named.where(or_(false(), *which)))) if keys else []
+    except DBAPIError:  # a heap has no such index
+        return []
 
 
 @contextmanager

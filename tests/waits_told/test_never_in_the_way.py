@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 import sa_doclock.blockers
-from sa_doclock import LockingSession, LockOptions
+from sa_doclock import LockingSession, LockOptions, LockParty
 from sa_doclock.dialects import postgresql
 from tests.actors import Actor
 from tests.databases import Database
@@ -60,6 +60,18 @@ def test_a_second_connection_is_made_only_where_it_was_asked_for(
         assert seen == (["made", "closed"] if asked else [])
     assert bool(error.blockers) is asked
     assert ("held by connection" in str(error)) is asked
+
+
+@pytest.mark.databases("postgresql")
+def test_the_error_stays_where_the_answer_cannot_be_put_in_words(
+    alice: Session, asker: LockingSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice.does(locks(Order, 1))
+    odd: Any = b"no text"
+    monkeypatch.setattr(
+        postgresql, "LockParty", lambda pid, *_, **__: LockParty(pid, statement=odd)
+    )
+    assert refused(asker, Order, 1).blockers == ()
 
 
 @ON_SERVERS
