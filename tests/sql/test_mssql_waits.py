@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from sa_doclock import LockingSession, LockNotAvailable, LockNotSupported, LockOptions, lock_waits
 from tests.sql.golden import FOLDER
-from tests.sql.models import Order, Voucher
+from tests.sql.models import Order
 from tests.sql.native import FORMS, TEXTS, odbc18
 from tests.sql.script import Script
 from tests.sql.servers import Error, pymssql, pyodbc, serving
@@ -25,7 +25,6 @@ NO_WAIT = LockOptions.ForUpdate | LockOptions.NoWait
 
 ACTS: dict[str, Callable[[LockingSession], object]] = {
     "get_entity()": lambda session: session.get_entity(Order, 1, NO_WAIT),
-    "get_entities()": lambda session: session.get_entities(Voucher, [(1, 1), (2, 2)], NO_WAIT),
     "a set": lambda session: session.scalars(session.entity_set(Order, NO_WAIT)),
 }
 
@@ -45,7 +44,7 @@ def refused(
 
 def asked(script: Script) -> list[str]:
     """Return what was sent, but for the lock and the greeting of a new connection."""
-    marks = ("sys.dm_", "lockres", "LOCK_TIMEOUT 500")
+    marks = ("sys.dm_", "LOCK_TIMEOUT 500")
     handshake = "sys.system_views", "transaction_isolation_level"
     return [
         sql
@@ -72,14 +71,16 @@ def test_the_text_is_the_golden_one() -> None:
 
 
 @pytest.mark.parametrize("driver", [pyodbc, pymssql])
-def test_the_holder_is_told(driver: Callable[[Script], Engine]) -> None:
+@pytest.mark.parametrize("sure", [False, True])
+def test_the_holder_is_told(driver: Callable[[Script], Engine], sure: bool) -> None:
     with serving("mssql", driver) as (engine, script):
+        script.values["resource_type = 'OBJECT' THEN 1 ELSE 0 END)"] = int(sure)
         script.values |= {"login_name": "app", "program_name": "billing", "status": "sleeping"}
         error = refused(engine, script, ACTS["get_entity()"])
     (holder,) = error.blockers
     assert (holder.connection_id, holder.user, holder.application) == (1, "app", "billing")
     assert (holder.state, holder.transaction_seconds) == ("idle in transaction", 1.0)
-    assert (holder.statement, holder.certain) == ("UPDATE shop_order", True)
+    assert (holder.statement, holder.certain) == ("UPDATE shop_order", sure)
 
 
 def test_a_wait_is_told(scripted: Scripted) -> None:
@@ -105,13 +106,6 @@ def test_another_error_is_sqlalchemys_own(scripted: Scripted) -> None:
     script.failures.append(("sys.dm_os_waiting_tasks", odbc18(2627)))
     with pytest.raises(DBAPIError, match="2627"):
         lock_waits(engine)
-
-
-def test_a_heap_has_no_names_for_its_rows(scripted: Scripted) -> None:
-    engine, script = scripted
-    script.failures.append(("lockres", odbc18(2627)))
-    assert [one.connection_id for one in refused(engine, script, ACTS["a set"]).blockers] == [1]
-    assert [one.connection_id for one in refused(engine, script, ACTS["get_entity()"]).blockers]
 
 
 if __name__ == "__main__":

@@ -1,10 +1,6 @@
 -- get_entity()
 SET LOCK_TIMEOUT 500;
-SELECT %%lockres%%
-FROM shop_order WITH (NOLOCK, INDEX(1))
-WHERE shop_order.id = ?  -- 1;
-SELECT l.request_session_id, MAX(CASE WHEN l.resource_type = 'OBJECT'
-OR l.resource_description IN (?) THEN 1 ELSE 0 END)
+SELECT l.request_session_id, MAX(CASE WHEN l.resource_type = 'OBJECT' THEN 1 ELSE 0 END)
 FROM sys.dm_tran_locks AS l LEFT JOIN sys.partitions AS p
 ON p.hobt_id = l.resource_associated_entity_id
 WHERE l.resource_database_id = DB_ID() AND l.request_status = 'GRANT'
@@ -13,36 +9,7 @@ AND (l.resource_type IN ('KEY', 'RID', 'PAGE') AND p.object_id = OBJECT_ID(?)
 AND l.request_mode IN ('U', 'X') OR l.resource_type = 'OBJECT'
 AND l.resource_associated_entity_id = OBJECT_ID(?)
 AND l.request_mode IN ('S', 'SIX', 'U', 'X', 'Sch-M'))
-GROUP BY l.request_session_id  -- 1, 'shop_order', 'shop_order';
-SELECT s.session_id, s.login_name, s.program_name, s.status,
-(SELECT MAX(DATEDIFF(second, a.transaction_begin_time, SYSDATETIME()))
-FROM sys.dm_tran_session_transactions AS t JOIN sys.dm_tran_active_transactions AS a
-ON a.transaction_id = t.transaction_id WHERE t.session_id = s.session_id),
-COALESCE(running.text, latest.text)
-FROM sys.dm_exec_sessions AS s
-LEFT JOIN sys.dm_exec_requests AS r ON r.session_id = s.session_id
-LEFT JOIN sys.dm_exec_connections AS c ON c.session_id = s.session_id
-AND c.parent_connection_id IS NULL
-OUTER APPLY sys.dm_exec_sql_text(r.sql_handle) AS running
-OUTER APPLY sys.dm_exec_sql_text(c.most_recent_sql_handle) AS latest
-WHERE s.session_id IN (?)  -- 1;
-
--- get_entities()
-SET LOCK_TIMEOUT 500;
-SELECT %%lockres%%
-FROM shop_voucher WITH (NOLOCK, INDEX(1))
-WHERE shop_voucher.year = ? AND shop_voucher.number = ? OR shop_voucher.year = ? AND shop_voucher.number = ?  -- 1, 1, 2, 2;
-SELECT l.request_session_id, MAX(CASE WHEN l.resource_type = 'OBJECT'
-OR l.resource_description IN (?) THEN 1 ELSE 0 END)
-FROM sys.dm_tran_locks AS l LEFT JOIN sys.partitions AS p
-ON p.hobt_id = l.resource_associated_entity_id
-WHERE l.resource_database_id = DB_ID() AND l.request_status = 'GRANT'
-AND l.request_session_id <> @@SPID
-AND (l.resource_type IN ('KEY', 'RID', 'PAGE') AND p.object_id = OBJECT_ID(?)
-AND l.request_mode IN ('U', 'X') OR l.resource_type = 'OBJECT'
-AND l.resource_associated_entity_id = OBJECT_ID(?)
-AND l.request_mode IN ('S', 'SIX', 'U', 'X', 'Sch-M'))
-GROUP BY l.request_session_id  -- 1, 'shop_voucher', 'shop_voucher';
+GROUP BY l.request_session_id  -- 'shop_order', 'shop_order';
 SELECT s.session_id, s.login_name, s.program_name, s.status,
 (SELECT MAX(DATEDIFF(second, a.transaction_begin_time, SYSDATETIME()))
 FROM sys.dm_tran_session_transactions AS t JOIN sys.dm_tran_active_transactions AS a
@@ -58,8 +25,7 @@ WHERE s.session_id IN (?)  -- 1;
 
 -- a set
 SET LOCK_TIMEOUT 500;
-SELECT l.request_session_id, MAX(CASE WHEN l.resource_type = 'OBJECT'
-OR l.resource_description IN (?) THEN 1 ELSE 0 END)
+SELECT l.request_session_id, MAX(CASE WHEN l.resource_type = 'OBJECT' THEN 1 ELSE 0 END)
 FROM sys.dm_tran_locks AS l LEFT JOIN sys.partitions AS p
 ON p.hobt_id = l.resource_associated_entity_id
 WHERE l.resource_database_id = DB_ID() AND l.request_status = 'GRANT'
@@ -68,7 +34,7 @@ AND (l.resource_type IN ('KEY', 'RID', 'PAGE') AND p.object_id = OBJECT_ID(?)
 AND l.request_mode IN ('U', 'X') OR l.resource_type = 'OBJECT'
 AND l.resource_associated_entity_id = OBJECT_ID(?)
 AND l.request_mode IN ('S', 'SIX', 'U', 'X', 'Sch-M'))
-GROUP BY l.request_session_id  -- '', 'shop_order', 'shop_order';
+GROUP BY l.request_session_id  -- 'shop_order', 'shop_order';
 SELECT s.session_id, s.login_name, s.program_name, s.status,
 (SELECT MAX(DATEDIFF(second, a.transaction_begin_time, SYSDATETIME()))
 FROM sys.dm_tran_session_transactions AS t JOIN sys.dm_tran_active_transactions AS a
