@@ -132,15 +132,15 @@ class MySQLLocks(InnoDBLocks):
 
     def waits(self, connection: Connection) -> Iterable[Wait]:
         waits = {tuple(row[:2]): row for row in connection.execute(_WAITS)}
-        threads = {0: (0, None)}
+        threads = {}
         if waits:
             ids = {one for pair in waits for one in pair if one}
             for thread, pid, seconds in connection.execute(_THREADS, {"threads": sorted(ids)}):
                 threads[thread] = pid, seconds
         for waiter, blocker, elsewhere, schema, name, key in waits.values():
             pid, seconds = threads.get(waiter, (None, None))
-            other, _ = threads.get(blocker or 0, (None, None))
-            if pid is not None and other is not None:  # neither has gone meanwhile
+            other, _ = threads.get(blocker, (0, None))  # by XA PREPARE, from a thread that is gone
+            if pid is not None and other is not None:
                 table = f"{schema}.{name}" if elsewhere and name else name
                 yield Wait(pid, other, table, key, seconds_of(seconds))
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 import sqlalchemy as sa
 
-from sa_doclock import LockingSession, LockNotAvailable, LockOptions, LockParty
+from sa_doclock import LockingSession, LockNotAvailable, LockOptions, LockParty, LockWait
 from tests.actors import Actor
 from tests.databases import Database
 
@@ -63,6 +63,12 @@ def blockers(
 def ids(*actors: Actor[Any]) -> set[int]:
     """Return how the server calls the connections of these actors."""
     return {actor.connection_id() for actor in actors}
+
+
+def among(waits: list[LockWait], *actors: Actor[Any]) -> list[LockWait]:
+    """Leave out who waits elsewhere on the server."""
+    mine = ids(*actors)
+    return [wait for wait in waits if wait.waiter.connection_id in mine]
 
 
 def up_to_date(database: Database, ask: Callable[[], T], fits: Callable[[T], object]) -> T:

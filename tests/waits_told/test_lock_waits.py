@@ -8,23 +8,32 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from sa_doclock import LockingSession, LockNotSupported, LockOptions, LockWait, lock_waits
+from sa_doclock import (
+    LockingSession,
+    LockNotSupported,
+    LockOptions,
+    LockParty,
+    LockWait,
+    lock_waits,
+)
 from tests.actors import Actor
 from tests.databases import Database
 from tests.locks.connections import patience_of
 from tests.locks.steps import locks, roll_back
 from tests.models import Order, Voucher
 from tests.waits import wait_until_blocked
-from tests.waits_told.steps import ON_SERVERS, ids, lock_table, unlock_table, up_to_date
+from tests.waits_told.steps import (
+    ON_SERVERS,
+    among,
+    blockers,
+    ids,
+    lock_table,
+    unlock_table,
+    up_to_date,
+)
 
 Session = Actor[LockingSession]
 Make = Callable[..., sa.Engine]
-
-
-def among(waits: list[LockWait], *actors: Session) -> list[LockWait]:
-    """Leave out who waits elsewhere on the server."""
-    mine = ids(*actors)
-    return [wait for wait in waits if wait.waiter.connection_id in mine]
 
 
 @ON_SERVERS
@@ -163,32 +172,31 @@ def test_an_exhausted_pool_and_an_open_transaction_are_left_alone(make_engine: M
         assert engine.pool.checkedout() == 1  # type: ignore[attr-defined]
 
 
-@pytest.mark.databases("mysql", "mariadb")
-def test_an_account_that_may_not_know_is_told_what_it_lacks(poor: sa.URL) -> None:
-    engine = sa.create_engine(poor)
-    with pytest.raises(LockNotSupported, match=r"needs GRANT (SELECT ON performance_sch|PROCESS)"):
-        lock_waits(engine)
-    engine.dispose()
-
-
-@pytest.mark.databases("postgresql")
-def test_on_postgresql_every_account_sees_who_waits(
-    alice: Session, bob: Session, poor: sa.URL
-) -> None:
-    alice.does(locks(Order, 1))
-    queued = bob.starts(locks(Order, 1))
-    wait_until_blocked(waiter=bob, holder=alice, step=queued)
-    engine = sa.create_engine(poor)
-    (wait,) = among(lock_waits(engine), bob)
-    engine.dispose()
-    assert {wait.blocker.connection_id} == ids(alice)
-    assert (wait.waiter.state, wait.waiter.statement) == (None, None)
-    assert (wait.table, wait.key) == ("lk_order", "1")
-    alice.does(roll_back)
-    queued.result()
-
-
 @pytest.mark.databases("sqlite")
 def test_sqlite_has_nobody_to_ask(engine: sa.Engine) -> None:
     with pytest.raises(LockNotSupported, match=r"^sqlite has no server that tells who waits"):
         lock_waits(engine)
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_a_prepared_transaction_is_told_as_connection_0(
+    database: Database, asker: LockingSession, bob: Session, engine: sa.Engine
+) -> None:
+    with engine.connect() as connection:
+        for words in ("START", "END", "PREPARE"):
+            connection.exec_driver_sql(f"XA {words} 'doclock'")
+            if words == "START":
+                connection.execute(sa.update(Order).where(Order.id == 1).values(total=31))
+        connection.invalidate()
+    try:
+        look = lambda: set(blockers(asker, Order, 1))  # noqa: E731
+        assert up_to_date(database, look, lambda found: found == {0}) == {0}
+        queued = bob.starts(locks(Order, 1))
+        found: list[LockWait] = []
+        while not (found or queued.done()):
+            found = up_to_date(database, lambda: among(lock_waits(engine), bob), bool)
+    finally:
+        with database.observer().connect() as connection:
+            connection.exec_driver_sql("XA ROLLBACK 'doclock'")
+    queued.result()
+    assert [wait.blocker for wait in found] == [LockParty(0, state="prepared transaction")]
