@@ -13,7 +13,7 @@ from sqlalchemy import event
 
 import sa_doclock.blockers
 from sa_doclock import LockingSession, LockOptions, LockParty
-from sa_doclock.dialects import postgresql
+from sa_doclock.dialects import postgresql_holders
 from tests.actors import Actor
 from tests.databases import Database
 from tests.locks.connections import patience_of
@@ -69,7 +69,7 @@ def test_the_error_stays_where_the_answer_cannot_be_put_in_words(
     alice.does(locks(Order, 1))
     odd: Any = b"no text"
     monkeypatch.setattr(
-        postgresql, "LockParty", lambda pid, *_, **__: LockParty(pid, statement=odd)
+        postgresql_holders, "LockParty", lambda pid, *_, **__: LockParty(pid, statement=odd)
     )
     assert refused(asker, Order, 1).blockers == ()
 
@@ -126,7 +126,7 @@ def test_a_row_that_cannot_be_read_is_not_waited_for(
 ) -> None:
     alice.does(lock_table)
     # As if the table had been locked after it was looked whether it is.
-    monkeypatch.setattr(postgresql, "_TABLE_LOCKS", sa.text("SELECT :oid WHERE false"))
+    monkeypatch.setattr(postgresql_holders, "_TABLE_LOCKS", sa.text("SELECT :oid WHERE false"))
     error = refused(asker, Order, 1, lock=LockOptions.ForUpdate, lock_timeout=0.01)
     assert error.blockers == ()
     alice.does(unlock_table)
