@@ -21,13 +21,15 @@ from .errors import (
 )
 from .named import doclock_key
 from .options import LockOptions
+from .parties import LockParty, LockWait
 from .retry import run_transaction
 from .session import LockingSession
 from .statements import with_lock
+from .waits import lock_waits
 
 if TYPE_CHECKING:
     from .async_retry import async_run_transaction
-    from .asyncio import AsyncLockingSession
+    from .asyncio import AsyncLockingSession, async_lock_waits
 
 __all__ = [
     "AsyncLockingSession",
@@ -39,16 +41,20 @@ __all__ = [
     "LockNotSupported",
     "LockOptions",
     "LockOrderViolation",
+    "LockParty",
     "LockUpgradeRefused",
+    "LockWait",
     "LockingSession",
     "SnapshotConflict",
     "UnlockedWrite",
     "UnlockedWriteWarning",
     "UnsavedChanges",
     "WrongIsolation",
+    "async_lock_waits",
     "async_run_transaction",
     "doclock_key",
     "document",
+    "lock_waits",
     "run_transaction",
     "transactional",
     "with_lock",
@@ -58,10 +64,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # SQLAlchemy 2.1 does not bring greenlet, without which sqlalchemy.ext.asyncio does not
     # import; who does not use asyncio need not have it.
-    if name == "AsyncLockingSession":
-        from .asyncio import AsyncLockingSession  # noqa: PLC0415
+    if name in ("AsyncLockingSession", "async_lock_waits"):
+        from . import asyncio  # noqa: PLC0415
 
-        return AsyncLockingSession
+        return getattr(asyncio, name)
     if name == "async_run_transaction":
         from .async_retry import async_run_transaction  # noqa: PLC0415
 

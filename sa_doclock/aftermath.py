@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from sqlalchemy.engine import Dialect, ExceptionContext
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm import Session, SessionTransaction
 
+from .blockers import Diagnosis
 from .dialects import find_strategy
 from .dialects.base import LockStrategy
 from .errors import DeadlockDetected, DocLockError, LockFailed, LockNotAvailable
@@ -51,6 +52,8 @@ class Aftermath:
         self._participants = participants
         self._ledger = ledger
         self._telling = telling
+        self.diagnosis: Diagnosis | None = None
+        self._keys: Sequence[tuple[Any, ...]] = ()
         self._asked: Asked | None = None
         self._asked_at = 0.0
         self._held_before = ledger.mark()
@@ -74,9 +77,18 @@ class Aftermath:
             event.listen(connection.dialect, "handle_error", _on_error)
 
     def of_lock(
-        self, entity: type[Any] | None, ident: Any, lock: LockOptions, seconds: float | None
+        self,
+        entity: type[Any] | None,
+        ident: Any,
+        lock: LockOptions,
+        seconds: float | None,
+        keys: Sequence[tuple[Any, ...]] = (),
     ) -> Aftermath:
-        """``with aftermath.of_lock(...):`` whatever fails in the block is a failed lock."""
+        """``with aftermath.of_lock(...):`` whatever fails in the block is a failed lock.
+
+        :param keys: of the rows, where they are known.
+        """
+        self._keys = keys
         self._asked = Asked(entity, ident, lock, seconds)
         self._asked_at = time.monotonic()
         self._held_before = self._ledger.mark()
@@ -107,6 +119,8 @@ class Aftermath:
             self._refuse_from_now_on(error)
         if isinstance(error, LockFailed):
             error.waited = waited
+            if self.diagnosis is not None and isinstance(error, LockNotAvailable):
+                self.diagnosis.of(error, self._keys)  # by now nobody waits for it
             self._telling.failed(error, waited)
 
     @contextmanager

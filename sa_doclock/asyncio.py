@@ -9,14 +9,16 @@ from inspect import isawaitable
 from typing import Any, TypeVar
 
 from sqlalchemy import Select
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.interfaces import ORMOption
-from sqlalchemy.util import await_only
+from sqlalchemy.util import await_only, greenlet_spawn
 
 from .documents import DocumentKey
 from .options import LockOptions, LockTimeout
+from .parties import LockWait
 from .session import LockingSession
+from .waits import lock_waits
 
 T = TypeVar("T")
 
@@ -221,3 +223,10 @@ class AsyncLockingSession(AsyncSession):
     async def release_locks(self) -> None:
         """See :meth:`LockingSession.release_locks`."""
         await self.run_sync(lambda _: self._locking.release_locks())
+
+
+async def async_lock_waits(bind: AsyncEngine | AsyncConnection) -> list[LockWait]:
+    """See :func:`lock_waits`."""
+    if not isinstance(bind, (AsyncEngine, AsyncConnection)):
+        raise TypeError(f"an AsyncEngine or an AsyncConnection is needed, not {bind!r}")
+    return list(await greenlet_spawn(lock_waits, bind.sync_engine))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
@@ -68,9 +68,14 @@ class Books:
         lock: LockOptions,
         seconds: float | None,
         attempt: Callable[[LockOptions, float | None], T],
+        *,
+        keys: Sequence[tuple[Any, ...]] = (),
     ) -> T:
-        """Take a lock: what fails in ``attempt`` is a failed lock, with all that follows."""
-        with self.aftermath.of_lock(entity, ident, lock, seconds):
+        """Take a lock: what fails in ``attempt`` is a failed lock, with all that follows.
+
+        :param keys: of the rows, where they are known.
+        """
+        with self.aftermath.of_lock(entity, ident, lock, seconds, keys):
             return self.patience.take(lock, seconds, attempt, self._pause)
 
     def _pause(self, seconds: float) -> None:

@@ -22,6 +22,7 @@ from sqlalchemy.exc import OperationalError, SAWarning, StatementError
 
 if TYPE_CHECKING:
     from .options import LockOptions
+    from .parties import LockParty
 
 
 class DocLockError(Exception):
@@ -91,9 +92,14 @@ class LockFailed(DocLockError, OperationalError):
 
 
 class LockNotAvailable(LockFailed):
-    """Another transaction held the document past the time that this one would wait."""
+    """Another transaction held the document past the time that this one would wait.
+
+    :ivar blockers: who held it when it was given up, as far as the server tells; empty unless
+        the session was made with ``LockingSession(diagnose=True)``.
+    """
 
     retryable = True
+    blockers: tuple[LockParty, ...] = ()
 
 
 class DeadlockDetected(LockFailed):

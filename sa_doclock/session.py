@@ -16,6 +16,7 @@ from sqlalchemy.orm import Mapper, SessionTransactionOrigin
 from sqlalchemy.orm.interfaces import ORMOption
 
 from .aftermath import name_document
+from .blockers import Diagnosis
 from .books import Books
 from .by_key import lock_and_read, read, read_again
 from .by_keys import alone, identities_of, lock_and_read_many, read_held, read_many
@@ -59,6 +60,8 @@ class LockingSession(ExecutingSession):
         what triggers and ``ON DELETE`` do.
     :param guard_tracing: remember for each object of a declared document the line of the
         program that read it, and tell it in UnlockedWrite; costs time at every load.
+    :param diagnose: a lock that is not granted tells who holds it: LockNotAvailable has its
+        ``blockers``, asked of the server over a second connection, beside the pool.
     :raises TypeError: ``lock_order`` names something that is not a mapped class;
         ``lock_timeout`` is no time.
     :raises ValueError: ``lock_order`` names a hierarchy twice; no such ``guard`` or ``priority``;
@@ -73,6 +76,7 @@ class LockingSession(ExecutingSession):
         lock_order: Sequence[type[Any]] = (),
         guard: GuardMode = "raise",
         guard_tracing: bool = False,
+        diagnose: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -83,6 +87,8 @@ class LockingSession(ExecutingSession):
             guard,
             guard_tracing=guard_tracing,
         )
+        if diagnose:
+            self._books.aftermath.diagnosis = Diagnosis(self, self._books.participants)
 
     @property
     def held_locks(self) -> Mapping[DocumentKey, LockOptions]:
@@ -154,6 +160,7 @@ class LockingSession(ExecutingSession):
                 lambda lock, seconds: lock_and_read(
                     self, books, mapper, identity, lock, seconds, options, recheck=postponed
                 ),
+                keys=(identity,),
             )
         except DocLockError as error:
             name_document(error, entity, ident, lock, product_of(self.get_bind(mapper).dialect))
@@ -246,6 +253,7 @@ class LockingSession(ExecutingSession):
                     lambda lock, seconds: lock_and_read_many(
                         self, books, mapper, wanted, lock, seconds, options, recheck=postponed
                     ),
+                    keys=wanted,
                 )
         except DocLockError as error:
             name_document(error, entity, ident, lock, product_of(self.get_bind(mapper).dialect))

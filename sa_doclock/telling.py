@@ -73,6 +73,7 @@ def named(document: DocumentKey | LockedName) -> str:
 
 def fields_of(error: LockFailed, waited: float | None, outcome: str) -> dict[str, Any]:
     """The fields of a log record about this error."""
+    document: str | None
     if error.entity is not None:
         document = f"{error.entity.__name__} {'rows' if error.ident is None else error.ident}"
     else:

@@ -7,7 +7,7 @@ leave open is a method.  A strategy knows SQL and the driver, never a Session.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from sqlalchemy.engine import Dialect
 
 from ..errors import DocLockError, LockFailed, LockNotSupported, WrongIsolation
 from ..options import LockOptions, base_of
+from ..parties import LockParty, Wait
 
 NativeCode = int | str
 
@@ -78,6 +79,12 @@ class LockStrategy:
 
     rereads_missing: ClassVar[bool] = False
     """A row that was replaced during the wait is not found by the statement that waited."""
+
+    names_holders: ClassVar[bool] = False
+    """There is a server that tells who holds a lock, and who waits for it."""
+
+    denials: ClassVar[Mapping[NativeCode, str]] = {}
+    """Errors of an account that may not be told so, with the privilege that it needs."""
 
     autocommit_by_default: bool = False
     """The engine was made with ``isolation_level="AUTOCOMMIT"``."""
@@ -205,6 +212,48 @@ class LockStrategy:
     def native_code(self, orig: BaseException) -> NativeCode | None:
         """The server's own error number in a driver's exception."""
         raise TypeError(f"{type(self).__name__} must read the error numbers of its drivers")
+
+    # Who holds it: asked over a connection of its own, on which nothing may wait.
+
+    def connection_id(self, connection: Connection) -> int | None:
+        """What the server calls this connection, if the driver knows it: nothing is sent."""
+        return None
+
+    def holders(
+        self,
+        connection: Connection,
+        header: Table,
+        keys: Sequence[tuple[Any, ...]],
+        *,
+        shared: bool,
+    ) -> Mapping[int, bool]:
+        """The connections that hold these rows, or else those that may hold them.
+
+        :param keys: none where they are not known.
+        :param shared: whether a shared lock was asked for, which other readers do not keep out.
+        :returns: by their ids, whether it is certain.
+        """
+        return {}
+
+    def waits(self, connection: Connection) -> Iterable[Wait]:
+        """Who waits for a lock, and for whom."""
+        return ()
+
+    def parties(self, connection: Connection, ids: Collection[int]) -> Mapping[int, LockParty]:
+        """What the server tells of these connections."""
+        return {}
+
+
+def schema_of(connection: Connection, table: Table) -> str | None:
+    """The table's schema, after ``schema_translate_map``."""
+    translated = connection.get_execution_options().get("schema_translate_map") or {}
+    found: str | None = translated.get(table.schema, table.schema)
+    return found
+
+
+def seconds_of(found: Any) -> float | None:
+    """A time that has passed, by a clock that may have been set back meanwhile."""
+    return None if found is None else max(0.0, float(found))
 
 
 @contextmanager

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Table, TextClause, bindparam, text
+from sqlalchemy import Connection, Integer, Table, TextClause, bindparam, text
 from sqlalchemy.engine import Dialect
 
 from ..errors import LockFailed, LockNotAvailable, LockNotSupported
 from ..options import LockOptions, base_of
+from ..parties import ACTIVE, IDLE
 from ..pooled import undo_later
-from .base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode
+from .base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode, schema_of
 from .names import short_name
 
 _STORAGE_ENGINE = text(
@@ -23,6 +25,8 @@ _LONGEST_NAME = 64
 # waits for ever on MySQL, and is an error on MariaDB.
 _TAKE_KEY = text("SELECT GET_LOCK(:name, @@innodb_lock_wait_timeout)")
 _TRY_KEY = text("SELECT GET_LOCK(:name, 0)")
+STATES = {"Sleep": IDLE, "Query": ACTIVE, "Execute": ACTIVE}
+"""The commands of SHOW PROCESSLIST, of a connection that holds a lock or waits for one."""
 
 
 class InnoDBLocks(LockStrategy):
@@ -53,11 +57,7 @@ class InnoDBLocks(LockStrategy):
         self._database = dialect.default_schema_name or ""
 
     def check_table(self, connection: Connection, table: Table) -> None:
-        schema = (
-            connection.get_execution_options()
-            .get("schema_translate_map", {})
-            .get(table.schema, table.schema)
-        )
+        schema = schema_of(connection, table)
         if (schema, table.name) in self._lockable:
             return
         found = connection.execute(_STORAGE_ENGINE, {"schema": schema, "name": table.name}).first()
@@ -103,3 +103,28 @@ class InnoDBLocks(LockStrategy):
         # mysql-connector and mariadb-connector; PyMySQL, mysqlclient, aiomysql, asyncmy
         code = getattr(orig, "errno", None) or (orig.args[0] if orig.args else None)
         return code if isinstance(code, int) else None
+
+    def connection_id(self, connection: Connection) -> int | None:
+        driver: Any = connection.connection.driver_connection
+        asked = getattr(driver, "thread_id", None)  # not mysql-connector, which has an attribute
+        found = asked() if callable(asked) else getattr(driver, "connection_id", asked)
+        return found if isinstance(found, int) else None
+
+
+def lock_data(dialect: Dialect, header: Table, keys: Sequence[tuple[Any, ...]]) -> list[str]:
+    """The keys as InnoDB writes them in LOCK_DATA, without those that it writes as bytes."""
+    convert = [column.type.bind_processor(dialect) for column in header.primary_key]
+    whole = [isinstance(column.type, Integer) for column in header.primary_key]
+    found = []
+    for key in keys:
+        sent = [one(value) if one else value for one, value in zip(convert, key, strict=True)]
+        words = [_in_lock_data(int(v) if i else v) for v, i in zip(sent, whole, strict=True)]
+        if None not in words:
+            found.append(", ".join(map(str, words)))
+    return found
+
+
+def _in_lock_data(value: Any) -> str | None:
+    if isinstance(value, int):
+        return str(int(value))
+    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else None

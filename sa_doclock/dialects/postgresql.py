@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, event, func, literal, select, text
+from sqlalchemy import Connection, Table, bindparam, event, func, literal, select, text
 
 from ..errors import (
     DeadlockDetected,
@@ -17,6 +17,8 @@ from ..errors import (
     SnapshotConflict,
 )
 from ..options import LockOptions, base_of, milliseconds
+from ..parties import LockParty, Wait
+from . import postgresql_holders
 from .base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode
 
 # set_config(.., true) is SET LOCAL, which takes no parameter: rolled back with the
@@ -86,6 +88,7 @@ class PostgreSQLLocks(LockStrategy):
     # READ COMMITTED re-checks the row version that it waited for.  One that was deleted and
     # inserted again meanwhile is another row, which only a new statement's snapshot shows.
     rereads_missing = True
+    names_holders = True
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         if base_of(lock) is LockOptions.SnapshotRead:
@@ -130,6 +133,29 @@ class PostgreSQLLocks(LockStrategy):
         if code is None and orig.args and isinstance(orig.args[0], dict):
             code = orig.args[0].get("C")
         return code if isinstance(code, str) else None
+
+    def connection_id(self, connection: Connection) -> int | None:
+        driver: Any = connection.connection.driver_connection
+        if hasattr(driver, "get_server_pid"):
+            return int(driver.get_server_pid())  # asyncpg
+        pid = getattr(getattr(driver, "info", None), "backend_pid", None)  # psycopg, psycopg2
+        return pid if isinstance(pid, int) else None
+
+    def holders(
+        self,
+        connection: Connection,
+        header: Table,
+        keys: Sequence[tuple[Any, ...]],
+        *,
+        shared: bool,
+    ) -> Mapping[int, bool]:
+        return postgresql_holders.holders(connection, header, keys, shared=shared)
+
+    def waits(self, connection: Connection) -> Iterable[Wait]:
+        return postgresql_holders.waits(connection, self.server_version or (14,))
+
+    def parties(self, connection: Connection, ids: Collection[int]) -> Mapping[int, LockParty]:
+        return postgresql_holders.parties(connection, ids)
 
 
 @contextmanager
