@@ -10,17 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
-from weakref import WeakSet
 
 from sqlalchemy import Connection, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry, Pool, PoolResetState
 
 _NOTES: Final = "sa_doclock.undo"
-
-# Not event.contains(): that goes by the address of a pool, which may be that of one before it.
-# A pool that dispose() has made anew has the listener already; a second one finds nothing to do.
-_listening: WeakSet[Pool] = WeakSet()
 
 
 def undo_later(connection: Connection, statement: str) -> None:
@@ -31,10 +26,10 @@ def undo_later(connection: Connection, statement: str) -> None:
 
     :param statement: without parameters; each driver writes those in another way.
     """
-    pool = connection.engine.pool
-    if pool not in _listening:
-        event.listen(pool, "reset", _on_reset)
-        _listening.add(pool)
+    # Of all pools, from the first note in this process on: after dispose() the pool that a
+    # connection came from, and returns to, is not its engine's any more.
+    if not event.contains(Pool, "reset", _on_reset):
+        event.listen(Pool, "reset", _on_reset)
     connection.info.setdefault(_NOTES, []).append(statement)
 
 

@@ -180,6 +180,19 @@ def test_engines_with_other_options_and_pools_made_anew(
         engine.dispose()
 
 
+@pytest.mark.read_committed
+def test_a_pool_that_is_disposed_of_meanwhile(engine: sa.Engine, held_there: Held) -> None:
+    with LockingSession(engine) as session:
+        session.connection()
+        pool = engine.pool
+        engine.dispose()
+        session.lock_key(KEY)
+        assert held_there()
+    assert not held_there()
+    assert engine.pool is not pool
+    pool.dispose()
+
+
 @pytest.mark.databases("postgresql", "mysql", "mariadb")
 def test_a_lost_connection_has_lost_it(
     database: Database, session: LockingSession, held_there: Held

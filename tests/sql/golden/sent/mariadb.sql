@@ -483,8 +483,8 @@ SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT
 SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop.user:42'
 (rollback)
-(back to the pool)
 DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
 (rollback)
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT
@@ -494,8 +494,8 @@ SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT
 SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop.user:42'
 (rollback)
-(back to the pool)
 DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
 (rollback)
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT
@@ -505,8 +505,8 @@ SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT
 SELECT GET_LOCK(%s, 0)  -- 'shop.user:42'
 (rollback)
-(back to the pool)
 DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
 (rollback)
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT
@@ -516,8 +516,8 @@ SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT
 SELECT GET_LOCK(%s, 0)  -- 'shop.user:42'
 (rollback)
-(back to the pool)
 DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
 (rollback)
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT
@@ -527,8 +527,8 @@ SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT
 SELECT GET_LOCK(%s, 0.300)  -- 'shop.user:42'
 (rollback)
-(back to the pool)
 DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
 (rollback)
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT
@@ -538,8 +538,8 @@ SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT
 SELECT GET_LOCK(%s, 5.000)  -- 'shop.user:42'
 (rollback)
-(back to the pool)
 DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
 (rollback)
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT
@@ -550,9 +550,9 @@ COMMIT
 SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop.user:42'
 SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop._o__s_own#c366db42f19989c93b28e3d65cc39d97'
 (commit)
-(back to the pool)
 DO RELEASE_LOCK('shop._o__s_own#c366db42f19989c93b28e3d65cc39d97')
 DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
 (rollback)
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT
@@ -567,8 +567,8 @@ FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
 UPDATE shop_order SET total=%s WHERE shop_order.id = %s  -- 6, 1
 (commit)
-(back to the pool)
 DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
 (rollback)
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT

@@ -453,8 +453,8 @@ SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT
 SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop.user:42'
 (rollback)
-(back to the pool)
 DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
 (rollback)
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT
@@ -464,8 +464,8 @@ SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT
 SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop.user:42'
 (rollback)
-(back to the pool)
 DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
 (rollback)
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT
@@ -475,8 +475,8 @@ SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT
 SELECT GET_LOCK(%s, 0)  -- 'shop.user:42'
 (rollback)
-(back to the pool)
 DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
 (rollback)
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT
@@ -486,8 +486,8 @@ SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT
 SELECT GET_LOCK(%s, 0)  -- 'shop.user:42'
 (rollback)
-(back to the pool)
 DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
 (rollback)
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT
@@ -497,8 +497,8 @@ SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT
 SELECT /*+ MAX_EXECUTION_TIME(300) */ GET_LOCK(%s, 1)  -- 'shop.user:42'
 (rollback)
-(back to the pool)
 DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
 (rollback)
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT
@@ -508,8 +508,8 @@ SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT
 SELECT GET_LOCK(%s, 5)  -- 'shop.user:42'
 (rollback)
-(back to the pool)
 DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
 (rollback)
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT
@@ -520,9 +520,9 @@ COMMIT
 SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop.user:42'
 SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop._o__s_own#c366db42f19989c93b28e3d65cc39d97'
 (commit)
-(back to the pool)
 DO RELEASE_LOCK('shop._o__s_own#c366db42f19989c93b28e3d65cc39d97')
 DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
 (rollback)
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT
@@ -537,8 +537,8 @@ FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
 UPDATE shop_order SET total=%s WHERE shop_order.id = %s  -- 6, 1
 (commit)
-(back to the pool)
 DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
 (rollback)
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT

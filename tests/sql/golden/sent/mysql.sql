@@ -477,8 +477,8 @@ SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT
 SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop.user:42'
 (rollback)
-(back to the pool)
 DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
 (rollback)
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT
@@ -488,8 +488,8 @@ SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT
 SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop.user:42'
 (rollback)
-(back to the pool)
 DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
 (rollback)
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT
@@ -499,8 +499,8 @@ SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT
 SELECT GET_LOCK(%s, 0)  -- 'shop.user:42'
 (rollback)
-(back to the pool)
 DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
 (rollback)
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT
@@ -510,8 +510,8 @@ SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT
 SELECT GET_LOCK(%s, 0)  -- 'shop.user:42'
 (rollback)
-(back to the pool)
 DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
 (rollback)
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT
@@ -521,8 +521,8 @@ SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT
 SELECT /*+ MAX_EXECUTION_TIME(300) */ GET_LOCK(%s, 1)  -- 'shop.user:42'
 (rollback)
-(back to the pool)
 DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
 (rollback)
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT
@@ -532,8 +532,8 @@ SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT
 SELECT GET_LOCK(%s, 5)  -- 'shop.user:42'
 (rollback)
-(back to the pool)
 DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
 (rollback)
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT
@@ -544,9 +544,9 @@ COMMIT
 SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop.user:42'
 SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop._o__s_own#c366db42f19989c93b28e3d65cc39d97'
 (commit)
-(back to the pool)
 DO RELEASE_LOCK('shop._o__s_own#c366db42f19989c93b28e3d65cc39d97')
 DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
 (rollback)
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT
@@ -561,8 +561,8 @@ FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
 UPDATE shop_order SET total=%s WHERE shop_order.id = %s  -- 6, 1
 (commit)
-(back to the pool)
 DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
 (rollback)
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT
