@@ -126,6 +126,13 @@ async def test_a_failed_flush_that_was_swallowed_is_not_taken_for_success(url: s
 
 
 @in_a_loop
+async def test_its_session_is_closed_with_all_that_it_has_loaded(url: sa.URL) -> None:
+    async with connected(url) as engine:
+        order = await async_run_transaction(maker(engine), lambda session: session.get(Order, 1))
+        assert sa.inspect(order).detached
+
+
+@in_a_loop
 async def test_promises_are_kept_once_and_their_errors_repeat_nothing(url: sa.URL) -> None:
     kept: list[int] = []
 

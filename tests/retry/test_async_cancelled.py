@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import event
 
 from sa_doclock import LockOptions, async_run_transaction
 from tests.asyncio.drivers import connected, in_a_loop
@@ -68,3 +69,17 @@ async def test_between_two_attempts(url: sa.URL) -> None:
         await check_cancelled(url, fn, reached, backoff=1e6)
     finally:
         log.removeHandler(notice)
+
+
+@in_a_loop
+async def test_in_the_function_and_once_more_while_it_rolls_back(url: sa.URL) -> None:
+    reached = asyncio.Event()
+    stop = stops_at(reached)
+
+    async def act(session: Session) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        event.listen(session.get_bind().engine, "rollback", lambda _: task.cancel(), once=True)
+        await stop(session)
+
+    await check_cancelled(url, Counted(act=act), reached)

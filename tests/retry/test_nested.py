@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextvars
+import gc
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -92,6 +94,23 @@ def test_a_context_that_has_outlived_the_transaction_is_fine(
     with suppress(DeadlockDetected):
         run_transaction(session_factory, fn, attempts=1)
     assert contexts[0].run(run_transaction, session_factory, Counted()) == 1
+
+
+@own_logic
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_of_it_is_kept_alive(session_factory: Factory, fails: bool) -> None:
+    sessions: list[weakref.ref[Session]] = []
+
+    def fn(session: Session) -> None:
+        sessions.append(weakref.ref(session))
+        if fails:
+            raise deadlocks(1)[0]
+
+    with suppress(DeadlockDetected):
+        run_transaction(session_factory, fn, attempts=2)
+    gc.collect()
+    assert len(sessions) == 1 + fails
+    assert [session() for session in sessions] == [None] * len(sessions)
 
 
 # A session that is used by others already

@@ -103,6 +103,25 @@ def test_nor_is_it_taken_for_done_when_the_function_just_returns(
     assert elsewhere(NAMES)[2:] == [(11, "1"), (12, "2")]
 
 
+@pytest.mark.parametrize("take", [by_flush, by_statement])
+def test_what_follows_may_come_out_and_the_whole_is_run_again(
+    alice: Player, bob: Player, session_factory: Factory, elsewhere: Run, take: Take
+) -> None:
+    crossing = Crossing(take)
+
+    def take_and_go_on(session: Session, ident: int) -> None:
+        try:
+            take(session, ident)
+        except DeadlockDetected as error:
+            crossing.refused.append(error)
+            insert_raw(session)
+
+    crossing._take_second = take_and_go_on
+    assert crossing.play(alice, bob, session_factory) == [1, 2]
+    assert len(crossing.refused) == 1
+    assert "escaped" not in str(elsewhere(NAMES))
+
+
 def test_what_follows_has_its_cause_when_it_comes_out(
     alice: Player, bob: Player, session_factory: Factory
 ) -> None:
