@@ -174,3 +174,15 @@ def test_who_has_locked_the_table_is_told(
     alice.does(unlock_table)
     assert set(found) == mine
     assert {one.certain for one in found.values()} == {KNOWS_HOLDERS[database.name]}
+
+
+@pytest.mark.databases("mysql")
+def test_who_keeps_others_out_of_a_table_without_a_lock_of_innodb_is_told(
+    alice: Session, asker: LockingSession
+) -> None:
+    flush = sa.text("FLUSH TABLES lk_order WITH READ LOCK")
+    alice.does(lambda session: session.connection().execute(flush) and None)
+    found = blockers(asker, Order, 1, lock=LockOptions.ForUpdate, lock_timeout=0.01)
+    mine = ids(alice)
+    alice.does(unlock_table)
+    assert {one: party.certain for one, party in found.items()} == dict.fromkeys(mine, True)
