@@ -268,8 +268,9 @@ class Aftermath:
         kind = strategy.failures.get(code)
         if kind is None and asked is not None:
             kind, why = strategy.refusal(code, context.original_exception) or (None, "")
-            if kind is None and asked.entity is None and code in strategy.statement_limits:
-                kind = LockNotAvailable  # a name is all that GET_LOCK waits for
+            alone = asked.entity is None or self._keys  # a name or known rows: no slow statement
+            if kind is None and alone and code in strategy.statement_limits:
+                kind = LockNotAvailable
         if kind is None:
             return None
         if asked is not None and code in strategy.server_limits:

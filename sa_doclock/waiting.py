@@ -18,8 +18,10 @@ T = TypeVar("T")
 
 
 @remembered
-def _timed(strategy: LockStrategy, statement: Select[Any], seconds: float) -> Select[Any]:
-    return strategy.timed(statement, seconds)
+def _timed(
+    strategy: LockStrategy, statement: Select[Any], lock: LockOptions, seconds: float | None
+) -> Select[Any]:
+    return statement if seconds is None else strategy.timed(statement, lock, seconds)
 
 
 def run_within(
@@ -33,20 +35,16 @@ def run_within(
     """Run the statement for this lock, with the limit in its text where the database takes it.
 
     Where the server's own limit for locks is shorter, it waits again for what is left.  Where a
-    limit for whole statements has ended it, ours or another's, one last try without waiting tells
-    whether it was the lock that it has waited for.
+    limit for whole statements, ours or another's, has ended a set, whose statement may be slow by
+    itself, one last try without waiting tells whether it was a lock that it has waited for.
 
     :raises LockNotAvailable: the row was held all the time.
     :raises sqlalchemy.exc.OperationalError: the statement was too slow by itself.
     """
-    statement = statement_for(lock)
-    if seconds is None:
-        left = 0.0
-    else:
-        left = seconds
-        statement = _timed(strategy, statement, seconds)
-    started = time.monotonic()
+    statement = _timed(strategy, statement_for(lock), lock, seconds)
+    left = seconds or 0.0
     while True:
+        started = time.monotonic()
         try:
             return run(statement)
         except LockNotAvailable as error:
@@ -59,9 +57,9 @@ def run_within(
             skips = LockOptions.SkipLocked in lock
             if skips or not _ended_by(strategy.statement_limits, strategy, error):
                 raise
-            return run(statement_for(lock | LockOptions.NoWait))
-        started = time.monotonic()
-        statement = strategy.timed(statement_for(lock), left)
+            at_once = lock | LockOptions.NoWait
+            return run(_timed(strategy, statement_for(at_once), at_once, seconds))
+        statement = strategy.timed(statement_for(lock), lock, left)
 
 
 def _ended_by(codes: frozenset[Any], strategy: LockStrategy, error: DBAPIError) -> bool:

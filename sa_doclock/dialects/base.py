@@ -195,7 +195,7 @@ class LockStrategy:
         """Limit the waits of the block, and put the old limit back whatever happens."""
         return nullcontext()
 
-    def timed(self, statement: Select[Any], seconds: float) -> Select[Any]:
+    def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
         """The statement with the limit in its text, where SQLAlchemy can write it there."""
         return statement
 

@@ -77,7 +77,9 @@ class MariaDBLocks(InnoDBLocks):
         if LockOptions.SkipLocked in lock and version < (10, 6):
             raise LockNotSupported(f"SKIP LOCKED needs MariaDB 10.6, this is {version}")
 
-    def timed(self, statement: Select[Any], seconds: float) -> Select[Any]:
+    def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
+        if LockOptions.NoWait in lock:
+            return statement
         # Whole seconds, rounded up: a fraction is taken for NOWAIT.  Also where the limit is
         # shorter, since it takes the place of innodb_lock_wait_timeout, which may be shorter still.
         return statement.suffix_with(f"WAIT {math.ceil(seconds)}")

@@ -107,7 +107,7 @@ class MySQLLocks(InnoDBLocks):
         if base_of(lock) is LockOptions.SharedRead and not self._spells_share:
             raise LockNotSupported("SharedRead on MySQL needs SQLAlchemy 2.0.45 or newer")
 
-    def timed(self, statement: Select[Any], seconds: float) -> Select[Any]:
+    def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
         # innodb_lock_wait_timeout counts whole seconds, and what is set on a connection
         # goes back to the pool with it; the optimizer hint does neither.
         return statement.prefix_with(f"/*+ MAX_EXECUTION_TIME({milliseconds(seconds)}) */")

@@ -27,7 +27,6 @@ OWN = {
     "get_entity",
     "get_one_entity",
     "held_locks",
-    "lock_key",
     "locked",
     "on_commit",
     "release_locks",
