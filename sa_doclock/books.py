@@ -68,9 +68,11 @@ class Books:
         lock: LockOptions,
         seconds: float | None,
         attempt: Callable[[LockOptions, float | None], T],
+        *,
+        by_key: bool = True,
     ) -> T:
         """Take a lock: what fails in ``attempt`` is a failed lock, with all that follows."""
-        with self.aftermath.of_lock(entity, ident, lock, seconds):
+        with self.aftermath.of_lock(entity, ident, lock, seconds, by_key=by_key):
             return self.patience.take(lock, seconds, attempt, self._pause)
 
     def _pause(self, seconds: float) -> None:

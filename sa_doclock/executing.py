@@ -134,7 +134,7 @@ class ExecutingSession(BookkeepingSession):
         lock, seconds = self._books.patience.of(locked.lock, locked.seconds)
         try:
             refuse_streaming({**statement.get_execution_options(), **execution_options})
-            return self._books.take(mapper.class_, None, lock, seconds, attempt)
+            return self._books.take(mapper.class_, None, lock, seconds, attempt, by_key=False)
         except DocLockError as error:
             name_document(error, mapper.class_, None, lock, product_of(bind.dialect))
             raise

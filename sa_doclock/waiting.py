@@ -59,7 +59,8 @@ def run_within(
             skips = LockOptions.SkipLocked in lock
             if skips or not _ended_by(strategy.statement_limits, strategy, error):
                 raise
-            return run(statement_for(lock | LockOptions.NoWait))
+            last = statement_for(lock | LockOptions.NoWait)
+            return run(last if seconds is None else strategy.limited(last, seconds))
         started = time.monotonic()
         statement = strategy.timed(statement_for(lock), left)
 

@@ -179,10 +179,17 @@ class LockStrategy:
         """The statement with the limit in its text, where SQLAlchemy can write it there."""
         return statement
 
+    def limited(self, statement: Select[Any], seconds: float) -> Select[Any]:
+        """The same for a statement that does not wait: it may be slow by itself."""
+        return statement
+
     def refusal(
-        self, code: NativeCode | None, orig: BaseException
+        self, code: NativeCode | None, orig: BaseException, *, by_key: bool
     ) -> tuple[type[DocLockError], str] | None:
-        """What an error means while a lock is being taken, and the sentence that says why."""
+        """What an error means while a lock is being taken, and the sentence that says why.
+
+        :param by_key: the statement finds its rows by primary key, and is not slow by itself.
+        """
         return self.refusals.get(code) if code is not None else None
 
     def may_wait_again(self, connection: Connection) -> bool:

@@ -44,6 +44,9 @@ class MySQLLocks(InnoDBLocks):
     def timed(self, statement: Select[Any], seconds: float) -> Select[Any]:
         # innodb_lock_wait_timeout counts whole seconds, and what is set on a connection
         # goes back to the pool with it; the optimizer hint does neither.
+        return self.limited(statement, seconds)
+
+    def limited(self, statement: Select[Any], seconds: float) -> Select[Any]:
         return statement.prefix_with(f"/*+ MAX_EXECUTION_TIME({milliseconds(seconds)}) */")
 
     def may_wait_again(self, connection: Connection) -> bool:
