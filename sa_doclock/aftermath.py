@@ -40,6 +40,7 @@ class Asked(NamedTuple):
     ident: Any
     lock: LockOptions
     seconds: float | None
+    by_key: bool  # so that it was the lock, if anything, that took its time
 
 
 class Aftermath:
@@ -61,7 +62,7 @@ class Aftermath:
         self._cause: BaseException | None = None
         self._savepoint: SessionTransaction | None = None
         self._opened_here = False
-        self._met = False  # the server has failed the lock call under way
+        self._met: BaseException | None = None  # what the lock call under way met at the server
         self._gone = False
         self.undone_by: BaseException | None = None
         """The error of a flush that SQLAlchemy has rolled back, while it waits for rollback()."""
@@ -89,7 +90,8 @@ class Aftermath:
         :param keys: of the rows, where they are known.
         """
         self._keys = keys
-        self._asked = Asked(entity, ident, lock, seconds)
+        by_key = entity is None or bool(keys)
+        self._asked = Asked(entity, ident, lock, seconds, by_key)
         self._asked_at = time.monotonic()
         self._held_before = self._ledger.mark()
         self._opened_here = not self._session.in_transaction()
@@ -107,7 +109,7 @@ class Aftermath:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         met, asked, waited = self._met, self._asked, time.monotonic() - self._asked_at
         assert asked is not None
-        self._asked, self._met = None, False
+        self._asked, self._met = None, None
         self._ledger.asked = False
         if error is None:
             before = self._held_before
@@ -115,7 +117,12 @@ class Aftermath:
             return
         if self._opened_here:
             self.roll_back()
-        elif met or isinstance(error, DBAPIError) or not isinstance(error, Exception):
+        elif (
+            isinstance(error, DBAPIError)
+            or not isinstance(error, Exception)
+            # After another try, which was granted, an error of ours is a misuse like any other.
+            or (met is not None and (met is error or not isinstance(error, DocLockError)))
+        ):
             self._refuse_from_now_on(error)
         if isinstance(error, LockFailed):
             error.waited = waited
@@ -136,7 +143,7 @@ class Aftermath:
             yield
         except LockNotAvailable:
             savepoint.rollback()
-            self._met = False
+            self._met = None
             raise
         finally:
             self._undone = False
@@ -245,7 +252,7 @@ class Aftermath:
             self._gone = True
             self.lose()
         if self._asked is not None:
-            self._met = True  # refused when the call has put back what it had set
+            self._met = error  # refused when the call has put back what it had set
             return
         if code in strategy.transaction_dead:
             self._refuse_from_now_on(error)
@@ -267,9 +274,9 @@ class Aftermath:
         asked, why = self._asked, ""
         kind = strategy.failures.get(code)
         if kind is None and asked is not None:
-            kind, why = strategy.refusal(code, context.original_exception) or (None, "")
-            alone = asked.entity is None or self._keys  # a name or known rows: no slow statement
-            if kind is None and alone and code in strategy.statement_limits:
+            orig = context.original_exception
+            kind, why = strategy.refusal(code, orig, by_key=asked.by_key) or (None, "")
+            if kind is None and asked.by_key and code in strategy.statement_limits:
                 kind = LockNotAvailable
         if kind is None:
             return None

@@ -37,7 +37,7 @@ _WAITS: Mapping[str, str] = {
         JOIN information_schema.innodb_trx holder ON holder.trx_id = blocking_trx_id
         UNION SELECT waiter, holder FROM (
             SELECT id AS waiter, IS_USED_LOCK(
-                SUBSTRING_INDEX(SUBSTRING_INDEX(info, 'GET_LOCK(''', -1), '''', 1)) AS holder
+                LEFT(SUBSTRING_INDEX(SUBSTRING_INDEX(info, 'GET_LOCK(''', -1), '''', 1), 64)) AS holder
             FROM information_schema.processlist WHERE state = 'User lock') AS named
         WHERE holder IS NOT NULL""",
     "mssql": """

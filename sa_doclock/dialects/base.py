@@ -200,9 +200,12 @@ class LockStrategy:
         return statement
 
     def refusal(
-        self, code: NativeCode | None, orig: BaseException
+        self, code: NativeCode | None, orig: BaseException, *, by_key: bool
     ) -> tuple[type[DocLockError], str] | None:
-        """What an error means while a lock is being taken, and the sentence that says why."""
+        """What an error means while a lock is being taken, and the sentence that says why.
+
+        :param by_key: the statement finds its rows by primary key, and is not slow by itself.
+        """
         return self.refusals.get(code) if code is not None else None
 
     def may_wait_again(self, connection: Connection) -> bool:

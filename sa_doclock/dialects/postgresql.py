@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import Any
 
 from sqlalchemy import Connection, Table, bindparam, event, func, literal, select, text
+from sqlalchemy.exc import DBAPIError
 
 from ..errors import (
     DeadlockDetected,
@@ -118,14 +119,14 @@ class PostgreSQLLocks(LockStrategy):
         return None if status is None else int(status) == _IN_ERROR
 
     def refusal(
-        self, code: NativeCode | None, orig: BaseException
+        self, code: NativeCode | None, orig: BaseException, *, by_key: bool
     ) -> tuple[type[DocLockError], str] | None:
         # "while locking tuple (0,1) in relation .." stands in the context, in the language of
-        # the server; a statement that was slow by itself has none.
-        diagnostics = getattr(orig, "diag", None)  # psycopg and psycopg2
-        if code == "57014" and diagnostics is not None and not diagnostics.context:
+        # the server; a statement that was slow by itself has none.  Nor has one that has queued
+        # behind another that waits, so where the statement cannot be slow nothing is asked.
+        if code == "57014" and not by_key and not _context_of(orig):
             return None
-        return super().refusal(code, orig)
+        return super().refusal(code, orig, by_key=by_key)
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         # psycopg and asyncpg; psycopg2; pg8000 gives a dict of the protocol's fields
@@ -158,14 +159,29 @@ class PostgreSQLLocks(LockStrategy):
         return postgresql_holders.parties(connection, ids)
 
 
+def _context_of(orig: BaseException) -> Any:
+    diagnostics = getattr(orig, "diag", None)  # psycopg and psycopg2
+    if diagnostics is not None:
+        return diagnostics.context
+    if orig.args and isinstance(orig.args[0], dict):  # pg8000: the protocol's fields
+        return orig.args[0].get("W")
+    return getattr(orig.__cause__, "context", None)  # asyncpg's own, below SQLAlchemy's
+
+
 @contextmanager
 def _lock_timeout(connection: Connection, seconds: float) -> Iterator[None]:
     old = connection.execute(
         _SET_TIMEOUT, {"doclock_timeout": f"{milliseconds(seconds)}ms"}
     ).scalar_one()
-    # No finally: after an error the server takes nothing but a rollback, and the rollback
-    # of the transaction or savepoint puts the old value back.
-    yield
+    try:
+        yield
+    except DBAPIError:
+        # The server takes nothing but a rollback now, and the rollback of the transaction or
+        # savepoint puts the old value back.
+        raise
+    except Exception:  # a listener's, of which the server knows nothing
+        connection.execute(_RESET_TIMEOUT, {"doclock_timeout": old})
+        raise
     connection.execute(_RESET_TIMEOUT, {"doclock_timeout": old})
 
 
@@ -205,8 +221,10 @@ def _pipelined_lock_timeout(connection: Connection, seconds: float) -> Iterator[
     finally:
         event.remove(connection, "before_cursor_execute", before_cursor_execute)
         event.remove(connection, "after_cursor_execute", after_cursor_execute)
-        for (
-            pipeline
-        ) in open_pipelines:  # the statement has failed, and its error is the one to tell
+        # The statement has failed, and its error is the one to tell; or a listener, and then the
+        # transaction may go on.
+        for pipeline in open_pipelines:
+            with suppress(Exception):
+                driver.execute(_TAKE_TIMEOUT_BACK)
             with suppress(Exception):
                 pipeline.__exit__(None, None, None)
