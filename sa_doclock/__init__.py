@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from .claims import Claim, ClaimReport, Claims, FailedClaim, claim_each
 from .declarations import document
 from .errors import (
     DeadlockDetected,
@@ -23,12 +24,19 @@ from .session import LockingSession
 from .statements import with_lock
 
 if TYPE_CHECKING:
+    from .async_claims import AsyncClaim, AsyncClaims, async_claim_each
     from .asyncio import AsyncLockingSession
 
 __all__ = [
+    "AsyncClaim",
+    "AsyncClaims",
     "AsyncLockingSession",
+    "Claim",
+    "ClaimReport",
+    "Claims",
     "DeadlockDetected",
     "DocLockError",
+    "FailedClaim",
     "LockFailed",
     "LockMisuse",
     "LockNotAvailable",
@@ -42,6 +50,8 @@ __all__ = [
     "UnlockedWriteWarning",
     "UnsavedChanges",
     "WrongIsolation",
+    "async_claim_each",
+    "claim_each",
     "document",
     "with_lock",
 ]
@@ -54,4 +64,8 @@ def __getattr__(name: str) -> Any:
         from .asyncio import AsyncLockingSession  # noqa: PLC0415
 
         return AsyncLockingSession
+    if name in ("AsyncClaim", "AsyncClaims", "async_claim_each"):
+        from . import async_claims  # noqa: PLC0415
+
+        return getattr(async_claims, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
