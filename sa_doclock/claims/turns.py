@@ -182,12 +182,6 @@ class Turn(Generic[T]):
 
     def _leave_ended(self, identity: Identity, error: BaseException | None) -> BaseException | None:
         """The block itself has called commit() or rollback()."""
-        session = self.session
-        if error is None and (session.new or session.dirty or session.deleted):
-            error = LockMisuse(
-                f"the block of the claim of {told(identity)!r} has ended its transaction and gone "
-                "on to change objects: what comes after commit() or rollback() is lost"
-            )
         if self._committed:
             self._tally.processed(self._done)
             if error is None:
