@@ -101,9 +101,11 @@ def claim_each(
     the database is done once more when the worker dies before its commit: see
     docs/claiming.md.
 
-    Keys are read 1,000 at a time, in the order of the keys if there is no other; so rows that
-    begin to match meanwhile may come up or not. In another order the keys of one pass are
-    remembered, with ``until_empty`` those of the whole call: about 150 bytes a row.
+    Keys are read 1,000 at a time; rows that begin to match meanwhile may come up or not. Where
+    no order is asked for it is the one of the keys, until other workers are met: then this one
+    goes on somewhere else in the page, and comes back. In an order that is asked for, the keys
+    of one pass are remembered, with ``until_empty`` those of the whole call: about 150 bytes a
+    row.
 
     :param session_factory: makes new :class:`LockingSession` objects, as ``sessionmaker``.
     :param statement: a select of one mapped class or ``aliased()``, with any conditions, joins

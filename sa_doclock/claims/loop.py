@@ -93,6 +93,7 @@ class ClaimLoop(Generic[T]):
             if not keys:
                 return None
             self._turn = self._take_turn(keys)
+            self._passes.came_to(self._turn is not None)
 
     def leave(self) -> None:
         """Hold nothing any more: commit the blocks that have ended, and let go of the rest.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
@@ -14,11 +15,17 @@ from .report import Tally
 PAGE: Final = 1_000
 """How many keys one read brings, and how many are kept beside those that are remembered."""
 
+_MISSES: Final = 3  # turns in a row that came to nothing: others work at the same place
+_LOOK_AHEAD: Final = 200
+
 Read = Callable[[Select[Any]], Sequence[Identity]]
 
 
 class Passes:
     """The keys in the order in which they come up; each once a pass.
+
+    Where others work at the same rows, this one goes on at another place of the page, unless an
+    order was asked for: 8 workers that stay together send five times as many statements.
 
     In the order of the keys a page begins behind the last key of the page before. In another
     order what came up already may be in front of the next page, and is read again.
@@ -49,9 +56,12 @@ class Passes:
         self._found = False
         self._settled_before = 0
         self._in_vain = 0
+        self._misses = 0
 
     def take(self, count: int) -> list[Identity]:
         """At most so many keys, which have their turn now; none when there are no more."""
+        if self._misses >= _MISSES:
+            self._look_ahead()
         while not self._queue:
             if self._over:
                 return []
@@ -66,6 +76,22 @@ class Passes:
     def put_back(self, keys: Iterable[Identity]) -> None:
         """Their turn was over before they came up."""
         self._queue.extendleft(reversed(list(keys)))
+
+    def came_to(self, something: bool) -> None:
+        """Whether any of the keys taken last could be claimed."""
+        self._misses = 0 if something else self._misses + 1
+
+    def _look_ahead(self) -> None:
+        """Leave out, by one read, what others have processed; and go where they are not."""
+        self._misses = 0
+        if not self._queue:
+            return
+        if not self._claimable.order:
+            self._queue.rotate(-random.randrange(len(self._queue)))  # noqa: S311
+        next_ones = [self._queue.popleft() for _ in range(min(_LOOK_AHEAD, len(self._queue)))]
+        matching = set(self._read(self._claimable.matching(next_ones)))
+        self._tally.gone(key for key in next_ones if key not in matching)
+        self.put_back(key for key in next_ones if key in matching)
 
     def _begin(self) -> None:
         self._tally.new_pass()

@@ -124,3 +124,33 @@ def test_a_rest_is_longer_each_time_up_to_a_limit() -> None:
     for attempt, most in ((1, 0.1), (2, 0.2), (3, 0.4), (5, 1.6), (6, 2), (1000, 2)):
         rests = [pause(attempt) for _ in range(50)]
         assert 0 <= min(rests) < max(rests) <= most
+
+
+@pytest.mark.parametrize("order_by", [None, Job.weight])
+def test_who_meets_others_does_not_ask_for_each_row(order_by: Any) -> None:
+    table = Table(page=100, order_by=order_by)
+    table.insert(Job, *jobs(60))
+    asked = []
+
+    def all_but_two_are_done(keys: list[Identity]) -> None:
+        asked.extend(keys)
+        if len(asked) == 1:
+            table.delete([(n,) for n in range(1, 61) if n not in (30, 50)])
+        table.passes.came_to(keys in ([(30,)], [(50,)]))
+
+    table.all(all_but_two_are_done)
+    assert sorted(asked[3:]) == [(30,), (50,)]
+    assert table.reads == [60, 2]
+    assert table.tally.report.gone == 60 - 5
+
+
+def test_who_meets_others_goes_elsewhere_unless_there_is_an_order() -> None:
+    found = {}
+    for order_by in (None, -Job.weight):
+        table = Table(page=100, order_by=order_by)
+        table.insert(Job, *jobs(90))
+        found[order_by is None] = table.all(lambda _: table.passes.came_to(something=False))  # noqa: B023
+    assert found[False] == [(n,) for n in range(1, 91)]
+    assert found[True] != found[False]
+    assert sorted(found[True]) == found[False]
+    assert found[True][:3] == found[False][:3]

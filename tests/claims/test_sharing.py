@@ -49,7 +49,7 @@ def test_what_another_claims_is_skipped(session_factory: Factory, batch: int) ->
     with next(theirs) as job:
         keys, report = work(session_factory)
         run(job)
-    assert keys == list(range(batch + 1, 11))
+    assert sorted(keys) == list(range(batch + 1, 11))
     assert report.skipped == batch
 
 
