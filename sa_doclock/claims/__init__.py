@@ -1,9 +1,10 @@
 """Work that is shared: claim_each() locks each row for one worker, and looks at it again."""
 
+from .claim import Claim
 from .each import Claims, claim_each
-from .loop import ClaimLoop, OnError, check_factory
+from .loop import ClaimLoop, OnError
 from .report import ClaimReport, FailedClaim
-from .turns import Claim
+from .sessions import check_factory
 
 __all__ = [
     "Claim",

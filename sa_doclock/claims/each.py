@@ -12,9 +12,10 @@ from sqlalchemy import Select
 
 from ..options import LockTimeout
 from ..session import LockingSession
-from .loop import ClaimLoop, OnError, check_factory
+from .claim import Claim
+from .loop import ClaimLoop, OnError
 from .report import ClaimReport
-from .turns import Claim
+from .sessions import check_factory
 
 T = TypeVar("T")
 

@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
 from sqlalchemy import Select
-from sqlalchemy.orm import scoped_session
 
 from ..errors import LockFailed, LockMisuse, LockNotAvailable
 from ..options import LockOptions, LockTimeout, check_wait
 from ..session import LockingSession
+from .claim import Claim
 from .claimable import Claimable, Identity
-from .locking import lock_matching, serialises
+from .locking import lock_matching
 from .passes import PAGE, Passes
 from .report import ClaimReport, Tally
-from .turns import Claim, Turn
-from .views import refuse_view
+from .sessions import Sessions, abandon
+from .turns import Turn
 
 T = TypeVar("T")
 OnError = Literal["raise", "collect"]
@@ -45,7 +45,6 @@ class ClaimLoop(Generic[T]):
         attempts: int,
         sleep: Callable[[float], object],
     ) -> None:
-        self._make_session = session_factory
         self._claimable = Claimable(statement, order_by)
         self._lock, self._seconds = check_wait(_QUEUE, lock_timeout)
         self._skips = lock_timeout is None
@@ -59,16 +58,16 @@ class ClaimLoop(Generic[T]):
             raise TypeError(f"sleep must be a function of seconds, not {sleep!r}")
         self._collect = on_error == "collect"
         self._tally = Tally(remembers=bool(until_empty))
+        self._sessions = Sessions(session_factory, self._claimable, self._tally.report)
         self._passes = Passes(
             self._claimable,
-            self._read,
+            self._sessions.read,
             self._tally,
             page=PAGE if limit is None else min(PAGE, limit + _BESIDE),
             until_empty=bool(until_empty),
             attempts=_positive("attempts", attempts),
             sleep=sleep,
         )
-        self._checked = False
         self._turn: Turn[T] | None = None
 
     @property
@@ -114,32 +113,6 @@ class ClaimLoop(Generic[T]):
         except Exception:  # noqa: BLE001  # told by the report
             _log.exception("claim_each: what was done could not be committed")
 
-    def _read(self, statement: Select[Any]) -> Sequence[Identity]:
-        with self._open() as session, session.begin():
-            if not self._checked:
-                self._check(session)
-            return [tuple(row) for row in session.execute(statement)]
-
-    def _check(self, session: LockingSession) -> None:
-        arguments = {"mapper": self._claimable.mapper}
-        refuse_view(session.connection(bind_arguments=arguments), self._claimable)
-        self._checked = True
-        self.report.serialised = serialises(session, self._claimable)
-        if self.report.serialised:
-            name = self._claimable.mapper.class_.__name__
-            _log.info("claim_each: %s is in a database without row locks: one at a time", name)
-
-    def _open(self) -> LockingSession:
-        session = self._make_session()
-        if not isinstance(session, LockingSession):
-            raise TypeError(
-                "claim_each() needs a factory of sessions such as sessionmaker(engine, "
-                f"class_=LockingSession); this one makes a {type(session).__name__}"
-            )
-        if session.in_transaction():
-            raise LockMisuse("claim_each() needs new sessions; this one is in a transaction")
-        return session
-
     def _take_turn(self, keys: Sequence[Identity]) -> Turn[T] | None:
         """Lock those that are free and still match; None where that is none of them."""
         queues = self.report.serialised or not self._skips
@@ -167,7 +140,7 @@ class ClaimLoop(Generic[T]):
             raise error
 
     def _locked(self, keys: Sequence[Identity], lock: LockOptions) -> Turn[T] | None:
-        session = self._open()
+        session = self._sessions.open()
         transaction = session.begin()
         try:
             transaction.__enter__()
@@ -179,12 +152,12 @@ class ClaimLoop(Generic[T]):
                 rows = session.execute(self._claimable.matching(missing))
                 held = {tuple(row) for row in rows}
         except BaseException:
-            _abandon(session)
+            abandon(session)
             raise
         self._tally.skipped(held)
         self._tally.gone(key for key in missing if key not in held)
         if not found:
-            _abandon(session)
+            abandon(session)
             return None
         return Turn(
             session,
@@ -194,24 +167,6 @@ class ClaimLoop(Generic[T]):
             savepoints=self._batch > 1,
             collect=self._collect,
         )
-
-
-def _abandon(session: LockingSession) -> None:
-    """Roll back and close, whatever that meets: it is not what there is to tell."""
-    try:
-        session.close()
-    except Exception:  # noqa: BLE001
-        _log.debug("claim_each: a session could not be closed", exc_info=True)
-
-
-def check_factory(session_factory: object) -> None:
-    """:raises TypeError: not something that makes new sessions."""
-    if isinstance(session_factory, scoped_session):
-        raise TypeError(
-            "claim_each() needs sessions of its own, not a scoped_session; give its session_factory"
-        )
-    if not callable(session_factory):
-        raise TypeError(f"claim_each() needs a session factory, not {session_factory!r}")
 
 
 def _positive(name: str, value: object) -> int:

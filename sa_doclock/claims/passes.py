@@ -120,8 +120,8 @@ class Passes:
         size = self._page + self._in_front
         rows = self._read(self._claimable.page(size, self._after))
         self._read_to_the_end = len(rows) < size
-        known = self._tally.settled | self._seen if self._seen else self._tally.settled
-        new = [key for key in dict.fromkeys(rows) if key not in known]
+        settled, seen = self._tally.settled, self._seen
+        new = [key for key in dict.fromkeys(rows) if key not in settled and key not in seen]
         if not self._claimable.order:
             self._after = rows[-1] if rows else self._after
         else:

@@ -6,56 +6,17 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from sqlalchemy.orm import SessionTransaction
 
-from ..errors import LockMisuse
 from ..session import LockingSession
+from .claim import Claim
 from .claimable import Identity
-from .report import Tally, told
+from .report import Tally
 
 T = TypeVar("T")
 _log = logging.getLogger("sa_doclock")
-
-
-class Claim(Generic[T]):
-    """A row that is locked now: ``with claim as row:``, once.
-
-    The end of the block commits; an exception rolls back, and comes out unless claim_each()
-    was told to collect. A claim that is not entered is given back when the next one comes up.
-
-    :ivar key: the primary key: a scalar, or a tuple when composite.
-    :ivar session: the session that the row is in. Its transaction is the claim's: flush() and
-        save_changes() only flush. ``commit()`` ends the claim there, and SQLAlchemy refuses
-        what follows in the block; ``rollback()`` gives the row back.
-    """
-
-    def __init__(self, turn: Turn[T], identity: Identity, row: T) -> None:
-        self._turn = turn
-        self._identity = identity
-        self._row: T | None = row
-        self.key: Any = told(identity)
-        self.session = turn.session
-
-    def __enter__(self) -> T:
-        row, self._row = self._row, None
-        if row is None or self._turn.waiting is not self:
-            raise LockMisuse(
-                f"the claim of {self.key!r} is over: each is entered once, before the next one "
-                "comes up, and while its loop goes on"
-            )
-        self._turn.enter(self._identity)
-        return row
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
-        return self._turn.leave(self._identity, error)
 
 
 class Turn(Generic[T]):

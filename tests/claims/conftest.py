@@ -32,6 +32,7 @@ __all__ = [
     "session_factory",
 ]
 
+
 @pytest.fixture(scope="session")
 def keepers() -> Iterator[dict[str, Keeper]]:
     """Keep the tables until the last test has ended."""

@@ -168,7 +168,9 @@ def test_a_factory_that_gives_a_session_in_use(session: LockingSession) -> None:
 
 
 def test_autocommit(engine: sa.Engine) -> None:
-    factory = sessionmaker(engine.execution_options(isolation_level="AUTOCOMMIT"), class_=LockingSession)
+    factory = sessionmaker(
+        engine.execution_options(isolation_level="AUTOCOMMIT"), class_=LockingSession
+    )
     if engine.dialect.name != "sqlite":  # which has its own way to say so
         with pytest.raises(LockNotSupported, match="AUTOCOMMIT"):
             next(claim_each(factory, NEW))

@@ -122,14 +122,13 @@ def test_the_rows_of_a_batch_come_up_in_the_order_that_was_asked_for(
 
 
 @pytest.mark.not_databases("sqlite")
-def test_two_batches_that_queue_for_each_other_do_not_deadlock(
+def test_a_batch_that_queues_has_locked_in_the_order_of_the_keys(
     session_factory: Factory, alice: Actor[LockingSession], bob: Actor[LockingSession]
 ) -> None:
     alice.does(locks(Job, 2))
     batches = {"batch": 10, "lock_timeout": 20}
     step = bob.starts(lambda _: work(session_factory, NEW, order_by=-Job.id, **batches))
     wait_until_blocked(waiter=bob, holder=alice, step=step)
-    # Bob has locked in the order of the keys, whatever order he works in.
     assert alice.does(finds_held(Job, 1))
     assert step.result().processed == 10
 

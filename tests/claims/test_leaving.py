@@ -45,9 +45,7 @@ def test_by_break_before_the_block(session_factory: Factory, free: Free, batch: 
     assert claims.report.given_back == 1
 
 
-def test_by_break_behind_the_block(
-    session_factory: Factory, free: Free, elsewhere: Run
-) -> None:
+def test_by_break_behind_the_block(session_factory: Factory, free: Free, elsewhere: Run) -> None:
     for claim in claim_each(session_factory, NEW):
         with claim as job:
             run(job)
@@ -124,7 +122,7 @@ def test_at_the_end_of_with(session_factory: Factory, free: Free) -> None:
 
 
 def test_by_an_exception_out_of_with(session_factory: Factory, free: Free) -> None:
-    with pytest.raises(LookupError), claim_each(session_factory, NEW) as claims:
+    with pytest.raises(LookupError), claim_each(session_factory, NEW) as claims:  # noqa: PT012
         next(claims)
         raise LookupError
     free()

@@ -25,9 +25,7 @@ class Table:
         self.reads: list[int] = []
         self.tally = Tally(remembers=bool(how.get("until_empty")))
         how = {"page": 4, "until_empty": False, "attempts": 3, "sleep": lambda _: None, **how}
-        self.passes = Passes(
-            Claimable(sa.select(entity), order_by), self.read, self.tally, **how
-        )
+        self.passes = Passes(Claimable(sa.select(entity), order_by), self.read, self.tally, **how)
 
     def insert(self, entity: Any, *rows: dict[str, Any]) -> None:
         with self.engine.begin() as connection:

@@ -138,8 +138,6 @@ def test_a_limit_ends_it(session_factory: Factory) -> None:
 
 def test_nothing_to_do_is_one_read(session_factory: Factory) -> None:
     naps = Naps()
-    claims = claim_each(
-        session_factory, NEW.where(Job.weight < 0), until_empty=True, sleep=naps
-    )
+    claims = claim_each(session_factory, NEW.where(Job.weight < 0), until_empty=True, sleep=naps)
     assert list(claims) == []
     assert (claims.report.passes, naps) == (1, [])
