@@ -51,7 +51,7 @@ class Claimable:
         ]
         # Of other rows than the header's own, a SELECT that locks shows what there was before.
         self.in_one_statement = not _reads_more(statement, self.entity, self.mapper)
-        self._keys = self._select_keys(statement)
+        self._keys = only_columns(self.statement, self.key).order_by(*self.order, *self.key)
         self._locking: dict[tuple[LockOptions, bool], Select[Any]] = {}
 
     def page(self, size: int, after: Identity | None) -> Select[Any]:
@@ -105,11 +105,6 @@ class Claimable:
         if len(self.key) > 1:
             return statement.where(among(self.key, identities))
         return statement.where(self.key[0].in_(bindparam(_MANY, expanding=True)))
-
-    def _select_keys(self, statement: Select[Any]) -> Select[Any]:
-        keys = only_columns(self.statement, self.key).order_by(*self.order, *self.key)
-        criteria = [one for one in options_of(statement) if isinstance(one, LoaderCriteriaOption)]
-        return keys.options(*criteria)
 
 
 def _entity_of(statement: Select[Any]) -> Any:

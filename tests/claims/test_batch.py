@@ -147,3 +147,18 @@ def test_a_batch_locks_no_rows_but_its_own(
             other.entity_set(Job, ForUpdate | LockOptions.SkipLocked).order_by(Job.id)
         )
         assert [job.id for job in free] == list(range(51, 60))
+
+
+@pytest.mark.not_databases("sqlite")
+def test_a_batch_that_queues_does_not_wait_for_other_rows(
+    session_factory: Factory, engine: sa.Engine, other: LockingSession, elsewhere: Run
+) -> None:
+    """InnoDB would read, and wait for, all rows of a table of which most are wanted."""
+    many = [{"id": n, "state": "new", "weight": 1} for n in range(11, 60)]
+    elsewhere(sa.insert(Job).values(many))
+    other.get_one_entity(Job, 59, ForUpdate)
+    with claim_each(session_factory, NEW, batch=50, lock_timeout=0) as claims:
+        with recorded(engine) as statements:
+            next(claims)
+        assert claims.report.skipped == 0
+    assert len([statement for statement in statements if "FOR UPDATE" in statement]) == 1

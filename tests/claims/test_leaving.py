@@ -174,3 +174,16 @@ def test_another_loop_goes_on_where_the_first_was_left(session_factory: Factory)
 def test_a_whole_loop_leaves_nothing(session_factory: Factory, free: Free) -> None:
     assert len(list(claim_each(session_factory, NEW, batch=3))) == 10
     free()
+
+
+def test_by_an_exception_in_a_block_of_a_batch(
+    session_factory: Factory, free: Free, elsewhere: Run
+) -> None:
+    claims = claim_each(session_factory, NEW, batch=4)  # not by for, which would end it too
+    with next(claims) as job:
+        run(job)
+    with pytest.raises(LookupError), next(claims):
+        raise LookupError
+    free()
+    assert elsewhere(STATES.limit(3)) == [(1, "done"), (2, "new"), (3, "new")]
+    assert [claim.key for claim in claims] == list(range(3, 11))
