@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from .claims import Claim, ClaimReport, Claims, FailedClaim, claim_each
 from .declarations import document
+from .decorators import transactional
 from .errors import (
     DeadlockDetected,
     DocLockError,
@@ -19,13 +20,18 @@ from .errors import (
     UnsavedChanges,
     WrongIsolation,
 )
+from .named import doclock_key
 from .options import LockOptions
+from .parties import LockParty, LockWait
+from .retry import run_transaction
 from .session import LockingSession
 from .statements import with_lock
+from .waits import lock_waits
 
 if TYPE_CHECKING:
     from .async_claims import AsyncClaim, AsyncClaims, async_claim_each
-    from .asyncio import AsyncLockingSession
+    from .async_retry import async_run_transaction
+    from .asyncio import AsyncLockingSession, async_lock_waits
 
 __all__ = [
     "AsyncClaim",
@@ -43,7 +49,9 @@ __all__ = [
     "LockNotSupported",
     "LockOptions",
     "LockOrderViolation",
+    "LockParty",
     "LockUpgradeRefused",
+    "LockWait",
     "LockingSession",
     "SnapshotConflict",
     "UnlockedWrite",
@@ -51,8 +59,14 @@ __all__ = [
     "UnsavedChanges",
     "WrongIsolation",
     "async_claim_each",
+    "async_lock_waits",
+    "async_run_transaction",
     "claim_each",
+    "doclock_key",
     "document",
+    "lock_waits",
+    "run_transaction",
+    "transactional",
     "with_lock",
 ]
 
@@ -60,10 +74,14 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # SQLAlchemy 2.1 does not bring greenlet, without which sqlalchemy.ext.asyncio does not
     # import; who does not use asyncio need not have it.
-    if name == "AsyncLockingSession":
-        from .asyncio import AsyncLockingSession  # noqa: PLC0415
+    if name in ("AsyncLockingSession", "async_lock_waits"):
+        from . import asyncio  # noqa: PLC0415
 
-        return AsyncLockingSession
+        return getattr(asyncio, name)
+    if name == "async_run_transaction":
+        from .async_retry import async_run_transaction  # noqa: PLC0415
+
+        return async_run_transaction
     if name in ("AsyncClaim", "AsyncClaims", "async_claim_each"):
         from . import async_claims  # noqa: PLC0415
 

@@ -7,8 +7,11 @@ database, everything but a rollback is refused.
 
 from __future__ import annotations
 
+import sys
+import time
 import weakref
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, event
@@ -16,11 +19,13 @@ from sqlalchemy.engine import Dialect, ExceptionContext
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm import Session, SessionTransaction
 
+from .blockers import Diagnosis
 from .dialects import find_strategy
 from .dialects.base import LockStrategy
 from .errors import DeadlockDetected, DocLockError, LockFailed, LockNotAvailable
 from .ledger import Ledger
 from .options import LockOptions, spelled
+from .telling import Telling
 from .transactions import Participants
 
 _watched: weakref.WeakSet[Dialect] = weakref.WeakSet()
@@ -31,7 +36,7 @@ _by_connection = weakref.WeakKeyDictionary()
 class Asked(NamedTuple):
     """The lock call under way, for the words of an error."""
 
-    entity: type[Any]
+    entity: type[Any] | None  # None: a named lock
     ident: Any
     lock: LockOptions
     seconds: float | None
@@ -40,16 +45,26 @@ class Asked(NamedTuple):
 class Aftermath:
     """The failed lock of one session, until its transaction is rolled back."""
 
-    def __init__(self, session: Session, participants: Participants, ledger: Ledger) -> None:
+    def __init__(
+        self, session: Session, participants: Participants, ledger: Ledger, telling: Telling
+    ) -> None:
         self._session = session
         self._participants = participants
         self._ledger = ledger
+        self._telling = telling
+        self.diagnosis: Diagnosis | None = None
+        self._keys: Sequence[tuple[Any, ...]] = ()
         self._asked: Asked | None = None
+        self._asked_at = 0.0
+        self._held_before = ledger.mark()
+        self._undone = False  # a savepoint undoes what the attempt under way meets
         self._cause: BaseException | None = None
         self._savepoint: SessionTransaction | None = None
         self._opened_here = False
         self._met = False  # the server has failed the lock call under way
         self._gone = False
+        self.undone_by: BaseException | None = None
+        """The error of a flush that SQLAlchemy has rolled back, while it waits for rollback()."""
         self._abort: BaseException | None = None  # the error that only a rollback can follow
         self._abort_savepoint: SessionTransaction | None = None
         self._refusing: list[Connection] = []
@@ -62,25 +77,74 @@ class Aftermath:
             event.listen(connection.dialect, "handle_error", _on_error)
 
     def of_lock(
-        self, entity: type[Any], ident: Any, lock: LockOptions, seconds: float | None
+        self,
+        entity: type[Any] | None,
+        ident: Any,
+        lock: LockOptions,
+        seconds: float | None,
+        keys: Sequence[tuple[Any, ...]] = (),
     ) -> Aftermath:
-        """``with aftermath.of_lock(...):`` whatever fails in the block is a failed lock."""
+        """``with aftermath.of_lock(...):`` whatever fails in the block is a failed lock.
+
+        :param keys: of the rows, where they are known.
+        """
+        self._keys = keys
         self._asked = Asked(entity, ident, lock, seconds)
+        self._asked_at = time.monotonic()
+        self._held_before = self._ledger.mark()
         self._opened_here = not self._session.in_transaction()
         self._ledger.asked = True
         return self
 
+    def answered(self, kind: type[LockFailed], database: str) -> LockFailed:
+        """The error of the call under way, which the server has refused by value."""
+        error = kind(_reason(kind, self._asked))
+        name_document(error, *self._document(), database)
+        return error
+
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        met, self._asked, self._met = self._met, None, False
+        met, asked, waited = self._met, self._asked, time.monotonic() - self._asked_at
+        assert asked is not None
+        self._asked, self._met = None, False
         self._ledger.asked = False
         if error is None:
+            before = self._held_before
+            self._telling.granted(lambda: self._ledger.since(before), asked.lock, waited)
             return
         if self._opened_here:
             self.roll_back()
         elif met or isinstance(error, DBAPIError) or not isinstance(error, Exception):
             self._refuse_from_now_on(error)
+        if isinstance(error, LockFailed):
+            error.waited = waited
+            if self.diagnosis is not None and isinstance(error, LockNotAvailable):
+                self.diagnosis.of(error, self._keys)  # by now nobody waits for it
+            self._telling.failed(error, waited)
+
+    @contextmanager
+    def undone_by_savepoint(self, connection: Connection) -> Iterator[None]:
+        """``with aftermath.undone_by_savepoint(..):`` a lock that is not available changes nothing.
+
+        On PostgreSQL the error aborts the transaction, and on all a lock on several rows may have
+        got some of them.
+        """
+        savepoint = connection.begin_nested()
+        self._undone = True
+        try:
+            yield
+        except LockNotAvailable:
+            savepoint.rollback()
+            self._met = False
+            raise
+        finally:
+            self._undone = False
+        savepoint.commit()
+
+    def lose(self) -> None:
+        """The server has given up all locks of the transaction, though it has not ended here."""
+        self._telling.released(self._ledger.clear(), "lost")
 
     def roll_back(self) -> None:
         """Roll back because of an error, which is the one to tell whatever the rollback meets."""
@@ -108,6 +172,10 @@ class Aftermath:
 
     def rolled_back(self, transaction: SessionTransaction) -> None:
         """A transaction or savepoint was rolled back: what failed inside of it is over."""
+        if transaction.parent is not None and not transaction.nested:
+            self.undone_by = sys.exc_info()[1]  # its PendingRollbackError has no cause
+        else:
+            self.undone_by = None
         if transaction.parent is None or _is_in(self._abort_savepoint, transaction):
             self._abort = self._abort_savepoint = None
         if transaction.parent is None or (_is_in(self._savepoint, transaction) and not self._gone):
@@ -150,7 +218,7 @@ class Aftermath:
         assert context.connection is not None
         strategy = find_strategy(context.connection)
         if context.is_disconnect:
-            self._ledger.clear()
+            self.lose()
         if strategy is None or context.is_disconnect:
             return None
         code = strategy.native_code(context.original_exception)
@@ -159,31 +227,50 @@ class Aftermath:
         if context.statement is None:  # BEGIN, COMMIT, ROLLBACK
             strategy.commit_failed(context.connection)
         error = self._typed(strategy, code, context)
-        if strategy.aborts_on_error and code is not None and context.statement is not None:
-            self._note_abort(error or context.original_exception)
-        if error is not None and code in strategy.transaction_gone:
-            self._gone = True
-            self._ledger.clear()
-        if error is not None and self._asked is not None:
-            self._met = True  # refused when the call has put back what it had set
-        elif error is not None and code in strategy.transaction_dead:
-            self._refuse_from_now_on(error)
+        self._react(strategy, code, context, error)
         return error
 
+    def _react(
+        self,
+        strategy: LockStrategy,
+        code: Any,
+        context: ExceptionContext,
+        error: DocLockError | None,
+    ) -> None:
+        if strategy.aborts_on_error and code is not None and context.statement is not None:
+            self._note_abort(error or context.original_exception)
+        if error is None:
+            return
+        if code in strategy.transaction_gone:
+            self._gone = True
+            self.lose()
+        if self._asked is not None:
+            self._met = True  # refused when the call has put back what it had set
+            return
+        if code in strategy.transaction_dead:
+            self._refuse_from_now_on(error)
+        if isinstance(error, LockFailed):
+            self._telling.failed(error, None)
+
     def _note_abort(self, error: BaseException) -> None:
+        if self._undone and isinstance(error, LockNotAvailable):
+            return
         if self._abort is None:
             self._abort = error
             self._abort_savepoint = self._session.get_nested_transaction()
         if self._abort_savepoint is None:
-            self._ledger.clear()  # the server has given up all locks
+            self.lose()
 
     def _typed(
         self, strategy: LockStrategy, code: Any, context: ExceptionContext
     ) -> DocLockError | None:
         asked, why = self._asked, ""
         kind = strategy.failures.get(code)
-        if kind is None and asked is not None and code in strategy.refusals:
-            kind, why = strategy.refusals[code]
+        if kind is None and asked is not None:
+            kind, why = strategy.refusal(code, context.original_exception) or (None, "")
+            alone = asked.entity is None or self._keys  # a name or known rows: no slow statement
+            if kind is None and alone and code in strategy.statement_limits:
+                kind = LockNotAvailable
         if kind is None:
             return None
         if asked is not None and code in strategy.server_limits:
@@ -228,10 +315,10 @@ def name_document(
     database: str,
 ) -> None:
     """Say first which document, which lock and which database, unless the error says so."""
-    if error.entity is None:
-        words = "the transaction" if entity is None else entity.__name__
+    if error.entity is None and error.ident is None:
+        words = "the transaction" if ident is None else f"named lock {ident!r}"
         if entity is not None:
-            words += " rows" if ident is None else f" {ident}"
+            words = f"{entity.__name__} " + ("rows" if ident is None else f"{ident}")
         if lock is not None:
             words += f" {spelled(lock)}"
         error.entity, error.ident, error.lock = entity, ident, lock

@@ -9,14 +9,16 @@ from inspect import isawaitable
 from typing import Any, TypeVar
 
 from sqlalchemy import Select
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.interfaces import ORMOption
-from sqlalchemy.util import await_only
+from sqlalchemy.util import await_only, greenlet_spawn
 
 from .documents import DocumentKey
 from .options import LockOptions, LockTimeout
+from .parties import LockWait
 from .session import LockingSession
+from .waits import lock_waits
 
 T = TypeVar("T")
 
@@ -135,9 +137,15 @@ class AsyncLockingSession(AsyncSession):
             )
         )
 
-    def entity_set(self, entity: Any, lock: LockOptions = LockOptions.None_) -> Select[Any]:
+    def entity_set(
+        self,
+        entity: Any,
+        lock: LockOptions = LockOptions.None_,
+        *,
+        lock_timeout: LockTimeout = None,
+    ) -> Select[Any]:
         """See :meth:`LockingSession.entity_set`; not awaited, it only makes the statement."""
-        return self._locking.entity_set(entity, lock)
+        return self._locking.entity_set(entity, lock, lock_timeout=lock_timeout)
 
     @asynccontextmanager
     async def locked(
@@ -192,6 +200,22 @@ class AsyncLockingSession(AsyncSession):
 
         self._locking.on_commit(call)
 
+    async def lock_key(
+        self,
+        key: str,
+        *,
+        lock_timeout: LockTimeout = None,
+        shared: bool = False,
+        bind_arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """See :meth:`LockingSession.lock_key`."""
+        locking = self._locking
+        await self.run_sync(
+            lambda _: locking.lock_key(
+                key, lock_timeout=lock_timeout, shared=shared, bind_arguments=bind_arguments
+            )
+        )
+
     async def save_changes(self) -> None:
         """See :meth:`LockingSession.save_changes`."""
         await self.run_sync(lambda _: self._locking.save_changes())
@@ -199,3 +223,10 @@ class AsyncLockingSession(AsyncSession):
     async def release_locks(self) -> None:
         """See :meth:`LockingSession.release_locks`."""
         await self.run_sync(lambda _: self._locking.release_locks())
+
+
+async def async_lock_waits(bind: AsyncEngine | AsyncConnection) -> list[LockWait]:
+    """See :func:`lock_waits`."""
+    if not isinstance(bind, (AsyncEngine, AsyncConnection)):
+        raise TypeError(f"an AsyncEngine or an AsyncConnection is needed, not {bind!r}")
+    return list(await greenlet_spawn(lock_waits, bind.sync_engine))

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from sqlalchemy import Connection, event
-from sqlalchemy.orm import InstanceState, Mapper, Session, SessionTransaction
+from sqlalchemy.orm import InstanceState, Mapper, SessionTransaction
 
 from .aftermath import Aftermath
 from .bulk import BulkGuard
 from .declarations import follow_declared
 from .errors import WrongIsolation
+from .events import EventfulSession
 from .guard import Guard, GuardMode, Write
 from .ledger import Ledger
 from .on_commit import OnCommit
+from .options import LockOptions, is_row_lock
+from .patience import Patience, pause
 from .reads import Reads
 from .shapes import statement_of
-from .transactions import Participants
+from .telling import Telling
+from .transactions import Participant, Participants
+
+T = TypeVar("T")
 
 
 class Books:
@@ -26,20 +33,23 @@ class Books:
 
     def __init__(
         self,
-        session: Session,
+        session: EventfulSession,
         ranks: Mapping[type[Any], int],
+        patience: Patience,
         guard: GuardMode,
         *,
         guard_tracing: bool,
     ) -> None:
         self.ledger = Ledger(ranks)
+        self.patience = patience
         self.participants = Participants(session)
-        self.aftermath = Aftermath(session, self.participants, self.ledger)
+        self.telling = Telling(session)
+        self.aftermath = Aftermath(session, self.participants, self.ledger, self.telling)
         self.guard = Guard(session, self.ledger, guard)
         self.reads = Reads(self.ledger, tracing=guard_tracing)
         self.bulk = BulkGuard(session, self.guard, self.ledger)
         self.on_commit = OnCommit()
-        self._marks: WeakKeyDictionary[SessionTransaction, tuple[tuple[int, int], int]]
+        self._marks: WeakKeyDictionary[SessionTransaction, tuple[tuple[int, ...], int]]
         self._marks = WeakKeyDictionary()
 
     def check(self) -> None:
@@ -49,7 +59,38 @@ class Books:
         """
         self.aftermath.refuse()
         if self.participants.lost():
-            self.ledger.clear()
+            self.aftermath.lose()
+
+    def take(
+        self,
+        entity: type[Any] | None,
+        ident: Any,
+        lock: LockOptions,
+        seconds: float | None,
+        attempt: Callable[[LockOptions, float | None], T],
+        *,
+        keys: Sequence[tuple[Any, ...]] = (),
+    ) -> T:
+        """Take a lock: what fails in ``attempt`` is a failed lock, with all that follows.
+
+        :param keys: of the rows, where they are known.
+        """
+        with self.aftermath.of_lock(entity, ident, lock, seconds, keys):
+            return self.patience.take(lock, seconds, attempt, self._pause)
+
+    def _pause(self, seconds: float) -> None:
+        connections = self.participants.connections()
+        pause(seconds, under_asyncio=any(one.dialect.is_async for one in connections))
+
+    def waiting(
+        self, participant: Participant, lock: LockOptions, seconds: float | None
+    ) -> AbstractContextManager[None]:
+        """Limit the waits of the block; in a batch, a lock that is not available is undone."""
+        strategy, connection = participant.strategy, participant.connection
+        tries = self.patience.gives_way and LockOptions.NoWait in lock
+        if tries and is_row_lock(participant.row_lock(lock)):
+            return self.aftermath.undone_by_savepoint(connection)
+        return strategy.waiting(connection, lock, seconds)
 
     def refuse_write_in_snapshot(self) -> None:
         """:raises WrongIsolation: a SnapshotRead has opened the transaction."""
@@ -65,18 +106,22 @@ class Books:
     def roll_back_to(self, savepoint: SessionTransaction) -> None:
         """Forget what came since."""
         locks, functions = self._marks.pop(savepoint)
-        self.ledger.roll_back_to(locks)
         self.on_commit.roll_back_to(functions)
+        self.telling.released(self.ledger.roll_back_to(locks), "rolled back")
 
     def close(self) -> None:
         """The transaction is over; what it has promised is done now, or never."""
-        self.ledger.clear()
+        outcome = "committed" if self.on_commit.was_committed else "rolled back"
+        released = self.ledger.clear()
         self.participants.ended()
         self.aftermath.over()
-        self.on_commit.ended()
+        try:
+            self.telling.released(released, outcome)
+        finally:
+            self.on_commit.ended()
 
 
-class BookkeepingSession(Session):
+class BookkeepingSession(EventfulSession):
     """A Session that knows what its transaction holds; it does nothing with it yet."""
 
     _books: Books

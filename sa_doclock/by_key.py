@@ -16,8 +16,9 @@ from .freshness import forget_vanished, make_stale, refuse_unsaved
 from .loading import load_again
 from .options import LockOptions, is_row_lock
 from .shapes import relationships_with_options
-from .statements import key_names, lock_by_key, select_by_key, timed
+from .statements import key_names, lock_by_key, select_by_key
 from .transactions import Participant
+from .waiting import run_within
 
 T = TypeVar("T")
 Identity = tuple[Any, ...]
@@ -66,7 +67,7 @@ def lock_and_read(
     unreadable = make_stale(session, root_of(mapper), (identity,), books.ledger.held)
     asked = (session, participant, mapper, identity, lock, seconds, options)
     # The option "autoflush" counts neither for Core nor for what loader options send.
-    with session.no_autoflush, participant.strategy.waiting(participant.connection, lock, seconds):
+    with session.no_autoflush, books.waiting(participant, lock, seconds):
         found = _locked_row(*asked)
         if found is None and participant.strategy.rereads_missing:
             found = _locked_row(*asked)
@@ -106,15 +107,23 @@ def _locked_row(
         statement = select_by_key(mapper, lock, chosen)
         return _select(session, statement, mapper, identity, options, **where)
     strategy.check_table(participant.connection, own_table(mapper))
-    if spans_rows(mapper, undeferred=bool(options)):
-        first = timed(strategy, lock_by_key(mapper, row_lock), seconds)
-        locked = session.execute(first, _parameters(mapper, identity), **where).first()
-        if locked is None:
-            return None
-        statement = select_by_key(mapper, LockOptions.None_)
-    else:
-        statement = timed(strategy, select_by_key(mapper, row_lock, chosen), seconds)
-    return _select(session, statement, mapper, identity, options, **where)
+    asked = (seconds, strategy, participant.connection, row_lock)
+    if not spans_rows(mapper, undeferred=bool(options)):
+        return run_within(
+            *asked,
+            lambda row_lock: select_by_key(mapper, row_lock, chosen),
+            lambda statement: _select(session, statement, mapper, identity, options, **where),
+        )
+    parameters = _parameters(mapper, identity)
+    locked = run_within(
+        *asked,
+        lambda row_lock: lock_by_key(mapper, row_lock),
+        lambda statement: session.execute(statement, parameters, **where).first(),
+    )
+    if locked is None:
+        return None
+    plain = select_by_key(mapper, LockOptions.None_)
+    return _select(session, plain, mapper, identity, options, **where)
 
 
 def _select(

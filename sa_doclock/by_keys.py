@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import Select
@@ -15,8 +15,9 @@ from .freshness import forget_vanished, make_stale, refuse_unsaved
 from .loading import load_again
 from .options import LockOptions, is_row_lock
 from .shapes import relationships_with_options
-from .statements import chunks, lock_by_keys, select_by_keys, timed
+from .statements import chunks, lock_by_keys, parameters_by_keys, select_by_keys
 from .transactions import Participant
+from .waiting import run_within
 
 T = TypeVar("T")
 Identity = tuple[Any, ...]
@@ -57,8 +58,7 @@ def read_many(
     """Read them without a lock, a dirty read where NoLock was asked for."""
     found: list[T] = []
     for chunk in chunks(identities):
-        statement, parameters = select_by_keys(mapper, lock, chunk)
-        found += _select(session, statement, parameters, options)
+        found += _select(session, select_by_keys(mapper, lock, chunk), chunk, options)
     return found
 
 
@@ -97,7 +97,7 @@ def lock_and_read_many(
     asked = (session, participant, mapper, lock, seconds, options)
     strategy = participant.strategy
     # The option "autoflush" counts neither for Core nor for what loader options send.
-    with session.no_autoflush, strategy.waiting(participant.connection, lock, seconds):
+    with session.no_autoflush, books.waiting(participant, lock, seconds):
         found = list(_locked_rows(*asked, identities))
         missing = _missing(mapper, found, identities)
         skips = LockOptions.SkipLocked in lock
@@ -147,33 +147,53 @@ def _locked_rows(
     strategy, row_lock = participant.strategy, participant.row_lock(lock)
     where = {"bind_arguments": {"bind": participant.connection}}
     chosen = relationships_with_options(options) if options else frozenset()
-    if is_row_lock(row_lock):
+    locks_rows = is_row_lock(row_lock)
+    if locks_rows:
         strategy.check_table(participant.connection, own_table(mapper))
     limit = strategy.max_parameters
     if len(mapper.primary_key) > 1:
         limit = min(limit, _PARAMETERS_OF_AN_OR)
+
+    def wait(
+        statement_for: Callable[[LockOptions], Select[Any]], run: Callable[[Select[Any]], list[Any]]
+    ) -> list[Any]:
+        connection = participant.connection
+        return run_within(seconds, strategy, connection, row_lock, statement_for, run)
+
+    def read(keys: Sequence[Identity], lock: LockOptions) -> list[T]:
+        statement = select_by_keys(mapper, lock, keys, chosen)
+        return _select(session, statement, keys, options, **where)
+
+    def lock_and_read(keys: Sequence[Identity]) -> list[T]:
+        return wait(
+            lambda lock: select_by_keys(mapper, lock, keys, chosen),
+            lambda statement: _select(session, statement, keys, options, **where),
+        )
+
+    def lock_then_read(keys: Sequence[Identity]) -> list[T]:
+        parameters = parameters_by_keys(keys)
+        rows = wait(
+            lambda lock: lock_by_keys(mapper, lock, keys),
+            lambda statement: list(session.execute(statement, parameters, **where)),
+        )
+        locked = [tuple(row)[: len(mapper.primary_key)] for row in rows]
+        return read(locked, LockOptions.None_) if locked else []
+
+    two_steps = spans_rows(mapper, undeferred=bool(options))
     for chunk in chunks(identities, limit):
-        keys: Sequence[Identity] = chunk
-        one_statement = not (is_row_lock(row_lock) and spans_rows(mapper, undeferred=bool(options)))
-        if not one_statement:
-            first, parameters = lock_by_keys(mapper, row_lock, chunk)
-            rows = session.execute(timed(strategy, first, seconds), parameters, **where)
-            keys = [tuple(row)[: len(mapper.primary_key)] for row in rows]
-        read_lock = row_lock if one_statement else LockOptions.None_
-        statement, parameters = select_by_keys(mapper, read_lock, keys, chosen)
-        if one_statement and is_row_lock(row_lock):
-            statement = timed(strategy, statement, seconds)
-        if keys:
-            yield from _select(session, statement, parameters, options, **where)
+        if not locks_rows:
+            yield from read(chunk, row_lock)
+        else:
+            yield from (lock_then_read if two_steps else lock_and_read)(chunk)
 
 
 def _select(
     session: Session,
     statement: Select[Any],
-    parameters: Mapping[str, Any],
+    keys: Sequence[Identity],
     options: Sequence[ORMOption],
     **where: Any,
 ) -> list[Any]:
     if options:
         statement = statement.options(*options)
-    return list(session.scalars(statement, parameters, **where).unique())
+    return list(session.scalars(statement, parameters_by_keys(keys), **where).unique())

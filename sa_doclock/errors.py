@@ -22,6 +22,7 @@ from sqlalchemy.exc import OperationalError, SAWarning, StatementError
 
 if TYPE_CHECKING:
     from .options import LockOptions
+    from .parties import LockParty
 
 
 class DocLockError(Exception):
@@ -31,9 +32,11 @@ class DocLockError(Exception):
     :ivar ident: its primary key, as the caller gave it; None where it is not known.
     :ivar lock: the lock that was asked for; None where it is not known, as in a commit.
     :ivar retryable: the whole transaction, run again, may succeed.
+    :ivar attempts: how often run_transaction has tried before it gave up; None elsewhere.
     """
 
     retryable: bool = False
+    attempts: int | None = None
 
     def __init__(
         self,
@@ -56,6 +59,8 @@ class LockFailed(DocLockError, OperationalError):
     """The database refused; also an ``sqlalchemy.exc.OperationalError``.
 
     :ivar orig: the driver's own exception; None where the server answered by value.
+    :ivar waited: seconds that the call for the lock took; None where it was no such call, but a
+        flush, a commit or another statement.
     """
 
     code = None  # type: ignore[assignment]  # SQLAlchemy's page on such errors knows no locks
@@ -77,6 +82,7 @@ class LockFailed(DocLockError, OperationalError):
             self, message, statement, params, orig, hide_parameters=hide_parameters
         )
         self.connection_invalidated = False
+        self.waited: float | None = None
         self.entity = entity
         self.ident = ident
         self.lock = lock
@@ -86,9 +92,14 @@ class LockFailed(DocLockError, OperationalError):
 
 
 class LockNotAvailable(LockFailed):
-    """Another transaction held the document past the time that this one would wait."""
+    """Another transaction held the document past the time that this one would wait.
+
+    :ivar blockers: who held it when it was given up, as far as the server tells; empty unless
+        the session was made with ``LockingSession(diagnose=True)``.
+    """
 
     retryable = True
+    blockers: tuple[LockParty, ...] = ()
 
 
 class DeadlockDetected(LockFailed):

@@ -17,8 +17,9 @@ from .books import BookkeepingSession
 from .dialects import product_of
 from .errors import DocLockError
 from .guard import Write
+from .options import LockOptions
 from .sets import execute_locked, refuse_streaming
-from .statements import LOCK_OPTION, LockedEntity, locked_by, refuse_lock_within
+from .statements import LOCK_OPTION, LockedEntity, locked_by, locking, refuse_lock_within
 
 _UNGUARDED: Final = nullcontext()
 
@@ -119,13 +120,21 @@ class ExecutingSession(BookkeepingSession):
             **kwargs,
         )
         mapper: Mapper[Any] = inspect(locked.entity).mapper
+        bind = self.get_bind(mapper, clause=statement, **arguments)
         self._books.check()
+
+        def attempt(lock: LockOptions, seconds: float | None) -> Result[Any]:
+            with_it = statement
+            if lock is not locked.lock:  # NoWait, of a lock_timeout of 0 or of a batch
+                with_it = locking(statement, locked.entity, lock)
+            asked = locked._replace(lock=lock, seconds=seconds)
+            with self.no_autoflush:
+                return execute_locked(self, self._books, run, with_it, arguments, asked)
+
+        lock, seconds = self._books.patience.of(locked.lock, locked.seconds)
         try:
             refuse_streaming({**statement.get_execution_options(), **execution_options})
-            failed_lock = self._books.aftermath.of_lock(mapper.class_, None, locked.lock, None)
-            with failed_lock, self.no_autoflush:
-                return execute_locked(self, self._books, run, statement, arguments, locked)
+            return self._books.take(mapper.class_, None, lock, seconds, attempt)
         except DocLockError as error:
-            bind = self.get_bind(mapper)
-            name_document(error, mapper.class_, None, locked.lock, product_of(bind.dialect))
+            name_document(error, mapper.class_, None, lock, product_of(bind.dialect))
             raise

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
+from sqlalchemy import Engine
 from sqlalchemy.orm import Mapper
 
 from .documents import DocumentKey, mapper_of, remembered, root_of
 from .errors import LockOrderViolation, LockUpgradeRefused
+from .events import LockedName, ReleasedLock
 from .options import LockOptions, base_of, spelled
+
+NamedKey = tuple[Engine, str]
+"""Where a key is locked, and the key."""
 
 _STRENGTH = (LockOptions.SnapshotRead, LockOptions.SharedRead, LockOptions.ForUpdate)
 
@@ -39,7 +46,9 @@ class Ledger:
 
     def __init__(self, ranks: Mapping[type[Any], int]) -> None:
         self._held: dict[DocumentKey, LockOptions] = {}
+        self._since: dict[DocumentKey | NamedKey, float] = {}
         self._born: dict[DocumentKey, None] = {}
+        self._keys: dict[NamedKey, LockOptions] = {}
         self._ranks = ranks
         self.held: Mapping[DocumentKey, LockOptions] = MappingProxyType(self._held)
         self.asked = False  # a lock is being taken, and not yet recorded
@@ -64,20 +73,27 @@ class Ledger:
 
         :raises LockUpgradeRefused: it is held by a read lock, and ForUpdate was asked for.
         """
-        held = self._held.get(key)
-        if held is None:
-            return False
-        wanted = base_of(lock)
-        if wanted is LockOptions.ForUpdate and held is not LockOptions.ForUpdate:
-            raise LockUpgradeRefused(
-                f"it is held by {spelled(held)} in this transaction; two sessions that go on to "
-                "ForUpdate deadlock, so take ForUpdate first"
-            )
-        return _STRENGTH.index(held) >= _STRENGTH.index(wanted)
+        return _covers(self._held.get(key), lock)
 
     def record(self, key: DocumentKey, lock: LockOptions) -> None:
         """Note a lock that was granted; one that is held more strongly stays so."""
-        self._held.setdefault(key, base_of(lock))
+        if key not in self._held:
+            self._held[key] = base_of(lock)
+            self._since[key] = time.monotonic()
+
+    def covers_key(self, key: NamedKey, lock: LockOptions) -> bool:
+        """The same of a named lock.  :raises LockUpgradeRefused: it is held by a shared one."""
+        return _covers(self._keys.get(key), lock)
+
+    def record_key(self, key: NamedKey, lock: LockOptions) -> None:
+        """Note a named lock that was granted."""
+        self._keys[key] = base_of(lock)
+        self._since[key] = time.monotonic()
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no lock that the end of the transaction would give up."""
+        return not self._held and not self._keys
 
     def bear(self, key: DocumentKey) -> None:
         """Note a document whose header this transaction has inserted."""
@@ -87,19 +103,55 @@ class Ledger:
         """Whether the document is held ForUpdate, or nobody else can see it yet."""
         return self._held.get(key) is LockOptions.ForUpdate or key in self._born
 
-    def mark(self) -> tuple[int, int]:
+    def mark(self) -> tuple[int, ...]:
         """How much there is now, for the rollback of a savepoint that is being set."""
-        return len(self._held), len(self._born)
+        return len(self._held), len(self._born), len(self._keys)
 
-    def roll_back_to(self, mark: tuple[int, int]) -> None:
+    def since(self, mark: tuple[int, ...]) -> list[DocumentKey | LockedName]:
+        """What was locked since then."""
+        return [document for document, _, _ in self._locked_since(mark)]
+
+    def roll_back_to(self, mark: tuple[int, ...]) -> list[ReleasedLock]:
         """Forget what was locked since: PostgreSQL gives those locks up, InnoDB may keep them."""
-        held, born = mark
-        while len(self._held) > held:
-            self._held.popitem()
-        while len(self._born) > born:
-            self._born.popitem()
+        released = self._released(mark)
+        books: tuple[dict[Any, Any], ...] = self._held, self._born, self._keys
+        for book, length in zip(books, mark, strict=True):
+            while len(book) > length:
+                book.popitem()
+        return released
 
-    def clear(self) -> None:
+    def clear(self) -> list[ReleasedLock]:
         """Nothing is held any more."""
+        released = self._released((0, 0, 0))
         self._held.clear()
         self._born.clear()
+        self._keys.clear()
+        return released
+
+    def _released(self, mark: tuple[int, ...]) -> list[ReleasedLock]:
+        now = time.monotonic()
+        return [
+            ReleasedLock(document, lock, now - self._since.pop(place))
+            for document, lock, place in self._locked_since(mark)
+        ]
+
+    def _locked_since(
+        self, mark: tuple[int, ...]
+    ) -> Iterator[tuple[DocumentKey | LockedName, LockOptions, DocumentKey | NamedKey]]:
+        documents, _, keys = mark
+        for document, lock in islice(self._held.items(), documents, None):
+            yield document, lock, document
+        for named, lock in islice(self._keys.items(), keys, None):
+            yield (None, (named[1],)), lock, named
+
+
+def _covers(held: LockOptions | None, lock: LockOptions) -> bool:
+    if held is None:
+        return False
+    wanted = base_of(lock)
+    if wanted is LockOptions.ForUpdate and held is not LockOptions.ForUpdate:
+        raise LockUpgradeRefused(
+            f"it is held by {spelled(held)} in this transaction; two sessions that go on to "
+            "ForUpdate deadlock, so take ForUpdate first"
+        )
+    return _STRENGTH.index(held) >= _STRENGTH.index(wanted)

@@ -20,7 +20,7 @@ from .documents import key_attributes, remembered, root_of
 from .freshness import Unreadable
 from .options import LockOptions
 from .parts import Part
-from .statements import among, chunks, dirty, key_names, select_by_keys
+from .statements import among, chunks, dirty, key_names, parameters_by_keys, select_by_keys
 
 Identity = tuple[Any, ...]
 
@@ -103,8 +103,8 @@ def _complete(session: Session, instances: Iterable[Any]) -> None:
             incomplete[state.mapper].append(state.identity)
     for mapper, keys in incomplete.items():
         for some in chunks(keys):
-            statement, parameters = select_by_keys(mapper, LockOptions.None_, some)
-            session.scalars(statement, parameters).unique().all()
+            statement = select_by_keys(mapper, LockOptions.None_, some)
+            session.scalars(statement, parameters_by_keys(some)).unique().all()
 
 
 @remembered

@@ -14,6 +14,12 @@ class OnCommit:
     def __init__(self) -> None:
         self._waiting: list[Callable[[], object]] = []
         self._committed = False
+        self.commits = 0  # of this session, so far
+
+    @property
+    def was_committed(self) -> bool:
+        """Whether the transaction that is about to end was committed."""
+        return self._committed
 
     def add(self, function: Callable[[], object]) -> None:
         """Call it after the commit.  :raises TypeError: it cannot be called."""
@@ -32,6 +38,7 @@ class OnCommit:
     def committed(self) -> None:
         """The database has committed; the transaction is about to end."""
         self._committed = True
+        self.commits += 1
 
     def drop(self) -> None:
         """Call nothing: it did not happen."""

@@ -79,6 +79,12 @@ def is_row_lock(lock: LockOptions) -> bool:
     return base_of(lock) in QUEUEING
 
 
+@functools.cache
+def may_queue(lock: LockOptions) -> bool:
+    """Whether it waits for another holder, and does not fail or leave the row out instead."""
+    return is_row_lock(lock) and lock is base_of(lock)
+
+
 def spelled(lock: LockOptions) -> str:
     """The lock in the words of an error message: ``FOR UPDATE NOWAIT``."""
     base = _IN_SQL[base_of(lock)]

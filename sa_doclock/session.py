@@ -16,6 +16,7 @@ from sqlalchemy.orm import Mapper, SessionTransactionOrigin
 from sqlalchemy.orm.interfaces import ORMOption
 
 from .aftermath import name_document
+from .blockers import Diagnosis
 from .books import Books
 from .by_key import lock_and_read, read, read_again
 from .by_keys import alone, identities_of, lock_and_read_many, read_held, read_many
@@ -28,9 +29,11 @@ from .freshness import refuse_unsaved
 from .guard import GuardMode
 from .ledger import ranks_of
 from .loading import load_parts
+from .named import bind_of_key, check_key, lock_of_key, take
 from .options import LockOptions, LockTimeout, base_of, check_lock, check_wait, is_row_lock
+from .patience import Patience, Priority
 from .shapes import checked_options, refuse_unlockable_options
-from .statements import with_lock
+from .statements import locked_select
 
 T = TypeVar("T")
 
@@ -42,6 +45,12 @@ class LockingSession(ExecutingSession):
     it was; a statement made by :func:`with_lock` or :meth:`entity_set` is guarded when it
     is executed here.
 
+    :param lock_timeout: seconds (or a timedelta) that every lock of this session may wait for
+        another holder, where the call does not say itself; None as the server is configured.
+    :param priority: ``"batch"`` for a job that must not delay anybody: it never stands in the
+        queue for a lock, but tries without waiting, again and again with random pauses of up to
+        0.5 s, until its lock_timeout is over (60 s where there is none).  Costs a savepoint for
+        each try, except on SQLite.
     :param lock_order: mapped classes in the order in which one transaction may lock their
         documents; classes that are not named may come anywhere.
     :param guard: what happens when a document declared by :func:`document` would be written
@@ -51,20 +60,35 @@ class LockingSession(ExecutingSession):
         what triggers and ``ON DELETE`` do.
     :param guard_tracing: remember for each object of a declared document the line of the
         program that read it, and tell it in UnlockedWrite; costs time at every load.
-    :raises TypeError: ``lock_order`` names something that is not a mapped class.
-    :raises ValueError: ``lock_order`` names a hierarchy twice; no such ``guard``.
+    :param diagnose: a lock that is not granted tells who holds it: LockNotAvailable has its
+        ``blockers``, asked of the server over a second connection, beside the pool.
+    :raises TypeError: ``lock_order`` names something that is not a mapped class;
+        ``lock_timeout`` is no time.
+    :raises ValueError: ``lock_order`` names a hierarchy twice; no such ``guard`` or ``priority``;
+        ``lock_timeout`` is negative or not finite.
     """
 
     def __init__(
         self,
         *args: Any,
+        lock_timeout: LockTimeout = None,
+        priority: Priority = "interactive",
         lock_order: Sequence[type[Any]] = (),
         guard: GuardMode = "raise",
         guard_tracing: bool = False,
+        diagnose: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._books = Books(self, ranks_of(tuple(lock_order)), guard, guard_tracing=guard_tracing)
+        self._books = Books(
+            self,
+            ranks_of(tuple(lock_order)),
+            Patience(lock_timeout, priority),
+            guard,
+            guard_tracing=guard_tracing,
+        )
+        if diagnose:
+            self._books.aftermath.diagnosis = Diagnosis(self, self._books.participants)
 
     @property
     def held_locks(self) -> Mapping[DocumentKey, LockOptions]:
@@ -73,7 +97,7 @@ class LockingSession(ExecutingSession):
         Read-only.  Emptied by commit, rollback and close, and when the connection is lost.
         """
         if self._books.participants.lost():
-            self._books.ledger.clear()
+            self._books.aftermath.lose()
         return self._books.ledger.held
 
     def get_entity(
@@ -94,9 +118,9 @@ class LockingSession(ExecutingSession):
         :param ident: the primary key: a scalar, a tuple in mapper order, or a dict.
         :param lock: what to take; ``LockOptions.None_`` and ``NoLock`` are plain reads.
         :param lock_timeout: seconds (or a timedelta) to queue behind another holder; 0 is
-            NoWait, None as the server is configured.  Rounded up: to milliseconds, on
-            MariaDB to whole seconds.  On MySQL the server's own limit,
-            ``innodb_lock_wait_timeout``, still applies where it is shorter.
+            NoWait, None as the session says, or else as the server is configured.  Rounded
+            up to milliseconds.  It may be longer than the server's own limit: on MySQL, a
+            wait that ``innodb_lock_wait_timeout`` has ended then goes to the end of the queue.
         :param options: loader options, as for ``Session.get()``.
         :returns: None when there is no such row; nothing is locked then, and another
             transaction may insert it.
@@ -111,7 +135,7 @@ class LockingSession(ExecutingSession):
         After a failure: where this call had opened the transaction, it is rolled back.
         Otherwise the transaction refuses everything until ``rollback()``.
         """
-        lock, seconds = check_wait(check_lock(lock), lock_timeout)
+        lock, seconds = self._books.patience.of(lock, lock_timeout)
         if LockOptions.SkipLocked in lock:
             raise ValueError(
                 "LockOptions.SkipLocked is for sets: of get_entity(), None would mean two things"
@@ -128,14 +152,19 @@ class LockingSession(ExecutingSession):
                 with self.no_autoflush:
                     return read_again(self, mapper, identity, options)
             postponed = self._check_lockable(mapper, lock, options, (identity,))
-            with books.aftermath.of_lock(entity, ident, lock, seconds):
-                found = lock_and_read(
+            return books.take(
+                entity,
+                ident,
+                lock,
+                seconds,
+                lambda lock, seconds: lock_and_read(
                     self, books, mapper, identity, lock, seconds, options, recheck=postponed
-                )
+                ),
+                keys=(identity,),
+            )
         except DocLockError as error:
             name_document(error, entity, ident, lock, product_of(self.get_bind(mapper).dialect))
             raise
-        return found
 
     def _check_lockable(
         self,
@@ -197,7 +226,7 @@ class LockingSession(ExecutingSession):
 
         What else is raised, and what follows a failure: see :meth:`get_entity`.
         """
-        lock, seconds = check_wait(check_lock(lock), lock_timeout)
+        lock, seconds = self._books.patience.of(lock, lock_timeout)
         mapper = mapper_of(entity)
         identities = identities_of(mapper, idents)
         options = checked_options(options)
@@ -216,10 +245,16 @@ class LockingSession(ExecutingSession):
                 found = read_held(self, mapper, held, options)
             if wanted:
                 postponed = self._check_lockable(mapper, lock, options, wanted)
-                with books.aftermath.of_lock(entity, ident, lock, seconds):
-                    found += lock_and_read_many(
+                found += books.take(
+                    entity,
+                    ident,
+                    lock,
+                    seconds,
+                    lambda lock, seconds: lock_and_read_many(
                         self, books, mapper, wanted, lock, seconds, options, recheck=postponed
-                    )
+                    ),
+                    keys=wanted,
+                )
         except DocLockError as error:
             name_document(error, entity, ident, lock, product_of(self.get_bind(mapper).dialect))
             raise
@@ -268,7 +303,13 @@ class LockingSession(ExecutingSession):
         with self.no_autoflush:
             load_parts(self, found, lock)
 
-    def entity_set(self, entity: Any, lock: LockOptions = LockOptions.None_) -> Select[Any]:
+    def entity_set(
+        self,
+        entity: Any,
+        lock: LockOptions = LockOptions.None_,
+        *,
+        lock_timeout: LockTimeout = None,
+    ) -> Select[Any]:
         """Return ``select(entity)``, which locks all rows it returns when it is executed.
 
         Narrow it with ``where()``, ``order_by()``, ``limit()`` and execute it in this session.
@@ -276,10 +317,15 @@ class LockingSession(ExecutingSession):
         which also keeps the static type of a select: no annotation here is right for both
         SQLAlchemy 2.0 (``Select[tuple[Order]]``) and 2.1 (``Select[Order]``).
 
+        :param lock_timeout: as for :meth:`get_entity`.  MySQL, and MariaDB for a fraction of a
+            second, apply it to the whole statement; PostgreSQL, SQL Server and otherwise MariaDB
+            to each row that it has to wait for.  A plain Session, which has no lock_timeout,
+            must not execute the statement then.
         :raises LockNotSupported: at execution, for what cannot be locked: DISTINCT, GROUP BY,
             ``joinedload()``, ``subqueryload()``, ``yield_per``; SkipLocked on SQLite.
         """
-        return with_lock(select(entity), lock)
+        lock, seconds = check_wait(check_lock(lock), lock_timeout)
+        return locked_select(select(entity), lock, None, seconds)
 
     @contextmanager
     def locked(
@@ -308,7 +354,7 @@ class LockingSession(ExecutingSession):
         writes = base_of(lock) is LockOptions.ForUpdate
         # A transaction that an earlier read has begun is committed, as by save_changes().  It
         # is not rolled back after a read lock: it may hold changes, which are not ours to lose.
-        ends = opens or (writes and not self._books.ledger.held and self._ends_here())
+        ends = opens or (writes and self._books.ledger.empty and self._ends_here())
         try:
             document = self.get_one_entity(
                 entity, ident, lock, lock_timeout=lock_timeout, options=options
@@ -326,6 +372,63 @@ class LockingSession(ExecutingSession):
         except BaseException:
             if ends:
                 self._books.aftermath.roll_back()
+            raise
+
+    def lock_key(
+        self,
+        key: str,
+        *,
+        lock_timeout: LockTimeout = None,
+        shared: bool = False,
+        bind_arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Lock a name in place of a row: nobody else has this key until the transaction ends.
+
+        What is read afterwards is not older than the lock; objects that the session has loaded
+        before stay as they are, so take the key first.  A key that is held already is not asked
+        for again.  Pending changes are not flushed before.
+
+        :param key: any text that is not empty, such as :func:`doclock_key` makes.  Those who
+            use the same database and the same key exclude each other.
+        :param lock_timeout: seconds (or a timedelta) to queue behind another holder, rounded up
+            to milliseconds; 0 fails at once.  None: as the session says, or else as the server
+            is configured, which on MySQL and MariaDB is ``innodb_lock_wait_timeout``.
+        :param shared: beside others that are shared.  Exclusive all the same on MySQL, MariaDB
+            and SQLite, which have no such named lock.
+        :param bind_arguments: as for ``Session.execute()``, in a session with several databases.
+        :raises LockNotAvailable: another transaction held the key past ``lock_timeout``.
+        :raises DeadlockDetected: run the whole transaction again.
+        :raises SnapshotConflict: the same; on SQLite, after an earlier read.
+        :raises WrongIsolation: what is read in the open transaction can be older than the lock.
+        :raises LockUpgradeRefused: held shared in this transaction, and now asked for alone.
+        :raises LockNotSupported: this database or connection cannot hold a key.
+        :raises LockMisuse: the session has several databases, and none is meant.
+        :raises TypeError: a key that is no str, a ``shared`` that is no bool.
+        :raises ValueError: an empty key, or one with a NUL.
+
+        On SQLite it is the write lock on the whole file.  A rollback to a savepoint gives up
+        what was taken in it on PostgreSQL alone; elsewhere it stays to the end.  After a
+        failure: see :meth:`get_entity`.
+        """
+        lock, seconds = self._books.patience.of(lock_of_key(shared=shared), lock_timeout)
+        check_key(key)
+        arguments = bind_arguments or {}
+        books = self._books
+        books.check()
+        bind = bind_of_key(self, arguments)
+        if not self.is_active:
+            self.connection(bind_arguments=dict(arguments))  # raises, as after a failed flush
+        try:
+            if not books.ledger.covers_key((bind.engine, key), lock):
+                books.take(
+                    None,
+                    key,
+                    lock,
+                    seconds,
+                    lambda lock, seconds: take(books, key, lock, seconds, arguments),
+                )
+        except DocLockError as error:
+            name_document(error, None, key, lock, product_of(bind.dialect))
             raise
 
     def save_changes(self) -> None:

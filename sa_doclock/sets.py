@@ -9,13 +9,12 @@ locking SELECT shows the other tables as they were before its wait, and where th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import ClauseElement, Result, Select, inspect
+from sqlalchemy import ClauseElement, ColumnElement, Result, Select, inspect
 from sqlalchemy.orm import Mapper, Session
 
 from .books import Books
-from .dialects.base import LockStrategy
 from .documents import (
     DocumentKey,
     document_key,
@@ -42,8 +41,11 @@ from .shapes import (
     without_lock,
     without_options,
 )
-from .statements import LockedEntity, among, lock_among
+from .statements import LockedEntity, among, lock_among, locking
+from .transactions import Participant
+from .waiting import run_within
 
+T = TypeVar("T")
 Identity = tuple[Any, ...]
 Run = Callable[[Select[Any]], Result[Any]]
 """Executes a statement with the parameters and bind arguments of the caller."""
@@ -66,25 +68,16 @@ def execute_locked(
     if is_row_lock(locked.lock):
         books.ledger.check_order(root)
     arguments = {**bind_arguments, "mapper": mapper, "clause": statement}
-    participant = books.participants.prepare(arguments, mapper, locked.lock, None)
-    strategy, row_lock = participant.strategy, participant.row_lock(locked.lock)
+    participant = books.participants.prepare(arguments, mapper, locked.lock, locked.seconds)
+    row_lock = participant.row_lock(locked.lock)
     unreadable = make_stale(session, root, None, books.ledger.held)
-    if not is_row_lock(row_lock):  # the lock is the transaction's
-        result, identities = _read(run, statement, locked)
-    else:
-        strategy.check_table(participant.connection, own_table(mapper))
-        statement = _hinted(statement, locked, row_lock, strategy)
-        if statement.get_final_froms() == [header_table(locked.entity)] and not _reads_more(
-            statement
-        ):
+    with books.waiting(participant, locked.lock, locked.seconds):
+        if not is_row_lock(row_lock):  # the lock is the transaction's
             result, identities = _read(run, statement, locked)
         else:
-            key = _key_of(locked.entity, mapper)
-            again = _read_again(statement, locked.entity)
-            keys = only_columns(statement, key)
-            identities = _lock_keys(run, keys, mapper, row_lock, strategy)
-            result, _ = _read(run, again.where(among(key, identities)), locked)
-    load_again(session, unreadable)
+            participant.strategy.check_table(participant.connection, own_table(mapper))
+            result, identities = _locked_rows(run, statement, locked, participant, row_lock)
+        load_again(session, unreadable)
     _note(session, mapper, identities, locked.lock, books.ledger)
     return result
 
@@ -101,14 +94,38 @@ def refuse_streaming(options: Mapping[str, Any]) -> None:
         raise LockNotSupported("a locked set is read whole: leave out yield_per and stream()")
 
 
-def _hinted(
-    statement: Select[Any], locked: LockedEntity, row_lock: LockOptions, strategy: LockStrategy
-) -> Select[Any]:
-    # SharedRead in a transaction of SQL Server that is open at READ COMMITTED
-    if row_lock is locked.lock or row_lock not in strategy.hints:
-        return statement
-    hint = strategy.hints[row_lock]
-    return statement.with_hint(header_table(locked.entity), hint, strategy.name)
+def _locked_rows(
+    run: Run,
+    statement: Select[Any],
+    locked: LockedEntity,
+    participant: Participant,
+    row_lock: LockOptions,
+) -> tuple[Result[Any], Iterable[Identity]]:
+    def wait(statement_for: Callable[[LockOptions], Select[Any]], run: Callable[..., T]) -> T:
+        strategy, connection = participant.strategy, participant.connection
+        return run_within(locked.seconds, strategy, connection, row_lock, statement_for, run)
+
+    def with_it(lock: LockOptions) -> Select[Any]:
+        # Another one on SQL Server: SharedRead in a transaction that is open at READ COMMITTED.
+        return statement if lock is locked.lock else locking(statement, locked.entity, lock)
+
+    if statement.get_final_froms() == [header_table(locked.entity)] and not _reads_more(statement):
+        return wait(with_it, lambda statement: _read(run, statement, locked))
+    mapper = inspect(locked.entity).mapper
+    key = _key_of(locked.entity, mapper)
+    again = _read_again(statement, locked.entity)
+    if participant.strategy.locks_one_table_of_join():
+        identities = wait(
+            lambda lock: only_columns(with_it(lock), key),
+            lambda keys: _distinct(run(keys)),
+        )
+    else:
+        where = _candidates(run, only_columns(statement, key), mapper, row_lock)
+        identities = wait(
+            lambda lock: lock_among(root_of(mapper), lock, where),
+            lambda keys: _distinct(row[: len(key)] for row in run(keys)),
+        )
+    return _read(run, again.where(among(key, identities)), locked)[0], identities
 
 
 def _reads_more(statement: Select[Any]) -> bool:
@@ -156,27 +173,19 @@ def _read(
     return frozen(), identities
 
 
-def _lock_keys(
-    run: Run,
-    keys: Select[Any],
-    mapper: Mapper[Any],
-    row_lock: LockOptions,
-    strategy: LockStrategy,
-) -> list[Identity]:
-    if strategy.locks_one_table_of_join():
-        return _distinct(run(keys))
+def _candidates(
+    run: Run, keys: Select[Any], mapper: Mapper[Any], row_lock: LockOptions
+) -> ColumnElement[bool]:
+    """The rows to lock, found before, where FOR UPDATE would lock all tables of the join."""
     if LockOptions.SkipLocked in row_lock and has_limit(keys):
         raise LockNotSupported(
-            f"{strategy.name} cannot skip the locked rows of a join with LIMIT; "
+            "this database cannot skip the locked rows of a join with LIMIT; "
             "select the entity alone, with EXISTS in place of the join"
         )
-    candidates = _distinct(run(without_lock(keys)))
-    own = root_of(mapper).primary_key
-    locked = run(lock_among(root_of(mapper), row_lock, among(own, candidates)))
-    return list(dict.fromkeys(tuple(row)[: len(own)] for row in locked))
+    return among(root_of(mapper).primary_key, _distinct(run(without_lock(keys))))
 
 
-def _distinct(rows: Result[Any]) -> list[Identity]:
+def _distinct(rows: Iterable[Any]) -> list[Identity]:
     return list(dict.fromkeys(tuple(row) for row in rows))
 
 

@@ -23,7 +23,6 @@ from sqlalchemy.orm.interfaces import ORMOption
 from sqlalchemy.sql import Executable
 
 from .dialects import by_keys_hints, table_hints
-from .dialects.base import LockStrategy
 from .documents import header_table, remembered, root_of, tables_of, tables_within
 from .errors import LockMisuse, LockNotSupported
 from .options import LockOptions, base_of, check_lock, is_row_lock
@@ -47,6 +46,7 @@ class LockedEntity(NamedTuple):
     entity: Any
     lock: LockOptions
     eager: tuple[ORMOption, ...]  # our own options, which give way to the user's
+    seconds: float | None = None  # to wait for it; None: as the session that executes it
 
 
 def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:
@@ -71,6 +71,11 @@ def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:
         DISTINCT, GROUP BY, set operations, derived tables, ``joinedload()``,
         ``subqueryload()``.
     """
+    return locked_select(statement, lock, entity, None)
+
+
+def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float | None) -> S:
+    """:func:`with_lock`, and how long a LockingSession waits for it."""
     check_lock(lock)
     _refuse_other_statements(statement)
     entity = _entity_of(statement, entity)
@@ -90,7 +95,7 @@ def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:
     return locked.options(*eager).execution_options(
         populate_existing=True,
         autoflush=False,
-        **{LOCK_OPTION: LockedEntity(entity, lock, eager)},
+        **{LOCK_OPTION: LockedEntity(entity, lock, eager, seconds)},
     )
 
 
@@ -222,12 +227,6 @@ def _select(mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[str]) -> S
 
 
 @remembered
-def timed(strategy: LockStrategy, statement: Select[Any], seconds: float | None) -> Select[Any]:
-    """The statement with its limit in the text, where this database takes it there."""
-    return statement if seconds is None else strategy.timed(statement, seconds)
-
-
-@remembered
 def lock_by_key(mapper: Mapper[Any], lock: LockOptions) -> Select[Any]:
     """The lock alone, on the header's own row, for a mapper that spans several rows.
 
@@ -254,22 +253,27 @@ def select_by_keys(
     lock: LockOptions,
     keys: Sequence[Sequence[Any]],
     chosen: frozenset[str] = frozenset(),
-) -> tuple[Select[Any], dict[str, Any]]:
-    """The SELECT of get_entities(), in the order of the keys, and its parameters."""
+) -> Select[Any]:
+    """The SELECT of get_entities(), in the order of the keys."""
     if len(mapper.primary_key) == 1:
-        return _select_by_one_column(mapper, lock, chosen), {"keys": [key[0] for key in keys]}
+        return _select_by_one_column(mapper, lock, chosen)
     where = among(mapper.primary_key, keys)
-    return _by_keys(_select(mapper, lock, chosen), mapper, lock, where), {}
+    return _by_keys(_select(mapper, lock, chosen), mapper, lock, where)
 
 
 def lock_by_keys(
     mapper: Mapper[Any], lock: LockOptions, keys: Sequence[Sequence[Any]]
-) -> tuple[Select[Any], dict[str, Any]]:
+) -> Select[Any]:
     """The locks alone, on the headers' own rows, for a mapper that spans several rows."""
     root = root_of(mapper)
     if len(root.primary_key) == 1:
-        return _lock_by_one_column(root, lock), {"keys": [key[0] for key in keys]}
-    return lock_among(root, lock, among(root.primary_key, keys)), {}
+        return _lock_by_one_column(root, lock)
+    return lock_among(root, lock, among(root.primary_key, keys))
+
+
+def parameters_by_keys(keys: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """The parameters of both; composite keys are in the statement itself."""
+    return {"keys": [key[0] for key in keys]} if keys and len(keys[0]) == 1 else {}
 
 
 def lock_among(root: Mapper[Any], lock: LockOptions, where: ColumnElement[bool]) -> Select[Any]:

@@ -21,6 +21,7 @@ from .dialects.base import AUTOCOMMIT, LockStrategy
 from .documents import own_table
 from .errors import LockNotSupported
 from .options import LockOptions
+from .pooled import undo_now
 
 ISOLATION = "isolation_level"
 
@@ -107,12 +108,13 @@ class Participants:
     def prepare(
         self,
         bind_arguments: Mapping[str, Any],
-        mapper: Mapper[Any],
+        mapper: Mapper[Any] | None,
         lock: LockOptions,
         seconds: float | None,
     ) -> Participant:
         """The connection to take this lock on, its transaction fit for it.
 
+        :param mapper: whose rows are locked; None where the lock is on no row.
         :raises WrongIsolation: the transaction is open already, and is not fit.
         :raises LockNotSupported: AUTOCOMMIT, or this database cannot give that lock.
         """
@@ -139,7 +141,7 @@ class Participants:
             seconds,
             participant.level,
             participant.opened_for,
-            own_table(mapper),
+            None if mapper is None else own_table(mapper),
         )
         if opens:
             participant.opened_for = lock
@@ -189,7 +191,9 @@ class Participants:
                 # What must come first comes before the SAVEPOINT.
                 root = session.get_transaction()
                 assert root is not None
-                root.connection(arguments.pop("mapper"), execution_options=options, **arguments)
+                root.connection(
+                    arguments.pop("mapper", None), execution_options=options, **arguments
+                )
             else:
                 session.connection(bind_arguments=arguments, execution_options=options)
         except driver_error as error:
@@ -205,9 +209,13 @@ class Participants:
             ) from error
 
     def ended(self) -> None:
-        """The transaction is over: give a lent Connection its isolation level back."""
+        """The transaction is over: put a lent Connection back to how it came."""
         for participant in self._by_engine.values():
             connection, level = participant.connection, participant.level_before
-            if level is not None and not connection.closed and not connection.invalidated:
+            if connection.closed or connection.invalidated:
+                continue
+            if not connection.in_transaction():  # else the lender's transaction goes on
+                undo_now(connection)
+            if level is not None and not connection.invalidated:
                 connection.execution_options(isolation_level=level)
         self._by_engine.clear()

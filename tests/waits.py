@@ -16,7 +16,8 @@ from tests.actors import Actor, Step
 #: Who waits for whom, both as the ids that the server gives to connections.
 _WAITS: Mapping[str, str] = {
     "postgresql": "SELECT pid, unnest(pg_blocking_pids(pid)) FROM pg_stat_activity",
-    # Row locks, then named locks (GET_LOCK), which the server lists among the metadata locks.
+    # Row locks, then named locks (GET_LOCK), which the server lists among the metadata locks;
+    # MariaDB only by a plugin, so there the name is cut out of the waiter's statement.
     "mysql": """
         SELECT waiter.processlist_id, holder.processlist_id
         FROM performance_schema.data_lock_waits
@@ -33,7 +34,12 @@ _WAITS: Mapping[str, str] = {
         SELECT waiter.trx_mysql_thread_id, holder.trx_mysql_thread_id
         FROM information_schema.innodb_lock_waits
         JOIN information_schema.innodb_trx waiter ON waiter.trx_id = requesting_trx_id
-        JOIN information_schema.innodb_trx holder ON holder.trx_id = blocking_trx_id""",
+        JOIN information_schema.innodb_trx holder ON holder.trx_id = blocking_trx_id
+        UNION SELECT waiter, holder FROM (
+            SELECT id AS waiter, IS_USED_LOCK(
+                SUBSTRING_INDEX(SUBSTRING_INDEX(info, 'GET_LOCK(''', -1), '''', 1)) AS holder
+            FROM information_schema.processlist WHERE state = 'User lock') AS named
+        WHERE holder IS NOT NULL""",
     "mssql": """
         SELECT session_id, blocking_session_id FROM sys.dm_exec_requests
         WHERE blocking_session_id <> 0""",

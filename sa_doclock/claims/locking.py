@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import inspect
+from sqlalchemy import Select, inspect
 
 from ..aftermath import name_document
 from ..books import Books, books_of
@@ -15,8 +15,9 @@ from ..documents import document_key, own_table, root_of
 from ..errors import DocLockError
 from ..options import LockOptions, is_row_lock
 from ..session import LockingSession
-from ..statements import lock_by_keys, timed
+from ..statements import lock_by_keys, parameters_by_keys
 from ..transactions import Participant
+from ..waiting import run_within
 from .claimable import Claimable, Identity
 
 
@@ -43,19 +44,23 @@ def lock_matching(
     :raises LockFailed: with ``SkipLocked`` only for a deadlock and the like.
     """
     books, entity = books_of(session), claimable.mapper.class_
+    lock, seconds = books.patience.of(lock, seconds)  # where it queues, the session's own limit
     books.check()
     ident = alone(identities)
     try:
-        with books.aftermath.of_lock(entity, ident, lock, seconds):
-            found = _lock(session, books, claimable, identities, lock, seconds)
+        found = books.take(
+            entity,
+            ident,
+            lock,
+            seconds,
+            lambda lock, seconds: _lock(session, books, claimable, identities, lock, seconds),
+            keys=identities,
+        )
     except DocLockError as error:
         participant = strategy_for(session.get_bind(mapper=claimable.mapper))
         name_document(error, entity, ident, lock, participant.name)
         raise
-    rows = {tuple(inspect(row).identity): row for row in found}
-    for identity in rows:
-        books.ledger.record(document_key(claimable.mapper, identity), lock)
-    return rows
+    return found
 
 
 def _lock(
@@ -65,35 +70,44 @@ def _lock(
     identities: Sequence[Identity],
     lock: LockOptions,
     seconds: float | None,
-) -> Sequence[Any]:
+) -> dict[Identity, Any]:
     mapper = claimable.mapper
     participant = books.participants.prepare({"mapper": mapper}, mapper, lock, seconds)
-    strategy, row_lock = participant.strategy, participant.row_lock(lock)
-    where = {"bind_arguments": {"bind": participant.connection}}
-    with session.no_autoflush, strategy.waiting(participant.connection, lock, seconds):
-        if is_row_lock(row_lock):
-            strategy.check_table(participant.connection, own_table(mapper))
-            if claimable.in_one_statement:
-                statement = timed(strategy, claimable.locking(identities, row_lock), seconds)
-                parameters = claimable.parameters(identities)
-                return session.scalars(statement, parameters, **where).unique().all()
-            identities = _lock_alone(session, participant, claimable, identities, row_lock, seconds)
-        if not identities:
-            return ()
-        statement, parameters = claimable.again(identities), claimable.parameters(identities)
-        return session.scalars(statement, parameters, **where).unique().all()
+    with session.no_autoflush, books.waiting(participant, lock, seconds):
+        found = _locked(session, participant, claimable, identities, lock, seconds)
+    rows = {tuple(inspect(row).identity): row for row in found}
+    for identity in rows:
+        books.ledger.record(document_key(mapper, identity), lock)
+    return rows
 
 
-def _lock_alone(
+def _locked(
     session: LockingSession,
     participant: Participant,
     claimable: Claimable,
     identities: Sequence[Identity],
-    row_lock: LockOptions,
+    lock: LockOptions,
     seconds: float | None,
-) -> Sequence[Identity]:
-    root = root_of(claimable.mapper)
-    statement, parameters = lock_by_keys(root, row_lock, identities)
-    where = {"bind_arguments": {"bind": participant.connection}}
-    rows = session.execute(timed(participant.strategy, statement, seconds), parameters, **where)
-    return [tuple(row)[: len(root.primary_key)] for row in rows]
+) -> Sequence[Any]:
+    strategy, connection = participant.strategy, participant.connection
+    row_lock = participant.row_lock(lock)
+    where = {"bind_arguments": {"bind": connection}}
+
+    def read(statement: Select[Any]) -> Sequence[Any]:
+        parameters = claimable.parameters(identities)
+        return session.scalars(statement, parameters, **where).unique().all()
+
+    if is_row_lock(row_lock):
+        strategy.check_table(connection, own_table(claimable.mapper))
+        asked = (seconds, strategy, connection, row_lock)
+        if claimable.in_one_statement:
+            return run_within(*asked, lambda lock: claimable.locking(identities, lock), read)
+        root = root_of(claimable.mapper)
+        parameters = parameters_by_keys(identities)
+        rows = run_within(
+            *asked,
+            lambda lock: lock_by_keys(root, lock, identities),
+            lambda statement: session.execute(statement, parameters, **where).all(),
+        )
+        identities = [tuple(row)[: len(root.primary_key)] for row in rows]
+    return read(claimable.again(identities)) if identities else ()

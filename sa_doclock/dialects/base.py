@@ -7,15 +7,16 @@ leave open is a method.  A strategy knows SQL and the driver, never a Session.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
 
-from sqlalchemy import Connection, Select, Table
+from sqlalchemy import Connection, Select, Table, event
 from sqlalchemy.engine import Dialect
 
-from ..errors import DocLockError, LockNotSupported, WrongIsolation
+from ..errors import DocLockError, LockFailed, LockNotSupported, WrongIsolation
 from ..options import LockOptions, base_of
+from ..parties import LockParty, Wait
 
 NativeCode = int | str
 
@@ -58,6 +59,9 @@ class LockStrategy:
     server_limits: ClassVar[frozenset[NativeCode]] = frozenset()
     """Errors of a wait that the server's own setting has ended, not ``lock_timeout``."""
 
+    statement_limits: ClassVar[frozenset[NativeCode]] = frozenset()
+    """Errors of a statement that took too long, whatever it has waited for."""
+
     aftershocks: ClassVar[frozenset[NativeCode]] = frozenset()
     """Errors of a ROLLBACK that says only that the transaction was gone already."""
 
@@ -75,6 +79,12 @@ class LockStrategy:
 
     rereads_missing: ClassVar[bool] = False
     """A row that was replaced during the wait is not found by the statement that waited."""
+
+    names_holders: ClassVar[bool] = False
+    """There is a server that tells who holds a lock, and who waits for it."""
+
+    denials: ClassVar[Mapping[NativeCode, str]] = {}
+    """Errors of an account that may not be told so, with the privilege that it needs."""
 
     autocommit_by_default: bool = False
     """The engine was made with ``isolation_level="AUTOCOMMIT"``."""
@@ -126,12 +136,13 @@ class LockStrategy:
         seconds: float | None,
         level: str | None,
         opened_for: LockOptions | None,
-        header: Table,
+        header: Table | None,
     ) -> bool:
         """Take this lock in a transaction that is open already, at this isolation level.
 
         :param opened_for: the lock that the transaction was opened for; None where it was
             opened for something else.
+        :param header: whose rows are to be locked; None for a named lock.
         :returns: whether the database had no transaction yet, and this lock has opened it.
         :raises WrongIsolation: it cannot protect a document any more.
         """
@@ -156,6 +167,18 @@ class LockStrategy:
             )
         return False
 
+    def take_key(
+        self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
+    ) -> type[LockFailed] | None:
+        """Take a named lock, held to the end of the transaction that the connection is in.
+
+        :param lock: ForUpdate, or SharedRead, for which an exclusive one may stand in; NoWait
+            comes as a modifier, with ``seconds`` None.
+        :returns: None when it is held; how it has failed, where the server says so by value.
+        :raises LockNotSupported: there are none.
+        """
+        raise LockNotSupported(f"nothing is known of named locks on {self.name}")
+
     def before_savepoint(self, connection: Connection) -> None:
         """Send what a SAVEPOINT needs in front of it."""
 
@@ -172,10 +195,88 @@ class LockStrategy:
         """Limit the waits of the block, and put the old limit back whatever happens."""
         return nullcontext()
 
-    def timed(self, statement: Select[Any], seconds: float) -> Select[Any]:
-        """The statement with the limit in its text, where the server can take it there."""
+    def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
+        """The statement with the limit in its text, where SQLAlchemy can write it there."""
         return statement
+
+    def refusal(
+        self, code: NativeCode | None, orig: BaseException
+    ) -> tuple[type[DocLockError], str] | None:
+        """What an error means while a lock is being taken, and the sentence that says why."""
+        return self.refusals.get(code) if code is not None else None
+
+    def may_wait_again(self, connection: Connection) -> bool:
+        """Whether one of ``server_limits`` has left the transaction as it was."""
+        return True
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         """The server's own error number in a driver's exception."""
         raise TypeError(f"{type(self).__name__} must read the error numbers of its drivers")
+
+    # Who holds it: asked over a connection of its own, on which nothing may wait.
+
+    def connection_id(self, connection: Connection) -> int | None:
+        """What the server calls this connection, if the driver knows it: nothing is sent."""
+        return None
+
+    def holders(
+        self,
+        connection: Connection,
+        header: Table,
+        keys: Sequence[tuple[Any, ...]],
+        *,
+        shared: bool,
+    ) -> Mapping[int, bool]:
+        """The connections that hold these rows, or else those that may hold them.
+
+        :param keys: none where they are not known.
+        :param shared: whether a shared lock was asked for, which other readers do not keep out.
+        :returns: by their ids, whether it is certain.
+        """
+        return {}
+
+    def waits(self, connection: Connection) -> Iterable[Wait]:
+        """Who waits for a lock, and for whom."""
+        return ()
+
+    def parties(self, connection: Connection, ids: Collection[int]) -> Mapping[int, LockParty]:
+        """What the server tells of these connections."""
+        return {}
+
+
+def schema_of(connection: Connection, table: Table) -> str | None:
+    """The table's schema, after ``schema_translate_map``."""
+    translated = connection.get_execution_options().get("schema_translate_map") or {}
+    found: str | None = translated.get(table.schema, table.schema)
+    return found
+
+
+def seconds_of(found: Any) -> float | None:
+    """A time that has passed, by a clock that may have been set back meanwhile."""
+    return None if found is None else max(0.0, float(found))
+
+
+@contextmanager
+def sent_as(
+    connection: Connection, rewrite: Callable[[str, Any], str], *locking: str
+) -> Iterator[None]:
+    """In this block, statements with one of these words in them are sent as rewritten.
+
+    For what stands in front of a SELECT, where SQLAlchemy writes nothing.  The listener is the
+    connection's own and goes with the block: no other statement pays for it.
+
+    :param rewrite: is given the text and the parameters as the driver will get them.
+    """
+
+    def before_cursor_execute(
+        _connection: Connection, _cursor: Any, statement: str, parameters: Any, *_: Any
+    ) -> tuple[str, Any]:
+        if any(words in statement for words in locking):
+            statement = rewrite(statement, parameters)
+        return statement, parameters
+
+    event.listen(connection, "before_cursor_execute", before_cursor_execute, retval=True)
+    try:
+        yield
+    finally:
+        event.remove(connection, "before_cursor_execute", before_cursor_execute)

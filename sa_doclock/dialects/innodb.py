@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Table, bindparam, text
+from sqlalchemy import Connection, Integer, Table, TextClause, bindparam, text
 from sqlalchemy.engine import Dialect
 
-from ..errors import LockNotSupported
+from ..errors import LockFailed, LockNotAvailable, LockNotSupported
 from ..options import LockOptions, base_of
-from .base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode
+from ..parties import ACTIVE, IDLE
+from ..pooled import undo_later
+from .base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode, schema_of
+from .names import short_name
 
 _STORAGE_ENGINE = text(
     "SELECT engine FROM information_schema.tables "
     "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name"
 ).bindparams(bindparam("schema"), bindparam("name"))
+
+_LONGEST_NAME = 64
+# A circle of named locks and row locks is seen by nobody, so no wait is without an end: -1, too,
+# waits for ever on MySQL, and is an error on MariaDB.
+_TAKE_KEY = text("SELECT GET_LOCK(:name, @@innodb_lock_wait_timeout)")
+_TRY_KEY = text("SELECT GET_LOCK(:name, 0)")
+STATES = {"Sleep": IDLE, "Query": ACTIVE, "Execute": ACTIVE}
+"""The commands of SHOW PROCESSLIST, of a connection that holds a lock or waits for one."""
 
 
 class InnoDBLocks(LockStrategy):
@@ -42,13 +54,10 @@ class InnoDBLocks(LockStrategy):
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
         self._lockable: set[tuple[str | None, str]] = set()
+        self._database = dialect.default_schema_name or ""
 
     def check_table(self, connection: Connection, table: Table) -> None:
-        schema = (
-            connection.get_execution_options()
-            .get("schema_translate_map", {})
-            .get(table.schema, table.schema)
-        )
+        schema = schema_of(connection, table)
         if (schema, table.name) in self._lockable:
             return
         found = connection.execute(_STORAGE_ENGINE, {"schema": schema, "name": table.name}).first()
@@ -71,7 +80,51 @@ class InnoDBLocks(LockStrategy):
         if base_of(lock) is LockOptions.SnapshotRead:
             connection.exec_driver_sql("START TRANSACTION READ ONLY")
 
+    def take_key(
+        self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
+    ) -> type[LockFailed] | None:
+        # Names are the server's, whatever the database, and the connection's, whatever becomes
+        # of the transaction.  Each GET_LOCK that is granted needs a RELEASE_LOCK of its own; one
+        # too many does nothing, so that it is noted before anybody knows.
+        name = short_name(f"{self._database}.{key}", _LONGEST_NAME)
+        undo_later(connection, f"DO RELEASE_LOCK('{name}')")
+        statement = _TAKE_KEY if seconds is None else self.wait_for_key(seconds)
+        if LockOptions.NoWait in lock:
+            statement = _TRY_KEY
+        # NULL, on MariaDB, is a wait that was ended by KILL QUERY or max_statement_time
+        answer = connection.execute(statement, {"name": name}).scalar_one()
+        return None if answer == 1 else LockNotAvailable
+
+    def wait_for_key(self, seconds: float) -> TextClause:
+        """GET_LOCK of ``:name``, with this limit."""
+        raise NotImplementedError
+
     def native_code(self, orig: BaseException) -> NativeCode | None:
         # mysql-connector and mariadb-connector; PyMySQL, mysqlclient, aiomysql, asyncmy
         code = getattr(orig, "errno", None) or (orig.args[0] if orig.args else None)
         return code if isinstance(code, int) else None
+
+    def connection_id(self, connection: Connection) -> int | None:
+        driver: Any = connection.connection.driver_connection
+        asked = getattr(driver, "thread_id", None)  # not mysql-connector, which has an attribute
+        found = asked() if callable(asked) else getattr(driver, "connection_id", asked)
+        return found if isinstance(found, int) else None
+
+
+def lock_data(dialect: Dialect, header: Table, keys: Sequence[tuple[Any, ...]]) -> list[str]:
+    """The keys as InnoDB writes them in LOCK_DATA, without those that it writes as bytes."""
+    convert = [column.type.bind_processor(dialect) for column in header.primary_key]
+    whole = [isinstance(column.type, Integer) for column in header.primary_key]
+    found = []
+    for key in keys:
+        sent = [one(value) if one else value for one, value in zip(convert, key, strict=True)]
+        words = [_in_lock_data(int(v) if i else v) for v, i in zip(sent, whole, strict=True)]
+        if None not in words:
+            found.append(", ".join(map(str, words)))
+    return found
+
+
+def _in_lock_data(value: Any) -> str | None:
+    if isinstance(value, int):
+        return str(int(value))
+    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else None

@@ -3,13 +3,54 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from sqlalchemy import Select
+from sqlalchemy import Connection, Select, Table, TextClause, bindparam, text
 
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
-from ..options import LockOptions
-from .innodb import InnoDBLocks
+from ..options import LockOptions, milliseconds
+from ..parties import PREPARED, LockParty, Wait
+from .base import schema_of, seconds_of, sent_as
+from .innodb import STATES, InnoDBLocks, lock_data
+
+# INNODB_LOCKS has only locks that somebody waits for, and by now we do not: unless another does,
+# all that is known is who holds locks of rows, or of tables, at all.
+_HOLDERS = text(
+    """
+    SET STATEMENT max_statement_time = 1 FOR
+    SELECT t.trx_mysql_thread_id, t.trx_rows_locked > 0, EXISTS (
+    SELECT 1 FROM information_schema.innodb_locks AS l WHERE l.lock_trx_id = t.trx_id
+    AND l.lock_table = CONCAT('`', COALESCE(:schema, DATABASE()), '`.`', :name, '`')
+    AND l.lock_index = 'PRIMARY' AND l.lock_data IN :keys
+    AND (l.lock_mode LIKE 'X%' OR NOT :shared)
+    AND l.lock_id IN (SELECT blocking_lock_id FROM information_schema.innodb_lock_waits)
+    AND l.lock_id NOT IN (SELECT requested_lock_id FROM information_schema.innodb_lock_waits))
+    FROM information_schema.innodb_trx AS t WHERE t.trx_lock_structs > 0"""
+).bindparams(bindparam("keys", expanding=True))
+# The times of InnoDB are by the clock of the system, NOW() by that of the session.
+_PARTIES = text(
+    """
+    SET STATEMENT max_statement_time = 1 FOR
+    SELECT p.id, p.user, p.command, p.info, t.trx_query, TIMESTAMPDIFF(
+    MICROSECOND, t.trx_started, CONVERT_TZ(NOW(6), @@time_zone, 'SYSTEM')) / 1e6
+    FROM information_schema.processlist AS p
+    LEFT JOIN information_schema.innodb_trx AS t ON t.trx_mysql_thread_id = p.id
+    WHERE p.id IN :ids"""
+).bindparams(bindparam("ids", expanding=True))
+_WAITS = text(
+    """
+    SET STATEMENT max_statement_time = 1 FOR
+    SELECT DISTINCT w.trx_mysql_thread_id, b.trx_mysql_thread_id,
+    l.lock_table, CONCAT('`', DATABASE(), '`.'),
+    CASE WHEN l.lock_index = 'PRIMARY' THEN l.lock_data END, TIMESTAMPDIFF(
+    MICROSECOND, w.trx_wait_started, CONVERT_TZ(NOW(6), @@time_zone, 'SYSTEM')) / 1e6
+    FROM information_schema.innodb_lock_waits
+    JOIN information_schema.innodb_trx AS w ON w.trx_id = requesting_trx_id
+    JOIN information_schema.innodb_trx AS b ON b.trx_id = blocking_trx_id
+    LEFT JOIN information_schema.innodb_locks AS l ON l.lock_id = requested_lock_id"""
+)
 
 
 class MariaDBLocks(InnoDBLocks):
@@ -23,9 +64,9 @@ class MariaDBLocks(InnoDBLocks):
         1213: DeadlockDetected,  # ER_LOCK_DEADLOCK: the whole transaction is undone
         1020: SnapshotConflict,  # ER_CHECKREAD: innodb_snapshot_isolation, on since 11.6.2
     }
-    refusals = InnoDBLocks.refusals | {
-        1969: (LockNotAvailable, "max_statement_time ended the wait; try again later"),
-    }
+    statement_limits = frozenset({1969})  # ER_STATEMENT_TIMEOUT: max_statement_time
+    names_holders = True
+    denials = {1227: "the account needs GRANT PROCESS ON *.*"}  # ER_SPECIFIC_ACCESS_DENIED_ERROR
     transaction_gone = transaction_dead = frozenset({1213, 1020})
 
     def locks_one_table_of_join(self) -> bool:
@@ -36,6 +77,62 @@ class MariaDBLocks(InnoDBLocks):
         if LockOptions.SkipLocked in lock and version < (10, 6):
             raise LockNotSupported(f"SKIP LOCKED needs MariaDB 10.6, this is {version}")
 
-    def timed(self, statement: Select[Any], seconds: float) -> Select[Any]:
-        # Whole seconds, rounded up: a fraction is taken for NOWAIT.
+    def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
+        if LockOptions.NoWait in lock:
+            return statement
+        # Whole seconds, rounded up: a fraction is taken for NOWAIT.  Also where the limit is
+        # shorter, since it takes the place of innodb_lock_wait_timeout, which may be shorter still.
         return statement.suffix_with(f"WAIT {math.ceil(seconds)}")
+
+    def waiting(
+        self, connection: Connection, lock: LockOptions, seconds: float | None
+    ) -> AbstractContextManager[None]:
+        if seconds is None or seconds == math.ceil(seconds):
+            return nullcontext()
+        limit = milliseconds(seconds) / 1000
+        return sent_as(
+            connection,
+            lambda statement, _: f"SET STATEMENT max_statement_time={limit:.3f} FOR {statement}",
+            "FOR UPDATE",
+            "LOCK IN SHARE MODE",
+        )
+
+    def wait_for_key(self, seconds: float) -> TextClause:
+        return text(f"SELECT GET_LOCK(:name, {milliseconds(seconds) / 1000:.3f})")
+
+    def holders(
+        self,
+        connection: Connection,
+        header: Table,
+        keys: Sequence[tuple[Any, ...]],
+        *,
+        shared: bool,
+    ) -> Mapping[int, bool]:
+        asked = {
+            "schema": schema_of(connection, header),
+            "name": header.name,
+            "keys": lock_data(connection.dialect, header, keys),
+            "shared": shared,
+        }
+        found = connection.execute(_HOLDERS, asked).all()
+        sure = {pid: True for pid, _, certain in found if certain}
+        return (
+            sure
+            or {pid: False for pid, rows, _ in found if rows}
+            or {pid: False for pid, _, _ in found}
+        )
+
+    def waits(self, connection: Connection) -> Iterable[Wait]:
+        for waiter, blocker, table, here, key, seconds in connection.execute(_WAITS):
+            name = None if table is None else table.removeprefix(here or "").replace("`", "")
+            yield Wait(waiter, blocker, name, key, seconds_of(seconds))
+
+    def parties(self, connection: Connection, ids: Collection[int]) -> Mapping[int, LockParty]:
+        found = {0: LockParty(0, state=PREPARED)}  # by XA PREPARE
+        for pid, user, command, query, of_transaction, seconds in connection.execute(
+            _PARTIES, {"ids": sorted(ids)}
+        ):
+            state = STATES.get(command, command)
+            statement = query or of_transaction
+            found[pid] = LockParty(pid, user, None, state, seconds_of(seconds), statement)
+        return found

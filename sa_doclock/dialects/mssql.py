@@ -7,21 +7,32 @@ evidence behind each claim.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Table, bindparam, text
 
 from ..errors import (
     DeadlockDetected,
+    LockFailed,
     LockNotAvailable,
     LockNotSupported,
     SnapshotConflict,
     WrongIsolation,
 )
 from ..options import LockOptions, base_of, milliseconds
-from .base import READ_COMMITTED, SNAPSHOT, LockStrategy, NativeCode
+from ..parties import ACTIVE, IDLE, LockParty, Wait
+from .base import (
+    READ_COMMITTED,
+    SNAPSHOT,
+    LockStrategy,
+    NativeCode,
+    schema_of,
+    seconds_of,
+    sent_as,
+)
+from .names import short_name
 
 # pyodbc keeps the server's number only in its text, as ".. (1222) (SQLExecDirectW)"
 # and of further records as "; [state] .. (3621)"; the texts between may be anybody's
@@ -35,8 +46,71 @@ _IN_TRANSITION = (
     "snapshot isolation is being switched on or off in this database; "
     "try again when ALTER DATABASE has ended"
 )
+# pymssql writes the parameters into the text, which is no batch of its own.
+_PARAMETERS_BY_SERVER = frozenset({"pyodbc", "aioodbc", "mssqlpython"})
 _FOR_UPDATE, _SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
 _NOWAIT, _SKIP = LockOptions.NoWait, LockOptions.SkipLocked
+
+# https://learn.microsoft.com/sql/relational-databases/system-stored-procedures/sp-getapplock-transact-sql
+# A longer @Resource would be cut off, and be the lock of other keys too.
+_LONGEST_NAME = 255
+_TAKE_KEY = (
+    "DECLARE @doclock int; "
+    "EXEC @doclock = sp_getapplock @Resource = :name, @LockMode = '{mode}', "
+    "@LockOwner = 'Transaction'{limit}; "
+    "SELECT @doclock"
+)
+_REFUSED_BY_VALUE: dict[int, type[LockFailed]] = {
+    -1: LockNotAvailable,  # timed out
+    -2: LockNotAvailable,  # canceled
+    -3: DeadlockDetected,  # chosen as the victim: nothing is undone
+}
+# The locks of rows are listed by hashes of their keys.  What would tell the hash of a row,
+# %%lockres%%, is not documented, and Microsoft's own parser does not know it: so by table.
+# https://learn.microsoft.com/sql/relational-databases/system-dynamic-management-views/sys-dm-tran-locks-transact-sql
+_HOLDERS = text("""
+    SELECT l.request_session_id, MAX(CASE WHEN l.resource_type = 'OBJECT' THEN 1 ELSE 0 END)
+    FROM sys.dm_tran_locks AS l LEFT JOIN sys.partitions AS p
+    ON p.hobt_id = l.resource_associated_entity_id
+    WHERE l.resource_database_id = DB_ID() AND l.request_status = 'GRANT'
+    AND l.request_session_id <> @@SPID
+    AND (l.resource_type IN ('KEY', 'RID', 'PAGE') AND p.object_id = OBJECT_ID(:name)
+    AND l.request_mode IN ('U', 'X') OR l.resource_type = 'OBJECT'
+    AND l.resource_associated_entity_id = OBJECT_ID(:name)
+    AND l.request_mode IN ('S', 'SIX', 'U', 'X', 'Sch-M'))
+    GROUP BY l.request_session_id""")
+_PARTIES = text("""
+    SELECT s.session_id, s.login_name, s.program_name, s.status,
+    (SELECT MAX(DATEDIFF(second, a.transaction_begin_time, SYSDATETIME()))
+    FROM sys.dm_tran_session_transactions AS t JOIN sys.dm_tran_active_transactions AS a
+    ON a.transaction_id = t.transaction_id WHERE t.session_id = s.session_id),
+    COALESCE(running.text, latest.text)
+    FROM sys.dm_exec_sessions AS s
+    LEFT JOIN sys.dm_exec_requests AS r ON r.session_id = s.session_id
+    LEFT JOIN sys.dm_exec_connections AS c ON c.session_id = s.session_id
+    AND c.parent_connection_id IS NULL
+    OUTER APPLY sys.dm_exec_sql_text(r.sql_handle) AS running
+    OUTER APPLY sys.dm_exec_sql_text(c.most_recent_sql_handle) AS latest
+    WHERE s.session_id IN :ids""").bindparams(bindparam("ids", expanding=True))
+_WAITS = text("""
+    SELECT w.session_id, w.blocking_session_id,
+    CASE WHEN l.resource_database_id = DB_ID() THEN
+    COALESCE(OBJECT_SCHEMA_NAME(p.object_id) + '.' + OBJECT_NAME(p.object_id),
+    CASE WHEN l.resource_type = 'OBJECT'
+    THEN OBJECT_SCHEMA_NAME(l.resource_associated_entity_id) + '.'
+    + OBJECT_NAME(l.resource_associated_entity_id) END) END,
+    CASE WHEN l.resource_type IN ('KEY', 'RID', 'APPLICATION') THEN l.resource_description END,
+    w.wait_duration_ms / 1000.0
+    FROM sys.dm_os_waiting_tasks AS w
+    JOIN sys.dm_tran_locks AS l ON l.lock_owner_address = w.resource_address
+    LEFT JOIN sys.partitions AS p ON p.hobt_id = l.resource_associated_entity_id
+    WHERE w.blocking_session_id IS NOT NULL AND w.blocking_session_id <> w.session_id""")
+_HURRY = "SET LOCK_TIMEOUT 500"
+_STATES = {"sleeping": IDLE, "running": ACTIVE, "suspended": ACTIVE, "runnable": ACTIVE}
+_DENIED = (
+    "the account needs GRANT VIEW SERVER STATE, from SQL Server 2022 on VIEW SERVER PERFORMANCE "
+    "STATE"
+)
 
 
 class SQLServerLocks(LockStrategy):
@@ -73,6 +147,8 @@ class SQLServerLocks(LockStrategy):
         3951: (WrongIsolation, "SNAPSHOT was set after the transaction had started"),
     }
     transaction_gone = transaction_dead = frozenset({1205, 3960})
+    names_holders = True
+    denials = {300: _DENIED, 297: _DENIED}
     max_parameters = 2_000  # of 2100: some drivers add their own
     aftershocks = frozenset({3903})  # ROLLBACK without BEGIN: FreeTDS sends it regardless
 
@@ -96,7 +172,25 @@ class SQLServerLocks(LockStrategy):
     def waiting(
         self, connection: Connection, lock: LockOptions, seconds: float | None
     ) -> AbstractContextManager[None]:
-        return nullcontext() if seconds is None else _lock_timeout(connection, seconds)
+        if seconds is None:
+            return nullcontext()
+        own_batch = connection.dialect.driver in _PARAMETERS_BY_SERVER
+        return (_lock_timeout_in_batch if own_batch else _lock_timeout_around)(connection, seconds)
+
+    def take_key(
+        self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
+    ) -> type[LockFailed] | None:
+        # Without @LockTimeout it is @@LOCK_TIMEOUT, as for every other lock.
+        wait = 0.0 if _NOWAIT in lock else seconds
+        statement = _TAKE_KEY.format(
+            mode="Exclusive" if base_of(lock) is _FOR_UPDATE else "Shared",
+            limit="" if wait is None else f", @LockTimeout = {milliseconds(wait)}",
+        )
+        name = short_name(key, _LONGEST_NAME)
+        answer = int(connection.execute(text(statement), {"name": name}).scalar_one())
+        if answer < 0 and answer not in _REFUSED_BY_VALUE:  # -999
+            raise LockNotSupported(f"sp_getapplock has answered {answer}: the call was refused")
+        return _REFUSED_BY_VALUE.get(answer)
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         if orig.args and isinstance(orig.args[0], int):
@@ -105,9 +199,53 @@ class SQLServerLocks(LockStrategy):
         known = self.failures.keys() | self.refusals.keys() | self.aftershocks
         return next((n for n in numbers if n in known), numbers[0] if numbers else None)
 
+    def holders(
+        self,
+        connection: Connection,
+        header: Table,
+        keys: Sequence[tuple[Any, ...]],
+        *,
+        shared: bool,
+    ) -> Mapping[int, bool]:
+        schema, quote = schema_of(connection, header), connection.dialect.identifier_preparer.quote
+        name = ".".join(quote(part) for part in (schema, header.name) if part)
+        connection.exec_driver_sql(_HURRY)
+        found = connection.execute(_HOLDERS, {"name": name}).all()
+        return {pid: True for pid, sure in found if sure} or {pid: False for pid, _ in found}
+
+    def waits(self, connection: Connection) -> Iterable[Wait]:
+        connection.exec_driver_sql(_HURRY)
+        for waiter, blocker, table, key, seconds in connection.execute(_WAITS):
+            yield Wait(waiter, blocker, table, key, seconds_of(seconds))
+
+    def parties(self, connection: Connection, ids: Collection[int]) -> Mapping[int, LockParty]:
+        return {
+            pid: LockParty(
+                pid, user, program, _STATES.get(state, state), seconds_of(seconds), statement
+            )
+            for pid, user, program, state, seconds, statement in connection.execute(
+                _PARTIES, {"ids": sorted(ids)}
+            )
+        }
+
+
+def _lock_timeout_in_batch(connection: Connection, seconds: float) -> AbstractContextManager[None]:
+    # What sp_executesql and sp_prepexec run is a batch of its own, at whose end the server puts
+    # SET options back: https://learn.microsoft.com/sql/t-sql/statements/set-statements-transact-sql
+    limit = f"SET LOCK_TIMEOUT {milliseconds(seconds)}; "
+
+    def rewrite(statement: str, parameters: Any) -> str:
+        if parameters:
+            return limit + statement
+        # Without parameters the driver sends the text as it is, in the connection's own batch.
+        quoted = (limit + statement).replace("'", "''")
+        return f"EXEC sp_executesql N'{quoted}'"
+
+    return sent_as(connection, rewrite, "UPDLOCK")
+
 
 @contextmanager
-def _lock_timeout(connection: Connection, seconds: float) -> Iterator[None]:
+def _lock_timeout_around(connection: Connection, seconds: float) -> Iterator[None]:
     # SET LOCK_TIMEOUT is connection state and goes back to the pool with the connection.
     old = connection.exec_driver_sql("SELECT @@LOCK_TIMEOUT").scalar_one()
     connection.exec_driver_sql(f"SET LOCK_TIMEOUT {milliseconds(seconds)}")

@@ -2,14 +2,74 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Select
+from sqlalchemy import Connection, Select, Table, TextClause, bindparam, text
 from sqlalchemy.engine import Dialect
 
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported
 from ..options import LockOptions, base_of, milliseconds
-from .innodb import InnoDBLocks
+from ..parties import PREPARED, LockParty, Wait
+from .base import schema_of, seconds_of
+from .innodb import STATES, InnoDBLocks, lock_data
+
+# A GRANTED lock on the row itself, not on the gap before it, that the lock asked for cannot join.
+# "X" is the row and its gap, "X,REC_NOT_GAP" the row alone.
+_HOLDERS = text("""
+    SELECT /*+ MAX_EXECUTION_TIME(1000) */ t.processlist_id, MAX(certain) FROM (
+    SELECT thread_id, lock_type = 'TABLE' OR (index_name = 'PRIMARY' AND lock_data IN :keys
+    AND lock_status = 'GRANTED' AND lock_mode NOT LIKE '%,GAP%'
+    AND (lock_mode LIKE 'X%' OR NOT :shared)) AS certain
+    FROM performance_schema.data_locks
+    WHERE object_schema = COALESCE(:schema, DATABASE()) AND object_name = :name
+    AND (lock_type = 'RECORD' OR lock_mode IN ('X', 'S'))
+    UNION ALL SELECT owner_thread_id, 1 FROM performance_schema.metadata_locks
+    WHERE object_type = 'TABLE' AND object_schema = COALESCE(:schema, DATABASE())
+    AND object_name = :name AND lock_type IN ('EXCLUSIVE', 'SHARED_NO_READ_WRITE',
+    'SHARED_NO_WRITE', 'SHARED_READ_ONLY')) AS held
+    LEFT JOIN performance_schema.threads AS t ON t.thread_id = held.thread_id
+    GROUP BY t.processlist_id""").bindparams(bindparam("keys", expanding=True))
+_PARTIES = text("""
+    SELECT /*+ MAX_EXECUTION_TIME(1000) */ t.processlist_id, processlist_user,
+    (SELECT attr_value FROM performance_schema.session_connect_attrs AS a
+    WHERE a.processlist_id = t.processlist_id AND attr_name = 'program_name' LIMIT 1),
+    processlist_command,
+    (SELECT timer_wait / 1e12 FROM performance_schema.events_transactions_current AS x
+    WHERE x.thread_id = t.thread_id AND x.state = 'ACTIVE' LIMIT 1),
+    (SELECT sql_text FROM performance_schema.events_statements_current AS s
+    WHERE s.thread_id = t.thread_id ORDER BY event_id LIMIT 1)
+    FROM performance_schema.threads AS t
+    WHERE t.processlist_id IN :ids""").bindparams(bindparam("ids", expanding=True))
+# Rows; then tables and named locks.  Of two of these, one that keeps all others out is in the
+# way of the other, also while it waits itself.
+_WAITS = text("""
+    SELECT /*+ MAX_EXECUTION_TIME(1000) */ w.requesting_thread_id, w.blocking_thread_id,
+    l.object_schema <> COALESCE(DATABASE(), '') AS elsewhere, l.object_schema, l.object_name,
+    CASE WHEN l.index_name = 'PRIMARY' THEN l.lock_data END
+    FROM performance_schema.data_lock_waits AS w JOIN performance_schema.data_locks AS l
+    ON l.engine_lock_id = w.requesting_engine_lock_id AND l.engine = w.engine
+    UNION SELECT p.owner_thread_id, g.owner_thread_id,
+    p.object_schema <> COALESCE(DATABASE(), ''), p.object_schema,
+    CASE WHEN p.object_type = 'TABLE' THEN p.object_name END,
+    CASE WHEN p.object_type <> 'TABLE' THEN p.object_name END
+    FROM performance_schema.metadata_locks AS p JOIN performance_schema.metadata_locks AS g
+    ON g.object_type = p.object_type AND g.object_schema <=> p.object_schema
+    AND g.object_name = p.object_name AND g.owner_thread_id <> p.owner_thread_id
+    WHERE p.lock_status = 'PENDING' AND p.object_type IN ('TABLE', 'USER LEVEL LOCK') AND (
+    g.lock_type IN ('EXCLUSIVE', 'SHARED_NO_READ_WRITE', 'SHARED_NO_WRITE', 'SHARED_READ_ONLY')
+    AND (g.lock_status = 'GRANTED' OR p.lock_type NOT IN ('EXCLUSIVE', 'SHARED_NO_READ_WRITE',
+    'SHARED_NO_WRITE', 'SHARED_READ_ONLY'))
+    OR g.lock_status = 'GRANTED' AND p.lock_type IN ('EXCLUSIVE', 'SHARED_NO_READ_WRITE',
+    'SHARED_NO_WRITE', 'SHARED_READ_ONLY'))""")
+_THREADS = text("""
+    SELECT t.thread_id, t.processlist_id,
+    (SELECT timer_wait / 1e12 FROM performance_schema.events_statements_current AS s
+    WHERE s.thread_id = t.thread_id ORDER BY event_id LIMIT 1)
+    FROM performance_schema.threads AS t
+    WHERE t.thread_id IN :threads""").bindparams(bindparam("threads", expanding=True))
+_DENIED = "the account needs GRANT SELECT ON performance_schema.*"
 
 
 class MySQLLocks(InnoDBLocks):
@@ -21,12 +81,15 @@ class MySQLLocks(InnoDBLocks):
         1205: LockNotAvailable,  # ER_LOCK_WAIT_TIMEOUT: only the statement is undone
         3572: LockNotAvailable,  # ER_LOCK_NOWAIT
         1213: DeadlockDetected,  # ER_LOCK_DEADLOCK: the whole transaction is undone
-    }
-    refusals = InnoDBLocks.refusals | {
-        # ER_QUERY_TIMEOUT: MAX_EXECUTION_TIME, which lock_timeout is on this server
-        3024: (LockNotAvailable, ""),
+        3058: DeadlockDetected,  # ER_USER_LOCK_DEADLOCK: GET_LOCK; nothing is undone
     }
     server_limits = frozenset({1205})
+    statement_limits = frozenset({3024})  # ER_QUERY_TIMEOUT: MAX_EXECUTION_TIME
+    names_holders = True
+    denials = {
+        1142: _DENIED,  # ER_TABLEACCESS_DENIED_ERROR
+        1146: "it needs MySQL 8.0.1, or its Performance Schema",  # ER_NO_SUCH_TABLE
+    }
     transaction_gone = transaction_dead = frozenset({1213})
 
     def __init__(self, dialect: Dialect) -> None:
@@ -44,10 +107,66 @@ class MySQLLocks(InnoDBLocks):
         if base_of(lock) is LockOptions.SharedRead and not self._spells_share:
             raise LockNotSupported("SharedRead on MySQL needs SQLAlchemy 2.0.45 or newer")
 
-    def timed(self, statement: Select[Any], seconds: float) -> Select[Any]:
+    def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
         # innodb_lock_wait_timeout counts whole seconds, and what is set on a connection
         # goes back to the pool with it; the optimizer hint does neither.
         return statement.prefix_with(f"/*+ MAX_EXECUTION_TIME({milliseconds(seconds)}) */")
+
+    def may_wait_again(self, connection: Connection) -> bool:
+        whole = connection.exec_driver_sql("SELECT @@innodb_rollback_on_timeout").scalar_one()
+        return not whole
+
+    def wait_for_key(self, seconds: float) -> TextClause:
+        # GET_LOCK counts whole seconds, and takes 0.3 for 0, which is no wait at all.
+        whole = math.ceil(seconds)
+        hint = "" if whole == seconds else f"/*+ MAX_EXECUTION_TIME({milliseconds(seconds)}) */ "
+        return text(f"SELECT {hint}GET_LOCK(:name, {whole})")
+
+    def holders(
+        self,
+        connection: Connection,
+        header: Table,
+        keys: Sequence[tuple[Any, ...]],
+        *,
+        shared: bool,
+    ) -> Mapping[int, bool]:
+        asked = {
+            "schema": schema_of(connection, header),
+            "name": header.name,
+            "keys": lock_data(connection.dialect, header, keys),
+            "shared": shared,
+        }
+        found = {pid or 0: bool(sure) for pid, sure in connection.execute(_HOLDERS, asked)}
+        return {pid: True for pid, sure in found.items() if sure} or found
+
+    def waits(self, connection: Connection) -> Iterable[Wait]:
+        waits = {tuple(row[:2]): row for row in connection.execute(_WAITS)}
+        threads = {}
+        if waits:
+            ids = {one for pair in waits for one in pair if one}
+            for thread, pid, seconds in connection.execute(_THREADS, {"threads": sorted(ids)}):
+                threads[thread] = pid, seconds
+        for waiter, blocker, elsewhere, schema, name, key in waits.values():
+            pid, seconds = threads.get(waiter, (None, None))
+            other, _ = threads.get(blocker, (0, None))  # by XA PREPARE, from a thread that is gone
+            if pid is not None and other is not None:
+                table = f"{schema}.{name}" if elsewhere and name else name
+                yield Wait(pid, other, table, key, seconds_of(seconds))
+
+    def parties(self, connection: Connection, ids: Collection[int]) -> Mapping[int, LockParty]:
+        found = {0: LockParty(0, state=PREPARED)}  # by XA PREPARE
+        for pid, user, application, state, seconds, statement in connection.execute(
+            _PARTIES, {"ids": sorted(ids)}
+        ):
+            found[pid] = LockParty(
+                pid,
+                user,
+                application,
+                STATES.get(state, state),
+                seconds_of(seconds),
+                statement or None,
+            )
+        return found
 
     @property
     def _version(self) -> tuple[Any, ...]:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, literal, select
+from sqlalchemy import Connection, Table, bindparam, event, func, literal, select, text
 
-from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
+from ..errors import (
+    DeadlockDetected,
+    DocLockError,
+    LockFailed,
+    LockNotAvailable,
+    LockNotSupported,
+    SnapshotConflict,
+)
 from ..options import LockOptions, base_of, milliseconds
+from ..parties import LockParty, Wait
+from . import postgresql_holders
 from .base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode
 
 # set_config(.., true) is SET LOCAL, which takes no parameter: rolled back with the
@@ -22,6 +31,27 @@ _RESET_TIMEOUT = select(
     func.set_config("lock_timeout", bindparam("doclock_timeout"), literal(True))
 )
 
+# In a pipeline nothing is known yet when the next statement is sent: a setting of our own keeps
+# the old value, and ends with the transaction too.
+_PUT_TIMEOUT = (
+    "SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), "
+    "set_config('lock_timeout', %s, true)"
+)
+_TAKE_TIMEOUT_BACK = (
+    "SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)"
+)
+_LOCKING = ("FOR UPDATE", "FOR SHARE", "pg_advisory_xact_lock")
+
+# A lock on 64 bits, which two keys may share: that is a needless wait, and no more.
+_KEY = "advisory_xact_lock{shared}(hashtextextended(:key, 0))"
+_TAKE_KEY = {
+    LockOptions.ForUpdate: text("SELECT pg_" + _KEY.format(shared="")),
+    LockOptions.SharedRead: text("SELECT pg_" + _KEY.format(shared="_shared")),
+    LockOptions.ForUpdate | LockOptions.NoWait: text("SELECT pg_try_" + _KEY.format(shared="")),
+    LockOptions.SharedRead | LockOptions.NoWait: text(
+        "SELECT pg_try_" + _KEY.format(shared="_shared")
+    ),
+}
 
 _IN_ERROR = 3  # PQTRANS_INERROR of libpq
 
@@ -58,6 +88,7 @@ class PostgreSQLLocks(LockStrategy):
     # READ COMMITTED re-checks the row version that it waited for.  One that was deleted and
     # inserted again meanwhile is another row, which only a new statement's snapshot shows.
     rereads_missing = True
+    names_holders = True
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         if base_of(lock) is LockOptions.SnapshotRead:
@@ -68,7 +99,17 @@ class PostgreSQLLocks(LockStrategy):
     def waiting(
         self, connection: Connection, lock: LockOptions, seconds: float | None
     ) -> AbstractContextManager[None]:
-        return nullcontext() if seconds is None else _lock_timeout(connection, seconds)
+        if seconds is None:
+            return nullcontext()
+        limited = _pipelined_lock_timeout if _has_pipeline(connection) else _lock_timeout
+        return limited(connection, seconds)
+
+    def take_key(
+        self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
+    ) -> type[LockFailed] | None:
+        with self.waiting(connection, lock, seconds):
+            answer = connection.execute(_TAKE_KEY[lock], {"key": key}).scalar()
+        return LockNotAvailable if answer is False else None
 
     def is_aborted(self, connection: Connection) -> bool | None:
         # psycopg and psycopg2; asyncpg and pg8000 do not tell
@@ -76,12 +117,45 @@ class PostgreSQLLocks(LockStrategy):
         status = getattr(info, "transaction_status", None)
         return None if status is None else int(status) == _IN_ERROR
 
+    def refusal(
+        self, code: NativeCode | None, orig: BaseException
+    ) -> tuple[type[DocLockError], str] | None:
+        # "while locking tuple (0,1) in relation .." stands in the context, in the language of
+        # the server; a statement that was slow by itself has none.
+        diagnostics = getattr(orig, "diag", None)  # psycopg and psycopg2
+        if code == "57014" and diagnostics is not None and not diagnostics.context:
+            return None
+        return super().refusal(code, orig)
+
     def native_code(self, orig: BaseException) -> NativeCode | None:
         # psycopg and asyncpg; psycopg2; pg8000 gives a dict of the protocol's fields
         code: Any = getattr(orig, "sqlstate", None) or getattr(orig, "pgcode", None)
         if code is None and orig.args and isinstance(orig.args[0], dict):
             code = orig.args[0].get("C")
         return code if isinstance(code, str) else None
+
+    def connection_id(self, connection: Connection) -> int | None:
+        driver: Any = connection.connection.driver_connection
+        if hasattr(driver, "get_server_pid"):
+            return int(driver.get_server_pid())  # asyncpg
+        pid = getattr(getattr(driver, "info", None), "backend_pid", None)  # psycopg, psycopg2
+        return pid if isinstance(pid, int) else None
+
+    def holders(
+        self,
+        connection: Connection,
+        header: Table,
+        keys: Sequence[tuple[Any, ...]],
+        *,
+        shared: bool,
+    ) -> Mapping[int, bool]:
+        return postgresql_holders.holders(connection, header, keys, shared=shared)
+
+    def waits(self, connection: Connection) -> Iterable[Wait]:
+        return postgresql_holders.waits(connection, self.server_version or (14,))
+
+    def parties(self, connection: Connection, ids: Collection[int]) -> Mapping[int, LockParty]:
+        return postgresql_holders.parties(connection, ids)
 
 
 @contextmanager
@@ -93,3 +167,46 @@ def _lock_timeout(connection: Connection, seconds: float) -> Iterator[None]:
     # of the transaction or savepoint puts the old value back.
     yield
     connection.execute(_RESET_TIMEOUT, {"doclock_timeout": old})
+
+
+def _has_pipeline(connection: Connection) -> bool:
+    if connection.dialect.is_async or connection.dialect.driver != "psycopg":
+        return False
+    dbapi: Any = connection.dialect.loaded_dbapi
+    return bool(dbapi.Pipeline.is_supported())
+
+
+@contextmanager
+def _pipelined_lock_timeout(connection: Connection, seconds: float) -> Iterator[None]:
+    """The limit and its restoration travel with the statement, in the same round trip.
+
+    SQLAlchemy asks the cursor for its columns after ``after_cursor_execute``, when the
+    pipeline has ended and every result is there.
+    """
+    driver: Any = connection.connection.driver_connection
+    limit = f"{milliseconds(seconds)}ms"
+    open_pipelines: list[Any] = []
+
+    def before_cursor_execute(_: Connection, __: Any, statement: str, *___: Any) -> None:
+        if any(words in statement for words in _LOCKING):
+            open_pipelines.append(driver.pipeline())
+            open_pipelines[-1].__enter__()
+            driver.execute(_PUT_TIMEOUT, (limit,))
+
+    def after_cursor_execute(*_: Any) -> None:
+        if open_pipelines:
+            driver.execute(_TAKE_TIMEOUT_BACK)
+            open_pipelines.pop().__exit__(None, None, None)
+
+    event.listen(connection, "before_cursor_execute", before_cursor_execute)
+    event.listen(connection, "after_cursor_execute", after_cursor_execute)
+    try:
+        yield
+    finally:
+        event.remove(connection, "before_cursor_execute", before_cursor_execute)
+        event.remove(connection, "after_cursor_execute", after_cursor_execute)
+        for (
+            pipeline
+        ) in open_pipelines:  # the statement has failed, and its error is the one to tell
+            with suppress(Exception):
+                pipeline.__exit__(None, None, None)

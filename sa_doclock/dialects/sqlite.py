@@ -15,7 +15,13 @@ from typing import Any
 from sqlalchemy import Connection, Table, false, update
 from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
-from ..errors import LockNotAvailable, LockNotSupported, SnapshotConflict, WrongIsolation
+from ..errors import (
+    LockFailed,
+    LockNotAvailable,
+    LockNotSupported,
+    SnapshotConflict,
+    WrongIsolation,
+)
 from ..options import LockOptions, base_of, milliseconds
 from .base import AUTOCOMMIT, LockStrategy, NativeCode
 
@@ -73,7 +79,7 @@ class SQLiteLocks(LockStrategy):
         seconds: float | None,
         level: str | None,
         opened_for: LockOptions | None,
-        header: Table,
+        header: Table | None,
     ) -> bool:
         if isinstance(connection.engine.pool, StaticPool):
             raise LockNotSupported(_SHARED_CONNECTION)
@@ -90,10 +96,14 @@ class SQLiteLocks(LockStrategy):
         if opened is LockOptions.None_ and wanted is not LockOptions.SnapshotRead:
             # BEGIN IMMEDIATE cannot be sent any more.  An UPDATE of no row takes the same
             # lock, and fails with 517 if what was read before it is not the newest.
-            keys = {column.name: column for column in header.primary_key}
             with self.waiting(connection, lock, seconds):
-                connection.execute(update(header).where(false()).values(keys))
+                _write_nothing(connection, header)
         return False
+
+    def take_key(
+        self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
+    ) -> type[LockFailed] | None:
+        return None  # the transaction has the write lock of the whole file
 
     def before_savepoint(self, connection: Connection) -> None:
         # A SAVEPOINT outside of a transaction is one itself: its RELEASE would commit,
@@ -119,6 +129,16 @@ class SQLiteLocks(LockStrategy):
         if code is None:
             return _code_on_python_3_10(orig)
         return code if code in self.failures else code & 0xFF  # the low byte is the primary code
+
+
+def _write_nothing(connection: Connection, table: Table | None) -> None:
+    if table is None:
+        # There may be no table at all.  The number is the program's own; it stays as it is.
+        number = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
+        connection.exec_driver_sql(f"PRAGMA user_version = {int(number)}")
+    else:
+        keys = {column.name: column for column in table.primary_key}
+        connection.execute(update(table).where(false()).values(keys))
 
 
 def _in_transaction(connection: Connection) -> bool:

@@ -10,7 +10,13 @@ from sqlalchemy.orm import Mapper, aliased
 
 from sa_doclock import LockOptions, with_lock
 from sa_doclock.loading import _statement, _steps
-from sa_doclock.statements import lock_by_key, lock_by_keys, select_by_key, select_by_keys
+from sa_doclock.statements import (
+    lock_by_key,
+    lock_by_keys,
+    parameters_by_keys,
+    select_by_key,
+    select_by_keys,
+)
 from tests.sql.models import (
     Building,
     ColdStore,
@@ -106,16 +112,14 @@ BY_KEY: Mapping[str, Make] = {
 
 def _by_keys(entity: type[Any], *keys: Sequence[Any]) -> Make:
     def make(lock: LockOptions) -> Select[Any]:
-        statement, parameters = select_by_keys(_mapper(entity), lock, keys)
-        return statement.params(parameters)
+        return select_by_keys(_mapper(entity), lock, keys).params(parameters_by_keys(keys))
 
     return make
 
 
 def _locks_alone(entity: type[Any], *keys: Sequence[Any]) -> Make:
     def make(lock: LockOptions) -> Select[Any]:
-        statement, parameters = lock_by_keys(_mapper(entity), lock, keys)
-        return statement.params(parameters)
+        return lock_by_keys(_mapper(entity), lock, keys).params(parameters_by_keys(keys))
 
     return make
 

@@ -6,7 +6,8 @@ driver does by method or attribute (commit, isolation level) is written down in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -104,6 +105,17 @@ class PsycopgConnection(Connection):
         self._level: Any = None
 
     def add_notice_handler(self, *_: object) -> None: ...
+
+    def execute(self, sql: str, parameters: Any = ()) -> None:
+        self.script.note(sql, parameters)
+
+    @contextmanager
+    def pipeline(self) -> Iterator[None]:
+        self._told("(pipeline)")
+        try:
+            yield
+        finally:
+            self._told("(end of pipeline)")
 
     @property
     def isolation_level(self) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from tests.sql.servers import Error, OperationalError, ProgrammingError
 
 TEXTS: Mapping[int, str] = {
+    300: "VIEW SERVER STATE permission was denied on object 'server', database 'master'.",
     1205: "Transaction (Process ID 52) was deadlocked on lock resources with another process and "
     "has been chosen as the deadlock victim. Rerun the transaction.",
     1222: "Lock request time out period exceeded.",

@@ -141,6 +141,32 @@ def _lock_many_after_a_plain_read(session: LockingSession) -> None:
     session.get_entities(Order, [2, 1], SHARED)
 
 
+def _takes_a_key(lock_timeout: float | None = None, *, shared: bool = False) -> Act:
+    def act(session: LockingSession) -> None:
+        session.lock_key("user:42", lock_timeout=lock_timeout, shared=shared)
+        session.release_locks()
+
+    return act
+
+
+def _take_two_keys_twice(session: LockingSession) -> None:
+    for key in ("user:42", "Zoë's own", "user:42", "Zoë's own"):
+        session.lock_key(key)
+    session.save_changes()
+
+
+def _take_a_key_after_a_plain_read(session: LockingSession) -> None:
+    session.get(Customer, 1)
+    session.lock_key("user:42")
+
+
+def _lock_under_a_key(session: LockingSession) -> None:
+    session.lock_key("user:42")
+    with session.locked(Order, 1) as order:
+        order.total = 6
+    session.save_changes()
+
+
 SCENARIOS: Mapping[str, Act] = {
     "get_entity ForUpdate": _takes(FOR_UPDATE),
     "get_entity ForUpdate|NoWait": _takes(FOR_UPDATE | NO_WAIT),
@@ -179,4 +205,13 @@ SCENARIOS: Mapping[str, Act] = {
     "get_document ForUpdate": _read_a_document(FOR_UPDATE),
     "get_document SnapshotRead": _read_a_document(SNAPSHOT),
     "get_document NoLock": _read_a_document(LockOptions.NoLock),
+    "lock_key": _takes_a_key(),
+    "lock_key shared": _takes_a_key(shared=True),
+    "lock_key, lock_timeout 0": _takes_a_key(0),
+    "lock_key shared, lock_timeout 0": _takes_a_key(0, shared=True),
+    "lock_key, lock_timeout 0.3": _takes_a_key(0.3),
+    "lock_key, lock_timeout 5": _takes_a_key(5),
+    "lock_key of two, twice": _take_two_keys_twice,
+    "lock_key, then locked": _lock_under_a_key,
+    "after a plain read, lock_key": _take_a_key_after_a_plain_read,
 }

@@ -11,6 +11,9 @@ _ALIAS = re.compile(r"\s+AS\s+\S+$", re.IGNORECASE)
 _OWN_LABEL = re.compile(r"\b(\w+)\.(\w+) AS \1_\2\b")  # Session.get() of SQLAlchemy 2.0
 _NUMBERED = re.compile(r"_\d+$")
 _QUOTES = '"`[]'
+_IN_FRONT = re.compile(
+    r"^(SET LOCK_TIMEOUT \d+; |SET STATEMENT \S+ FOR |EXEC sp_executesql N'SET LOCK_TIMEOUT \d+; )"
+)
 
 MISSING = 99
 """A key that no row has."""
@@ -33,7 +36,7 @@ class Script:
     @property
     def selects(self) -> list[str]:
         """The SELECT statements that were sent, in order."""
-        return [sql for sql in self.sent if sql.startswith("SELECT")]
+        return [sql for sql in self.sent if _IN_FRONT.sub("", sql).startswith("SELECT")]
 
     def note(self, sql: str, parameters: Any) -> None:
         """Write the statement down, one clause a line; or refuse it, as told."""
@@ -50,9 +53,12 @@ class Script:
             if mark in sql:
                 row = value if isinstance(value, tuple) else (value,)
                 return ["answer"] * len(row), [row]
-        if not sql.lstrip().upper().startswith("SELECT"):
+        if "sp_getapplock" in sql:
+            return ["answer"], [(0,)]
+        select = _IN_FRONT.sub("", sql.lstrip())
+        if not select.upper().startswith("SELECT"):
             return [], []
-        columns = columns_of(sql)
+        columns = columns_of(select)
         row = tuple(self.values.get(column, 1) for column in columns)
         empty = MISSING in _values(parameters) or NOTHING.search(sql)
         return columns, [] if empty else [row]

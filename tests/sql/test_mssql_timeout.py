@@ -1,20 +1,29 @@
-"""SET LOCK_TIMEOUT, which stays with the connection, is put back whatever happens.
+"""SET LOCK_TIMEOUT, which stays with the connection: in a batch of its own, or put back.
 
 The server is scripted: that it waits for so long is not proved here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 
 from sa_doclock import DeadlockDetected, LockingSession, LockNotAvailable, LockOptions
+from tests.sql import native
 from tests.sql.models import Lease, Order
-from tests.sql.native import odbc18
 from tests.sql.script import Script
+from tests.sql.servers import pymssql, serving
 
 ASK = "SELECT @@LOCK_TIMEOUT"
+
+
+@pytest.fixture
+def over_pymssql() -> Iterator[tuple[LockingSession, Script]]:
+    """Open a session behind the driver that writes the parameters into the text."""
+    with serving("mssql", pymssql) as (engine, script), LockingSession(engine) as session:
+        yield session, script
 
 
 def _timeouts(script: Script) -> list[str]:
@@ -26,40 +35,59 @@ def _timeouts(script: Script) -> list[str]:
     [(0.3, 300), (2, 2000), (0.0001, 1), (0.0011, 2), (timedelta(minutes=1), 60000)],
     ids=str,
 )
-def test_it_is_in_milliseconds_rounded_up(
+def test_it_is_in_milliseconds_rounded_up_and_in_the_batch_of_the_select(
     session: LockingSession, script: Script, lock_timeout: float | timedelta, milliseconds: int
 ) -> None:
     session.get_entity(Order, 1, LockOptions.ForUpdate, lock_timeout=lock_timeout)
-    assert _timeouts(script) == [ASK, f"SET LOCK_TIMEOUT {milliseconds}", "SET LOCK_TIMEOUT -1"]
+    (sent,) = _timeouts(script)
+    assert sent.startswith(f"SET LOCK_TIMEOUT {milliseconds}; SELECT ")
 
 
-def test_what_it_was_is_asked_and_not_guessed(session: LockingSession, script: Script) -> None:
+def test_a_select_without_parameters_is_given_a_batch_of_its_own(
+    session: LockingSession, script: Script
+) -> None:
+    orders = session.entity_set(Order, LockOptions.ForUpdate, lock_timeout=0.3)
+    session.scalars(orders).all()
+    (sent,) = _timeouts(script)
+    assert sent.startswith("EXEC sp_executesql N'SET LOCK_TIMEOUT 300; SELECT ")
+    assert sent.endswith("WITH (UPDLOCK, ROWLOCK)'")
+
+
+def test_the_statement_after_it_has_none(session: LockingSession, script: Script) -> None:
+    session.get_entity(Lease, 1, LockOptions.ForUpdate, lock_timeout=0.3)
+    assert "shop_lease" in script.selects[-1]
+    assert "LOCK_TIMEOUT" not in script.selects[-1]
+
+
+def test_pymssql_is_asked_what_it_was(over_pymssql: tuple[LockingSession, Script]) -> None:
+    session, script = over_pymssql
     script.handshake = {**script.handshake, "@@LOCK_TIMEOUT": 777}
     session.get_entity(Order, 1, LockOptions.ForUpdate, lock_timeout=0.3)
-    assert _timeouts(script)[-1] == "SET LOCK_TIMEOUT 777"
+    assert _timeouts(script) == [ASK, "SET LOCK_TIMEOUT 300", "SET LOCK_TIMEOUT 777"]
 
 
 @pytest.mark.parametrize(("number", "kind"), [(1222, LockNotAvailable), (1205, DeadlockDetected)])
 @pytest.mark.parametrize("entity", [Order, Lease])
-def test_it_is_put_back_after_a_failure_before_the_rollback(
-    session: LockingSession,
-    script: Script,
+def test_pymssql_has_it_put_back_after_a_failure_before_the_rollback(
+    over_pymssql: tuple[LockingSession, Script],
     number: int,
     kind: type[Exception],
     entity: type[Order | Lease],
 ) -> None:
-    script.failures.append(("UPDLOCK", odbc18(number)))
+    session, script = over_pymssql
+    script.failures.append(("UPDLOCK", native.pymssql(number)))
     with pytest.raises(kind):
         session.get_entity(entity, 1, LockOptions.ForUpdate, lock_timeout=0.3)
     assert _timeouts(script) == [ASK, "SET LOCK_TIMEOUT 300", "SET LOCK_TIMEOUT -1"]
     assert script.sent.index("SET LOCK_TIMEOUT -1") < script.sent.index("(rollback)")
 
 
-def test_it_is_put_back_in_a_transaction_that_goes_on_refusing(
-    session: LockingSession, script: Script
+def test_pymssql_has_it_put_back_in_a_transaction_that_goes_on_refusing(
+    over_pymssql: tuple[LockingSession, Script],
 ) -> None:
+    session, script = over_pymssql
     session.get(Order, 2)
-    script.failures.append(("UPDLOCK", odbc18(1222)))
+    script.failures.append(("UPDLOCK", native.pymssql(1222)))
     with pytest.raises(LockNotAvailable, match=r"not granted within 0\.3 s"):
         session.get_entity(Order, 1, LockOptions.ForUpdate, lock_timeout=0.3)
     assert script.sent[-1] == "SET LOCK_TIMEOUT -1"

@@ -1,4 +1,4 @@
-"""What has to be there before ``import sa_doclock`` works: SQLAlchemy, and nothing else."""
+"""What ``import sa_doclock`` loads: SQLAlchemy, and nothing else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("absent", ["greenlet", "alembic", "typer", "rich", "psycopg", "pymysql"])
+@pytest.mark.parametrize(
+    "absent", ["greenlet", "tenacity", "alembic", "typer", "rich", "psycopg", "pymysql"]
+)
 def test_it_works_without_an_extra(absent: str) -> None:
     result = run(f"import sys; sys.modules[{absent!r}] = None; import sa_doclock; print('ok')")
     assert (result.stdout, result.stderr) == ("ok\n", "")

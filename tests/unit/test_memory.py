@@ -24,7 +24,7 @@ from tests.models import Line, Order
 CACHE = type(functools.lru_cache(len))
 FOR_UPDATE = LockOptions.ForUpdate
 #: Their arguments are LockOptions, of which there are 64, or nothing.
-BOUNDED_BY_NATURE = {"base_of", "is_row_lock", "_check_members", "strategy_classes"}
+BOUNDED_BY_NATURE = {"may_queue", "base_of", "is_row_lock", "_check_members", "strategy_classes"}
 
 
 def _caches() -> Iterator[tuple[str, Any]]:

@@ -20,6 +20,7 @@ from tests.unit.plain_use import USES
 Outcome = tuple[Any, list[str]]
 OWN = {
     "entity_set",
+    "lock_key",
     "get_document",
     "get_documents",
     "get_entities",

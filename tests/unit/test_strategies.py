@@ -161,6 +161,14 @@ def test_another_package_can_bring_a_strategy(firebird: Engine) -> None:
 
 
 @pytest.mark.usefixtures("entry_point")
+def test_a_strategy_that_says_nothing_of_named_locks_has_none(firebird: Engine) -> None:
+    with LockingSession(firebird) as session:
+        with pytest.raises(LockNotSupported, match="of named locks on firebird"):
+            session.lock_key("user:42")
+        assert not session.in_transaction()
+
+
+@pytest.mark.usefixtures("entry_point")
 def test_another_package_does_not_replace_what_is_built_in(engine: Engine) -> None:
     assert isinstance(strategy_for(engine), SQLiteLocks)
     assert strategy_classes()["sqlite"] is SQLiteLocks

@@ -15,12 +15,9 @@ WHERE shop_order.id = ?  -- 1
 (rollback)
 
 -- get_entity ForUpdate, lock_timeout 0.3 ----------------------------------------------------------
-SELECT @@LOCK_TIMEOUT
-SET LOCK_TIMEOUT 300
-SELECT shop_order.id, shop_order.customer_id, shop_order.total
+SET LOCK_TIMEOUT 300; SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order WITH (UPDLOCK, ROWLOCK)
 WHERE shop_order.id = ?  -- 1
-SET LOCK_TIMEOUT -1
 (rollback)
 (back to the pool)
 (rollback)
@@ -39,12 +36,9 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 -- get_entity SharedRead, lock_timeout 0.3 ---------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT
 (commit)
-SELECT @@LOCK_TIMEOUT
-SET LOCK_TIMEOUT 300
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = ?  -- 1
-SET LOCK_TIMEOUT -1
 (rollback)
 (back to the pool)
 (rollback)
@@ -109,15 +103,12 @@ UPDATE shop_order SET total=? WHERE shop_order.id = ?  -- 7, 1
 (rollback)
 
 -- locked, changes to joined inheritance, lock_timeout 0.3 -----------------------------------------
-SELECT @@LOCK_TIMEOUT
-SET LOCK_TIMEOUT 300
-SELECT shop_contract.id
+SET LOCK_TIMEOUT 300; SELECT shop_contract.id
 FROM shop_contract WITH (UPDLOCK, ROWLOCK)
 WHERE shop_contract.id = ?  -- 1
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
 FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
 WHERE shop_contract.id = ?  -- 1
-SET LOCK_TIMEOUT -1
 UPDATE shop_contract SET total=? WHERE shop_contract.id = ?  -- 7, 1
 UPDATE shop_lease SET rent=? WHERE shop_lease.id = ?  -- 8, 1
 (commit)
@@ -245,12 +236,9 @@ WHERE shop_order.id IN (?, ?) ORDER BY shop_order.id  -- 1, 2
 (rollback)
 
 -- get_entities ForUpdate, lock_timeout 0.3 --------------------------------------------------------
-SELECT @@LOCK_TIMEOUT
-SET LOCK_TIMEOUT 300
-SELECT shop_order.id, shop_order.customer_id, shop_order.total
+SET LOCK_TIMEOUT 300; SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order WITH (UPDLOCK, ROWLOCK)
 WHERE shop_order.id IN (?, ?) ORDER BY shop_order.id  -- 1, 2
-SET LOCK_TIMEOUT -1
 (rollback)
 (back to the pool)
 (rollback)
@@ -373,6 +361,68 @@ WHERE shop_delivery_label.delivery_id = ? ORDER BY shop_label.id  -- 1
 SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
 FROM shop_box WITH (NOLOCK) JOIN shop_item WITH (NOLOCK) ON shop_box.id = shop_item.box_id
 WHERE shop_box.delivery_id = ? ORDER BY shop_item.id  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key ----------------------------------------------------------------------------------------
+DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', @LockOwner = 'Transaction'; SELECT @doclock  -- 'user:42'
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key shared ---------------------------------------------------------------------------------
+DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Shared', @LockOwner = 'Transaction'; SELECT @doclock  -- 'user:42'
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key, lock_timeout 0 ------------------------------------------------------------------------
+DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = 0; SELECT @doclock  -- 'user:42'
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key shared, lock_timeout 0 -----------------------------------------------------------------
+DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Shared', @LockOwner = 'Transaction', @LockTimeout = 0; SELECT @doclock  -- 'user:42'
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key, lock_timeout 0.3 ----------------------------------------------------------------------
+DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = 300; SELECT @doclock  -- 'user:42'
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key, lock_timeout 5 ------------------------------------------------------------------------
+DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = 5000; SELECT @doclock  -- 'user:42'
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key of two, twice --------------------------------------------------------------------------
+DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', @LockOwner = 'Transaction'; SELECT @doclock  -- 'user:42'
+DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', @LockOwner = 'Transaction'; SELECT @doclock  -- '_o__s_own#03838b7a8a50011e20d6c7c3d01e54af'
+(commit)
+(back to the pool)
+(rollback)
+
+-- lock_key, then locked ---------------------------------------------------------------------------
+DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', @LockOwner = 'Transaction'; SELECT @doclock  -- 'user:42'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id = ?  -- 1
+UPDATE shop_order SET total=? WHERE shop_order.id = ?  -- 6, 1
+(commit)
+(back to the pool)
+(rollback)
+
+-- after a plain read, lock_key --------------------------------------------------------------------
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id = ?  -- 1
+DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', @LockOwner = 'Transaction'; SELECT @doclock  -- 'user:42'
 (rollback)
 (back to the pool)
 (rollback)

@@ -471,3 +471,107 @@ WHERE shop_box.delivery_id = %s ORDER BY shop_item.id  -- 1
 (rollback)
 (back to the pool)
 (rollback)
+
+-- lock_key ----------------------------------------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop.user:42'
+(rollback)
+DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- lock_key shared ---------------------------------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop.user:42'
+(rollback)
+DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- lock_key, lock_timeout 0 ------------------------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT GET_LOCK(%s, 0)  -- 'shop.user:42'
+(rollback)
+DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- lock_key shared, lock_timeout 0 -----------------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT GET_LOCK(%s, 0)  -- 'shop.user:42'
+(rollback)
+DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- lock_key, lock_timeout 0.3 ----------------------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT /*+ MAX_EXECUTION_TIME(300) */ GET_LOCK(%s, 1)  -- 'shop.user:42'
+(rollback)
+DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- lock_key, lock_timeout 5 ------------------------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT GET_LOCK(%s, 5)  -- 'shop.user:42'
+(rollback)
+DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- lock_key of two, twice --------------------------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop.user:42'
+SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop._o__s_own#c366db42f19989c93b28e3d65cc39d97'
+(commit)
+DO RELEASE_LOCK('shop._o__s_own#c366db42f19989c93b28e3d65cc39d97')
+DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- lock_key, then locked ---------------------------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop.user:42'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
+UPDATE shop_order SET total=%s WHERE shop_order.id = %s  -- 6, 1
+(commit)
+DO RELEASE_LOCK('shop.user:42')
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- after a plain read, lock_key --------------------------------------------------------------------
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id = %s  -- 1
+-- raises WrongIsolation
+(rollback)
+(back to the pool)
+(rollback)

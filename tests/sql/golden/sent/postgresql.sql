@@ -15,11 +15,13 @@ WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order NOWAIT  -- 1
 (rollback)
 
 -- get_entity ForUpdate, lock_timeout 0.3 ----------------------------------------------------------
-SELECT current_setting(%(current_setting_2)s::VARCHAR) AS current_setting_1, set_config(%(set_config_2)s::VARCHAR, %(doclock_timeout)s, %(param_1)s) AS set_config_1  -- 'lock_timeout', 'lock_timeout', '300ms', True
+(pipeline)
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '300ms'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
-SELECT set_config(%(set_config_2)s::VARCHAR, %(doclock_timeout)s, %(param_1)s) AS set_config_1  -- 'lock_timeout', '0', True
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
+(end of pipeline)
 (rollback)
 (back to the pool)
 (rollback)
@@ -33,11 +35,13 @@ WHERE shop_order.id = %(pk_0)s::INTEGER FOR SHARE OF shop_order  -- 1
 (rollback)
 
 -- get_entity SharedRead, lock_timeout 0.3 ---------------------------------------------------------
-SELECT current_setting(%(current_setting_2)s::VARCHAR) AS current_setting_1, set_config(%(set_config_2)s::VARCHAR, %(doclock_timeout)s, %(param_1)s) AS set_config_1  -- 'lock_timeout', 'lock_timeout', '300ms', True
+(pipeline)
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '300ms'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR SHARE OF shop_order  -- 1
-SELECT set_config(%(set_config_2)s::VARCHAR, %(doclock_timeout)s, %(param_1)s) AS set_config_1  -- 'lock_timeout', '0', True
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
+(end of pipeline)
 (rollback)
 (back to the pool)
 (rollback)
@@ -104,14 +108,16 @@ UPDATE shop_order SET total=%(total)s::INTEGER WHERE shop_order.id = %(shop_orde
 (rollback)
 
 -- locked, changes to joined inheritance, lock_timeout 0.3 -----------------------------------------
-SELECT current_setting(%(current_setting_2)s::VARCHAR) AS current_setting_1, set_config(%(set_config_2)s::VARCHAR, %(doclock_timeout)s, %(param_1)s) AS set_config_1  -- 'lock_timeout', 'lock_timeout', '300ms', True
+(pipeline)
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '300ms'
 SELECT shop_contract.id
 FROM shop_contract
 WHERE shop_contract.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_contract  -- 1
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
+(end of pipeline)
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
 FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
 WHERE shop_contract.id = %(pk_0)s::INTEGER  -- 1
-SELECT set_config(%(set_config_2)s::VARCHAR, %(doclock_timeout)s, %(param_1)s) AS set_config_1  -- 'lock_timeout', '0', True
 UPDATE shop_contract SET total=%(total)s::INTEGER WHERE shop_contract.id = %(shop_contract_id)s::INTEGER  -- 7, 1
 UPDATE shop_lease SET rent=%(rent)s::INTEGER WHERE shop_lease.id = %(shop_lease_id)s::INTEGER  -- 8, 1
 (commit)
@@ -244,14 +250,20 @@ WHERE shop_order.id IN (%(keys_1)s::INTEGER) ORDER BY shop_order.id FOR UPDATE O
 (rollback)
 
 -- get_entities ForUpdate, lock_timeout 0.3 --------------------------------------------------------
-SELECT current_setting(%(current_setting_2)s::VARCHAR) AS current_setting_1, set_config(%(set_config_2)s::VARCHAR, %(doclock_timeout)s, %(param_1)s) AS set_config_1  -- 'lock_timeout', 'lock_timeout', '300ms', True
+(pipeline)
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '300ms'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_order.id FOR UPDATE OF shop_order  -- 1, 2
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
+(end of pipeline)
+(pipeline)
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '300ms'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id IN (%(keys_1)s::INTEGER) ORDER BY shop_order.id FOR UPDATE OF shop_order  -- 2
-SELECT set_config(%(set_config_2)s::VARCHAR, %(doclock_timeout)s, %(param_1)s) AS set_config_1  -- 'lock_timeout', '0', True
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
+(end of pipeline)
 (rollback)
 (back to the pool)
 (rollback)
@@ -389,6 +401,76 @@ WHERE shop_delivery_label.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_label.id
 SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
 FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
 WHERE shop_box.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_item.id  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key ----------------------------------------------------------------------------------------
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key shared ---------------------------------------------------------------------------------
+SELECT pg_advisory_xact_lock_shared(hashtextextended(%(key)s, 0))  -- 'user:42'
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key, lock_timeout 0 ------------------------------------------------------------------------
+SELECT pg_try_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key shared, lock_timeout 0 -----------------------------------------------------------------
+SELECT pg_try_advisory_xact_lock_shared(hashtextextended(%(key)s, 0))  -- 'user:42'
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key, lock_timeout 0.3 ----------------------------------------------------------------------
+(pipeline)
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '300ms'
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
+(end of pipeline)
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key, lock_timeout 5 ------------------------------------------------------------------------
+(pipeline)
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '5000ms'
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
+(end of pipeline)
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key of two, twice --------------------------------------------------------------------------
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- "Zoë's own"
+(commit)
+(back to the pool)
+(rollback)
+
+-- lock_key, then locked ---------------------------------------------------------------------------
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
+UPDATE shop_order SET total=%(total)s::INTEGER WHERE shop_order.id = %(shop_order_id)s::INTEGER  -- 6, 1
+(commit)
+(back to the pool)
+(rollback)
+
+-- after a plain read, lock_key --------------------------------------------------------------------
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id = %(pk_1)s::INTEGER  -- 1
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
 (rollback)
 (back to the pool)
 (rollback)

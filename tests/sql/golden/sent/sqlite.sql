@@ -399,3 +399,76 @@ WHERE shop_box.delivery_id = ? ORDER BY shop_item.id  -- 1
 (rollback)
 (back to the pool)
 (rollback)
+
+-- lock_key ----------------------------------------------------------------------------------------
+BEGIN IMMEDIATE
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key shared ---------------------------------------------------------------------------------
+BEGIN IMMEDIATE
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key, lock_timeout 0 ------------------------------------------------------------------------
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 0
+BEGIN IMMEDIATE
+PRAGMA busy_timeout = 5000
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key shared, lock_timeout 0 -----------------------------------------------------------------
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 0
+BEGIN IMMEDIATE
+PRAGMA busy_timeout = 5000
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key, lock_timeout 0.3 ----------------------------------------------------------------------
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 300
+BEGIN IMMEDIATE
+PRAGMA busy_timeout = 5000
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key, lock_timeout 5 ------------------------------------------------------------------------
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 5000
+BEGIN IMMEDIATE
+PRAGMA busy_timeout = 5000
+(rollback)
+(back to the pool)
+(rollback)
+
+-- lock_key of two, twice --------------------------------------------------------------------------
+BEGIN IMMEDIATE
+(commit)
+(back to the pool)
+(rollback)
+
+-- lock_key, then locked ---------------------------------------------------------------------------
+BEGIN IMMEDIATE
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+UPDATE shop_order SET total=? WHERE shop_order.id = ?  -- 6, 1
+(commit)
+(back to the pool)
+(rollback)
+
+-- after a plain read, lock_key --------------------------------------------------------------------
+SELECT shop_customer.id, shop_customer.name
+FROM shop_customer
+WHERE shop_customer.id = ?  -- 1
+BEGIN IMMEDIATE
+(rollback)
+(back to the pool)
+(rollback)

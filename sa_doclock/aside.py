@@ -1,0 +1,40 @@
+"""A connection beside the pool: opened to ask the server something, and then closed.
+
+The pool may be exhausted by those who wait; what is set on a connection of one's own comes back
+to nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine
+
+
+@contextmanager
+def aside(engine: Engine, options: Mapping[str, Any]) -> Iterator[Connection]:
+    """Connect as this engine does, with its credentials and the hooks of its pool.
+
+    :param options: execution options of the connection.
+    """
+    own = _made(engine)
+    try:
+        with own.connect() as connection:
+            yield connection.execution_options(**options)
+    finally:
+        own.dispose()
+
+
+def _made(engine: Engine) -> Engine:
+    how: dict[str, Any] = {
+        "pool": engine.pool.recreate(),  # which keeps creator, connect_args and listeners
+        "module": engine.dialect.loaded_dbapi,
+    }
+    if not engine.dialect.is_async:
+        return create_engine(engine.url, **how)
+    # One URL may stand for two drivers.  Imported here, as it needs greenlet.
+    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
+
+    return create_async_engine(engine.url, **how).sync_engine

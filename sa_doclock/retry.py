@@ -1,0 +1,306 @@
+"""run_transaction: a function in a transaction of its own, run again when the database says so.
+
+A deadlock or a snapshot conflict has undone the whole transaction, so that the whole
+transaction has to be run again, in a new session.  What may be repeated is decided here
+alone; when, and how long to wait, is tenacity's part.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import InvalidRequestError, PendingRollbackError
+
+from .errors import (
+    DeadlockDetected,
+    LockFailed,
+    LockMisuse,
+    LockNotAvailable,
+    SnapshotConflict,
+)
+from .session import LockingSession
+from .telling import fields_of
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
+
+S = TypeVar("S", bound=LockingSession)
+T = TypeVar("T")
+
+_log = logging.getLogger("sa_doclock")
+
+
+def run_transaction(
+    session_factory: Callable[[], S],
+    fn: Callable[[S], T],
+    *,
+    attempts: int = 5,
+    backoff: float = 0.05,
+    max_backoff: float = 2.0,
+    retry_not_available: bool = False,
+) -> T:
+    """Return ``fn(session)``, committed; run it again after a deadlock or a snapshot conflict.
+
+    Each attempt opens a session with the factory, opens its transaction, so that
+    ``save_changes()`` in it only flushes, calls the function, commits, and closes the session.
+    DeadlockDetected and SnapshotConflict are repeated, whatever statement, flush or commit met
+    them, and also where the function has swallowed them and then met what follows: SQLAlchemy's
+    PendingRollbackError, or its InvalidRequestError of a transaction that was rolled back.  No
+    other error is, nor one of its own that the function raises in their place.
+
+    All that the function does happens once for each attempt.  What is no part of the
+    transaction, such as a mail, belongs in ``session.on_commit()``: of a failed attempt nothing
+    is called.  What the function returns outlives its session: entities are detached, and with
+    ``expire_on_commit`` (the default) expired, so return values, or make the factory with
+    ``expire_on_commit=False``.
+
+    The transaction is the one of a ``with session.begin():`` block.  A function that ends it
+    itself, by ``commit()`` or ``rollback()``, has had its last statement: the next raises
+    InvalidRequestError.  After its own commit nothing is repeated; after its own rollback
+    nothing is committed, and what it returns is returned.
+
+    :param session_factory: ``sessionmaker(engine, class_=LockingSession)``, or another function
+        without arguments that makes a new LockingSession.
+    :param fn: a function of the session.
+    :param attempts: how often it is run at most, the first time included.
+    :param backoff: seconds; the wait before the next attempt is a random part of this, of twice
+        as much the time after, and so on ("full jitter").  0: it does not wait.
+    :param max_backoff: seconds that no wait exceeds.
+    :param retry_not_available: repeat LockNotAvailable too.  On Python 3.10 SQLite does not tell
+        a snapshot conflict from a lock that is held, and LockNotAvailable is both.
+    :raises DeadlockDetected, SnapshotConflict: those of the last attempt; the attribute
+        ``attempts`` says how many there were.
+    :raises LockMisuse: called by a function that runs in a transaction of this kind, or the
+        factory has returned a session that is in a transaction.
+    :raises TypeError: an argument of another kind; the factory makes other sessions.
+    :raises ValueError: less than one attempt; seconds that are negative, NaN or infinite.
+
+    Never repeated: a COMMIT during which the connection was lost, since nobody knows what
+    became of it; anything after a commit, such as an error of an ``on_commit()`` function; a
+    commit that failed on the second of several databases, unless ``twophase``.
+
+    Not seen: a transaction that the caller has open in a session of its own.  A lock held there
+    is one that this transaction waits for.
+    """
+    policy = checked_policy(attempts, backoff, max_backoff, retry_not_available)
+    check_callable("session_factory", session_factory)
+    check_callable("fn", fn)
+    refuse_never_run(fn)
+    if inspect.iscoroutinefunction(fn):
+        raise TypeError(f"fn is a coroutine function, for async_run_transaction(): {fn!r}")
+    return run_checked(policy, session_factory, fn)
+
+
+class Policy(NamedTuple):
+    """What is repeated, how often, and after how many seconds."""
+
+    attempts: int
+    backoff: float
+    max_backoff: float
+    errors: tuple[type[LockFailed], ...]
+
+
+def checked_policy(
+    attempts: int, backoff: float, max_backoff: float, retry_not_available: bool
+) -> Policy:
+    """:raises TypeError, ValueError: see :func:`run_transaction`."""
+    if isinstance(attempts, bool) or not isinstance(attempts, int):
+        raise TypeError(f"attempts must be a whole number, not {attempts!r}")
+    if attempts < 1:
+        raise ValueError(f"attempts must be 1 or more, not {attempts!r}")
+    for name, value in (("backoff", backoff), ("max_backoff", max_backoff)):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise TypeError(f"{name} must be a number of seconds, not {value!r}")
+        if not 0 <= value < math.inf:  # NaN is neither
+            raise ValueError(f"{name} must be zero or more seconds, not {value!r}")
+    if not isinstance(retry_not_available, bool):
+        raise TypeError(f"retry_not_available must be True or False, not {retry_not_available!r}")
+    errors: tuple[type[LockFailed], ...] = (DeadlockDetected, SnapshotConflict)
+    if retry_not_available:
+        errors += (LockNotAvailable,)
+    return Policy(attempts, backoff, max_backoff, errors)
+
+
+def check_callable(name: str, value: object) -> None:
+    """:raises TypeError: it cannot be called."""
+    if not callable(value):
+        raise TypeError(f"{name} must be a function, not {value!r}")
+
+
+def refuse_never_run(fn: Callable[..., Any]) -> None:
+    """:raises TypeError: to call a generator function runs nothing of it."""
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise TypeError(f"fn is a generator function, which cannot be run again: {fn!r}")
+
+
+def run_checked(policy: Policy, session_factory: Callable[[], S], fn: Callable[[S], T]) -> T:
+    """:func:`run_transaction` with arguments that are right."""
+    from tenacity import Retrying  # noqa: PLC0415  # 30 ms, which who only locks need not wait
+
+    runs = Runs(policy)
+
+    def attempt() -> T:
+        session = session_factory()
+        check_session(session)
+        with closing(session), session.begin(), runs.attempt(session):
+            result = fn(session)
+            if inspect.iscoroutine(result):
+                result.close()
+                raise TypeError(f"fn returned a coroutine: use async_run_transaction() for {fn!r}")
+            # Not left to the block's end, which commits nothing, and says nothing, where a flush
+            # has failed and fn has swallowed the error.
+            if session.in_transaction():
+                session.commit()
+        return result
+
+    return Retrying(**runs.how())(attempt)
+
+
+def check_session(session: object) -> None:
+    """:raises TypeError: deadlocks of such a session are not recognised."""
+    if not isinstance(session, LockingSession):
+        if inspect.iscoroutine(session):
+            session.close()  # nobody will await it
+        raise TypeError(
+            "session_factory must make LockingSessions, as sessionmaker(engine, "
+            f"class_=LockingSession) does; it has made {session!r}"
+        )
+    refuse_begun(session)
+
+
+def refuse_begun(session: LockingSession) -> None:
+    """:raises LockMisuse: a transaction that is running is not ours to throw away."""
+    begun = session.in_transaction() or (
+        _is_lent(session) and session.join_transaction_mode != "create_savepoint"
+    )
+    if begun:
+        raise LockMisuse(
+            "session_factory has returned a session whose transaction is running; run_transaction "
+            "needs a new session each time, to be able to begin again"
+        )
+
+
+def _is_lent(session: LockingSession) -> bool:
+    return isinstance(session.bind, Connection) and session.bind.in_transaction()
+
+
+class _Attempt:
+    """One run of the function, for whoever is called by it."""
+
+    def __init__(self, session: LockingSession) -> None:
+        self.session = session
+        self.is_over = False
+        self._commits = session._books.on_commit.commits
+        self._lent = _is_lent(session)
+
+    @property
+    def has_committed(self) -> bool:
+        return self.session._books.on_commit.commits > self._commits
+
+    def can_be_repeated(self, failure: LockFailed) -> bool:
+        """Whether nothing of it is in the database, nor in somebody else's transaction."""
+        return not (self.has_committed or self._lent or self._committed_in_part(failure))
+
+    def _committed_in_part(self, failure: LockFailed) -> bool:
+        """Whether one database may have committed before the COMMIT of another failed."""
+        of_commit = failure.orig is not None and failure.statement is None
+        connections = self.session._books.participants.connections()
+        return of_commit and len(connections) > 1 and not self.session.twophase
+
+
+_current: ContextVar[_Attempt | None] = ContextVar("sa_doclock_transaction", default=None)
+
+
+class Runs:
+    """The attempts of one call, and what follows when one of them fails.
+
+    :raises LockMisuse: the call comes from within an attempt of another.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._error: Exception | None = None  # that has come out, and is to be repeated
+        self._failure: LockFailed | None = None  # the same, or the one behind it
+        current = _current.get()
+        if current is not None and not (current.is_over or current.has_committed):
+            raise LockMisuse(
+                "run_transaction within the function of another run_transaction: it would commit "
+                "by itself, and once more when the outer one is run again; call the function "
+                "with the outer session, or from session.on_commit()"
+            )
+
+    @contextmanager
+    def attempt(self, session: LockingSession) -> Iterator[None]:
+        """Look at the failure of the block while the session still tells what has failed."""
+        attempt = _Attempt(session)
+        token = _current.set(attempt)
+        try:
+            yield
+        except Exception as error:
+            failure = _tell_cause(session, error)
+            if isinstance(failure, self._policy.errors) and attempt.can_be_repeated(failure):
+                self._error, self._failure = error, failure
+            raise
+        finally:
+            attempt.is_over = True
+            _current.reset(token)
+
+    def how(self) -> dict[str, Any]:
+        """The arguments of tenacity's Retrying or AsyncRetrying."""
+        from tenacity import stop_after_attempt, wait_random_exponential  # noqa: PLC0415
+
+        return {
+            "stop": stop_after_attempt(self._policy.attempts),
+            "wait": wait_random_exponential(self._policy.backoff, self._policy.max_backoff),
+            "retry": lambda _: self._failure is not None,
+            "before_sleep": self._repeat,
+            "retry_error_callback": self._give_up,
+        }
+
+    def _repeat(self, state: RetryCallState) -> None:
+        number, attempts = state.attempt_number, self._policy.attempts
+        assert state.next_action is not None
+        seconds = state.next_action.sleep
+        words = f"attempt {number} of {attempts} failed, the next in {seconds:.3f} s"
+        self._tell("retried", words, number)
+        self._error = self._failure = None
+
+    def _give_up(self, state: RetryCallState) -> None:
+        error, number = self._error, state.attempt_number
+        assert error is not None
+        self._tell("given up", f"given up after {_counted(number)}", number)
+        error.attempts = number  # type: ignore[attr-defined]
+        message, *others = error.args or ("",)
+        error.args = (f"{message} (given up after {_counted(number)})".lstrip(), *others)
+        self._error = self._failure = None
+        raise error
+
+    def _tell(self, outcome: str, words: str, number: int) -> None:
+        failure = self._failure
+        assert failure is not None
+        told = fields_of(failure, failure.waited, outcome)
+        told |= {"attempt": number, "attempts": self._policy.attempts}
+        _log.warning("run_transaction: %s: %s", words, failure.args[0], extra=told)
+
+
+def _tell_cause(session: LockingSession, error: BaseException) -> BaseException:
+    """What has failed, where the error itself says only that something had failed before."""
+    # After a flush that failed, SQLAlchemy raises either without a cause; the second is what
+    # statements in a block of begin() meet, and is the base class of much else.
+    if isinstance(error, PendingRollbackError) or type(error) is InvalidRequestError:
+        if error.__cause__ is None:
+            error.__cause__ = session._books.aftermath.undone_by
+        if error.__cause__ is not None:
+            return _tell_cause(session, error.__cause__)
+    return error
+
+
+def _counted(number: int) -> str:
+    return "1 attempt" if number == 1 else f"{number} attempts"

@@ -1,0 +1,66 @@
+"""One locking statement and its limit: in its text, and what the server's other limits do to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Select
+from sqlalchemy.exc import DBAPIError
+
+from .dialects.base import LockStrategy
+from .documents import remembered
+from .errors import LockNotAvailable
+from .options import LockOptions
+
+T = TypeVar("T")
+
+
+@remembered
+def _timed(
+    strategy: LockStrategy, statement: Select[Any], lock: LockOptions, seconds: float | None
+) -> Select[Any]:
+    return statement if seconds is None else strategy.timed(statement, lock, seconds)
+
+
+def run_within(
+    seconds: float | None,
+    strategy: LockStrategy,
+    connection: Connection,
+    lock: LockOptions,
+    statement_for: Callable[[LockOptions], Select[Any]],
+    run: Callable[[Select[Any]], T],
+) -> T:
+    """Run the statement for this lock, with the limit in its text where the database takes it.
+
+    Where the server's own limit for locks is shorter, it waits again for what is left.  Where a
+    limit for whole statements, ours or another's, has ended a set, whose statement may be slow by
+    itself, one last try without waiting tells whether it was a lock that it has waited for.
+
+    :raises LockNotAvailable: the row was held all the time.
+    :raises sqlalchemy.exc.OperationalError: the statement was too slow by itself.
+    """
+    statement = _timed(strategy, statement_for(lock), lock, seconds)
+    left = seconds or 0.0
+    while True:
+        started = time.monotonic()
+        try:
+            return run(statement)
+        except LockNotAvailable as error:
+            left -= time.monotonic() - started
+            if left <= 0 or not _ended_by(strategy.server_limits, strategy, error):
+                raise
+            if not strategy.may_wait_again(connection):
+                raise
+        except DBAPIError as error:
+            skips = LockOptions.SkipLocked in lock
+            if skips or not _ended_by(strategy.statement_limits, strategy, error):
+                raise
+            at_once = lock | LockOptions.NoWait
+            return run(_timed(strategy, statement_for(at_once), at_once, seconds))
+        statement = strategy.timed(statement_for(lock), lock, left)
+
+
+def _ended_by(codes: frozenset[Any], strategy: LockStrategy, error: DBAPIError) -> bool:
+    return error.orig is not None and strategy.native_code(error.orig) in codes

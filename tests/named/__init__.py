@@ -1,0 +1,1 @@
+"""Named locks: session.lock_key() and doclock_key()."""

@@ -1,0 +1,56 @@
+"""The sessions, tables and rows of tests/locks, and what the server says of named locks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import sqlalchemy as sa
+
+from tests.databases import Database
+from tests.locks.conftest import (
+    dave,
+    documents,
+    elsewhere,
+    engine,
+    keepers,
+    make_engine,
+    make_session,
+    other,
+    pytest_configure,
+    read_committed,
+    session,
+    session_factory,
+)
+from tests.named.keys import HELD
+from tests.waits import _write_lock_is_taken
+
+__all__ = [
+    "dave",
+    "documents",
+    "elsewhere",
+    "engine",
+    "keepers",
+    "make_engine",
+    "make_session",
+    "other",
+    "pytest_configure",
+    "read_committed",
+    "session",
+    "session_factory",
+]
+
+
+@pytest.fixture
+def held_there(database: Database) -> Iterator[Callable[[], bool]]:
+    """Return a function that asks the server, from outside, whether somebody has the key."""
+    observer = database.observer()
+
+    def ask() -> bool:
+        if database.name == "sqlite":
+            return _write_lock_is_taken(sa.make_url(database.url).database)
+        with observer.connect() as connection:
+            return bool(connection.exec_driver_sql(HELD[database.name]).scalar())
+
+    yield ask
+    observer.dispose()

@@ -1,0 +1,57 @@
+"""The sessions, tables and rows of tests/locks, and a session that asks who is in its way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from sa_doclock import LockingSession
+from tests.databases import Database
+from tests.locks.conftest import (
+    dave,
+    documents,
+    elsewhere,
+    engine,
+    keepers,
+    make_engine,
+    pytest_configure,
+    read_committed,
+    session_factory,
+)
+from tests.waits_told.accounts import account
+
+__all__ = [
+    "dave",
+    "documents",
+    "elsewhere",
+    "engine",
+    "keepers",
+    "make_engine",
+    "pytest_configure",
+    "read_committed",
+    "session_factory",
+]
+
+
+@pytest.fixture
+def asker(engine: sa.Engine) -> Iterator[LockingSession]:
+    """Open a session that tells who holds what it does not get."""
+    with LockingSession(engine, diagnose=True) as session:
+        yield session
+
+
+@pytest.fixture
+def poor(documents: Database) -> Iterator[sa.URL]:
+    """Make an account that may use the tables, and nothing else."""
+    with account(documents) as url:
+        yield url
+
+
+@pytest.fixture
+def applications(database: Database) -> dict[str, Any]:
+    """Return the options of an engine whose connections say that they are ``billing``."""
+    name = "application_name" if database.name == "postgresql" else "program_name"
+    return {"connect_args": {name: "billing"}}
