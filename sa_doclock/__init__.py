@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from .claims import Claim, ClaimReport, Claims, FailedClaim, claim_each
 from .declarations import document
 from .decorators import transactional
 from .errors import (
@@ -28,13 +29,20 @@ from .statements import with_lock
 from .waits import lock_waits
 
 if TYPE_CHECKING:
+    from .async_claims import AsyncClaim, AsyncClaims, async_claim_each
     from .async_retry import async_run_transaction
     from .asyncio import AsyncLockingSession, async_lock_waits
 
 __all__ = [
+    "AsyncClaim",
+    "AsyncClaims",
     "AsyncLockingSession",
+    "Claim",
+    "ClaimReport",
+    "Claims",
     "DeadlockDetected",
     "DocLockError",
+    "FailedClaim",
     "LockFailed",
     "LockMisuse",
     "LockNotAvailable",
@@ -50,8 +58,10 @@ __all__ = [
     "UnlockedWriteWarning",
     "UnsavedChanges",
     "WrongIsolation",
+    "async_claim_each",
     "async_lock_waits",
     "async_run_transaction",
+    "claim_each",
     "doclock_key",
     "document",
     "lock_waits",
@@ -72,4 +82,8 @@ def __getattr__(name: str) -> Any:
         from .async_retry import async_run_transaction  # noqa: PLC0415
 
         return async_run_transaction
+    if name in ("AsyncClaim", "AsyncClaims", "async_claim_each"):
+        from . import async_claims  # noqa: PLC0415
+
+        return getattr(async_claims, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

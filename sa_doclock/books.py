@@ -152,6 +152,11 @@ class BookkeepingSession(EventfulSession):
             self._books.on_commit.drop()
 
 
+def books_of(session: BookkeepingSession) -> Books:
+    """The session's own books."""
+    return session._books
+
+
 # What SQLAlchemy tells the session of its own transactions, and its subclasses with it.
 
 

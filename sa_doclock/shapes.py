@@ -115,6 +115,11 @@ def has_offset(statement: Select[Any]) -> bool:
     return statement._offset_clause is not None
 
 
+def order_of(statement: Select[Any]) -> tuple[Any, ...]:
+    """What ``order_by()`` was called with."""
+    return tuple(statement._order_by_clauses)
+
+
 def only_columns(statement: Select[Any], columns: Sequence[Any]) -> Select[Any]:
     """The rows of the statement, of which just these columns are read."""
     narrow = statement.with_only_columns(*columns, maintain_column_froms=True)

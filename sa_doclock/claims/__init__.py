@@ -1,0 +1,18 @@
+"""Work that is shared: claim_each() locks each row for one worker, and looks at it again."""
+
+from .claim import Claim
+from .each import Claims, claim_each
+from .loop import ClaimLoop, OnError
+from .report import ClaimReport, FailedClaim
+from .sessions import check_factory
+
+__all__ = [
+    "Claim",
+    "ClaimLoop",
+    "ClaimReport",
+    "Claims",
+    "FailedClaim",
+    "OnError",
+    "check_factory",
+    "claim_each",
+]

@@ -1,0 +1,156 @@
+"""claim_each(): rows that are worked through by many, each by one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+from weakref import finalize
+
+from sqlalchemy import Select
+
+from ..options import LockTimeout
+from ..session import LockingSession
+from .claim import Claim
+from .loop import ClaimLoop, OnError
+from .report import ClaimReport
+from .sessions import check_factory
+
+T = TypeVar("T")
+
+
+class Claims(Generic[T]):
+    """What claim_each() returns: an iterator with a report; for one thread at a time.
+
+    A ``for`` loop that is left early gives back what it holds; so do :meth:`close`, the end of
+    ``with claim_each(...) as claims:``, and the garbage collector. Another ``for`` goes on
+    where the last one was left.
+    """
+
+    def __init__(self, loop: ClaimLoop[T]) -> None:
+        self._loop = loop
+        self._finalizer = finalize(self, loop.leave_quietly)
+        self._finalizer.atexit = False
+
+    @property
+    def report(self) -> ClaimReport:
+        """What has become of the rows so far; to be read at any time."""
+        return self._loop.report
+
+    def __iter__(self) -> Iterator[Claim[T]]:
+        # A generator, of which nobody but the for statement knows: leaving the loop ends it.
+        return self._run()
+
+    def _run(self) -> Iterator[Claim[T]]:
+        try:
+            while (claim := self._loop.next()) is not None:
+                yield claim
+        finally:
+            self._loop.leave_quietly()
+
+    def __next__(self) -> Claim[T]:
+        claim = self._loop.next()
+        if claim is None:
+            raise StopIteration
+        return claim
+
+    def close(self) -> None:
+        """Hold nothing any more: commit the blocks that have ended, let go of the rest.
+
+        :raises Exception: a batch's commit has failed, unless failures are collected.
+        """
+        self._loop.leave()
+
+    def __enter__(self) -> Claims[T]:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._loop.leave_quietly()
+
+
+def claim_each(
+    session_factory: Callable[[], LockingSession],
+    statement: Select[Any],
+    *,
+    limit: int | None = None,
+    order_by: Any = None,
+    lock_timeout: LockTimeout = None,
+    on_error: OnError = "raise",
+    until_empty: bool = False,
+    batch: int = 1,
+    attempts: int = 10,
+    sleep: Callable[[float], object] = time.sleep,
+) -> Claims[Any]:
+    """Let each row of a statement come up for one worker alone.
+
+    ``for claim in claim_each(...):``, and in it ``with claim as row:``. The keys of the rows are read first, without a lock. When its turn comes, each row is
+    locked ForUpdate by its key, in a session and transaction of its own, and the conditions
+    of the statement are looked at again under the lock: what another worker has processed
+    meanwhile is left out. The end of the block commits. An exception in it rolls back.
+
+    How often a row is processed: *committed* at most once, as long as the block makes the row
+    match no more; and by this call at most once in any case. What the block does outside of
+    the database is done once more when the worker dies before its commit: see
+    docs/claiming.md.
+
+    Keys are read 1,000 at a time; rows that begin to match meanwhile may come up or not. Where
+    no order is asked for it is the one of the keys, until other workers are met: then this one
+    goes on somewhere else in the page, and comes back. In an order that is asked for, the keys
+    of one pass are remembered, with ``until_empty`` those of the whole call: about 150 bytes a
+    row.
+
+    :param session_factory: makes new :class:`LockingSession` objects, as ``sessionmaker``.
+    :param statement: a select of one mapped class or ``aliased()``, with any conditions, joins
+        and loader options. One that reads other rows than the class's own table (a join,
+        EXISTS, joined inheritance) costs a second statement a claim.
+    :param limit: at most so many claims come up.
+    :param order_by: a column, or several: in which order, where the statement does not say it.
+    :param lock_timeout: None skips what others hold. Seconds, or a timedelta: queue for each row,
+        and skip it then. SQLite locks the file, not rows: there None waits as the connection is
+        configured (5 s), and seconds are for the wait for the file.
+    :param on_error: ``"collect"`` keeps exceptions of blocks, commits and locks for
+        ``report.failed`` and goes on. ``"raise"`` lets them out; a loop that catches them around
+        its ``with`` can go on.
+    :param until_empty: look for candidates again after the last one. A row that was processed,
+        failed or given back does not come up again in this call, whatever it matches. It ends
+        after a pass that finds no other candidates; or after ``attempts`` passes in a row that
+        claimed none of those they found, since others held them (or they were gone). Between
+        such passes it sleeps, with full jitter, up to 2 s.
+    :param batch: so many rows a transaction, locked by one statement, up to 500. Each block has a
+        savepoint, so that one that fails does not undo the others. They are committed together:
+        after a crash all rows of the batch can be claimed again. When an exception comes out,
+        what was done before it is committed, and the rest unlocked.
+    :param attempts: see ``until_empty``.
+    :param sleep: what waits, given seconds.
+    :returns: an iterator of :class:`Claim`, with ``report``.
+    :raises TypeError: not a select, a factory, a number.
+    :raises ValueError: not exactly one mapped class, a LIMIT, two orders, no such ``on_error``.
+    :raises LockNotSupported: rows that cannot be locked: DISTINCT, GROUP BY, ``joinedload()``, a
+        view (that the database has one of this name is found before the first read).
+    :raises LockMisuse: the statement has a lock; the next claim is asked for in a block.
+    :raises LockFailed: out of the loop: a deadlock while locking, unless it is collected.
+    """
+    check_factory(session_factory)
+    return Claims(
+        ClaimLoop(
+            session_factory,
+            statement,
+            limit=limit,
+            order_by=order_by,
+            lock_timeout=lock_timeout,
+            on_error=on_error,
+            until_empty=until_empty,
+            batch=batch,
+            attempts=attempts,
+            sleep=sleep,
+        )
+    )

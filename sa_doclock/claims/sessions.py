@@ -1,0 +1,83 @@
+"""The sessions of one claim_each(): each for one transaction, from the user's factory."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import Select
+from sqlalchemy.orm import scoped_session
+
+from ..errors import LockMisuse
+from ..session import LockingSession
+from .claimable import Claimable, Identity
+from .locking import serialises
+from .report import ClaimReport
+from .views import refuse_view
+
+_log = logging.getLogger("sa_doclock")
+
+
+def check_factory(session_factory: object) -> None:
+    """:raises TypeError: not something that makes new sessions."""
+    if isinstance(session_factory, scoped_session):
+        raise TypeError(
+            "claim_each() needs sessions of its own, not a scoped_session; give its session_factory"
+        )
+    if not callable(session_factory):
+        raise TypeError(f"claim_each() needs a session factory, not {session_factory!r}")
+
+
+class Sessions:
+    """Makes sessions, and reads the keys of candidates; the first time it looks around."""
+
+    def __init__(
+        self,
+        session_factory: Callable[[], LockingSession],
+        claimable: Claimable,
+        report: ClaimReport,
+    ) -> None:
+        self._make_session, self._claimable = session_factory, claimable
+        self._report = report
+        self._checked = False
+
+    def open(self) -> LockingSession:
+        """Make a session, in which nothing has been done yet.
+
+        :raises TypeError: the factory makes other sessions.
+        :raises LockMisuse: it gives one that is in use.
+        """
+        session = self._make_session()
+        if not isinstance(session, LockingSession):
+            raise TypeError(
+                "claim_each() needs a factory of sessions such as sessionmaker(engine, "
+                f"class_=LockingSession); this one makes a {type(session).__name__}"
+            )
+        if session.in_transaction():
+            raise LockMisuse("claim_each() needs new sessions; this one is in a transaction")
+        return session
+
+    def read(self, statement: Select[Any]) -> Sequence[Identity]:
+        """Read keys in a transaction of their own."""
+        with self.open() as session, session.begin():
+            if not self._checked:
+                self._check(session)
+            return [tuple(row) for row in session.execute(statement)]
+
+    def _check(self, session: LockingSession) -> None:
+        arguments = {"mapper": self._claimable.mapper}
+        refuse_view(session.connection(bind_arguments=arguments), self._claimable)
+        self._checked = True
+        self._report.serialised = serialises(session, self._claimable)
+        if self._report.serialised:
+            name = self._claimable.mapper.class_.__name__
+            _log.info("claim_each: %s is in a database without row locks: one at a time", name)
+
+
+def abandon(session: LockingSession) -> None:
+    """Roll back and close, whatever that meets: it is not what there is to tell."""
+    try:
+        session.close()
+    except Exception:  # noqa: BLE001  # whatever it meets
+        _log.debug("claim_each: a session could not be closed", exc_info=True)
