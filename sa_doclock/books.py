@@ -42,7 +42,7 @@ class Books:
     ) -> None:
         self.ledger = Ledger(ranks)
         self.patience = patience
-        self.participants = Participants(session)
+        self.participants = Participants(session, gives_way=patience.gives_way)
         self.telling = Telling(session)
         self.aftermath = Aftermath(session, self.participants, self.ledger, self.telling)
         self.guard = Guard(session, self.ledger, guard)

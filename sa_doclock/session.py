@@ -50,7 +50,7 @@ class LockingSession(ExecutingSession):
     :param priority: ``"batch"`` for a job that must not delay anybody: it never stands in the
         queue for a lock, but tries without waiting, again and again with random pauses of up to
         0.5 s, until its lock_timeout is over (60 s where there is none).  Costs a savepoint for
-        each try, except on SQLite.
+        each try, except on SQLite.  On SQL Server it is also the one that a deadlock ends.
     :param lock_order: mapped classes in the order in which one transaction may lock their
         documents; classes that are not named may come anywhere.
     :param guard: what happens when a document declared by :func:`document` would be written

@@ -62,8 +62,9 @@ def level_of(bind: Engine | Connection) -> str | None:
 class Participants:
     """The connections of one session's transaction, by engine."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, *, gives_way: bool) -> None:
         self._session = session
+        self._gives_way = gives_way
         self._by_engine: dict[Engine, Participant] = {}
 
     def joined(self, connection: Connection) -> Participant:
@@ -72,6 +73,8 @@ class Participants:
         if participant is None:
             participant = Participant(connection, find_strategy(connection))
             self._by_engine[connection.engine] = participant
+            if self._gives_way and participant.known is not None:
+                participant.known.give_way(connection)
         if self._session.in_nested_transaction():
             self.before_savepoint()
         return participant

@@ -179,6 +179,9 @@ class LockStrategy:
         """
         raise LockNotSupported(f"nothing is known of named locks on {self.name}")
 
+    def give_way(self, connection: Connection) -> None:
+        """Rather end this transaction than another by a deadlock, where the server can choose."""
+
     def before_savepoint(self, connection: Connection) -> None:
         """Send what a SAVEPOINT needs in front of it."""
 

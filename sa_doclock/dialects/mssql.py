@@ -23,6 +23,7 @@ from ..errors import (
 )
 from ..options import LockOptions, base_of, milliseconds
 from ..parties import ACTIVE, IDLE, LockParty, Wait
+from ..pooled import undo_later
 from .base import (
     READ_COMMITTED,
     SNAPSHOT,
@@ -46,6 +47,8 @@ _IN_TRANSITION = (
     "snapshot isolation is being switched on or off in this database; "
     "try again when ALTER DATABASE has ended"
 )
+_DEADLOCK_PRIORITY = "SELECT deadlock_priority FROM sys.dm_exec_sessions WHERE session_id = @@SPID"
+
 # pymssql writes the parameters into the text, which is no batch of its own.
 _PARAMETERS_BY_SERVER = frozenset({"pyodbc", "aioodbc", "mssqlpython"})
 _FOR_UPDATE, _SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
@@ -168,6 +171,12 @@ class SQLServerLocks(LockStrategy):
         # pymssql has a method of that name, and keeps the state elsewhere
         state = getattr(dbapi_connection, "autocommit_state", None)
         return bool(dbapi_connection.autocommit if state is None else state)
+
+    def give_way(self, connection: Connection) -> None:
+        # It stays with the connection; its own session everybody may see.
+        old = connection.exec_driver_sql(_DEADLOCK_PRIORITY).scalar_one()
+        undo_later(connection, f"SET DEADLOCK_PRIORITY {int(old)}")
+        connection.exec_driver_sql("SET DEADLOCK_PRIORITY LOW")
 
     def waiting(
         self, connection: Connection, lock: LockOptions, seconds: float | None
