@@ -71,3 +71,22 @@ def test_others_can_read_what_there_is_to_do_meanwhile(
     claims = claim_each(session_factory, NEW, until_empty=True, lock_timeout=0, attempts=1)
     assert list(claims) == []
     assert claims.report.skipped == 10
+
+
+@on_sqlite
+def test_without_one_the_sessions_own_limit_counts(
+    engine: sa.Engine, other: LockingSession
+) -> None:
+    other.get_one_entity(Job, 10, LockOptions.ForUpdate)
+    impatient = sessionmaker(engine, class_=LockingSession, lock_timeout=0)
+    assert work(impatient).skipped == 10
+
+
+@pytest.mark.not_databases("sqlite")
+def test_elsewhere_a_limit_of_the_session_makes_nobody_queue(
+    engine: sa.Engine, other: LockingSession
+) -> None:
+    other.get_one_entity(Job, 10, LockOptions.ForUpdate)
+    patient = sessionmaker(engine, class_=LockingSession, lock_timeout=60, priority="batch")
+    report = work(patient)
+    assert (report.processed, report.skipped) == (9, 1)
