@@ -107,7 +107,7 @@ def _locked_row(
         statement = select_by_key(mapper, lock, chosen)
         return _select(session, statement, mapper, identity, options, **where)
     strategy.check_table(participant.connection, own_table(mapper))
-    asked = (seconds, strategy, participant.connection, row_lock)
+    asked = (seconds, strategy, row_lock)
     if not spans_rows(mapper, undeferred=bool(options)):
         return run_within(
             *asked,

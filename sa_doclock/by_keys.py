@@ -157,8 +157,7 @@ def _locked_rows(
     def wait(
         statement_for: Callable[[LockOptions], Select[Any]], run: Callable[[Select[Any]], list[Any]]
     ) -> list[Any]:
-        connection = participant.connection
-        return run_within(seconds, strategy, connection, row_lock, statement_for, run)
+        return run_within(seconds, strategy, row_lock, statement_for, run)
 
     def read(keys: Sequence[Identity], lock: LockOptions) -> list[T]:
         statement = select_by_keys(mapper, lock, keys, chosen)

@@ -102,8 +102,7 @@ def _locked_rows(
     row_lock: LockOptions,
 ) -> tuple[Result[Any], Iterable[Identity]]:
     def wait(statement_for: Callable[[LockOptions], Select[Any]], run: Callable[..., T]) -> T:
-        strategy, connection = participant.strategy, participant.connection
-        return run_within(locked.seconds, strategy, connection, row_lock, statement_for, run)
+        return run_within(locked.seconds, participant.strategy, row_lock, statement_for, run)
 
     def with_it(lock: LockOptions) -> Select[Any]:
         # Another one on SQL Server: SharedRead in a transaction that is open at READ COMMITTED.

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Select
+from sqlalchemy import Select
 from sqlalchemy.exc import DBAPIError
 
 from .dialects.base import LockStrategy
@@ -27,7 +27,6 @@ def _timed(
 def run_within(
     seconds: float | None,
     strategy: LockStrategy,
-    connection: Connection,
     lock: LockOptions,
     statement_for: Callable[[LockOptions], Select[Any]],
     run: Callable[[Select[Any]], T],
@@ -49,9 +48,8 @@ def run_within(
             return run(statement)
         except LockNotAvailable as error:
             left -= time.monotonic() - started
-            if left <= 0 or not _ended_by(strategy.server_limits, strategy, error):
-                raise
-            if not strategy.may_wait_again(connection):
+            again = strategy.server_limits - strategy.transaction_gone
+            if left <= 0 or not _ended_by(again, strategy, error):
                 raise
         except DBAPIError as error:
             skips = LockOptions.SkipLocked in lock

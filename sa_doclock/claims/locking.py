@@ -99,7 +99,7 @@ def _locked(
 
     if is_row_lock(row_lock):
         strategy.check_table(connection, own_table(claimable.mapper))
-        asked = (seconds, strategy, connection, row_lock)
+        asked = (seconds, strategy, row_lock)
         if claimable.in_one_statement:
             return run_within(*asked, lambda lock: claimable.locking(identities, lock), read)
         root = root_of(claimable.mapper)

@@ -45,10 +45,10 @@ class LockStrategy:
     refusals: ClassVar[Mapping[NativeCode, tuple[type[DocLockError], str]]] = {}
     """What they mean only while a lock is being taken, with the sentence that says why."""
 
-    transaction_gone: ClassVar[frozenset[NativeCode]] = frozenset()
+    transaction_gone: frozenset[NativeCode] = frozenset()
     """Errors after which the server has no transaction: no statement may follow them."""
 
-    transaction_dead: ClassVar[frozenset[NativeCode]] = frozenset()
+    transaction_dead: frozenset[NativeCode] = frozenset()
     """Errors, of whatever statement, after which only a rollback makes sense: where the
     transaction is gone, or where its COMMIT would silently be a ROLLBACK."""
 
@@ -210,10 +210,6 @@ class LockStrategy:
         :param by_key: the statement finds its rows by primary key, and is not slow by itself.
         """
         return self.refusals.get(code) if code is not None else None
-
-    def may_wait_again(self, connection: Connection) -> bool:
-        """Whether one of ``server_limits`` has left the transaction as it was."""
-        return True
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         """The server's own error number in a driver's exception."""

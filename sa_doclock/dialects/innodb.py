@@ -56,6 +56,12 @@ class InnoDBLocks(LockStrategy):
         self._lockable: set[tuple[str | None, str]] = set()
         self._database = dialect.default_schema_name or ""
 
+    def note_default(self, connection: Connection) -> None:
+        super().note_default(connection)
+        # Off as it is shipped: error 1205 undoes the statement alone.
+        if connection.exec_driver_sql("SELECT @@innodb_rollback_on_timeout").scalar_one():
+            self.transaction_gone = self.transaction_dead = self.transaction_gone | {1205}
+
     def check_table(self, connection: Connection, table: Table) -> None:
         schema = schema_of(connection, table)
         if (schema, table.name) in self._lockable:

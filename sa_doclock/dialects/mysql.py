@@ -112,10 +112,6 @@ class MySQLLocks(InnoDBLocks):
         # goes back to the pool with it; the optimizer hint does neither.
         return statement.prefix_with(f"/*+ MAX_EXECUTION_TIME({milliseconds(seconds)}) */")
 
-    def may_wait_again(self, connection: Connection) -> bool:
-        whole = connection.exec_driver_sql("SELECT @@innodb_rollback_on_timeout").scalar_one()
-        return not whole
-
     def wait_for_key(self, seconds: float) -> TextClause:
         # GET_LOCK counts whole seconds, and takes 0.3 for 0, which is no wait at all.
         whole = math.ceil(seconds)
