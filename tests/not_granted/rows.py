@@ -34,6 +34,7 @@ class Left(enum.Enum):
     REST = "all but this statement: what was written and locked before stays"
     ABORTED = "nothing, and its locks are free; with a savepoint, what was before it"
     GONE = "nothing: rolled back, savepoints too"
+    UNKNOWN = "not known: roll back"
     SNAPSHOT = "what it reads; it can write nothing any more, also after a savepoint"
 
     @property
@@ -176,17 +177,7 @@ POSTGRESQL = (
         "read_only_sql_transaction",
         LockNotSupported,
         "read-only transaction",
-        "a READ ONLY transaction",
-        (LOCK,),
-        Left.ABORTED,
-        PRIMARY,
-    ),
-    Row(
-        "25006",
-        "read_only_sql_transaction",
-        LockNotSupported,
-        "standby",
-        "a hot standby, SharedRead too",
+        "a READ ONLY transaction, or a hot standby; SharedRead too",
         (LOCK,),
         Left.ABORTED,
         PRIMARY,
@@ -463,7 +454,7 @@ MSSQL = (
         "scripted",
         "SharedRead or SnapshotRead, in a database that does not allow snapshots",
         (LOCK,),
-        Left.REST,
+        Left.UNKNOWN,
         _MIGRATE,
     ),
     *(
@@ -474,7 +465,7 @@ MSSQL = (
             "scripted",
             "SharedRead or SnapshotRead, while ALTER DATABASE switches snapshots",
             (LOCK,),
-            Left.REST,
+            Left.UNKNOWN,
             _LATER,
         )
         for number in (3953, 3954, 3956)
@@ -486,7 +477,7 @@ MSSQL = (
         "scripted",
         "SNAPSHOT was set in a transaction that had begun",
         (LOCK,),
-        Left.REST,
+        Left.UNKNOWN,
         Do("take the lock before any other statement of the transaction", retryable=False),
     ),
 )
@@ -503,9 +494,18 @@ ROWS: Mapping[str, tuple[Row, ...]] = {
 
 def table(database: str) -> Iterator[str]:
     """The lines of the table of one database."""
-    yield "| Number | Error | When | From a | What is left of the transaction | What to do | `retryable` |"
-    yield "|---|---|---|---|---|---|---|"
+    heads = ["Number", "Error", "When", "From a", "What is left of the transaction", "What to do"]
+    heads += ["`retryable`", *(["[Evidence](mssql.md#evidence)"] if database == "mssql" else [])]
+    yield _line(heads)
+    yield "|" + "---|" * len(heads)
     for row in ROWS[database]:
         where = ", ".join(one.value for one in row.where)
-        told = f"{row.when} | {where} | {row.left.value} | {row.do.words}"
-        yield f"| {row.number} {row.name} | `{row.error.__name__}` | {told} | {row.do.retryable} |"
+        cells = [f"{row.number} {row.name}", f"`{row.error.__name__}`", row.when, where]
+        cells += [row.left.value, row.do.words, str(row.do.retryable)]
+        if database == "mssql":
+            cells.append("S" if row.left is Left.UNKNOWN else "S; what is left: M")
+        yield _line(cells)
+
+
+def _line(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

@@ -12,11 +12,9 @@ import sqlalchemy as sa
 from sa_doclock import LockOptions, with_lock
 from tests.actors import Actor, Step
 from tests.locks.crosswise import cross
-from tests.locks.standby import hot_standby
 from tests.models import Line, Order
 from tests.not_granted.rows import Where
 from tests.not_granted.scene import Scene, Session, attempt, begins, sets
-from tests.servers.model import UnavailableError
 from tests.waits import wait_until_blocked
 
 Victim = Actor[Session]
@@ -210,19 +208,6 @@ def _server_read_only(scene: Scene) -> Iterator[None]:
             yield
         finally:
             connection.exec_driver_sql("SET GLOBAL read_only = OFF")
-
-
-@situation("standby")
-def _standby(scene: Scene, where: Where, savepoint: bool) -> Failed:
-    try:
-        url = scene.stack.enter_context(hot_standby(scene.database.url))
-    except UnavailableError as exc:
-        pytest.skip(f"no standby of this server: {exc}")
-    engine = sa.create_engine(url)
-    scene.stack.callback(engine.dispose)
-    victim = scene.actor("victim", engine)
-    victim.does(begins(savepoint=savepoint, own="read"))
-    return fails(victim, attempt(where, 1, lock=LockOptions.SharedRead))
 
 
 @situation("no such lock")
