@@ -32,7 +32,7 @@ class Left(enum.Enum):
     """What the server has left of the transaction, in words and as the tests find it."""
 
     REST = "all but this statement: what was written and locked before stays"
-    ABORTED = "nothing, and its locks are free; with a savepoint, what was before it"
+    ABORTED = "nothing: aborted, its locks are free; with a savepoint, what was before it"
     GONE = "nothing: rolled back, savepoints too"
     UNKNOWN = "not known: roll back"
     SNAPSHOT = "what it reads; it can write nothing any more, also after a savepoint"
@@ -66,6 +66,7 @@ class Do(NamedTuple):
 
 TELL = Do("tell the user who is first, or try again later", retryable=True)
 LONGER = Do("try again later, or give the lock a longer `lock_timeout=`", retryable=True)
+LIMIT = Do("try again later; the limit is for whole statements, and the server's", retryable=True)
 AGAIN = Do("run the whole transaction again", retryable=True)
 ORDER = Do(
     "run the whole transaction again; if it is frequent, one order of locking", retryable=True
@@ -130,7 +131,7 @@ POSTGRESQL = (
         "`statement_timeout` has ended the wait",
         (LOCK,),
         Left.ABORTED,
-        LONGER,
+        LIMIT,
     ),
     Row(
         "57014",
@@ -256,7 +257,7 @@ MYSQL = (
         "`max_execution_time` has ended the wait; `.orig` as before",
         (LOCK,),
         Left.REST,
-        LONGER,
+        LIMIT,
     ),
     Row(
         1205,
@@ -311,7 +312,7 @@ MARIADB = (
         "`max_statement_time` has ended the wait; `.orig` as before",
         (LOCK,),
         Left.REST,
-        LONGER,
+        LIMIT,
     ),
     Row(
         1205,
@@ -501,7 +502,7 @@ def table(database: str) -> Iterator[str]:
     for row in ROWS[database]:
         where = ", ".join(one.value for one in row.where)
         cells = [f"{row.number} {row.name}", f"`{row.error.__name__}`", row.when, where]
-        cells += [row.left.value, row.do.words, str(row.do.retryable)]
+        cells += [row.left.value, row.do.words, "yes" if row.do.retryable else "no"]
         if database == "mssql":
             cells.append("S" if row.left is Left.UNKNOWN else "S; what is left: M")
         yield _line(cells)

@@ -71,7 +71,7 @@ _OWN_LIMIT: Mapping[str, str] = {
     "mariadb": "SET SESSION innodb_lock_wait_timeout = 1",
     "sqlite": "PRAGMA busy_timeout = 50",
 }
-_STATEMENT_LIMIT: Mapping[str, str] = {
+STATEMENT_LIMIT: Mapping[str, str] = {
     "postgresql": "SET LOCAL statement_timeout = '200ms'",
     "mysql": "SET SESSION max_execution_time = 200",
     "mariadb": "SET SESSION max_statement_time = 0.2",
@@ -85,7 +85,7 @@ def _own_limit(scene: Scene, where: Where, savepoint: bool) -> Failed:
 
 @situation("statement limit")
 def _statement_limit(scene: Scene, where: Where, savepoint: bool) -> Failed:
-    return _against_holder(scene, where, savepoint, limit=_STATEMENT_LIMIT[scene.database.name])
+    return _against_holder(scene, where, savepoint, limit=STATEMENT_LIMIT[scene.database.name])
 
 
 def _against_holder(
