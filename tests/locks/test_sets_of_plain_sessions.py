@@ -16,7 +16,7 @@ from tests.models import Line, Order
 
 ForUpdate = LockOptions.ForUpdate
 
-REFUSED: Mapping[str, sa.Select[Any]] = {
+REFUSED: Mapping[str, Any] = {
     "DISTINCT": sa.select(Order).distinct(),
     "GROUP BY": sa.select(Order.total).group_by(Order.total),
     "an aggregate": sa.select(sa.func.count(Order.id)),
@@ -28,9 +28,9 @@ REFUSED: Mapping[str, sa.Select[Any]] = {
 @pytest.mark.databases("postgresql")
 def test_postgresql_refuses_what_is_no_row_of_a_table(engine: sa.Engine) -> None:
     union = "SELECT id FROM lk_order UNION SELECT id FROM lk_order FOR UPDATE"
-    texts = {"UNION": sa.text(union)}
-    refused = {name: query.with_for_update(of=Order) for name, query in REFUSED.items()}
-    for name, query in {**refused, **texts}.items():
+    refused: dict[str, sa.Executable] = {"UNION": sa.text(union)}
+    refused |= {name: query.with_for_update(of=Order) for name, query in REFUSED.items()}
+    for name, query in refused.items():
         with Session(engine) as plain, pytest.raises(DBAPIError) as caught:
             plain.execute(query)
         assert getattr(caught.value.orig, "sqlstate", None) == "0A000", name
