@@ -142,7 +142,8 @@ def _code_on_python_3_10(orig: BaseException) -> NativeCode | None:
     # cannot tell SQLITE_BUSY_SNAPSHOT from SQLITE_BUSY.
     if not isinstance(orig, sqlite3.OperationalError):
         return None
-    return _CODES_ON_PYTHON_3_10.get(str(orig))
+    text = str(orig).partition(":")[0]  # ".. is locked: lk_order"
+    return _CODES_ON_PYTHON_3_10.get(text)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -128,6 +129,8 @@ _CHANGED = sa.update(Order).where(Order.id == 1).values(total=31)
 @situation("changed")
 def _changed(scene: Scene, where: Where, savepoint: bool) -> Failed:
     sqlite = scene.database.name == "sqlite"
+    if sqlite and sys.version_info < (3, 11):
+        pytest.skip("sqlite3 tells no error numbers before Python 3.11")
     if scene.database.name == "mariadb":
         _skip_lenient(scene)
     level = {} if sqlite else {"isolation_level": "REPEATABLE READ"}
