@@ -6,7 +6,7 @@ The look goes past the session, by a second cursor of its driver's connection: t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -161,7 +161,10 @@ def look(session: Session) -> Next | None:
     return Next.SAME if total == WRITTEN else Next.NEW
 
 
-def rolls_back_to_savepoint(session: Session) -> None:
-    """Go back to where ``begins()`` has set the savepoint, if the server knows it."""
-    with suppress(DBAPIError):
+def rolls_back_to_savepoint(session: Session) -> BaseException | None:
+    """Go back to where ``begins()`` has set the savepoint; return what that has met."""
+    try:
         session.info["savepoint"].rollback()
+    except DBAPIError as error:
+        return error
+    return None

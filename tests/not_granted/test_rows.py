@@ -82,7 +82,8 @@ def check(scene: Scene, row: Row, where: Where, savepoint: bool) -> None:
     goes_on = where is Where.STATEMENT and row.left in (Left.REST, Left.SNAPSHOT)
     assert victim.does(refuses) is not goes_on
     if savepoint:
-        victim.does(rolls_back_to_savepoint)
+        met = victim.does(rolls_back_to_savepoint)
+        assert type(met) is (type(None) if row.left.savepoint_helps else row.error)
         assert victim.does(refuses) is not row.left.savepoint_helps
         if row.left.savepoint_helps:
             assert_left(scene, victim, Next.SAME)
@@ -109,6 +110,7 @@ def assert_left(scene: Scene, victim: Victim, expected: Next, *, savepoint: bool
     if info["own"] != "read":
         kept = expected is Next.SAME or (expected is Next.REFUSED and savepoint)
         assert scene.is_held(info["number"]) is kept
+        assert kept or victim.does(lambda session: not session.held_locks)
 
 
 def strategy_of(session: Session) -> LockStrategy:
