@@ -29,6 +29,11 @@ _SHARED_CONNECTION = (
     "sessions share this one connection, and with it the transaction that the lock lives in; "
     "use a database file"
 )
+_CODES_ON_PYTHON_3_10 = {
+    "database is locked": 5,
+    "database table is locked": 6,
+    "attempt to write a readonly database": 8,
+}
 
 
 class SQLiteLocks(LockStrategy):
@@ -40,6 +45,12 @@ class SQLiteLocks(LockStrategy):
         5: LockNotAvailable,  # SQLITE_BUSY
         6: LockNotAvailable,  # SQLITE_LOCKED: another connection of a shared cache
         517: SnapshotConflict,  # SQLITE_BUSY_SNAPSHOT: never waits, busy_timeout or not
+    }
+    refusals = {
+        8: (  # SQLITE_READONLY: mode=ro, PRAGMA query_only, or the file's permissions
+            LockNotSupported,
+            "a file that is opened read-only cannot be locked; read with SnapshotRead",
+        ),
     }
 
     def check_support(self, lock: LockOptions) -> None:
@@ -151,7 +162,8 @@ def _code_on_python_3_10(orig: BaseException) -> NativeCode | None:
     # cannot tell SQLITE_BUSY_SNAPSHOT from SQLITE_BUSY.
     if not isinstance(orig, sqlite3.OperationalError):
         return None
-    return {"database is locked": 5, "database table is locked": 6}.get(str(orig))
+    text = str(orig).partition(":")[0]  # ".. is locked: lk_order"
+    return _CODES_ON_PYTHON_3_10.get(text)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The generated parts of the pages: what each database is told, and what each mistake does.
+"""The generated parts of the pages: what each database is told, what each mistake does, and errors.
 
 Taken from what real sessions send, through the strategies, to a scripted driver (tests/sql).
 ``python -m tests.docs.tables`` writes them into the pages; tests/test_readme.py compares.
@@ -17,6 +17,7 @@ from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
 from sa_doclock.dialects import strategy_for
 from tests.docs.pages import ROOT, generated_parts, pages, with_generated_parts
 from tests.mistakes import rows
+from tests.not_granted.rows import table as not_granted
 from tests.sql.models import Lease, Line, Order
 from tests.sql.servers import serving
 
@@ -210,6 +211,7 @@ PARTS: Mapping[str, Callable[[], Iterable[str]]] = {
     "lock-options": lock_options,
     "mistakes": rows.table,
     **{f"sent-to-{database}": partial(sent_to, database) for database in PRODUCTS},
+    **{f"not-granted-{database}": partial(not_granted, database) for database in PRODUCTS},
 }
 """What is generated, by the name in the comment that marks its place."""
 

@@ -36,6 +36,14 @@ def test_a_hot_standby(session: LockingSession) -> None:
         with pytest.raises(LockNotSupported, match=r"Order 1 .* a standby server cannot lock rows"):
             session.get_entity(Order, 1, lock)
         assert not session.in_transaction()
+    with session.begin():
+        raw = session.connection().connection.dbapi_connection
+        assert raw is not None
+        with pytest.raises(LockNotSupported):
+            session.get_entity(Order, 1, LockOptions.SharedRead)
+        with pytest.raises(session.get_bind().dialect.loaded_dbapi.Error):  # docs/not-granted.md
+            raw.cursor().execute("SELECT 1")
+        session.rollback()
     assert reads(LockOptions.SnapshotRead)(session) == FIRST
     session.release_locks()
     assert session.get_one_entity(Order, 1).total == 30

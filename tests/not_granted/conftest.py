@@ -1,0 +1,45 @@
+"""The sessions, tables and rows of tests/locks, and a scene for a lock that is not granted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import sqlalchemy as sa
+
+from tests.databases import Database
+from tests.locks.conftest import (
+    documents,
+    elsewhere,
+    engine,
+    keepers,
+    make_engine,
+    make_session,
+    other,
+    pytest_configure,
+    read_committed,
+    session,
+    session_factory,
+)
+from tests.not_granted.scene import Scene
+
+__all__ = [
+    "documents",
+    "elsewhere",
+    "engine",
+    "keepers",
+    "make_engine",
+    "make_session",
+    "other",
+    "pytest_configure",
+    "read_committed",
+    "session",
+    "session_factory",
+]
+
+
+@pytest.fixture
+def scene(documents: Database, make_engine: Callable[..., sa.Engine]) -> Iterator[Scene]:
+    """Set the scene; all actors leave together, so none waits for another's lock."""
+    with Scene(documents, make_engine).open() as scene:
+        yield scene
