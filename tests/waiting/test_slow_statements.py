@@ -14,6 +14,7 @@ from sqlalchemy.orm import aliased
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from tests.actors import Actor
+from tests.asyncio.drivers import in_a_loop, opened, url_for
 from tests.databases import Database
 from tests.models import Order
 from tests.waiting.ways import WAYS, hold
@@ -176,3 +177,20 @@ def test_a_join_that_is_slow_is_none_either(limited: Session, database: Database
     with pytest.raises(OperationalError) as caught:
         limited.scalars(statement.where(condition)).all()
     assert not isinstance(caught.value, LockNotAvailable)
+
+
+@pytest.mark.databases("postgresql")
+@in_a_loop
+async def test_asyncpg_tells_the_difference_too(documents: Database, other: Session) -> None:
+    settings = {"connect_args": {"server_settings": {"statement_timeout": "200"}}}
+    async with opened(url_for(documents, "asyncpg"), **settings) as session:
+        condition = sa.text(SLEEP["postgresql"].format(20))
+        orders = session.entity_set(Order, ForUpdate)
+        with pytest.raises(sa.exc.DBAPIError) as caught:
+            await session.scalars(orders.where(condition))
+        assert not isinstance(caught.value, LockNotAvailable)
+        hold(other)
+        with pytest.raises(LockNotAvailable):
+            await session.scalars(orders)
+        with pytest.raises(LockNotAvailable):
+            await session.get_entity(Order, 1, ForUpdate)

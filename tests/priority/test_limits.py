@@ -1,0 +1,147 @@
+"""How long a batch session tries: its lock_timeout, or a minute."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+import sa_doclock.books
+from sa_doclock import LockingSession, LockNotAvailable, LockOptions
+from sa_doclock.patience import BATCH_WAIT, Patience
+from tests.locks.steps import finds_held, recorded
+from tests.models import Order
+from tests.priority.batches import seeing_tries
+from tests.waiting.ways import WAYS, hold
+
+ForUpdate, NoWait = LockOptions.ForUpdate, LockOptions.NoWait
+Session = LockingSession
+
+
+@pytest.fixture
+def make_batch(engine: sa.Engine) -> Callable[..., Session]:
+    def make(**options: Any) -> Session:
+        return Session(engine, priority="batch", **options)
+
+    return make
+
+
+class Clock:
+    """Time that goes by only while somebody pauses."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = time.monotonic()
+        self.pauses: list[float] = []
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(sa_doclock.books, "pause", self._pause)
+
+    def _pause(self, seconds: float, *, under_asyncio: bool) -> None:
+        assert not under_asyncio
+        self.pauses.append(seconds)
+        self.now += seconds
+
+
+def test_it_gives_up_when_its_lock_timeout_is_over(
+    make_batch: Callable[..., Session], other: Session
+) -> None:
+    hold(other)
+    with make_batch(lock_timeout=0.05) as session:
+        for name, way in WAYS.items():
+            with pytest.raises(LockNotAvailable, match=r"not granted within 0\.05 s") as caught:
+                way(session)
+            assert caught.value.waited is not None
+            assert caught.value.waited >= 0.05, name
+            assert caught.value.lock is ForUpdate
+            assert not session.in_transaction()
+    with make_batch() as session, pytest.raises(LockNotAvailable, match=r"within 0\.03 s"):
+        session.get_entity(Order, 1, ForUpdate, lock_timeout=0.03)
+
+
+def test_without_one_it_tries_for_a_minute(
+    make_batch: Callable[..., Session], other: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert BATCH_WAIT == 60
+    hold(other)
+    clock = Clock(monkeypatch)
+    began = clock.now
+    with make_batch() as session, pytest.raises(LockNotAvailable, match="not granted within 60 s"):
+        session.get_entity(Order, 1, ForUpdate)
+    assert BATCH_WAIT <= clock.now - began < BATCH_WAIT + 1e-6  # not a moment more
+    assert len(clock.pauses) > 100
+    assert max(clock.pauses) <= 0.5
+    assert len({round(pause, 6) for pause in clock.pauses}) > len(clock.pauses) / 2  # jitter
+
+
+def test_it_is_granted_at_once_what_is_free(
+    make_batch: Callable[..., Session], engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    with make_batch() as session, seeing_tries(engine) as tries:
+        assert session.get_one_entity(Order, 1, ForUpdate).total == 30
+        assert tries.count == 1
+    assert clock.pauses == []
+
+
+def test_it_tries_again_until_it_is_granted(
+    make_batch: Callable[..., Session],
+    engine: sa.Engine,
+    other: Session,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hold(other)
+    clock = Clock(monkeypatch)
+    real_pause = clock._pause
+
+    def pause(seconds: float, *, under_asyncio: bool) -> None:
+        real_pause(seconds, under_asyncio=under_asyncio)
+        if len(clock.pauses) == 5:
+            other.rollback()
+
+    monkeypatch.setattr(sa_doclock.books, "pause", pause)
+    with make_batch() as session, seeing_tries(engine) as tries:
+        assert session.get_one_entity(Order, 1, ForUpdate).total == 30
+        assert tries.count == 6
+        assert finds_held()(other)
+        session.rollback()
+
+
+def test_nowait_is_one_try_as_ever(
+    make_batch: Callable[..., Session], other: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold(other)
+    clock = Clock(monkeypatch)
+    with make_batch() as session:
+        for how in ({"lock": ForUpdate | NoWait}, {"lock": ForUpdate, "lock_timeout": 0}):
+            with pytest.raises(LockNotAvailable, match="held by another transaction"):
+                session.get_entity(Order, 1, **how)
+    assert clock.pauses == []
+
+
+@pytest.mark.not_databases("sqlite")
+def test_reads_that_never_wait_are_the_same(
+    make_batch: Callable[..., Session], engine: sa.Engine, session: Session, other: Session
+) -> None:
+    WAYS["get_entity"](session)
+    session.rollback()
+    hold(other)
+    said = []
+    for actor in (session, make_batch()):
+        with recorded(engine) as statements, actor:
+            for lock in (LockOptions.None_, LockOptions.SnapshotRead):
+                assert actor.get_one_entity(Order, 1, lock).total == 30
+                actor.rollback()
+            skipped = actor.entity_set(Order, ForUpdate | LockOptions.SkipLocked)
+            assert [order.id for order in actor.scalars(skipped)] == [2]
+        said.append(statements)
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("priority", ["Batch", "low", "", None, 1])
+def test_there_are_two_priorities(priority: Any, engine: sa.Engine) -> None:
+    with pytest.raises(ValueError, match='priority must be "interactive" or "batch"'):
+        Session(engine, priority=priority)
+    with pytest.raises(ValueError, match="priority"):
+        Patience(None, priority)
