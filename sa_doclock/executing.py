@@ -120,7 +120,6 @@ class ExecutingSession(BookkeepingSession):
             **kwargs,
         )
         mapper: Mapper[Any] = inspect(locked.entity).mapper
-        bind = self.get_bind(mapper, clause=statement, **arguments)
         self._books.check()
 
         def attempt(lock: LockOptions, seconds: float | None) -> Result[Any]:
@@ -136,5 +135,6 @@ class ExecutingSession(BookkeepingSession):
             refuse_streaming({**statement.get_execution_options(), **execution_options})
             return self._books.take(mapper.class_, None, lock, seconds, attempt)
         except DocLockError as error:
+            bind = self.get_bind(mapper)
             name_document(error, mapper.class_, None, lock, product_of(bind.dialect))
             raise
