@@ -61,7 +61,8 @@ def slow(session: Session, database: Database, seconds: float = 20, **how: Any) 
 
 def number_of(error: OperationalError) -> Any:
     assert error.orig is not None
-    return error.orig.args[0] if isinstance(error.orig.args[0], int) else error.orig.sqlstate
+    number = error.orig.args[0]
+    return number if isinstance(number, int) else getattr(error.orig, "sqlstate", None)
 
 
 @pytest.mark.databases("mysql", "mariadb")  # the limit of PostgreSQL is for locks alone
