@@ -5,23 +5,36 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary, ref
 
 from sqlalchemy import Select
 from sqlalchemy.exc import DBAPIError
 
 from .dialects.base import LockStrategy
-from .documents import remembered
 from .errors import LockNotAvailable
 from .options import LockOptions
 
 T = TypeVar("T")
 
 
-@remembered
+#: A statement by key is the same object every time, and is to be so with its limit too: what
+#: SQLAlchemy knows of it goes with the object.  One of a set is the caller's, and goes with it.
+_last: WeakKeyDictionary[Select[Any], tuple[ref[LockStrategy], float, Select[Any]]]
+_last = WeakKeyDictionary()
+
+
 def _timed(
     strategy: LockStrategy, statement: Select[Any], lock: LockOptions, seconds: float | None
 ) -> Select[Any]:
-    return statement if seconds is None else strategy.timed(statement, lock, seconds)
+    if seconds is None:
+        return statement
+    last = _last.get(statement)
+    if last is not None and last[0]() is strategy and last[1] == seconds:
+        return last[2]
+    timed = strategy.timed(statement, lock, seconds)
+    if timed is not statement:  # which would keep itself alive
+        _last[statement] = ref(strategy), seconds, timed
+    return timed
 
 
 def run_within(

@@ -128,12 +128,14 @@ def test_a_set_that_never_waits_takes_none(session: LockingSession, lock: LockOp
     assert math.isfinite(BATCH_WAIT)
 
 
+def no_pause(seconds: float) -> None:
+    pytest.fail(f"it has paused for {seconds} s")
+
+
 def test_one_attempt_where_nobody_gives_way() -> None:
     asked: list[Any] = []
-    Patience(1.5, "interactive").take(FOR_UPDATE, 1.5, lambda *how: asked.append(how), pytest.fail)
-    Patience(0, "batch").take(
-        FOR_UPDATE | NO_WAIT, None, lambda *how: asked.append(how), pytest.fail
-    )
+    Patience(1.5, "interactive").take(FOR_UPDATE, 1.5, lambda *how: asked.append(how), no_pause)
+    Patience(0, "batch").take(FOR_UPDATE | NO_WAIT, None, lambda *how: asked.append(how), no_pause)
     assert asked == [(FOR_UPDATE, 1.5), (FOR_UPDATE | NO_WAIT, None)]
 
 
@@ -157,5 +159,5 @@ def test_a_batch_tries_without_waiting_and_repeats_nothing_else() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        Patience(None, "batch").take(FOR_UPDATE, 60, fail, pytest.fail)
+        Patience(None, "batch").take(FOR_UPDATE, 60, fail, no_pause)
     assert asked.count("failed") == 1
