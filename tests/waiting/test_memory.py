@@ -40,7 +40,11 @@ def test_a_set_is_forgotten(session: Session) -> None:
 def test_one_by_key_is_made_once_for_each_limit(session: Session) -> None:
     statement = lock_by_key(Lease.__mapper__, ForUpdate)
     strategy = strategy_for(session.get_bind())
-    timed = waiting._timed(strategy, statement, 5.5)
-    assert waiting._timed(strategy, statement, 5.5) is timed
-    assert str(waiting._timed(strategy, statement, 6.5)) == str(strategy.timed(statement, 6.5))
-    assert str(waiting._timed(strategy, statement, 5.5)) == str(timed)
+
+    def timed(seconds: float) -> Any:
+        return waiting._timed(strategy, statement, ForUpdate, seconds)
+
+    first = timed(5.5)
+    assert timed(5.5) is first
+    assert str(timed(6.5)) == str(strategy.timed(statement, ForUpdate, 6.5))
+    assert str(timed(5.5)) == str(first)
