@@ -117,6 +117,18 @@ class InnoDBLocks(LockStrategy):
         return found if isinstance(found, int) else None
 
 
+def rows_asked(
+    connection: Connection, header: Table, keys: Sequence[tuple[Any, ...]], *, shared: bool
+) -> dict[str, Any]:
+    """The parameters of a question about the holders of these rows."""
+    return {
+        "schema": schema_of(connection, header),
+        "name": header.name,
+        "keys": lock_data(connection.dialect, header, keys),
+        "shared": shared,
+    }
+
+
 def lock_data(dialect: Dialect, header: Table, keys: Sequence[tuple[Any, ...]]) -> list[str]:
     """The keys as InnoDB writes them in LOCK_DATA, without those that it writes as bytes."""
     convert = [column.type.bind_processor(dialect) for column in header.primary_key]

@@ -12,8 +12,8 @@ from sqlalchemy import Connection, Select, Table, TextClause, bindparam, text
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
 from ..options import LockOptions, milliseconds
 from ..parties import PREPARED, LockParty, Wait
-from .base import schema_of, seconds_of, sent_as
-from .innodb import STATES, InnoDBLocks, lock_data
+from .base import seconds_of, sent_as
+from .innodb import STATES, InnoDBLocks, rows_asked
 
 # INNODB_LOCKS has only locks that somebody waits for, and by now we do not: unless another does,
 # all that is known is who holds locks of rows, or of tables, at all.
@@ -108,13 +108,9 @@ class MariaDBLocks(InnoDBLocks):
         *,
         shared: bool,
     ) -> Mapping[int, bool]:
-        asked = {
-            "schema": schema_of(connection, header),
-            "name": header.name,
-            "keys": lock_data(connection.dialect, header, keys),
-            "shared": shared,
-        }
-        found = connection.execute(_HOLDERS, asked).all()
+        found = connection.execute(
+            _HOLDERS, rows_asked(connection, header, keys, shared=shared)
+        ).all()
         sure = {pid: True for pid, _, certain in found if certain}
         return (
             sure

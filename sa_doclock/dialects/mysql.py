@@ -12,8 +12,8 @@ from sqlalchemy.engine import Dialect
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported
 from ..options import LockOptions, base_of, milliseconds
 from ..parties import PREPARED, LockParty, Wait
-from .base import schema_of, seconds_of
-from .innodb import STATES, InnoDBLocks, lock_data
+from .base import seconds_of
+from .innodb import STATES, InnoDBLocks, rows_asked
 
 # A GRANTED lock on the row itself, not on the gap before it, that the lock asked for cannot join.
 # "X" is the row and its gap, "X,REC_NOT_GAP" the row alone.
@@ -126,12 +126,7 @@ class MySQLLocks(InnoDBLocks):
         *,
         shared: bool,
     ) -> Mapping[int, bool]:
-        asked = {
-            "schema": schema_of(connection, header),
-            "name": header.name,
-            "keys": lock_data(connection.dialect, header, keys),
-            "shared": shared,
-        }
+        asked = rows_asked(connection, header, keys, shared=shared)
         found = {pid or 0: bool(sure) for pid, sure in connection.execute(_HOLDERS, asked)}
         return {pid: True for pid, sure in found.items() if sure} or found
 

@@ -20,6 +20,23 @@ _PATIENT: dict[str, dict[str, Any]] = {"sqlite": {"connect_args": {"timeout": 60
 #: Databases whose default isolation level cannot protect a document.
 _REPEATABLE_READ = {"mysql", "mariadb"}
 
+#: For the tests of other packages that need the same: import them all.
+__all__ = [
+    "dave",
+    "documents",
+    "elsewhere",
+    "engine",
+    "keepers",
+    "make_engine",
+    "make_session",
+    "other",
+    "pytest_configure",
+    "read_committed",
+    "session",
+    "session_factory",
+    "start_over",
+]
+
 
 class Keeper(NamedTuple):
     """The tables of one server, kept from test to test: making them takes longer than a test."""

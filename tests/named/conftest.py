@@ -8,37 +8,9 @@ import pytest
 import sqlalchemy as sa
 
 from tests.databases import Database
-from tests.locks.conftest import (
-    dave,
-    documents,
-    elsewhere,
-    engine,
-    keepers,
-    make_engine,
-    make_session,
-    other,
-    pytest_configure,
-    read_committed,
-    session,
-    session_factory,
-)
+from tests.locks.conftest import *  # noqa: F403  # the fixtures that it names in __all__
 from tests.named.keys import HELD
 from tests.waits import _write_lock_is_taken
-
-__all__ = [
-    "dave",
-    "documents",
-    "elsewhere",
-    "engine",
-    "keepers",
-    "make_engine",
-    "make_session",
-    "other",
-    "pytest_configure",
-    "read_committed",
-    "session",
-    "session_factory",
-]
 
 
 @pytest.fixture

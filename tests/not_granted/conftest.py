@@ -8,34 +8,8 @@ import pytest
 import sqlalchemy as sa
 
 from tests.databases import Database
-from tests.locks.conftest import (
-    documents,
-    elsewhere,
-    engine,
-    keepers,
-    make_engine,
-    make_session,
-    other,
-    pytest_configure,
-    read_committed,
-    session,
-    session_factory,
-)
+from tests.locks.conftest import *  # noqa: F403  # the fixtures that it names in __all__
 from tests.not_granted.scene import Scene
-
-__all__ = [
-    "documents",
-    "elsewhere",
-    "engine",
-    "keepers",
-    "make_engine",
-    "make_session",
-    "other",
-    "pytest_configure",
-    "read_committed",
-    "session",
-    "session_factory",
-]
 
 
 @pytest.fixture

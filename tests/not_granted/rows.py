@@ -270,6 +270,16 @@ MYSQL = (
         LONGER,
     ),
     _DEADLOCK,
+    Row(
+        3058,
+        "ER_USER_LOCK_DEADLOCK",
+        DeadlockDetected,
+        "deadlock of names",
+        "a circle of [named locks](named-locks.md), at once",
+        (LOCK,),
+        Left.REST,
+        ORDER,
+    ),
     *_READ_ONLY,
 )
 

@@ -123,6 +123,20 @@ def _deadlock(scene: Scene, where: Where, savepoint: bool) -> Failed:
     return Failed(loser, error, step)
 
 
+@situation("deadlock of names")
+def _deadlock_of_names(scene: Scene, _: Where, savepoint: bool) -> Failed:
+    alice, bob = scene.actor("alice"), scene.actor("bob")
+    for number, actor in enumerate((alice, bob), 1):
+        actor.does(begins(number, savepoint=savepoint))
+        actor.does(_takes_key(number))
+    loser, error, _winner, step = cross(alice, bob, _takes_key)
+    return Failed(loser, error, step)
+
+
+def _takes_key(number: int) -> Callable[[Session], Any]:
+    return lambda session: session.lock_key(f"report:{number}")
+
+
 _CHANGED = sa.update(Order).where(Order.id == 1).values(total=31)
 
 

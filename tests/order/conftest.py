@@ -8,38 +8,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from tests.locks.conftest import (
-    dave,
-    documents,
-    elsewhere,
-    engine,
-    keepers,
-    make_engine,
-    make_session,
-    other,
-    pytest_configure,
-    read_committed,
-    session,
-    session_factory,
-    start_over,
-)
+from tests.locks.conftest import *  # noqa: F403  # the fixtures that it names in __all__
 from tests.models import Base, Order, Voucher
-
-__all__ = [
-    "dave",
-    "documents",
-    "elsewhere",
-    "engine",
-    "keepers",
-    "make_engine",
-    "make_session",
-    "other",
-    "pytest_configure",
-    "read_committed",
-    "session",
-    "session_factory",
-    "start_over",
-]
 
 Run = Callable[..., list[Any]]
 
