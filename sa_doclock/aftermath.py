@@ -11,7 +11,7 @@ import sys
 import time
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, event
@@ -101,7 +101,7 @@ class Aftermath:
     def answered(self, kind: type[LockFailed], database: str) -> LockFailed:
         """The error of the call under way, which the server has refused by value."""
         error = kind(_reason(kind, self._asked))
-        name_document(error, *self._document(), database)
+        name_document(error, *self._document(kind), database)
         return error
 
     def __enter__(self) -> None: ...
@@ -112,8 +112,7 @@ class Aftermath:
         self._asked, self._met = None, None
         self._ledger.asked = False
         if error is None:
-            before = self._held_before
-            self._telling.granted(lambda: self._ledger.since(before), asked.lock, waited)
+            self._tell_granted(asked.lock, waited)
             return
         if self._opened_here:
             self.roll_back()
@@ -130,9 +129,20 @@ class Aftermath:
                 self.diagnosis.of(error, self._keys)  # by now nobody waits for it
             self._telling.failed(error, waited)
 
+    def _tell_granted(self, lock: LockOptions, waited: float) -> None:
+        before = self._held_before
+        try:
+            self._telling.granted(lambda: self._ledger.since(before), lock, waited)
+        except BaseException:  # a listener's, as an error of the call
+            if self._opened_here:
+                self.roll_back()
+            raise
+
     @contextmanager
-    def undone_by_savepoint(self, connection: Connection) -> Iterator[None]:
-        """``with aftermath.undone_by_savepoint(..):`` a lock that is not available changes nothing.
+    def undone_by_savepoint(
+        self, connection: Connection, block: AbstractContextManager[None]
+    ) -> Iterator[None]:
+        """The block, after which a lock that is not available has changed nothing.
 
         On PostgreSQL the error aborts the transaction, and on all a lock on several rows may have
         got some of them.
@@ -140,10 +150,16 @@ class Aftermath:
         savepoint = connection.begin_nested()
         self._undone = True
         try:
-            yield
+            with block:
+                yield
         except LockNotAvailable:
-            savepoint.rollback()
-            self._met = None
+            if not self._gone:
+                savepoint.rollback()
+                self._met = None
+            raise
+        except Exception:
+            with suppress(Exception):  # where the server has rolled back everything
+                savepoint.rollback()
             raise
         finally:
             self._undone = False
@@ -223,6 +239,8 @@ class Aftermath:
     def translate(self, context: ExceptionContext) -> BaseException | None:
         """Our own error for a driver's, where its number says that a lock has failed."""
         assert context.connection is not None
+        if context.connection not in self._participants.connections():
+            return None  # a Connection that was lent, and is used by its lender now
         strategy = find_strategy(context.connection)
         if context.is_disconnect:
             self.lose()
@@ -283,14 +301,17 @@ class Aftermath:
         if asked is not None and code in strategy.server_limits:
             asked = asked._replace(seconds=None)
         error = _made(kind, why or _reason(kind, asked), context)
-        name_document(error, *self._document(), strategy.name)
+        name_document(error, *self._document(kind), strategy.name)
         return error
 
-    def _document(self) -> tuple[type[Any] | None, Any, LockOptions | None]:
-        """What the error is about; of a flush or commit, the one document that is held."""
+    def _document(
+        self, kind: type[DocLockError]
+    ) -> tuple[type[Any] | None, Any, LockOptions | None]:
+        """What the error is about; of a flush or commit that was undone, the one held document."""
         if self._asked is not None:
             return self._asked.entity, self._asked.ident, self._asked.lock
-        if len(self._ledger.held) == 1:
+        # A row that is not available is another, of which nothing is known.
+        if kind is not LockNotAvailable and len(self._ledger.held) == 1:
             ((entity, identity),) = self._ledger.held
             return entity, identity[0] if len(identity) == 1 else identity, None
         return None, None, None

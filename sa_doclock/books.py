@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.orm import InstanceState, Mapper, SessionTransaction
 
 from .aftermath import Aftermath
@@ -40,15 +40,16 @@ class Books:
         *,
         guard_tracing: bool,
     ) -> None:
-        self.ledger = Ledger(ranks)
+        self.telling = Telling(session)
+        self.ledger = Ledger(ranks, heard=self.telling.hears_of_releases)
         self.patience = patience
         self.participants = Participants(session, gives_way=patience.gives_way)
-        self.telling = Telling(session)
         self.aftermath = Aftermath(session, self.participants, self.ledger, self.telling)
         self.guard = Guard(session, self.ledger, guard)
         self.reads = Reads(self.ledger, tracing=guard_tracing)
         self.bulk = BulkGuard(session, self.guard, self.ledger)
         self.on_commit = OnCommit()
+        self.binds: tuple[Engine | Connection, ...] = ()  # of the session, beside session.bind
         self._marks: WeakKeyDictionary[SessionTransaction, tuple[tuple[int, ...], int]]
         self._marks = WeakKeyDictionary()
 
@@ -88,9 +89,10 @@ class Books:
         """Limit the waits of the block; in a batch, a lock that is not available is undone."""
         strategy, connection = participant.strategy, participant.connection
         tries = self.patience.gives_way and LockOptions.NoWait in lock
+        limited = strategy.waiting(connection, lock, seconds)
         if tries and is_row_lock(participant.row_lock(lock)):
-            return self.aftermath.undone_by_savepoint(connection)
-        return strategy.waiting(connection, lock, seconds)
+            return self.aftermath.undone_by_savepoint(connection, limited)
+        return limited
 
     def refuse_write_in_snapshot(self) -> None:
         """:raises WrongIsolation: a SnapshotRead has opened the transaction."""
@@ -113,9 +115,9 @@ class Books:
         """The transaction is over; what it has promised is done now, or never."""
         outcome = "committed" if self.on_commit.was_committed else "rolled back"
         released = self.ledger.clear()
-        self.participants.ended()
-        self.aftermath.over()
         try:
+            self.participants.ended()
+            self.aftermath.over()
             self.telling.released(released, outcome)
         finally:
             self.on_commit.ended()

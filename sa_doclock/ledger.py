@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
 from typing import Any
@@ -42,9 +42,11 @@ class Ledger:
     """The documents locked by one session's transaction, in the order of locking.
 
     :param ranks: the declared order of their classes; a class without a rank has any place.
+    :param heard: whether anybody hears of what is released.
     """
 
-    def __init__(self, ranks: Mapping[type[Any], int]) -> None:
+    def __init__(self, ranks: Mapping[type[Any], int], heard: Callable[[], bool]) -> None:
+        self._heard = heard
         self._held: dict[DocumentKey, LockOptions] = {}
         self._since: dict[DocumentKey | NamedKey, float] = {}
         self._born: dict[DocumentKey, None] = {}
@@ -117,7 +119,7 @@ class Ledger:
         books: tuple[dict[Any, Any], ...] = self._held, self._born, self._keys
         for book, length in zip(books, mark, strict=True):
             while len(book) > length:
-                book.popitem()
+                self._since.pop(book.popitem()[0], None)
         return released
 
     def clear(self) -> list[ReleasedLock]:
@@ -126,12 +128,15 @@ class Ledger:
         self._held.clear()
         self._born.clear()
         self._keys.clear()
+        self._since.clear()
         return released
 
     def _released(self, mark: tuple[int, ...]) -> list[ReleasedLock]:
+        if not self._heard():
+            return []
         now = time.monotonic()
         return [
-            ReleasedLock(document, lock, now - self._since.pop(place))
+            ReleasedLock(document, lock, now - self._since[place])
             for document, lock, place in self._locked_since(mark)
         ]
 

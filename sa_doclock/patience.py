@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Final, Literal, TypeVar
@@ -74,9 +75,16 @@ class Patience:
         jitter = wait_random_exponential(multiplier=_FIRST_PAUSE, max=_LONGEST_PAUSE)
         started = time.monotonic()
 
+        def left() -> float:
+            return max(seconds - (time.monotonic() - started), 0.0)
+
         def wait(state: RetryCallState) -> float:
-            left = seconds - (time.monotonic() - started)
-            return min(jitter(state), max(left, 0.0))
+            return min(jitter(state), left())
+
+        def attempt_once() -> T:
+            # NOWAIT is about rows: a table that somebody alters is waited for.  Whole seconds, so
+            # that there are few different statements.
+            return attempt(lock | LockOptions.NoWait, math.ceil(left()) or 1.0)
 
         retrying = Retrying(
             retry=retry_if_exception_type(LockNotAvailable),
@@ -85,7 +93,7 @@ class Patience:
             sleep=sleep,
             reraise=True,
         )
-        return retrying(attempt, lock | LockOptions.NoWait, None)
+        return retrying(attempt_once)
 
 
 def pause(seconds: float, *, under_asyncio: bool) -> None:

@@ -33,6 +33,11 @@ def undo_later(connection: Connection, statement: str) -> None:
     connection.info.setdefault(_NOTES, []).append(statement)
 
 
+def undo_nothing(connection: Connection) -> None:
+    """Forget what was noted last: it was not set."""
+    connection.info[_NOTES].pop()
+
+
 def undo_now(connection: Connection) -> None:
     """Run what is noted, on an open connection that its owner goes on to use."""
     if _NOTES not in connection.info:

@@ -188,7 +188,8 @@ def refuse_begun(session: LockingSession) -> None:
 
 
 def _is_lent(session: LockingSession) -> bool:
-    return isinstance(session.bind, Connection) and session.bind.in_transaction()
+    binds = (session.bind, *session._books.binds)
+    return any(isinstance(bind, Connection) and bind.in_transaction() for bind in binds)
 
 
 class _Attempt:

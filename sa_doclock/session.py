@@ -87,6 +87,7 @@ class LockingSession(ExecutingSession):
             guard,
             guard_tracing=guard_tracing,
         )
+        self._books.binds = tuple((kwargs.get("binds") or {}).values())
         if diagnose:
             self._books.aftermath.diagnosis = Diagnosis(self, self._books.participants)
 

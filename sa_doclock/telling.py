@@ -52,6 +52,11 @@ class Telling:
             _log.warning("%s", error.args[0], extra=fields_of(error, waited, outcome))
         self._session.dispatch.lock_failed(self._session, error, waited)
 
+    def hears_of_releases(self) -> bool:
+        """Whether anybody would be told."""
+        listeners = self._session.dispatch.locks_released
+        return bool(listeners) or _log.isEnabledFor(logging.DEBUG)
+
     def released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
         """What was held is held no more."""
         if not released:

@@ -213,12 +213,20 @@ class Participants:
 
     def ended(self) -> None:
         """The transaction is over: put a lent Connection back to how it came."""
-        for participant in self._by_engine.values():
+        participants = list(self._by_engine.values())
+        self._by_engine.clear()
+        for participant in participants:
             connection, level = participant.connection, participant.level_before
             if connection.closed or connection.invalidated:
                 continue
             if not connection.in_transaction():  # else the lender's transaction goes on
                 undo_now(connection)
             if level is not None and not connection.invalidated:
-                connection.execution_options(isolation_level=level)
-        self._by_engine.clear()
+                _set_level(connection, level)
+
+
+def _set_level(connection: Connection, level: str) -> None:
+    try:
+        connection.execution_options(isolation_level=level)
+    except Exception as error:  # noqa: BLE001  # the transaction has ended well or not; this has not
+        connection.invalidate(error)  # the lender gets a new one

@@ -163,7 +163,9 @@ class Turn(Generic[T]):
         done, self._done = self._done, []
         try:
             if done and self._broken is None:
-                self._transaction.__exit__(None, None, None)
+                # Not left to the block's end, which commits nothing, and says nothing, where a
+                # flush has failed and the program has swallowed the error.
+                self._transaction.commit()
                 self._tally.processed(done)
             elif self._broken is not None:
                 self._tally.failed(done, self._broken)

@@ -62,7 +62,7 @@ def strategy_for(bind: Engine | Connection) -> LockStrategy:
             point.load()  # raises what strategy_classes() has passed over
         raise LockNotSupported(f"nothing is known of locks on {bind.dialect.name}")
     if not found.asks_server:
-        return _remember(bind.dialect, found)
+        return _remember(bind.dialect, found(bind.dialect))
     if isinstance(bind, Connection):
         return _learn(bind)
     with bind.connect() as connection:
@@ -84,15 +84,19 @@ def product_of(dialect: Dialect) -> str:
 
 def _learn(connection: Connection) -> LockStrategy:
     dialect = connection.dialect
-    strategy = _remember(dialect, strategy_classes()[product_of(dialect)])
+    strategy = strategy_classes()[product_of(dialect)](dialect)
+    begun = connection.in_transaction()
+    strategy.note_server(connection)
+    if not begun and connection.in_transaction():
+        connection.rollback()  # of a Connection that was lent, whose transaction is yet to begin
     if "isolation_level" not in connection.get_execution_options():
         strategy.note_default(connection)
-    return strategy
+    return _remember(dialect, strategy)
 
 
-def _remember(dialect: Dialect, found: type[LockStrategy]) -> LockStrategy:
+def _remember(dialect: Dialect, strategy: LockStrategy) -> LockStrategy:
     with _guard:
-        return _strategies.setdefault(dialect, found(dialect))
+        return _strategies.setdefault(dialect, strategy)
 
 
 def hints_of(bind: Engine | Connection) -> Mapping[LockOptions, str]:

@@ -93,6 +93,9 @@ class LockStrategy:
         # Not the dialect itself: the strategy is kept for as long as the dialect lives.
         self.server_version: tuple[Any, ...] | None = dialect.server_version_info
 
+    def note_server(self, connection: Connection) -> None:
+        """Remember how the server is set up."""
+
     def note_default(self, connection: Connection) -> None:
         """Remember how the engine makes its connections."""
         self.autocommit_by_default = self._in_autocommit(connection.connection.dbapi_connection)
@@ -218,7 +221,7 @@ class LockStrategy:
     # Who holds it: asked over a connection of its own, on which nothing may wait.
 
     def connection_id(self, connection: Connection) -> int | None:
-        """What the server calls this connection, if the driver knows it: nothing is sent."""
+        """What the server calls this connection; past SQLAlchemy, whose session refuses by now."""
         return None
 
     def holders(

@@ -11,7 +11,7 @@ from sqlalchemy.engine import Dialect
 from ..errors import LockFailed, LockNotAvailable, LockNotSupported
 from ..options import LockOptions, base_of
 from ..parties import ACTIVE, IDLE
-from ..pooled import undo_later
+from ..pooled import undo_later, undo_nothing
 from .base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode, schema_of
 from .names import short_name
 
@@ -56,8 +56,7 @@ class InnoDBLocks(LockStrategy):
         self._lockable: set[tuple[str | None, str]] = set()
         self._database = dialect.default_schema_name or ""
 
-    def note_default(self, connection: Connection) -> None:
-        super().note_default(connection)
+    def note_server(self, connection: Connection) -> None:
         # Off as it is shipped: error 1205 undoes the statement alone.
         if connection.exec_driver_sql("SELECT @@innodb_rollback_on_timeout").scalar_one():
             self.transaction_gone = self.transaction_dead = self.transaction_gone | {1205}
@@ -99,7 +98,10 @@ class InnoDBLocks(LockStrategy):
             statement = _TRY_KEY
         # NULL, on MariaDB, is a wait that was ended by KILL QUERY or max_statement_time
         answer = connection.execute(statement, {"name": name}).scalar_one()
-        return None if answer == 1 else LockNotAvailable
+        if answer != 1:
+            undo_nothing(connection)
+            return LockNotAvailable
+        return None
 
     def wait_for_key(self, seconds: float) -> TextClause:
         """GET_LOCK of ``:name``, with this limit."""

@@ -208,6 +208,14 @@ class SQLServerLocks(LockStrategy):
         known = self.failures.keys() | self.refusals.keys() | self.aftershocks
         return next((n for n in numbers if n in known), numbers[0] if numbers else None)
 
+    def connection_id(self, connection: Connection) -> int | None:
+        cursor: Any = connection.connection.cursor()  # no driver knows it by itself
+        try:
+            cursor.execute("SELECT @@SPID")
+            return int(cursor.fetchone()[0])
+        finally:
+            cursor.close()
+
     def holders(
         self,
         connection: Connection,

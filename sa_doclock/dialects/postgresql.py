@@ -179,8 +179,10 @@ def _lock_timeout(connection: Connection, seconds: float) -> Iterator[None]:
         # The server takes nothing but a rollback now, and the rollback of the transaction or
         # savepoint puts the old value back.
         raise
-    except Exception:  # a listener's, of which the server knows nothing
-        connection.execute(_RESET_TIMEOUT, {"doclock_timeout": old})
+    except Exception:
+        # A listener's, of which the server knows nothing; or ours, in place of the server's own.
+        with suppress(DBAPIError):
+            connection.execute(_RESET_TIMEOUT, {"doclock_timeout": old})
         raise
     connection.execute(_RESET_TIMEOUT, {"doclock_timeout": old})
 

@@ -151,3 +151,19 @@ def test_a_deadlock_while_a_row_is_locked(
     lost = list(range(batch + 1, 2 * batch + 1))
     assert [key for key, _ in claims.report.failed] == lost
     assert done(elsewhere) == [key for key in range(1, 11) if key not in lost]
+
+
+@both
+def test_a_flush_that_failed_and_was_swallowed_is_no_success(
+    session_factory: Factory, elsewhere: Run, batch: int
+) -> None:
+    claims = claim_each(session_factory, NEW, batch=batch, limit=1, on_error="collect")
+    for claim in claims:
+        with claim as job:
+            run(job)
+            claim.session.add(Job(id=2))
+            with suppress(sa.exc.IntegrityError):
+                claim.session.flush()
+    assert done(elsewhere) == []
+    assert claims.report.processed == 0
+    assert [key for key, _ in claims.report.failed] == [1]

@@ -10,10 +10,16 @@ import pytest
 import sqlalchemy as sa
 
 import sa_doclock.books
-from sa_doclock import LockingSession, LockNotAvailable, LockOptions
+from sa_doclock import (
+    LockingSession,
+    LockNotAvailable,
+    LockNotSupported,
+    LockOptions,
+    with_lock,
+)
 from sa_doclock.patience import BATCH_WAIT, Patience
 from tests.locks.steps import finds_held, recorded
-from tests.models import Order
+from tests.models import Order, Voucher
 from tests.priority.batches import seeing_tries
 from tests.waiting.ways import WAYS, hold
 
@@ -145,3 +151,41 @@ def test_there_are_two_priorities(priority: Any, engine: sa.Engine) -> None:
         Session(engine, priority=priority)
     with pytest.raises(ValueError, match="priority"):
         Patience(None, priority)
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+def test_a_table_that_somebody_alters_is_not_waited_for_longer(
+    make_batch: Callable[..., Session], other: Session
+) -> None:
+    table = {"postgresql": "LOCK TABLE lk_order IN ACCESS EXCLUSIVE MODE"}
+    name = other.get_bind().dialect.name
+    other.connection().exec_driver_sql(table.get(name, "LOCK TABLES lk_order WRITE"))
+    try:
+        with make_batch(lock_timeout=0.2) as batch, pytest.raises(LockNotAvailable):
+            batch.get_entity(Order, 1, ForUpdate)
+    finally:
+        if name != "postgresql":
+            other.connection().exec_driver_sql("UNLOCK TABLES")
+        other.rollback()
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_a_name_that_was_not_granted_needs_no_release(
+    make_batch: Callable[..., Session], other: Session
+) -> None:
+    other.lock_key("import")
+    with make_batch(lock_timeout=0.2) as batch:
+        level = {"isolation_level": "READ COMMITTED"}
+        connection = batch.connection(execution_options=level)
+        with pytest.raises(LockNotAvailable):
+            batch.lock_key("import")
+        assert connection.info.get("sa_doclock.undo") == []
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+def test_another_error_of_a_try_leaves_no_savepoint(make_batch: Callable[..., Session]) -> None:
+    crossed = sa.select(Order).join(Voucher, sa.true()).order_by(Order.id).limit(1).offset(1)
+    with make_batch(lock_timeout=0.2) as batch, batch.begin():
+        with batch.begin_nested(), pytest.raises(LockNotSupported, match="OFFSET"):
+            batch.execute(with_lock(crossed, ForUpdate))
+        assert batch.get_entity(Order, 1, ForUpdate) is not None  # and nothing has warned

@@ -182,3 +182,16 @@ def test_in_the_savepoints_of_a_test_suite_it_runs_and_is_not_repeated(
         assert failing.runs == 1
         connection.rollback()
     assert len(elsewhere(NAMES)) == 2
+
+
+@own_logic
+def test_a_factory_whose_sessions_are_lent_one_connection_of_several(
+    engine: sa.Engine, elsewhere: Run
+) -> None:
+    with engine.connect() as lent, lent.begin():
+        lent.execute(sa.insert(Customer).values(id=9, name="caller"))
+        factory = sessionmaker(binds={Customer: lent}, class_=LockingSession)
+        with pytest.raises(LockMisuse, match="whose transaction is running"):
+            run_transaction(factory, new_customer)
+        assert lent.in_transaction()
+    assert (9, "caller") in elsewhere(NAMES)

@@ -164,3 +164,14 @@ def test_a_listener_may_ask_what_was_locked(session: Session) -> None:
     sa.event.listen(session, "lock_acquired", note)
     add_ten(session)
     assert held == [(ONE, {ONE: ForUpdate})]
+
+
+def test_a_listener_that_fails_is_a_lock_that_has_failed(session: Session) -> None:
+    def refuse(*_: object) -> None:
+        raise KeyError("of a listener")
+
+    sa.event.listen(session, "lock_acquired", refuse)
+    with pytest.raises(KeyError, match="of a listener"):
+        session.get_entity(Order, 1, ForUpdate)
+    assert not session.in_transaction()
+    assert session.held_locks == {}

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from sa_doclock import AsyncLockingSession, LockNotAvailable, LockOptions, with_lock
+from sa_doclock import (
+    AsyncLockingSession,
+    LockNotAvailable,
+    LockNotSupported,
+    LockOptions,
+    with_lock,
+)
 from tests.asyncio.drivers import DRIVERS, connected, in_a_loop, url_for
 from tests.databases import Database
 from tests.models import Lease, Order
@@ -106,3 +112,13 @@ test_others_of_the_loop_go_on_meanwhile = each_driver(_alongside)
 def test_a_limit_that_is_none_is_refused(value: float) -> None:
     with pytest.raises(ValueError, match="lock_timeout"):
         AsyncLockingSession(lock_timeout=value)
+
+
+@pytest.mark.databases("postgresql")
+@in_a_loop
+async def test_what_is_not_supported_is_told_with_a_limit_as_without(documents: Database) -> None:
+    for driver in DRIVERS["postgresql"]:
+        async with connected(url_for(documents, driver)) as engine, Session(engine) as session:
+            await session.execute(sa.text("SET TRANSACTION READ ONLY"))
+            with pytest.raises(LockNotSupported, match="read-only"):
+                await session.get_entity(Order, 1, ForUpdate, lock_timeout=5)
