@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from sa_doclock import AsyncLockingSession, LockNotAvailable, LockOptions
+from sa_doclock import AsyncLockingSession, LockNotAvailable, LockOptions, books, patience
 from tests.asyncio.drivers import DRIVERS, connected, in_a_loop, url_for
 from tests.databases import Database
 from tests.models import Order
@@ -58,6 +58,31 @@ async def _given_up(_: AsyncEngine, __: Session, batch: Session) -> None:
     assert not batch.in_transaction()
 
 
+async def _alongside(_: AsyncEngine, __: Session, batch: Session) -> None:
+    turns: list[int] = [0]
+    during: list[int] = []
+    original = patience.pause
+
+    async def work() -> None:
+        while True:
+            await asyncio.sleep(0)
+            turns[0] += 1
+
+    def pause(seconds: float, **how: Any) -> None:
+        before = turns[0]
+        original(seconds, **how)
+        during.append(turns[0] - before)
+
+    working = asyncio.ensure_future(work())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(books, "pause", pause)
+        with pytest.raises(LockNotAvailable):
+            await batch.get_one_entity(Order, 1, ForUpdate, lock_timeout=0.1)
+    working.cancel()
+    assert during
+    assert all(during)
+
+
 async def _cancelled(engine: AsyncEngine, holder: Session, batch: Session) -> None:
     with seeing_tries(engine.sync_engine) as tries:
         trying = asyncio.ensure_future(batch.get_one_entity(Order, 1, ForUpdate))
@@ -73,4 +98,5 @@ async def _cancelled(engine: AsyncEngine, holder: Session, batch: Session) -> No
 
 test_it_is_granted_in_the_end = by_each_driver(_granted_in_the_end)
 test_it_is_given_up_when_its_limit_is_over = by_each_driver(_given_up)
+test_others_of_the_loop_go_on_while_it_pauses = by_each_driver(_alongside)
 test_it_can_be_cancelled = by_each_driver(_cancelled)
