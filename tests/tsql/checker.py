@@ -35,15 +35,24 @@ class Checker:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
+        self._known: dict[str, Verdict] = {}
 
     def check(self, texts: Sequence[str]) -> list[Verdict]:
         """Return a verdict for each text."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        self._known |= zip(new, self._ask(new), strict=True)
+        return [self._known[text] for text in texts]
+
+    def _ask(self, texts: list[str]) -> list[Verdict]:
         questions, answers = self._process.stdin, self._process.stdout
         assert questions is not None
         assert answers is not None
-        questions.write(json.dumps(list(texts)) + "\n")
+        questions.write(json.dumps(texts) + "\n")
         questions.flush()
-        return [Verdict(**answer) for answer in json.loads(answers.readline())]
+        if not (line := answers.readline()):
+            msg = f"the parser has ended with status {self._process.wait()}; see its standard error"
+            raise RuntimeError(msg)
+        return [Verdict(**answer) for answer in json.loads(line)]
 
 
 @contextmanager
@@ -59,4 +68,7 @@ def checking(folder: Path) -> Iterator[Checker]:
         text=True,
         encoding="utf-8",
     ) as process:
-        yield Checker(process)
+        checker = Checker(process)
+        checker.check(["SELECT 1"])  # it runs
+        yield checker
+        process.kill()  # it has nothing to tidy up, and takes its time for that

@@ -13,13 +13,13 @@ from typing import Any
 Nodes = Sequence[Any]
 Parse = Callable[[str], tuple[Nodes, list[str]]]
 
-_DIRTY = frozenset({"NoLock", "ReadUncommitted"})
-#: At most one of each, by "Table hints"; and no row is locked by a read that takes no locks.
+_DIRTY = frozenset({"NOLOCK", "READUNCOMMITTED"})
+#: At most one of each, by "Table hints"; and a read that takes no locks cannot take this one.
 _EXCLUSIVE = (
-    frozenset({"PagLock", "NoLock", "ReadCommittedLock", "RowLock", "TabLock", "TabLockX"}),
-    frozenset({"HoldLock", "ReadCommitted", "RepeatableRead", "Serializable"}) | _DIRTY,
-    frozenset({"UpdLock", *_DIRTY}),
-    frozenset({"XLock", *_DIRTY}),
+    frozenset({"PAGLOCK", "NOLOCK", "READCOMMITTEDLOCK", "ROWLOCK", "TABLOCK", "TABLOCKX"}),
+    frozenset({"HOLDLOCK", "READCOMMITTED", "REPEATABLEREAD", "SERIALIZABLE"}) | _DIRTY,
+    frozenset({"UPDLOCK"}) | _DIRTY,
+    frozenset({"XLOCK"}) | _DIRTY,
 )
 _PARAMETER = re.compile(r"@P\d+$")
 _GLOBALS = frozenset({"@@SPID", "@@TRANCOUNT", "@@LOCK_TIMEOUT", "@@VERSION"})
@@ -138,7 +138,7 @@ def _literal(value: Any) -> str | None:
 
 
 def _hints(table: Any) -> frozenset[str]:
-    return frozenset(str(hint.HintKind) for hint in table.TableHints)
+    return frozenset(str(hint.HintKind).upper() for hint in table.TableHints)
 
 
 def _of(nodes: Nodes, *kinds: str) -> list[Any]:

@@ -23,9 +23,7 @@ class Parser:
     def __init__(self, folder: Path) -> None:
         pythonnet, clr_loader = map(importlib.import_module, ("pythonnet", "clr_loader"))
         config, dotnet = str(folder / RUNTIME_CONFIG), str(folder / DOTNET)
-        pythonnet.set_runtime(
-            clr_loader.get_coreclr(runtime_config=config, dotnet_root=dotnet)
-        )
+        pythonnet.set_runtime(clr_loader.get_coreclr(runtime_config=config, dotnet_root=dotnet))
         importlib.import_module("clr").AddReference(str(folder / ASSEMBLY))
         script_dom = importlib.import_module("Microsoft.SqlServer.TransactSql.ScriptDom")
         self._reader = importlib.import_module("System.IO").StringReader

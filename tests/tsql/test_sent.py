@@ -6,6 +6,7 @@ It proves that no statement is refused for how it is written, and nothing about 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.tsql.texts import statements, with_parameters
 
 GOLDEN = ("compiled", "sent", "waits")
 SENT: dict[str, Callable[[], Iterator[str]]] = {
-    **{driver: lambda driver=driver: senders.over(driver) for driver in senders.DRIVERS},
+    **{driver: partial(senders.over, driver) for driver in senders.DRIVERS},
     "migrations": senders.by_migrations,
     "scripts of migrations": senders.in_scripts,
     "docs/mssql.md": senders.on_pages,

@@ -11,8 +11,8 @@ from tests.tsql.rules import RULES
 SYNTAX = {
     "SELECT a FROM t WITH (UPDLOK)": "UPDLOK is not a recognized table",
     "SELECT a FROM t WITH (UPDLOCK, ROWLOCK, READPST)": "READPST is not a recognized table",
-    "SELECT a FROM t WITH (UPDLOCK, ROWLOCK, NO WAIT)": "Incorrect syntax near WAIT",
-    "SELECT a FROM t WITH (UPDLOCK, ROWLOCK": "end of file",
+    "SELECT a FROM t WITH (UPDLOCK, ROWLOCK, NO WAIT)": "NO is not a recognized table",
+    "SELECT a FROM t WITH (UPDLOCK, ROWLOCK": "Incorrect syntax near ROWLOCK",
     "SELECT a FROM t WITH (UPDLOCK) AS o": "Incorrect syntax near AS",
     "SELECT a FROM t WITH (UPDLOCK) WHERE (a = @P1": "end of file",
     "SELECT a FROM t WHERE a = ?": "Incorrect syntax near ?",
@@ -23,11 +23,11 @@ SYNTAX = {
     "SELECT a FROM t FOR UPDATE SKIP LOCKED": "Incorrect syntax near SKIP",
     "SELECT a FROM t LOCK IN SHARE MODE": "Incorrect syntax near LOCK",
     "SET TRANSACTION ISOLATION LEVEL SNAPSHOTS": "encountered SNAPSHOTS instead",
-    "SET LOCK_TIMEOUT": "end of file",
+    "SET LOCK_TIMEOUT": "Incorrect syntax near LOCK_TIMEOUT",
     "SAVE TRANSACTION": "end of file",
     "RELEASE SAVEPOINT a": "Incorrect syntax near a",
     "EXEC @key = sp_getapplock @Resource = @P1 @LockMode = 'Shared'": "near @LockMode",
-    "EXEC sp_executesql N'SELECT a FROM t WHERE b = ''it''s'''": "",
+    "EXEC sp_executesql N'SELECT a FROM t WHERE b = 'c''": "Incorrect syntax near c",
     "ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION YES": "near ALLOW_SNAPSHOT_ISOLATION",
     "IF 1 = 1 THROW 50000 'no', 1": "Incorrect syntax near 'no'",
 }
@@ -70,6 +70,7 @@ INNER = {
     "SELECT a FROM t WITH (UPDLOK)": "within sp_executesql: UPDLOK is not a recognized table",
     "SET LOCK_TIMEOUT ''300''; SELECT a FROM t": "within sp_executesql: SET",
     "SELECT a FROM t FOR UPDATE": "within sp_executesql: 1003",
+    "SELECT a FROM t WHERE b = ''it''s''": "within sp_executesql: Expected but did not find a clos",
     "SELECT a FROM t WHERE a = @key": "within sp_executesql: 137",
     "EXEC sp_executesql N''SELECT a FROM t LIMIT 1''": (
         "within sp_executesql: within sp_executesql: Incorrect syntax near LIMIT"

@@ -14,7 +14,7 @@ VERBS = frozenset(
 )
 #: What a driver does by a method.
 METHODS = frozenset({"(commit)", "(rollback)", "(autocommit)", "(back to the pool)"})
-_END = re.compile(r";(\s|$)|  -- ")  # behind a statement stand its parameters
+_END = re.compile(r";$|  -- ")  # behind a statement stand its parameters
 _PLACE = re.compile(
     r"(?P<keep>'(?:[^']|'')*'|--.*)|__\[POSTCOMPILE_\w+\]|(?P<name>\[[^\]]*\])|\?|%\(\w+\)s"
 )
@@ -43,7 +43,7 @@ def statements(golden: str) -> Iterator[Statement]:
 def _begins(line: str, before: list[str]) -> bool:
     text = "\n".join(before)
     inside = text.count("(") > text.count(")")
-    return bool(_END.search(before[-1])) or (line.split()[0] in VERBS and not inside)
+    return bool(_END.search(before[-1])) or (line.partition(" ")[0] in VERBS and not inside)
 
 
 def with_parameters(text: str) -> str:

@@ -22,7 +22,6 @@ DOTNET = "dotnetcore2/bin"
 RUNTIME_CONFIG = "runtimeconfig.json"
 
 _NEEDED = (ASSEMBLY, f"{DOTNET}/host/fxr/*.so", f"{DOTNET}/shared/Microsoft.NETCore.App/*")
-_NOT_NEEDED = ("*.a", "*/libcoreclrtraceptprovider.so")  # static libraries; what LTTng wants
 _FRAMEWORK = {"name": "Microsoft.NETCore.App", "version": "3.1.0"}
 
 
@@ -47,13 +46,10 @@ def _fill(folder: Path) -> None:
         run([*pip, "--retries=1", "--timeout=30", f"--dest={downloads}"])
         for wheel in Path(downloads).glob("*.whl"):
             with zipfile.ZipFile(wheel) as archive:
-                archive.extractall(folder, filter(_needed, archive.namelist()))
+                archive.extractall(folder, [name for name in archive.namelist() if _needed(name)])
     config = {"runtimeOptions": {"tfm": "netcoreapp3.1", "framework": _FRAMEWORK}}
     (folder / RUNTIME_CONFIG).write_text(json.dumps(config), encoding="utf-8")
 
 
 def _needed(name: str) -> bool:
-    def any_of(patterns: tuple[str, ...]) -> bool:
-        return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
-
-    return any_of(_NEEDED) and not any_of(_NOT_NEEDED)
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in _NEEDED)
