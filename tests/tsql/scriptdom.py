@@ -14,11 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from tests.tsql.rules import broken
-from tests.tsql.wheels import ASSEMBLY, DOTNET, RUNTIME_CONFIG
+
+# What is where in the folder.
+ASSEMBLY = "mssqlcli/mssqltoolsservice/bin/Microsoft.SqlServer.TransactSql.ScriptDom.dll"
+DOTNET = "dotnetcore2/bin"
+RUNTIME_CONFIG = "runtimeconfig.json"
 
 
 class Parser:
-    """TSql150Parser, that of SQL Server 2019, and a visitor of the trees that it makes."""
+    """The parsers of SQL Server 2016 and 2019, and a visitor of the trees that they make."""
 
     def __init__(self, folder: Path) -> None:
         pythonnet, clr_loader = map(importlib.import_module, ("pythonnet", "clr_loader"))
@@ -27,7 +31,8 @@ class Parser:
         importlib.import_module("clr").AddReference(str(folder / ASSEMBLY))
         script_dom = importlib.import_module("Microsoft.SqlServer.TransactSql.ScriptDom")
         self._reader = importlib.import_module("System.IO").StringReader
-        self._parser = script_dom.TSql150Parser(True)  # with QUOTED_IDENTIFIER ON
+        newest, oldest = script_dom.TSql150Parser, script_dom.TSql130Parser
+        self._parsers = [newest(True), oldest(True)]  # with QUOTED_IDENTIFIER ON
         self._visitor = _visitor(script_dom.TSqlConcreteFragmentVisitor)
 
     def check(self, text: str) -> dict[str, list[str]]:
@@ -36,9 +41,10 @@ class Parser:
         return {"syntax": errors, "rules": [] if errors else list(broken(nodes, self._parse))}
 
     def _parse(self, text: str) -> tuple[list[Any], list[str]]:
-        tree, errors = self._parser.Parse(self._reader(text), None)
-        if errors.Count:
-            return [], [f"{error.Message} ({error.Number}, line {error.Line})" for error in errors]
+        for parser in self._parsers:
+            tree, errors = parser.Parse(self._reader(text), None)
+            if errors.Count:
+                return [], [f"{one.Message} ({one.Number}, line {one.Line})" for one in errors]
         visitor = self._visitor()
         tree.Accept(visitor)
         return visitor.seen, []

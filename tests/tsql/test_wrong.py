@@ -29,6 +29,8 @@ SYNTAX = {
     "EXEC @key = sp_getapplock @Resource = @P1 @LockMode = 'Shared'": "near @LockMode",
     "EXEC sp_executesql N'SELECT a FROM t WHERE b = 'c''": "Incorrect syntax near c",
     "ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION YES": "near ALLOW_SNAPSHOT_ISOLATION",
+    # since 2017, and 2016 is promised
+    "SELECT TRIM('x' FROM a) FROM t": "Incorrect syntax near FROM",
     "IF 1 = 1 THROW 50000 'no', 1": "Incorrect syntax near 'no'",
 }
 #: What the parser takes and the server does not: of each rule, some.

@@ -14,12 +14,10 @@ from pathlib import Path
 from tests.servers.cache import cached
 from tests.servers.model import UnavailableError
 from tests.servers.process import run
+from tests.tsql.scriptdom import ASSEMBLY, DOTNET, RUNTIME_CONFIG
 
 KEY = "scriptdom-on-dotnet-3.1"
 WHEELS = Path(__file__).with_name("wheels.txt")
-ASSEMBLY = "mssqlcli/mssqltoolsservice/bin/Microsoft.SqlServer.TransactSql.ScriptDom.dll"
-DOTNET = "dotnetcore2/bin"
-RUNTIME_CONFIG = "runtimeconfig.json"
 
 _NEEDED = (ASSEMBLY, f"{DOTNET}/host/fxr/*.so", f"{DOTNET}/shared/Microsoft.NETCore.App/*")
 _FRAMEWORK = {"name": "Microsoft.NETCore.App", "version": "3.1.0"}
