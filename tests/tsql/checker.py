@@ -58,7 +58,7 @@ class Checker:
 @contextmanager
 def checking(folder: Path) -> Iterator[Checker]:
     """Run the parser that was unpacked into this folder."""
-    command = [sys.executable, "-m", "tests.tsql.scriptdom", str(folder)]
+    command = [sys.executable, "-m", "tests.tsql.scriptdom", str(folder.resolve())]
     with subprocess.Popen(
         command,
         cwd=ROOT,

@@ -68,7 +68,7 @@ def _visitor(base: Any) -> Any:
 
 def main() -> None:
     """Answer until there are no more questions."""
-    parser = Parser(Path(sys.argv[1]))
+    parser = Parser(Path(sys.argv[1]).resolve())
     for line in sys.stdin:
         print(json.dumps([parser.check(text) for text in json.loads(line)]), flush=True)
 
