@@ -1,0 +1,57 @@
+"""Statements out of the golden files, and their parameters spelt as the server gets to see them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import count
+from typing import NamedTuple
+
+#: A statement begins with one of these, at the beginning of a line.
+VERBS = frozenset(
+    {"SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "SET", "DECLARE", "EXEC", "IF", "SAVE"}
+    | {"COMMIT", "ROLLBACK"}
+)
+#: What a driver does by a method.
+METHODS = frozenset({"(commit)", "(rollback)", "(autocommit)", "(back to the pool)"})
+_END = re.compile(r";$|  -- ")  # behind a statement stand its parameters
+_PLACE = re.compile(
+    r"(?P<keep>'(?:[^']|'')*'|--.*)|__\[POSTCOMPILE_\w+\]|(?P<name>\[[^\]]*\])|\?|%\(\w+\)s"
+)
+
+
+class Statement(NamedTuple):
+    """A statement, and the line of its file that it begins in."""
+
+    line: int
+    text: str
+
+
+def statements(golden: str) -> Iterator[Statement]:
+    """Cut a golden file; every line that is no comment and no method is in one statement."""
+    begun, lines = 0, list[str]()
+    for number, line in enumerate([*golden.splitlines(), ""], 1):
+        stops = not line or line.startswith("--") or line in METHODS
+        if lines and (stops or _begins(line, lines)):
+            yield Statement(begun, "\n".join(lines))
+            lines = []
+        if not stops:
+            begun = begun if lines else number
+            lines.append(line)
+
+
+def _begins(line: str, before: list[str]) -> bool:
+    text = "\n".join(before)
+    inside = text.count("(") > text.count(")")
+    return bool(_END.search(before[-1])) or (line.partition(" ")[0] in VERBS and not inside)
+
+
+def with_parameters(text: str) -> str:
+    """Write @P1, @P2, as the driver does, for the marks that SQLAlchemy gives to it."""
+    numbers = count(1)
+
+    def spell(match: re.Match[str]) -> str:
+        kept: str | None = match["keep"] or match["name"]
+        return kept or f"@P{next(numbers)}"
+
+    return _PLACE.sub(spell, text)
