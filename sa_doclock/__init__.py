@@ -20,6 +20,7 @@ from .errors import (
     UnsavedChanges,
     WrongIsolation,
 )
+from .events import ReleasedLock
 from .named import doclock_key
 from .options import LockOptions
 from .parties import LockParty, LockWait
@@ -53,6 +54,7 @@ __all__ = [
     "LockUpgradeRefused",
     "LockWait",
     "LockingSession",
+    "ReleasedLock",
     "SnapshotConflict",
     "UnlockedWrite",
     "UnlockedWriteWarning",

@@ -150,7 +150,7 @@ def test_a_batch_tries_without_waiting_and_repeats_nothing_else() -> None:
         return "granted"
 
     assert Patience(None, "batch").take(FOR_UPDATE, 60, attempt, pauses.append) == "granted"
-    assert asked == [(FOR_UPDATE | NO_WAIT, None)] * 4
+    assert asked == [(FOR_UPDATE | NO_WAIT, 60)] * 4  # for a table that somebody alters
     assert len(pauses) == 3
     assert all(0 <= pause <= 0.5 for pause in pauses)
 
