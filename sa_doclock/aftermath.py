@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import Dialect, ExceptionContext
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm import Session, SessionTransaction
@@ -55,6 +55,7 @@ class Aftermath:
         self._telling = telling
         self.diagnosis: Diagnosis | None = None
         self._keys: Sequence[tuple[Any, ...]] = ()
+        self._engine: Engine | None = None  # that has failed the lock call under way
         self._asked: Asked | None = None
         self._asked_at = 0.0
         self._held_before = ledger.mark()
@@ -126,7 +127,7 @@ class Aftermath:
         if isinstance(error, LockFailed):
             error.waited = waited
             if self.diagnosis is not None and isinstance(error, LockNotAvailable):
-                self.diagnosis.of(error, self._keys)  # by now nobody waits for it
+                self.diagnosis.of(error, self._keys, self._engine)  # by now nobody waits for it
             self._telling.failed(error, waited)
 
     def _tell_granted(self, lock: LockOptions, waited: float) -> None:
@@ -157,8 +158,8 @@ class Aftermath:
                 savepoint.rollback()
                 self._met = None
             raise
-        except Exception:
-            with suppress(Exception):  # where the server has rolled back everything
+        except BaseException:
+            with suppress(Exception):  # where the server has rolled back everything, or is gone
                 savepoint.rollback()
             raise
         finally:
@@ -270,6 +271,8 @@ class Aftermath:
             self._gone = True
             self.lose()
         if self._asked is not None:
+            assert context.connection is not None
+            self._engine = context.connection.engine
             self._met = error  # refused when the call has put back what it had set
             return
         if code in strategy.transaction_dead:

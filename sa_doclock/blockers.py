@@ -35,15 +35,16 @@ class Diagnosis:
         self._session = session
         self._participants = participants
 
-    def of(self, error: LockNotAvailable, keys: Keys) -> None:
+    def of(self, error: LockNotAvailable, keys: Keys, engine: Engine | None) -> None:
         """Put the blockers into the error, which stays as it is if that fails.
 
         :param keys: of the rows that were asked for; empty where nobody knows them.
+        :param engine: whose server has refused.
         """
         if error.entity is None:  # a named lock
             return
         try:
-            blockers = self._ask(error.entity, keys, error.lock or LockOptions.ForUpdate)
+            blockers = self._ask(error.entity, keys, error.lock or LockOptions.ForUpdate, engine)
             text = told(blockers, error.hide_parameters)
         except Exception as failure:  # noqa: BLE001  # the error that there is matters more
             _log.debug("diagnose: the server did not tell who holds the lock: %r", failure)
@@ -52,9 +53,11 @@ class Diagnosis:
             error.blockers = blockers
             error.args = (f"{error.args[0]}; {text}",)
 
-    def _ask(self, entity: type[Any], keys: Keys, lock: LockOptions) -> tuple[LockParty, ...]:
+    def _ask(
+        self, entity: type[Any], keys: Keys, lock: LockOptions, engine: Engine | None
+    ) -> tuple[LockParty, ...]:
         mapper = mapper_of(entity)
-        bind = self._session.get_bind(mapper)
+        bind = engine or self._session.get_bind(mapper)
         strategy = strategy_for(bind)
         if not strategy.names_holders:
             return ()

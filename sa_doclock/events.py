@@ -68,7 +68,11 @@ class LockEvents(SessionEvents):
     def locks_released(
         self, session: Session, released: Sequence[ReleasedLock], outcome: str
     ) -> None:
-        """A transaction or savepoint has ended, and the server has given up its locks.
+        """A transaction or savepoint has ended, and the session counts on its locks no more.
+
+        The server has given them up, with two exceptions: InnoDB and SQL Server keep what was
+        locked in a savepoint to the end of the transaction, and a Connection that was lent with
+        its transaction open keeps all to the end of that.
 
         :param outcome: ``"committed"``, ``"rolled back"``, or ``"lost"`` with the connection
             or by the server's own decision.

@@ -135,6 +135,6 @@ class ExecutingSession(BookkeepingSession):
             refuse_streaming({**statement.get_execution_options(), **execution_options})
             return self._books.take(mapper.class_, None, lock, seconds, attempt)
         except DocLockError as error:
-            bind = self.get_bind(mapper)
+            bind = self.get_bind(**{"mapper": mapper, "clause": statement, **arguments})
             name_document(error, mapper.class_, None, lock, product_of(bind.dialect))
             raise

@@ -85,10 +85,7 @@ def product_of(dialect: Dialect) -> str:
 def _learn(connection: Connection) -> LockStrategy:
     dialect = connection.dialect
     strategy = strategy_classes()[product_of(dialect)](dialect)
-    begun = connection.in_transaction()
     strategy.note_server(connection)
-    if not begun and connection.in_transaction():
-        connection.rollback()  # of a Connection that was lent, whose transaction is yet to begin
     if "isolation_level" not in connection.get_execution_options():
         strategy.note_default(connection)
     return _remember(dialect, strategy)

@@ -57,8 +57,15 @@ class InnoDBLocks(LockStrategy):
         self._database = dialect.default_schema_name or ""
 
     def note_server(self, connection: Connection) -> None:
-        # Off as it is shipped: error 1205 undoes the statement alone.
-        if connection.exec_driver_sql("SELECT @@innodb_rollback_on_timeout").scalar_one():
+        # Off as it is shipped: error 1205 undoes the statement alone.  Past SQLAlchemy, for which a
+        # statement begins a transaction: the Connection may be one that was lent.
+        cursor: Any = connection.connection.cursor()
+        try:
+            cursor.execute("SELECT @@innodb_rollback_on_timeout")
+            ((whole,),) = cursor.fetchall()
+        finally:
+            cursor.close()
+        if whole:
             self.transaction_gone = self.transaction_dead = self.transaction_gone | {1205}
 
     def check_table(self, connection: Connection, table: Table) -> None:

@@ -11,7 +11,6 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions, UnsavedChanges
-from sa_doclock.dialects import strategy_for
 from tests.actors import PATIENCE, Actor
 from tests.locks.connections import set_patience
 from tests.locks.steps import TEN_MORE, add_ten, finds_held, locks, reads, save
@@ -117,22 +116,6 @@ def test_a_misuse_that_is_found_then_leaves_the_transaction_as_it_was(
     assert attempts.second.wait(PATIENCE)
     alice.does(lambda session: session.rollback())
     assert queued.result() == [1, 2, 9]
-
-
-@pytest.mark.databases("mysql")
-def test_where_the_server_undoes_the_transaction_with_the_wait_it_is_over(
-    attempts: Attempts,
-    bert: Actor[Session],
-    other: Session,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    other.get_one_entity(Order, 1, ForUpdate)
-    # as note_default() finds it on a server with innodb_rollback_on_timeout
-    strategy = strategy_for(other.connection())
-    monkeypatch.setattr(strategy, "transaction_gone", frozenset({1205, 1213}))
-    with pytest.raises(LockNotAvailable, match="within the server's own limit"):
-        bert.does(locks(Order, 1, lock_timeout=29))
-    assert len(attempts.statements) == 1
 
 
 @pytest.mark.databases("mysql")
