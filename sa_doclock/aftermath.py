@@ -12,6 +12,7 @@ import time
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from threading import Lock
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, event
@@ -29,6 +30,7 @@ from .telling import Telling
 from .transactions import Participants
 
 _watched: weakref.WeakSet[Dialect] = weakref.WeakSet()
+_first = Lock()
 _by_connection: weakref.WeakKeyDictionary[Connection, weakref.ref[Aftermath]]
 _by_connection = weakref.WeakKeyDictionary()
 
@@ -75,8 +77,10 @@ class Aftermath:
         """Translate the errors of this connection, as long as it is open."""
         _by_connection[connection] = weakref.ref(self)
         if connection.dialect not in _watched:
-            _watched.add(connection.dialect)
-            event.listen(connection.dialect, "handle_error", _on_error)
+            with _first:
+                if connection.dialect not in _watched:
+                    event.listen(connection.dialect, "handle_error", _on_error)
+                    _watched.add(connection.dialect)
 
     def of_lock(
         self,

@@ -26,10 +26,6 @@ def undo_later(connection: Connection, statement: str) -> None:
 
     :param statement: without parameters; each driver writes those in another way.
     """
-    # Of all pools, from the first note in this process on: after dispose() the pool that a
-    # connection came from, and returns to, is not its engine's any more.
-    if not event.contains(Pool, "reset", _on_reset):
-        event.listen(Pool, "reset", _on_reset)
     connection.info.setdefault(_NOTES, []).append(statement)
 
 
@@ -50,6 +46,10 @@ def undo_now(connection: Connection) -> None:
             raise
 
 
+# Of all pools: after dispose() the one that a connection came from, and returns to, is not its
+# engine's any more.  From the start: a listener that is added later meets threads that go
+# through the list.  It costs a look into a dictionary when a connection goes back.
+@event.listens_for(Pool, "reset")
 def _on_reset(
     dbapi_connection: DBAPIConnection,
     record: ConnectionPoolEntry | None,

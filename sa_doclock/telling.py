@@ -48,7 +48,8 @@ class Telling:
     def failed(self, error: LockFailed, waited: float | None) -> None:
         """The database has refused it."""
         if _log.isEnabledFor(logging.WARNING):
-            outcome = next(told for kind, told in _OUTCOMES.items() if isinstance(error, kind))
+            kinds = (told for kind, told in _OUTCOMES.items() if isinstance(error, kind))
+            outcome = next(kinds, "failed")  # one of another package's strategy
             _log.warning("%s", error.args[0], extra=fields_of(error, waited, outcome))
         self._session.dispatch.lock_failed(self._session, error, waited)
 

@@ -92,9 +92,9 @@ def claim_each(
 ) -> Claims[Any]:
     """Let each row of a statement come up for one worker alone.
 
-    ``for claim in claim_each(...):``, and in it ``with claim as row:``. The keys of the rows are read first, without a lock. When its turn comes, each row is
-    locked ForUpdate by its key, in a session and transaction of its own, and the conditions
-    of the statement are looked at again under the lock: what another worker has processed
+    ``for claim in claim_each(...):``, and in it ``with claim as row:``. The keys of the rows
+    are read first, without a lock. When its turn comes, each row is locked ForUpdate by its
+    key, in a session and transaction of its own, and the conditions of the statement are looked at again under the lock: what another worker has processed
     meanwhile is left out. The end of the block commits. An exception in it rolls back.
 
     How often a row is processed: *committed* at most once, as long as the block makes the row

@@ -10,7 +10,7 @@ from sqlalchemy import Select, inspect
 from ..aftermath import name_document
 from ..books import Books, books_of
 from ..by_keys import alone
-from ..dialects import strategy_for
+from ..dialects import product_of, strategy_for
 from ..documents import document_key, own_table, root_of
 from ..errors import DocLockError
 from ..options import LockOptions, is_row_lock
@@ -57,8 +57,8 @@ def lock_matching(
             keys=identities,
         )
     except DocLockError as error:
-        participant = strategy_for(session.get_bind(mapper=claimable.mapper))
-        name_document(error, entity, ident, lock, participant.name)
+        bind = session.get_bind(mapper=claimable.mapper)
+        name_document(error, entity, ident, lock, product_of(bind.dialect))
         raise
     return found
 

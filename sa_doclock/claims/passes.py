@@ -113,7 +113,7 @@ class Passes:
         self._in_vain += 1
         if self._in_vain >= self._attempts:
             return False
-        self._sleep(pause(self._in_vain))
+        self._sleep(_rest(self._in_vain))
         return True
 
     def _read_page(self) -> None:
@@ -131,10 +131,6 @@ class Passes:
         self._queue.extend(new)
 
 
-def pause(attempt: int) -> float:
+def _rest(passes: int) -> float:
     """Seconds to wait after so many passes in vain: full jitter, up to 2 s."""
-    from tenacity import RetryCallState, Retrying, wait_random_exponential  # noqa: PLC0415
-
-    state = RetryCallState(Retrying(), None, (), {})
-    state.attempt_number = attempt
-    return wait_random_exponential(multiplier=0.1, max=2)(state)
+    return random.uniform(0.0, min(2.0, 0.1 * 2 ** (passes - 1)))  # noqa: S311  # no secret

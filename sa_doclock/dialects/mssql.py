@@ -265,8 +265,8 @@ def _lock_timeout_in_batch(connection: Connection, seconds: float) -> AbstractCo
 def _lock_timeout_around(connection: Connection, seconds: float) -> Iterator[None]:
     # SET LOCK_TIMEOUT is connection state and goes back to the pool with the connection.
     old = connection.exec_driver_sql("SELECT @@LOCK_TIMEOUT").scalar_one()
-    connection.exec_driver_sql(f"SET LOCK_TIMEOUT {milliseconds(seconds)}")
     try:
+        connection.exec_driver_sql(f"SET LOCK_TIMEOUT {milliseconds(seconds)}")
         yield
     finally:
         if not connection.invalidated:

@@ -169,8 +169,8 @@ def _code_on_python_3_10(orig: BaseException) -> NativeCode | None:
 @contextmanager
 def _busy_timeout(connection: Connection, seconds: float) -> Iterator[None]:
     old = connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()
-    connection.exec_driver_sql(f"PRAGMA busy_timeout = {milliseconds(seconds)}")
     try:
+        connection.exec_driver_sql(f"PRAGMA busy_timeout = {milliseconds(seconds)}")
         yield
     finally:
         if not connection.invalidated:

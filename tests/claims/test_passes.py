@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from sa_doclock.claims.claimable import Claimable
-from sa_doclock.claims.passes import Passes, pause
+from sa_doclock.claims.passes import Passes, _rest
 from sa_doclock.claims.report import Tally
 from tests.claims.jobs import Base, Job, Parcel
 
@@ -120,7 +120,7 @@ def test_what_is_put_back_comes_up_next() -> None:
 
 def test_a_rest_is_longer_each_time_up_to_a_limit() -> None:
     for attempt, most in ((1, 0.1), (2, 0.2), (3, 0.4), (5, 1.6), (6, 2), (1000, 2)):
-        rests = [pause(attempt) for _ in range(50)]
+        rests = [_rest(attempt) for _ in range(50)]
         assert 0 <= min(rests) < max(rests) <= most
 
 
