@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.exc import InvalidRequestError, PendingRollbackError
 
+from .books import books_of
 from .errors import (
     DeadlockDetected,
     LockFailed,
@@ -188,7 +189,7 @@ def refuse_begun(session: LockingSession) -> None:
 
 
 def _is_lent(session: LockingSession) -> bool:
-    binds = (session.bind, *session._books.binds)
+    binds = (session.bind, *books_of(session).binds)
     return any(isinstance(bind, Connection) and bind.in_transaction() for bind in binds)
 
 
@@ -198,12 +199,12 @@ class _Attempt:
     def __init__(self, session: LockingSession) -> None:
         self.session = session
         self.is_over = False
-        self._commits = session._books.on_commit.commits
+        self._commits = books_of(session).on_commit.commits
         self._lent = _is_lent(session)
 
     @property
     def has_committed(self) -> bool:
-        return self.session._books.on_commit.commits > self._commits
+        return books_of(self.session).on_commit.commits > self._commits
 
     def can_be_repeated(self, failure: LockFailed) -> bool:
         """Whether nothing of it is in the database, nor in somebody else's transaction."""
@@ -212,7 +213,7 @@ class _Attempt:
     def _committed_in_part(self, failure: LockFailed) -> bool:
         """Whether one database may have committed before the COMMIT of another failed."""
         of_commit = failure.orig is not None and failure.statement is None
-        connections = self.session._books.participants.connections()
+        connections = books_of(self.session).participants.connections()
         return of_commit and len(connections) > 1 and not self.session.twophase
 
 
@@ -297,7 +298,7 @@ def _tell_cause(session: LockingSession, error: BaseException) -> BaseException:
     # statements in a block of begin() meet, and is the base class of much else.
     if isinstance(error, PendingRollbackError) or type(error) is InvalidRequestError:
         if error.__cause__ is None:
-            error.__cause__ = session._books.aftermath.undone_by
+            error.__cause__ = books_of(session).aftermath.undone_by
         if error.__cause__ is not None:
             return _tell_cause(session, error.__cause__)
     return error
