@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.servers import docker, mariadb, mysql, postgresql
-from tests.servers.model import NAMES, Missing, Server, UnavailableError, url_variable
+from tests.servers.model import NAMES, EndedError, Missing, Server, UnavailableError, url_variable
 from tests.servers.probe import version_at
 
 #: Servers that this package starts itself, without Docker.
@@ -55,8 +55,13 @@ def _attempt(way: Callable[[str], Server], name: str) -> Server | str:
         return str(exc)
 
 
-def _start_local(name: str) -> Server:
+def _start_local(name: str, tries: int = 3) -> Server:
     if name not in LOCAL or sys.platform == "win32":
         msg = "it cannot be unpacked and started here"
         raise UnavailableError(msg)
-    return LOCAL[name]()
+    try:
+        return LOCAL[name]()
+    except EndedError:  # its port was taken meanwhile, or the machine has too many of its kind
+        if tries == 1:
+            raise
+        return _start_local(name, tries - 1)

@@ -36,6 +36,10 @@ class UnavailableError(Exception):
     """One way of getting a server does not work here; the text says why."""
 
 
+class EndedError(UnavailableError):
+    """A program of a server has ended by itself; another try may go well."""
+
+
 def url_variable(name: str) -> str:
     """Return the environment variable that gives this database's URL."""
     return f"SA_DOCLOCK_TEST_{name.upper()}_URL"

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.servers.model import UnavailableError
+from tests.servers.model import EndedError, UnavailableError
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 
@@ -67,10 +67,11 @@ def run(command: Sequence[str], *, user: str | None = None, text: str = "") -> s
     except (OSError, subprocess.TimeoutExpired) as exc:
         raise UnavailableError(str(exc)) from exc
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
+        lines = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()
+        said = "; ".join([line for line in lines if "[ERROR]" in line] or lines[-1:])
         program = Path(command[0]).name
         msg = f"{program} ended with status {done.returncode}: {said}"
-        raise UnavailableError(msg)
+        raise EndedError(msg)
     return done.stdout
 
 
@@ -108,7 +109,7 @@ class ServerProcess:
         if self._keeper.poll() is None:
             return
         _, said = self._keeper.communicate()
-        raise UnavailableError(said.strip())
+        raise EndedError(said.strip())
 
     def stop(self) -> None:
         """End the server and wait until its folder is gone."""
