@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import Dialect, ExceptionContext
@@ -23,26 +23,17 @@ from sqlalchemy.orm import Session, SessionTransaction
 from .blockers import Diagnosis
 from .dialects import find_strategy
 from .dialects.base import LockStrategy
-from .errors import DeadlockDetected, DocLockError, LockFailed, LockNotAvailable
+from .errors import DocLockError, LockFailed, LockNotAvailable
 from .ledger import Ledger
-from .options import LockOptions, spelled
+from .options import LockOptions
 from .telling import Telling
 from .transactions import Participants
+from .wording import Asked, made, name_document, reason
 
 _watched: weakref.WeakSet[Dialect] = weakref.WeakSet()
 _first = Lock()
 _by_connection: weakref.WeakKeyDictionary[Connection, weakref.ref[Aftermath]]
 _by_connection = weakref.WeakKeyDictionary()
-
-
-class Asked(NamedTuple):
-    """The lock call under way, for the words of an error."""
-
-    entity: type[Any] | None  # None: a named lock
-    ident: Any
-    lock: LockOptions
-    seconds: float | None
-    by_key: bool  # so that it was the lock, if anything, that took its time
 
 
 class Aftermath:
@@ -105,7 +96,7 @@ class Aftermath:
 
     def answered(self, kind: type[LockFailed], database: str) -> LockFailed:
         """The error of the call under way, which the server has refused by value."""
-        error = kind(_reason(kind, self._asked))
+        error = kind(reason(kind, self._asked))
         name_document(error, *self._document(kind), database)
         return error
 
@@ -307,7 +298,7 @@ class Aftermath:
             return None
         if asked is not None and code in strategy.server_limits:
             asked = asked._replace(seconds=None)
-        error = _made(kind, why or _reason(kind, asked), context)
+        error = made(kind, why or reason(kind, asked), context)
         name_document(error, *self._document(kind), strategy.name)
         return error
 
@@ -328,48 +319,6 @@ def _is_in(savepoint: SessionTransaction | None, transaction: SessionTransaction
     while savepoint is not None and savepoint is not transaction:
         savepoint = savepoint.parent
     return savepoint is not None
-
-
-def _made(kind: type[DocLockError], message: str, context: ExceptionContext) -> DocLockError:
-    if not issubclass(kind, LockFailed):
-        return kind(message)
-    return kind(
-        message,
-        statement=context.statement,
-        params=context.parameters,
-        orig=context.original_exception,
-        hide_parameters=context.engine is not None and context.engine.hide_parameters,
-    )
-
-
-def name_document(
-    error: DocLockError,
-    entity: type[Any] | None,
-    ident: Any,
-    lock: LockOptions | None,
-    database: str,
-) -> None:
-    """Say first which document, which lock and which database, unless the error says so."""
-    if error.entity is None and error.ident is None:
-        words = "the transaction" if ident is None else f"named lock {ident!r}"
-        if entity is not None:
-            words = f"{entity.__name__} " + ("rows" if ident is None else f"{ident}")
-        if lock is not None:
-            words += f" {spelled(lock)}"
-        error.entity, error.ident, error.lock = entity, ident, lock
-        error.args = (f"{words} on {database}: {error.args[0]}",)
-
-
-def _reason(kind: type[DocLockError], asked: Asked | None) -> str:
-    if kind is LockNotAvailable:
-        if asked is not None and LockOptions.NoWait in asked.lock:
-            return "held by another transaction; try again later, or wait for it"
-        if asked is not None and asked.seconds is not None:
-            return f"not granted within {asked.seconds:g} s; try again later, or wait longer"
-        return "not granted within the server's own limit; roll back and try again later"
-    if kind is DeadlockDetected:
-        return "chosen as the victim of a deadlock; run the whole transaction again"
-    return "changed by another transaction meanwhile; run the whole transaction again"
 
 
 def _on_error(context: ExceptionContext) -> BaseException | None:

@@ -12,7 +12,6 @@ from sqlalchemy import Result, Select, inspect
 from sqlalchemy.orm import FromStatement, Mapper
 from sqlalchemy.sql import Executable
 
-from .aftermath import name_document
 from .books import BookkeepingSession
 from .dialects import product_of
 from .errors import DocLockError
@@ -20,6 +19,7 @@ from .guard import Write
 from .options import LockOptions
 from .sets import execute_locked, refuse_streaming
 from .statements import LOCK_OPTION, LockedEntity, locked_by, locking, refuse_lock_within
+from .wording import name_document
 
 _UNGUARDED: Final = nullcontext()
 

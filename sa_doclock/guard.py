@@ -24,7 +24,6 @@ from sqlalchemy.orm import (
 )
 from sqlalchemy.orm.attributes import instance_state
 
-from .aftermath import name_document
 from .declarations import any_declared, document_root, parts_of
 from .dialects import product_of
 from .documents import root_of
@@ -35,6 +34,7 @@ from .membership import Identity, Membership, has_null, headers_loaded, identity
 from .options import spelled
 from .reads import frame_of_program, told
 from .shapes import values_of
+from .wording import name_document
 
 GuardMode = Literal["raise", "warn", "off"]
 

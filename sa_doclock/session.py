@@ -15,7 +15,6 @@ from sqlalchemy.exc import NoResultFound
 from sqlalchemy.orm import Mapper, SessionTransactionOrigin
 from sqlalchemy.orm.interfaces import ORMOption
 
-from .aftermath import name_document
 from .blockers import Diagnosis
 from .books import Books
 from .by_key import lock_and_read, read, read_again
@@ -34,6 +33,7 @@ from .options import LockOptions, LockTimeout, base_of, check_lock, check_wait, 
 from .patience import Patience, Priority
 from .shapes import checked_options, refuse_unlockable_options
 from .statements import locked_select
+from .wording import name_document
 
 T = TypeVar("T")
 

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from ..errors import LockMisuse
+from ..session import LockingSession
 from .claimable import Identity
 from .report import told
 
-if TYPE_CHECKING:
-    from .turns import Turn
-
 T = TypeVar("T")
+
+
+class Turn(Protocol[T]):
+    """The transaction that a claim is in."""
+
+    session: LockingSession
+    waiting: Claim[T] | None
+
+    def enter(self, identity: Identity) -> None:
+        """The block begins."""
+
+    def leave(self, identity: Identity, raised: BaseException | None) -> bool:
+        """The block has ended; say whether what it raised is kept for the report."""
 
 
 class Claim(Generic[T]):

@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy import Select, inspect
 
-from ..aftermath import name_document
 from ..books import Books, books_of
 from ..by_keys import alone
 from ..dialects import product_of, strategy_for
@@ -18,6 +17,7 @@ from ..session import LockingSession
 from ..statements import lock_by_keys, parameters_by_keys
 from ..transactions import Participant
 from ..waiting import run_within
+from ..wording import name_document
 from .claimable import Claimable, Identity
 
 
