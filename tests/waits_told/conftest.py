@@ -10,30 +10,8 @@ import sqlalchemy as sa
 
 from sa_doclock import LockingSession
 from tests.databases import Database
-from tests.locks.conftest import (
-    dave,
-    documents,
-    elsewhere,
-    engine,
-    keepers,
-    make_engine,
-    pytest_configure,
-    read_committed,
-    session_factory,
-)
+from tests.locks.conftest import *  # noqa: F403  # the fixtures that it names in __all__
 from tests.waits_told.accounts import account
-
-__all__ = [
-    "dave",
-    "documents",
-    "elsewhere",
-    "engine",
-    "keepers",
-    "make_engine",
-    "pytest_configure",
-    "read_committed",
-    "session_factory",
-]
 
 
 @pytest.fixture

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from sa_doclock import LockingSession, LockNotAvailable, LockOptions, blockers
+import sa_doclock.blockers
+from sa_doclock import LockingSession, LockNotAvailable, LockOptions
+from sa_doclock.aside import aside
 from tests.models import Order
 
 pytestmark = pytest.mark.databases("postgresql", "mysql", "mariadb")
@@ -24,15 +26,14 @@ def test_of_a_set_that_is_bound_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[sa.Engine] = []
-    real = blockers.aside
 
     @contextmanager
-    def aside(engine: sa.Engine, options: Mapping[str, Any]) -> Iterator[sa.Connection]:
+    def noted(engine: sa.Engine, options: Mapping[str, Any]) -> Iterator[sa.Connection]:
         asked.append(engine)
-        with real(engine, options) as connection:
+        with aside(engine, options) as connection:
             yield connection
 
-    monkeypatch.setattr(blockers, "aside", aside)
+    monkeypatch.setattr(sa_doclock.blockers, "aside", noted)
     elsewhere = make_engine()
     other.get_entity(Order, 1, LockOptions.ForUpdate)
     with LockingSession(engine, diagnose=True) as session:
