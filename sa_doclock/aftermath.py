@@ -97,7 +97,7 @@ class Aftermath:
     def answered(self, kind: type[LockFailed], database: str) -> LockFailed:
         """The error of the call under way, which the server has refused by value."""
         error = kind(reason(kind, self._asked))
-        name_document(error, *self._document(kind), database)
+        name_document(error, *self._document(), database)
         return error
 
     def __enter__(self) -> None: ...
@@ -299,17 +299,20 @@ class Aftermath:
         if asked is not None and code in strategy.server_limits:
             asked = asked._replace(seconds=None)
         error = made(kind, why or reason(kind, asked), context)
-        name_document(error, *self._document(kind), strategy.name)
+        elsewhere = kind is LockNotAvailable and context.statement is not None
+        name_document(error, *self._document(elsewhere=elsewhere), strategy.name)
         return error
 
     def _document(
-        self, kind: type[DocLockError]
+        self, *, elsewhere: bool = False
     ) -> tuple[type[Any] | None, Any, LockOptions | None]:
-        """What the error is about; of a flush or commit that was undone, the one held document."""
+        """What the error is about; of a flush or commit that was undone, the one held document.
+
+        :param elsewhere: a row was not available, which is another than one that is held.
+        """
         if self._asked is not None:
             return self._asked.entity, self._asked.ident, self._asked.lock
-        # A row that is not available is another, of which nothing is known.
-        if kind is not LockNotAvailable and len(self._ledger.held) == 1:
+        if not elsewhere and len(self._ledger.held) == 1:
             ((entity, identity),) = self._ledger.held
             return entity, identity[0] if len(identity) == 1 else identity, None
         return None, None, None
