@@ -75,6 +75,7 @@ class Database:
     snapshot: int = ON  # sys.databases.snapshot_isolation_state
     applock: int = 0  # what sp_getapplock returns
     chatter: Sequence[Ended] = ()  # what it says before
+    begins_after_3903: bool = False  # what "roll back and begin" then does is not documented
     failures: list[tuple[str, int]] = field(default_factory=list)  # by a mark, once each
 
 
@@ -86,6 +87,7 @@ class Session:
     settings: Settings = Settings()
     begun_at: str | None = None  # the level of its transaction; None: there is none
     implicit: bool = False
+    applock: int | None = None  # what sp_getapplock has returned last
 
     def begin(self) -> None:
         self.begun_at = self.settings.level
@@ -137,7 +139,7 @@ class Session:
 
     def _data(self, sql: str, values: Sequence[object]) -> Rows | Ended:
         if (told := self._told(sql)) is not None:
-            return Rows(["answer"], [[told]])
+            return told
         self._access(sql)
         if not sql.startswith("SELECT"):
             return Ended(1)
@@ -157,15 +159,20 @@ class Session:
         if "READPAST" in sql and level in (SNAPSHOT, "SERIALIZABLE"):
             raise Refused(650)
 
-    def _told(self, sql: str) -> Value:
+    def _told(self, sql: str) -> Rows | None:
+        if "FROM sys.databases" in sql:
+            return Rows(_OF_DATABASE, [["shop", self.database.snapshot, 0]])
+        if "dm_tran_database_transactions" in sql:
+            return Rows(["session_id"], [])
         answers: dict[str, Value] = {
             **_HANDSHAKE,
             "CASE transaction_isolation_level": self.settings.level,
             "@@LOCK_TIMEOUT": self.settings.lock_timeout,
             "deadlock_priority": self.settings.deadlock_priority,
-            "SELECT @doclock": self.database.applock,
+            "SELECT @doclock": self.applock,
         }
-        return next((answer for mark, answer in answers.items() if mark in sql), None)
+        found = [Rows(["answer"], [[value]]) for mark, value in answers.items() if mark in sql]
+        return found[0] if found else None
 
     # What the rules below run.
 
@@ -187,6 +194,11 @@ class Session:
         self.implicit = found[1].upper() == "ON"
         yield Ended()
 
+    def _begin(self, _: re.Match[str]) -> Iterator[Ended]:
+        if self.begun_at is None:
+            self.begin()
+        yield Ended()
+
     def _end(self, found: re.Match[str]) -> Iterator[Ended]:
         if self.begun_at is not None or not found["if"]:
             self.end(found["verb"].lower())
@@ -203,8 +215,8 @@ class Session:
         yield Called()
 
     def _getapplock(self, _: re.Match[str]) -> Iterator[Ended]:
-        if self.begun_at is None:
-            self.database.applock = -999  # there is no transaction to hold it
+        held = self.begun_at is not None  # by the transaction, if there is one
+        self.applock = self.database.applock if held else -999
         yield from self.database.chatter
         yield Called()
 
@@ -225,12 +237,15 @@ _RULES: list[tuple[re.Pattern[str], _Rule]] = [
         (r"SET IMPLICIT_TRANSACTIONS (ON|OFF)$", Session._implicit),
         (r"SET \w+ ", Session._other),
         (r"(?P<if>IF @@TRANCOUNT > 0 )?(?P<verb>COMMIT|ROLLBACK)( TRAN\w*)?$", Session._end),
+        (r"IF @@TRANCOUNT = 0 BEGIN TRANSACTION$", Session._begin),
+        (r"(SAVE|ROLLBACK) TRANSACTION \w+$", Session._other),  # a savepoint
         (r"ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION (ON|OFF)$", Session._alter),
         (r"EXEC sp_executesql N'(.*)'$", Session._executesql),
         (r"EXEC @doclock = sp_getapplock ", Session._getapplock),
         (r"DECLARE ", Session._nothing),
     )
 ]
+_OF_DATABASE = ("name", "snapshot_isolation_state", "is_read_committed_snapshot_on")
 _CONTENT: dict[str, Value] = {"kind": "lease", "name": "Ann"}
 _HANDSHAKE: dict[str, Value] = {
     "ProductVersion": "16.0.4135.4",

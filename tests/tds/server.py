@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -176,23 +176,20 @@ class _Connection:
 
     def _manage(self, request: requests.TransactionRequest) -> bytes:
         self._note(request.verb + (" and begin" if request.begins_next else ""))
-        session, found = self._session, b""
+        session, found, status = self._session, b"", Status.FINAL
+        begins = request.begins_next or request.verb == "begin"
         try:
-            session.fail_at(f"({request.verb})")
-            if request.verb == "begin":
-                session.begin()
-                found += self._begun()
-            elif request.verb in ("commit", "rollback"):
+            if request.verb != "begin":
                 session.end(request.verb)
                 found += self._ended(request.verb)
         except Refused as refused:
             found += tokens.error(refused.number, TEXTS[refused.number])
-            found += tokens.done(Done.STATEMENT, Status.ERROR)
-            return found
-        if request.begins_next:
+            status = Status.ERROR
+            begins = begins and self._server.database.begins_after_3903
+        if begins:
             session.begin()
             found += self._begun()
-        return found + tokens.done(Done.STATEMENT, Status.FINAL)
+        return found + tokens.done(Done.STATEMENT, status)
 
     def _told_of_transaction(self, before: str | None, how: Change = Change.COMMITTED) -> bytes:
         now = self._session.begun_at
@@ -241,6 +238,6 @@ def _login() -> bytes:
     )
 
 
-def said(server: TDSServer, words: str) -> Iterable[Sent]:
+def said(server: TDSServer, words: str) -> list[Sent]:
     """Return what has these words in it."""
     return [sent for sent in server.sent if words in str(sent)]
