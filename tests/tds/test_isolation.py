@@ -62,6 +62,18 @@ def test_also_after_an_error(
     assert wire.sessions[sent.session].settings.level == READ_COMMITTED
 
 
+@each_reader
+def test_a_lent_connection_is_given_back_at_its_level(
+    engine: Engine, wire: TDSServer, lock: LockOptions
+) -> None:
+    with engine.connect() as lent:
+        with LockingSession(lent) as session:
+            session.get_one_entity(Order, 1, lock)
+            assert wire.sessions[-1].settings.level == SNAPSHOT
+        assert wire.sessions[-1].settings.level == READ_COMMITTED
+        lent.execute(select(Order.__table__))
+
+
 def test_readers_and_writers_take_turns_on_one_connection(
     session: LockingSession, wire: TDSServer
 ) -> None:
