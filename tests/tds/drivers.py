@@ -25,12 +25,15 @@ from tests.servers.process import run
 WHEELS = Path(__file__).with_name("wheels.txt")
 _LIBRARY = "mssql_python_odbc/libs/linux/debian_ubuntu/x86_64/lib/libmsodbcsql-18.6.so.2.1"
 _NEEDED = "mssql_python_odbc/libs/linux/debian_ubuntu/x86_64/"
+_FREETDS = "usr/lib/*/odbc/libtdsodbc.so"
 _MANAGER = ("libltdl.so.7", "libodbcinst.so.2", "libodbc.so.2")
 
 
 def freetds(port: int) -> str:
     """Return the words that connect over FreeTDS."""
-    (library,) = _debian().glob("usr/lib/*/odbc/libtdsodbc.so")
+    pyodbc()
+    installed = sorted(Path("/").glob(_FREETDS))
+    library = (installed or sorted(_debian().glob(_FREETDS)))[0]
     return f"DRIVER={_loaded(library)};SERVER=127.0.0.1;PORT={port};TDS_Version=7.4;UID=u;PWD=p"
 
 
