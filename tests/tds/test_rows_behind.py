@@ -42,8 +42,14 @@ def test_the_value_of_a_named_lock(
     assert sent.in_transaction
 
 
-@pytest.mark.parametrize("driver", ["odbc18"], indirect=True)
-def test_it_is_lost_behind_a_count(session: LockingSession, wire: TDSServer) -> None:
+@pytest.mark.parametrize("driver", ["freetds"], indirect=True)
+def test_freetds_finds_it_behind_a_count(session: LockingSession, wire: TDSServer) -> None:
     wire.database.chatter = [Ended(1)]  # as of an UPDATE
+    session.lock_key("user:42")
+
+
+@pytest.mark.parametrize("driver", ["odbc18"], indirect=True)
+def test_microsofts_driver_does_not(session: LockingSession, wire: TDSServer) -> None:
+    wire.database.chatter = [Ended(1)]
     with pytest.raises(ResourceClosedError, match="does not return rows"):
         session.lock_key("user:42")
