@@ -75,7 +75,7 @@ def _debian() -> Path:
 
 def _loads(name: str) -> bool:
     try:
-        ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(name)
     except OSError:
         return False
     return True
@@ -83,7 +83,7 @@ def _loads(name: str) -> bool:
 
 def _loaded(library: Path) -> Path:
     try:
-        ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(library))
     except OSError as exc:
         raise UnavailableError(str(exc)) from exc
     return library

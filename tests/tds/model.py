@@ -13,50 +13,14 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from tests.sql.native import TEXTS as TEXTS_OF_NATIVE
-from tests.sql.script import MISSING, NOTHING, columns_of
+from tests.tds.answers import Called, Ended, Rows, of_a_table, of_the_server
+from tests.tds.errors import FATAL, Refused
 from tests.tds.tokens import Value
 
 READ_COMMITTED, SNAPSHOT = "READ COMMITTED", "SNAPSHOT"
 OFF, ON = 0, 1
-#: The transaction does not survive these.
-FATAL = frozenset({1205, 3951, 3960})
-TEXTS = {
-    **TEXTS_OF_NATIVE,
-    226: "ALTER DATABASE statement not allowed within multi-statement transaction.",
-    650: "You can only specify the READPAST lock in the READ COMMITTED or REPEATABLE READ "
-    "isolation levels.",
-    3902: "The COMMIT TRANSACTION request has no corresponding BEGIN TRANSACTION.",
-}
 _SNAPSHOT_STATES = {0: 3952, 2: 3954, 3: 3956}
 _PRIORITIES = {"LOW": -5, "NORMAL": 0, "HIGH": 5}
-
-
-class Refused(Exception):
-    """The server's error: an answer, no fault of ours."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number, TEXTS[number])
-        self.number = number
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The answer to a query."""
-
-    names: Sequence[str]
-    rows: Sequence[Sequence[Value]]
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A statement without rows has ended; it may tell how many it has changed."""
-
-    count: int | None = None
-
-
-class Called(Ended):
-    """A procedure that the batch has called has ended."""
 
 
 @dataclass(frozen=True)
@@ -143,10 +107,7 @@ class Session:
         self._access(sql)
         if not sql.startswith("SELECT"):
             return Ended(1)
-        names = columns_of(sql)
-        empty = MISSING in values or NOTHING.search(sql)
-        row = [_CONTENT.get(name, 1) for name in names]
-        return Rows(names, [] if empty else [row])
+        return of_a_table(sql, values)
 
     def _access(self, sql: str) -> None:
         if self.implicit and self.begun_at is None:
@@ -160,19 +121,13 @@ class Session:
             raise Refused(650)
 
     def _told(self, sql: str) -> Rows | None:
-        if "FROM sys.databases" in sql:
-            return Rows(_OF_DATABASE, [["shop", self.database.snapshot, 0]])
-        if any(view in sql for view in _VIEWS):
-            return Rows(["session_id"], [])  # nobody is in the way
-        answers: dict[str, Value] = {
-            **_HANDSHAKE,
+        live: dict[str, Value] = {
             "CASE transaction_isolation_level": self.settings.level,
             "@@LOCK_TIMEOUT": self.settings.lock_timeout,
             "deadlock_priority": self.settings.deadlock_priority,
             "SELECT @doclock": self.applock,
         }
-        found = [Rows(["answer"], [[value]]) for mark, value in answers.items() if mark in sql]
-        return found[0] if found else None
+        return of_the_server(sql, live, self.database.snapshot)
 
     # What the rules below run.
 
@@ -245,18 +200,6 @@ _RULES: list[tuple[re.Pattern[str], _Rule]] = [
         (r"DECLARE ", Session._nothing),
     )
 ]
-_VIEWS = ("dm_tran_database_transactions", "dm_tran_locks", "dm_os_waiting_tasks")
-_OF_DATABASE = ("name", "snapshot_isolation_state", "is_read_committed_snapshot_on")
-_CONTENT: dict[str, Value] = {"kind": "lease", "name": "Ann"}
-_HANDSHAKE: dict[str, Value] = {
-    "ProductVersion": "16.0.4135.4",
-    "@@version": "Microsoft SQL Server 2022 - 16.0.4135.4 (X64)",
-    "schema_name()": "dbo",
-    "test max support": "x",
-    "fn_listextendedproperty": 1,
-    "sys.system_views": "dm_exec_sessions",
-    "SELECT @@SPID": 51,
-}
 _SEMICOLON = re.compile(r"((?:'(?:[^']|'')*'|\[[^\]]*\]|[^;'\[])+);?")
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tds.model import OFF, Database, Refused, Rows, Session, Settings
+from tests.tds.answers import Rows
+from tests.tds.errors import Refused
+from tests.tds.model import OFF, Database, Session, Settings
 
 SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL SNAPSHOT"
 READ_COMMITTED = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"

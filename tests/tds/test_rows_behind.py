@@ -11,7 +11,7 @@ from sqlalchemy.exc import ResourceClosedError
 
 from sa_doclock import LockingSession, LockOptions
 from tests.sql.models import Order
-from tests.tds.model import Ended
+from tests.tds.answers import Ended
 from tests.tds.server import TDSServer, said
 
 
