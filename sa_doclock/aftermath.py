@@ -170,6 +170,11 @@ class Aftermath:
         with suppress(Exception):
             self._session.rollback()
 
+    @property
+    def told(self) -> BaseException | None:
+        """Why the server has rolled back by itself; that it did is then no news of a ROLLBACK."""
+        return self._cause if self._gone else None
+
     def refuse(self) -> None:
         """:raises PendingRollbackError: a lock failed, and nothing was rolled back since."""
         if self._cause is not None:

@@ -13,7 +13,7 @@ from sqlalchemy.orm import InstanceState, Mapper, SessionTransaction
 from .aftermath import Aftermath
 from .bulk import BulkGuard
 from .declarations import follow_declared
-from .errors import WrongIsolation
+from .errors import DocLockError, WrongIsolation
 from .events import EventfulSession
 from .guard import Guard, GuardMode, Write
 from .ledger import Ledger
@@ -130,11 +130,18 @@ class BookkeepingSession(EventfulSession):
 
     def rollback(self) -> None:
         """See ``Session.rollback()``."""
-        super().rollback()
+        told = self._books.aftermath.told
+        try:
+            super().rollback()
+        except DocLockError as error:
+            if error is not told:
+                raise
         self._forget_promises()
 
     def close(self) -> None:
         """See ``Session.close()``."""
+        if self._books.aftermath.told is not None:
+            self.rollback()  # a ROLLBACK that fails would keep the connection from its pool
         super().close()
         self._forget_promises()
 

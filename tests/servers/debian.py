@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import platform
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.servers.cache import cached
@@ -18,12 +19,17 @@ from tests.servers.process import run
 
 def unpacked(package: str, suite: str) -> Path:
     """Return a folder with ``package`` of this Debian suite, and its dependencies, unpacked."""
-    if not shutil.which("apt-get") or platform.freedesktop_os_release().get("ID") != "debian":
-        msg = f"{package} can only be unpacked on Debian"
-        raise UnavailableError(msg)
+    _own_suite(package)
     return cached(
         f"{package}-{suite}-{platform.machine()}", lambda root: _unpack(package, suite, root)
     )
+
+
+def unpacked_alone(*packages: str) -> Path:
+    """Return a folder with these packages of this Debian, and nothing that they depend on."""
+    suite = _own_suite(packages[0])
+    key = f"{packages[0]}-alone-{suite}-{platform.machine()}"
+    return cached(key, lambda root: _unpack_alone(packages, suite, root))
 
 
 def command(root: Path, program: str) -> list[str]:
@@ -35,7 +41,33 @@ def command(root: Path, program: str) -> list[str]:
     return [str(loader), "--library-path", libraries, str(root / program)]
 
 
+def _own_suite(package: str) -> str:
+    if not shutil.which("apt-get") or platform.freedesktop_os_release().get("ID") != "debian":
+        msg = f"{package} can only be unpacked on Debian"
+        raise UnavailableError(msg)
+    return platform.freedesktop_os_release().get("VERSION_CODENAME", "sid")
+
+
 def _unpack(package: str, suite: str, root: Path) -> None:
+    apt_get = _own_apt_get(suite, root)
+    run([*apt_get, "--download-only", "install", package])
+    _extract(root.parent / "apt" / "archives", root)
+
+
+def _unpack_alone(packages: Sequence[str], suite: str, root: Path) -> None:
+    apt_get = _own_apt_get(suite, root)
+    archives = root.parent / "apt" / "archives"
+    run(["env", f"--chdir={archives}", *apt_get, "download", *packages])
+    _extract(archives, root)
+
+
+def _extract(archives: Path, root: Path) -> None:
+    for archive in sorted(archives.glob("*.deb")):
+        run(["dpkg-deb", "--extract", str(archive), str(root)])
+
+
+def _own_apt_get(suite: str, root: Path) -> list[str]:
+    """Return the command, with lists that are fresh and a state in which nothing is installed."""
     apt = root.parent / "apt"
     for folder in ("lists/partial", "archives/partial"):
         (apt / folder).mkdir(parents=True)
@@ -54,9 +86,7 @@ def _unpack(package: str, suite: str, root: Path) -> None:
     apt_get = ["apt-get", "--quiet", "--assume-yes"]
     apt_get += [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
     run([*apt_get, "update"])
-    run([*apt_get, "--download-only", "install", package])
-    for archive in sorted((apt / "archives").glob("*.deb")):
-        run(["dpkg-deb", "--extract", str(archive), str(root)])
+    return apt_get
 
 
 def _source(suite: str) -> str:

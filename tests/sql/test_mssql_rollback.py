@@ -82,6 +82,20 @@ def test_the_failure_comes_out_and_the_session_goes_on(
     assert session.get_one_entity(Order, 1, LockOptions.ForUpdate).total == 1
 
 
+@pytest.mark.parametrize("end", [LockingSession.rollback, LockingSession.close])
+def test_who_has_caught_the_failure_ends_the_transaction_in_peace(
+    session: LockingSession, script: Script, end: Callable[[LockingSession], None]
+) -> None:
+    session.get(Customer, 1)
+    script.failures += [("FROM shop_order", freetds(1205)), ("(rollback)", freetds(3903))]
+    with pytest.raises(DeadlockDetected):
+        _lock(session)
+    end(session)
+    assert not session.in_transaction()
+    assert script.failures == []
+    _lock(session)
+
+
 def test_3903_comes_out_where_it_is_the_only_failure(
     session: LockingSession, script: Script
 ) -> None:

@@ -1,0 +1,70 @@
+"""A server of TDS, and an engine on it over each ODBC driver; or a loud line that says why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import quote_plus
+
+import pytest
+from sqlalchemy import Engine, create_engine
+
+from sa_doclock import LockingSession
+from sa_doclock.dialects import strategy_for
+from tests.servers.model import UnavailableError
+from tests.tds.drivers import DRIVERS, pyodbc
+from tests.tds.server import TDSServer, listening
+
+_WHY_NOT = pytest.StashKey[dict[str, str]]()
+
+
+@pytest.fixture
+def wire() -> Iterator[TDSServer]:
+    """Serve, and fail where the server itself has failed."""
+    with listening() as server:
+        yield server
+    assert server.faults == []
+
+
+@pytest.fixture(params=DRIVERS)
+def driver(request: pytest.FixtureRequest) -> str:
+    """Run the test over each driver that can be had."""
+    name: str = request.param
+    try:
+        DRIVERS[name](0)
+    except UnavailableError as exc:
+        request.config.stash.setdefault(_WHY_NOT, {})[name] = str(exc)
+        pytest.skip(f"no {name}: {exc}")
+    return name
+
+
+@pytest.fixture
+def connection_string(driver: str, wire: TDSServer) -> str:
+    """Tell pyodbc how to reach the server."""
+    return DRIVERS[driver](wire.port)
+
+
+@pytest.fixture
+def engine(connection_string: str, wire: TDSServer) -> Iterator[Engine]:
+    """Give the test an engine with one connection, which has connected before."""
+    url = f"mssql+pyodbc:///?odbc_connect={quote_plus(connection_string)}"
+    engine = create_engine(url, module=pyodbc(), pool_size=1, max_overflow=0)
+    strategy_for(engine)
+    wire.sent.clear()
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def session(engine: Engine) -> Iterator[LockingSession]:
+    """Open a session on it."""
+    with LockingSession(engine) as session:
+        yield session
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say loudly which driver was not there."""
+    for name, why in config.stash.get(_WHY_NOT, {}).items():
+        line = f"SKIPPED DRIVER OF SQL SERVER {name}: {why}"
+        terminalreporter.write_line(line, yellow=True, bold=True)

@@ -1,0 +1,83 @@
+"""What the golden files say that a driver is told is what the drivers send, and good T-SQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Engine
+
+from sa_doclock import DocLockError, LockingSession
+from tests.servers.model import UnavailableError
+from tests.sql.scenarios import SCENARIOS, Act, told
+from tests.sql.servers import serving
+from tests.tds.server import TDSServer
+from tests.tsql.checker import Checker, checking
+from tests.tsql.texts import METHODS, with_parameters
+from tests.tsql.wheels import unpacked
+
+_PARAMETERS = re.compile(r"  -- .*$", re.DOTALL)
+_OWN_LABEL = re.compile(r"\b(\w+)\.(\w+) AS \1_\2\b")  # Session.get() of SQLAlchemy 2.0
+
+
+@pytest.fixture
+def checker() -> Iterator[Checker]:
+    """Give the test Microsoft's parser; tests/tsql says loudly where there is none."""
+    try:
+        folder = unpacked()
+    except UnavailableError as exc:
+        pytest.skip(f"no T-SQL parser: {exc}")
+    with checking(folder) as found:
+        yield found
+
+
+def play(act: Act, engine: Engine, wire: TDSServer) -> list[str]:
+    """Let a session act, and close it; return the SQL that came over the wire."""
+    wire.sent.clear()
+    with LockingSession(engine) as session:
+        try:
+            act(session)
+        except DocLockError as error:
+            return [*_sql(wire), f"-- raises {type(error).__name__}"]
+    return _sql(wire)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_driver_sends_what_it_is_told(engine: Engine, wire: TDSServer, name: str) -> None:
+    with serving("mssql") as (scripted, script):
+        expected = [_as_sent(line) for line in told(SCENARIOS[name], scripted, script)]
+    assert play(SCENARIOS[name], engine, wire) == [sql for sql in expected if sql not in METHODS]
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_statement_is_within_a_transaction(
+    engine: Engine, wire: TDSServer, name: str
+) -> None:
+    play(SCENARIOS[name], engine, wire)
+    outside = [sent for sent in wire.sent if sent.text and not sent.in_transaction]
+    assert outside == []
+
+
+def test_the_parser_takes_all_that_was_seen(
+    engine: Engine, wire: TDSServer, checker: Checker
+) -> None:
+    seen = {text for act in SCENARIOS.values() for text in play(act, engine, wire)}
+    texts = sorted(text for text in seen if not text.startswith("--"))
+    wrong = [
+        (text, verdict)
+        for text, verdict in zip(texts, checker.check(texts), strict=True)
+        if not verdict
+    ]
+    assert wrong == []
+    assert len(texts) > len(SCENARIOS)
+
+
+def _sql(wire: TDSServer) -> list[str]:
+    return [_OWN_LABEL.sub(r"\1.\2", sent.text) for sent in wire.sent if sent.text]
+
+
+def _as_sent(line: str) -> str:
+    if line.startswith("-- raises"):
+        return line
+    return " ".join(with_parameters(_PARAMETERS.sub("", line)).split())
