@@ -22,6 +22,9 @@ VALID = [
     *(base | modifier for base in QUEUEING for modifier in LockOptions if modifier in MODIFIERS),
 ]
 
+#: The polymorphic column, also as a subquery names it.
+KINDS = ("kind", "shop_contract_kind", "shop_project_kind", "shop_ticket_kind")
+
 Ask = Callable[[LockingSession], Any]
 Sessions = tuple[str, Engine, Script]
 
@@ -71,7 +74,7 @@ def answer(served: Sessions, wish: Wish, ask: Ask, *, held: bool = False) -> Ans
     """
     database, engine, script = served
     script.sent.clear()
-    script.values["kind"] = wish.shape.kind
+    script.values.update(dict.fromkeys(KINDS, wish.shape.kind))
     with LockingSession(
         engine,
         lock_timeout=wish.session_seconds,

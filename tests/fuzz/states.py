@@ -64,9 +64,7 @@ STATES: Mapping[str, Prepare] = {
     "open by begin()": lambda session, _shape: session.begin(),
     "savepoint": _savepoint,
     "read in a savepoint": _read_in_savepoint,
-    "loaded": lambda session, shape: (
-        _class_of(shape) and session.get(_class_of(shape), shape.key)
-    ),
+    "loaded": lambda session, shape: _class_of(shape) and session.get(_class_of(shape), shape.key),
     "changed": _changed,
     "new elsewhere": _new_elsewhere,
     "flushed elsewhere": _flushed,

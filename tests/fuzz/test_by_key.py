@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hypothesis import HealthCheck, assume, given, note, settings
+from hypothesis import assume, given, note
 from hypothesis import strategies as st
 from sqlalchemy.exc import NoResultFound
 
 from sa_doclock import DocLockError, LockingSession, LockOptions
-from tests.fuzz.asking import BASES, EVERY, MODIFIERS, VALID, Sessions, Wish, answer, is_ours
+from tests.fuzz.asking import BASES, MODIFIERS, Sessions, Wish, answer, is_ours
+from tests.fuzz.choices import batches, locks, shapes, states, the_same_always, waits
 from tests.fuzz.entities import CLASSES, ENTITIES, exists_on
-from tests.fuzz.states import STATES
 
 KEYS = ("right", "missing", "wrong shape", "None")
-SECONDS = (None, None, None, 0, 0.3)
 
 
 def _locked(session: LockingSession, entity: Any, ident: Any, lock: LockOptions, **how: Any) -> Any:
@@ -42,26 +41,17 @@ WAYS: Mapping[str, Callable[..., Any]] = {
 }
 SETS = ("get_entities", "get_documents")
 
-locks = st.one_of(st.sampled_from(VALID), st.sampled_from(EVERY))
-few_seconds = st.sampled_from(SECONDS)
 
-
-@settings(
-    derandomize=True,
-    deadline=None,
-    max_examples=200,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+@the_same_always(examples=300)
 @given(
     way=st.sampled_from(sorted(WAYS)),
-    entity=st.sampled_from(sorted(ENTITIES)),
+    entity=shapes,
     key=st.sampled_from((*KEYS, *["right"] * 6)),
     lock=locks,
-    seconds=few_seconds,
-    session_seconds=few_seconds,
-    batch=st.sampled_from((False, False, False, True)),
-    state=st.sampled_from(sorted(STATES)),
+    seconds=waits,
+    session_seconds=waits,
+    batch=batches,
+    state=states,
 )
 def test_the_lock_is_told_or_an_error_of_ours_comes_out(
     served: Sessions,
@@ -88,7 +78,9 @@ def test_the_lock_is_told_or_an_error_of_ours_comes_out(
     note(f"told {found.told}, raised {found.error!r}")
     absent = key == "missing" and way in ("get_one_entity", "locked")
     assert (
-        found.error is None or is_ours(found.error) or (absent and type(found.error) is NoResultFound)
+        found.error is None
+        or is_ours(found.error)
+        or (absent and type(found.error) is NoResultFound)
     )
     if _is_wrong(way, wish, key):
         assert type(found.error) in (ValueError, TypeError)

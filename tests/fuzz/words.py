@@ -58,7 +58,9 @@ def _row_lock(words: Mapping[LockOptions, str], quotes: str) -> Callable[[Asked]
 
 def _postgresql(asked: Asked) -> str | None:
     if asked.lock is LockOptions.SnapshotRead:
-        return _in_order(asked.all, "(isolation level REPEATABLE_READ)", "SET TRANSACTION READ ONLY")
+        return _in_order(
+            asked.all, "(isolation level REPEATABLE_READ)", "SET TRANSACTION READ ONLY"
+        )
     return _row_lock({_FOR_UPDATE: "FOR UPDATE OF {}", _SHARED: "FOR SHARE OF {}"}, '""')(asked)
 
 
