@@ -42,11 +42,15 @@ def _read_in_savepoint(session: LockingSession, _shape: Shape) -> Any:
 
 def _changed(session: LockingSession, shape: Shape) -> Any:
     entity = _class_of(shape)
-    if entity is not None:
-        found = session.get(entity, shape.key)
+    found = entity and session.get(entity, shape.key)
+    if found is not None:
         found.total += 1
-        return found
-    return None
+    return found
+
+
+def _rolled_back(session: LockingSession, _shape: Shape) -> Any:
+    session.get(Customer, 1)
+    session.rollback()
 
 
 def _new_elsewhere(session: LockingSession, _shape: Shape) -> Any:
@@ -74,5 +78,5 @@ STATES: Mapping[str, Prepare] = {
     "another held ForUpdate": _other(LockOptions.ForUpdate),
     "another held SharedRead": _other(LockOptions.SharedRead),
     "another held SnapshotRead": _other(LockOptions.SnapshotRead),
-    "rolled back": lambda session, _shape: (session.get(Customer, 1), session.rollback()),
+    "rolled back": _rolled_back,
 }

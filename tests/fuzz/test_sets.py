@@ -19,6 +19,11 @@ from tests.fuzz.statements import CHANGES, USUAL
 #: What reads no row of the header any more, so that there is nothing to lock.
 OTHER_STATEMENTS = {"text", "a count alone"}
 
+#: What makes rows that are no rows of the header, or reads details by the statement that locks.
+UNLOCKABLE = {
+    *("distinct", "group_by", "having", "union", "from_statement", "text"),
+    *("joinedload", "subqueryload"),
+}
 #: What a statement without a lock of ours may say all the same.
 OWN_LOCKS = {"with_for_update", "hint", "hint everywhere", "hint of another table"}
 
@@ -95,6 +100,8 @@ def test_the_lock_is_told_or_an_error_of_ours_comes_out(
         is_ours(found.error) or found.error is None or _fails_without_lock(served, wish, build, run)
     )
     plain = lock in (LockOptions.None_, LockOptions.NoLock)
+    if not plain and not UNLOCKABLE.isdisjoint({*before, *after}):
+        assert found.error is not None
     assert found.lacks is None or (plain and not OWN_LOCKS.isdisjoint({*before, *after}))
 
 
