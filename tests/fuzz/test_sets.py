@@ -57,7 +57,7 @@ def _cannot_be(build: Callable[[LockOptions | None], Any]) -> bool:
     return False
 
 
-@the_same_always(examples=300)
+@the_same_always(examples=200)
 @given(
     entity=shapes,
     before=before_it,

@@ -15,8 +15,8 @@ from tests.history.sessions import THREADS, TRANSACTIONS, played
 
 def test_with_locks_there_is_no_anomaly(engine: Engine) -> None:
     history, errors = played(engine, locks=True)
-    assert errors == []
     assert list(map(str, check(history))) == []
+    assert errors == []
     # and it is no history of sessions that kept out of each other's way
     assert len(history.transactions) == THREADS * TRANSACTIONS
     outcomes = Counter(one.outcome for one in history.transactions.values())
