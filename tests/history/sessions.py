@@ -76,6 +76,7 @@ def _transaction(run: Run, chance: random.Random) -> Transaction:
     target, parts = chance.choice(documents), ["", *chance.sample(NAMES, 2)]
     lock = LockOptions.ForUpdate if writes else chance.choice(READS)
     done = Transaction(run.number(), run.tick(), 0)
+    met = False
     try:
         with run.sessions()() as session:
             found = session.get_documents(
@@ -83,6 +84,7 @@ def _transaction(run: Run, chance: random.Random) -> Transaction:
             )
             for document in found:
                 note(done, document)
+            met = True
             run.meet()
             if writes:
                 (one,) = (document for document in found if document.id == target)
@@ -97,6 +99,8 @@ def _transaction(run: Run, chance: random.Random) -> Transaction:
     except DBAPIError as error:
         done.outcome = Outcome.ABORTED
         run.errors.append(error)
+        if not met:  # the others count on it
+            run.meet()
     done.ended = run.tick()
     return done
 
