@@ -18,7 +18,14 @@ from .errors import DocLockError
 from .guard import Write
 from .options import LockOptions
 from .sets import execute_locked, refuse_streaming
-from .statements import LOCK_OPTION, LockedEntity, locked_by, locking, refuse_lock_within
+from .statements import (
+    LOCK_OPTION,
+    LockedEntity,
+    locked_by,
+    locking,
+    refuse_lock_within,
+    refuse_other_lock,
+)
 from .wording import name_document
 
 _UNGUARDED: Final = nullcontext()
@@ -132,6 +139,7 @@ class ExecutingSession(BookkeepingSession):
 
         lock, seconds = self._books.patience.of(locked.lock, locked.seconds)
         try:
+            refuse_other_lock(statement, locked)
             refuse_streaming({**statement.get_execution_options(), **execution_options})
             return self._books.take(mapper.class_, None, lock, seconds, attempt)
         except DocLockError as error:

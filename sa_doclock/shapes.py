@@ -98,6 +98,34 @@ def has_for_update(statement: Select[Any]) -> bool:
     return statement._for_update_arg is not None
 
 
+class ForUpdate(NamedTuple):
+    """What ``with_for_update()`` was called with."""
+
+    of: tuple[int, ...]  # ids of tables: SQLAlchemy overloads == of columns
+    read: bool
+    nowait: bool
+    skip_locked: bool
+    key_share: bool = False
+
+
+def for_update_of(statement: Select[Any]) -> ForUpdate | None:
+    """How the statement locks, by its text alone."""
+    found = statement._for_update_arg
+    if found is None:
+        return None
+    of = tuple(id(table) for table in found.of or ())
+    return ForUpdate(of, found.read, found.nowait, found.skip_locked, found.key_share)
+
+
+def hint_of(statement: Select[Any], table: Any, dialect: str) -> str | None:
+    """The table's hint on this dialect: of several, the one that was given last."""
+    found = None
+    for (hinted, name), hint in statement._hints.items():
+        if name in ("*", dialect) and hinted == table:
+            found = hint
+    return found
+
+
 def without_lock(statement: S) -> S:
     """The same SELECT, to be run again when its rows are locked."""
     copy = statement.where()  # a generative copy: nothing is added

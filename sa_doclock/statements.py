@@ -27,7 +27,10 @@ from .documents import header_table, remembered, root_of, tables_of, tables_with
 from .errors import LockMisuse, LockNotSupported
 from .options import LockOptions, base_of, check_lock, is_row_lock
 from .shapes import (
+    ForUpdate,
+    for_update_of,
     has_for_update,
+    hint_of,
     options_of,
     refuse_unlockable_shape,
     relationships_with_options,
@@ -70,6 +73,8 @@ def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:
     :raises LockNotSupported: not an ORM select, or rows that no database can lock:
         DISTINCT, GROUP BY, set operations, derived tables, ``joinedload()``,
         ``subqueryload()``.
+    :raises LockMisuse: it has a ``with_for_update()``; a LockingSession raises it at execution,
+        where one has replaced the lock later, or a ``with_hint()`` has, which is one for SQL Server.
     """
     return locked_select(statement, lock, entity, None)
 
@@ -89,9 +94,10 @@ def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float |
     locked = locking(statement, entity, lock)
     if base_of(lock) is LockOptions.NoLock:
         return locked
-    eager = tuple(
-        _eager_by_second_statement(entity, relationships_with_options(options_of(statement)))
-    )
+    chosen = relationships_with_options(options_of(statement))
+    # SQLAlchemy refuses a loader option where columns alone are read.
+    whole = any(described["expr"] is entity for described in statement.column_descriptions)
+    eager = tuple(_eager_by_second_statement(entity, chosen)) if whole else ()
     return locked.options(*eager).execution_options(
         populate_existing=True,
         autoflush=False,
@@ -153,6 +159,26 @@ def locking(statement: S, entity: Any, lock: LockOptions) -> S:
 def dirty(statement: S) -> S:
     """The statement without a lock on any table that it reads."""
     return _hinted(statement, tables_within(statement.get_final_froms()), LockOptions.NoLock)
+
+
+def refuse_other_lock(statement: Select[Any], locked: LockedEntity) -> None:
+    """:raises LockMisuse: the statement was given another lock, in place of its own."""
+    header, lock = header_table(locked.entity), locked.lock
+    wanted = None
+    if is_row_lock(lock):
+        shared = base_of(lock) is LockOptions.SharedRead
+        modifiers = LockOptions.NoWait in lock, LockOptions.SkipLocked in lock
+        wanted = ForUpdate((id(header),), shared, *modifiers)
+    if for_update_of(statement) != wanted:
+        raise LockMisuse(
+            "a with_for_update() has replaced the lock of the statement: leave it to with_lock()"
+        )
+    for one in table_hints():
+        if lock in one.hints and hint_of(statement, header, one.name) != one.hints[lock]:
+            raise LockMisuse(
+                "a with_hint() has replaced the lock of the statement, which is a hint of this "
+                "table on SQL Server: hint other tables, or other databases alone"
+            )
 
 
 def _hinted(statement: S, tables: Iterable[Table | Alias], lock: LockOptions) -> S:

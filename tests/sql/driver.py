@@ -37,6 +37,10 @@ class Cursor:
         rows, self._rows = self._rows, []
         return rows
 
+    def fetchmany(self, size: int = 1) -> list[tuple[Any, ...]]:
+        rows, self._rows = self._rows[:size], self._rows[size:]
+        return rows
+
     def nextset(self) -> bool:
         return False
 

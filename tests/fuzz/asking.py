@@ -1,0 +1,111 @@
+"""One question to one session: what it is told, what the database is told, what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from sqlalchemy import Engine
+
+from sa_doclock import DocLockError, LockingSession, LockOptions
+from tests.fuzz.entities import Shape
+from tests.fuzz.states import STATES
+from tests.fuzz.words import Asked, missing
+from tests.sql.script import Script
+
+MODIFIERS = LockOptions.NoWait | LockOptions.SkipLocked
+EVERY = [LockOptions(bits) for bits in range(64)]
+QUEUEING = (LockOptions.SharedRead, LockOptions.ForUpdate)
+BASES = (LockOptions.None_, LockOptions.NoLock, *QUEUEING, LockOptions.SnapshotRead)
+VALID = [
+    *BASES,
+    *(base | modifier for base in QUEUEING for modifier in LockOptions if modifier in MODIFIERS),
+]
+
+#: The polymorphic column, also as a subquery names it.
+KINDS = ("kind", "shop_contract_kind", "shop_project_kind", "shop_ticket_kind")
+
+Ask = Callable[[LockingSession], Any]
+Sessions = tuple[str, Engine, Script]
+
+
+class Wish(NamedTuple):
+    """What is asked for.
+
+    :ivar seconds: of the call, ``session_seconds`` of the session.
+    """
+
+    shape: Shape
+    lock: LockOptions
+    seconds: float | None = None
+    session_seconds: float | None = None
+    batch: bool = False
+    state: str = "no transaction"
+
+    @property
+    def contradictory(self) -> bool:
+        """As DESIGN.md has it: no database may be told anything then."""
+        if self.lock not in VALID:
+            return True
+        queues = self.lock in QUEUEING
+        waits_for_nobody = LockOptions.NoWait in self.lock and self.seconds == 0
+        return self.seconds is not None and not queues and not waits_for_nobody
+
+    @property
+    def no_wait(self) -> bool:
+        if self.lock not in QUEUEING:
+            return LockOptions.NoWait in self.lock
+        seconds = self.session_seconds if self.seconds is None else self.seconds
+        return seconds == 0 or self.batch
+
+
+class Answer(NamedTuple):
+    """What came of it: an error, or ``lacks``, what the database was not told."""
+
+    error: Exception | None
+    told: list[str]
+    lacks: str | None = None
+
+
+def answer(served: Sessions, wish: Wish, ask: Ask, *, held: bool = False) -> Answer | None:
+    """Bring a session into its state, and ask; None where it cannot be in that state.
+
+    :param held: the state may have brought the lock with it already.
+    """
+    database, engine, script = served
+    script.sent.clear()
+    script.values.update(dict.fromkeys(KINDS, wish.shape.kind))
+    with LockingSession(
+        engine,
+        lock_timeout=wish.session_seconds,
+        priority="batch" if wish.batch else "interactive",
+    ) as session:
+        try:
+            kept = STATES[wish.state](session, wish.shape)
+        except DocLockError:
+            return None
+        earlier = list(_since_checkout(script.sent))
+        told_before = len(script.sent)
+        try:
+            ask(session)
+        except Exception as error:  # noqa: BLE001  # the tests say which may come
+            return Answer(error, script.sent[told_before:])
+        told = script.sent[told_before:]
+        del kept
+    if held:
+        return Answer(None, told)
+    base = wish.lock & ~MODIFIERS
+    skip = LockOptions.SkipLocked in wish.lock
+    asked = Asked(base, wish.no_wait, skip, wish.shape.header, earlier, told)
+    return Answer(None, told, missing(database, asked))
+
+
+def _since_checkout(sent: list[str]) -> list[str]:
+    """What the connection was told in this transaction."""
+    back = [number for number, sql in enumerate(sent) if sql == "(back to the pool)"]
+    return sent[back[-1] + 1 :] if back else list(sent)
+
+
+def is_ours(error: Exception | None) -> bool:
+    """What a caller may have to reckon with; subclasses of ValueError are accidents."""
+    return isinstance(error, DocLockError) or type(error) in (ValueError, TypeError)

@@ -1,0 +1,41 @@
+"""What hypothesis chooses from: everything, but more often what leads somewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from sa_doclock import LockOptions
+from tests.fuzz.asking import EVERY, VALID
+from tests.fuzz.entities import ENTITIES
+from tests.fuzz.states import STATES
+
+
+def some(names: Iterable[str], usual: Iterable[str]) -> st.SearchStrategy[str]:
+    """Choose one of the usual names as often as one of all."""
+    return st.one_of(st.sampled_from(sorted(usual)), st.sampled_from(sorted(names)))
+
+
+locks = st.one_of(
+    st.sampled_from([LockOptions.ForUpdate, LockOptions.SharedRead]),
+    st.sampled_from(VALID),
+    st.sampled_from(VALID),
+    st.sampled_from(EVERY),
+)
+shapes = st.sampled_from(sorted(ENTITIES))
+states = some(STATES, ["no transaction"])
+waits = st.sampled_from((None, None, None, 0, 0.3))
+batches = st.sampled_from((False, False, False, True))
+
+
+def the_same_always(examples: int) -> settings:
+    """So many examples, and in every run the same ones."""
+    return settings(
+        derandomize=True,
+        deadline=None,
+        database=None,
+        max_examples=examples,
+        suppress_health_check=list(HealthCheck),
+    )

@@ -1,0 +1,38 @@
+"""A database that shows what is not committed: the checker says so."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import Engine
+
+from sa_doclock import LockingSession
+from sa_doclock.cli.fixture.model import Document
+from sa_doclock.cli.fixture.tables import fill
+from tests.history.anomalies import Name
+from tests.history.checker import check
+from tests.history.record import History, Outcome, Transaction
+from tests.history.sessions import note, write
+
+# PostgreSQL has no such level, and SQLite has it only within one process's shared cache.
+pytestmark = pytest.mark.databases("mysql", "mariadb")
+
+
+def _names(engine: Engine) -> list[Name]:
+    """One session writes a header, and rolls back after the other has read it."""
+    fill(engine, {1: {"N0": 0}})
+    writer, reader = Transaction(1, 1, 3, Outcome.ABORTED), Transaction(2, 2, 4)
+    with LockingSession(engine, guard="off") as one, LockingSession(engine) as other:
+        write(one, writer, one.get_one_entity(Document, 1), [""])
+        note(reader, other.get_one_entity(Document, 1))
+        one.rollback()
+    return [found.name for found in check(History([writer, reader]))]
+
+
+def test_at_read_uncommitted_an_aborted_read_is_found(engine: Engine) -> None:
+    dirty = engine.execution_options(isolation_level="READ UNCOMMITTED")
+    assert _names(dirty) == [Name.G1A]
+
+
+def test_at_read_committed_there_is_none(engine: Engine) -> None:
+    clean = engine.execution_options(isolation_level="READ COMMITTED")
+    assert _names(clean) == []
