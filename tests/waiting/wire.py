@@ -42,11 +42,16 @@ class Wire:
         with suppress(OSError):  # closed
             while True:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(self._server)
-                for one, other, direction in ((client, server, "there"), (server, client, "back")):
-                    threading.Thread(
-                        target=self._pass_on, args=(one, other, direction), daemon=True
-                    ).start()
+                threading.Thread(target=self._connect, args=(client,), daemon=True).start()
+
+    def _connect(self, client: socket.socket) -> None:
+        with client, socket.create_connection(self._server) as server:
+            there = threading.Thread(
+                target=self._pass_on, args=(client, server, "there"), daemon=True
+            )
+            there.start()
+            self._pass_on(server, client, "back")
+            there.join()
 
     def _pass_on(self, one: socket.socket, other: socket.socket, direction: str) -> None:
         with suppress(OSError):
