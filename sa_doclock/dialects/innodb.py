@@ -100,9 +100,10 @@ class InnoDBLocks(LockStrategy):
         # too many does nothing, so that it is noted before anybody knows.
         name = short_name(f"{self._database}.{key}", _LONGEST_NAME)
         undo_later(connection, f"DO RELEASE_LOCK('{name}')")
-        statement = _TAKE_KEY if seconds is None else self.wait_for_key(seconds)
         if LockOptions.NoWait in lock:
             statement = _TRY_KEY
+        else:
+            statement = _TAKE_KEY if seconds is None else self.wait_for_key(seconds)
         # NULL, on MariaDB, is a wait that was ended by KILL QUERY or max_statement_time
         answer = connection.execute(statement, {"name": name}).scalar_one()
         if answer != 1:
@@ -112,7 +113,7 @@ class InnoDBLocks(LockStrategy):
 
     def wait_for_key(self, seconds: float) -> TextClause:
         """GET_LOCK of ``:name``, with this limit."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} must say how long GET_LOCK waits")
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         # mysql-connector and mariadb-connector; PyMySQL, mysqlclient, aiomysql, asyncmy
