@@ -14,11 +14,14 @@ from .. import LockingSession, LockOptions
 from .fixture.model import Detail, Document, State
 from .fixture.tables import fill
 
-PATIENCE = 0.5
+PATIENCE = 30.0
 """Seconds that a request waits for the other to have read the order too, before it writes.
 
-Without locks it comes at once: the worst timing, every time.  With locks it cannot come.
+The worst timing, every time: also where the other is slow to get its connection.
 """
+
+PATIENCE_WITH_LOCK = 0.5
+"""With a lock the other cannot come."""
 
 ORDER = 1
 BEFORE: State = {"N0": 10, "N1": 5}
@@ -66,7 +69,7 @@ def _add_line(
         order = session.get_one_entity(Document, ORDER, lock)
         missing = name not in order.values()
         with suppress(BrokenBarrierError):
-            both_have_read.wait(PATIENCE)
+            both_have_read.wait(PATIENCE_WITH_LOCK if lock else PATIENCE)
         if missing:
             order.details.append(Detail(name=name, value=ADDED))
             order.add_up()
