@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 
 from tests.reliability.record import Reliability
 from tests.reliability.soak import Soak
 from tests.reliability.table import long_table, short_table
 
 RELIABILITY = pytest.StashKey[Reliability]()
+
+#: An example of tests/fuzz takes some 4 ms.
+EXAMPLES_PER_SECOND = 80
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,6 +29,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Begin the table."""
     config.addinivalue_line("markers", "soak: has a long form, which make soak runs")
     config.stash[RELIABILITY] = Reliability()
+    if seconds := config.getoption("soak_seconds"):
+        settings.register_profile("soak", max_examples=int(seconds * EXAMPLES_PER_SECOND))
+        settings.load_profile("soak")
 
 
 @pytest.fixture(scope="session")
