@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from traceback import format_exception
 from typing import Any
 
 import sqlalchemy as sa
@@ -102,7 +103,7 @@ class Scene:
             *(f"inconsistent: {what}" for what in found.inconsistent),
             *(f"left behind: {what}" for what in left),
             *pool_is_wrong(engine, self.direct),
-            *(f"no error for a client: {error!r}" for error in log.foreign),
+            *("no error for a client: " + "".join(format_exception(e)) for e in log.foreign),
         ]
         assert not wrong, "\n".join(wrong)
         assert found.acknowledged > 0
