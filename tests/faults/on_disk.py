@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, func, select
@@ -94,9 +94,11 @@ def _not_adding_up(connection: Connection, marks: Marks) -> Iterator[str]:
             )
 
 
-def _decide(attempts: Iterable[Attempt], marks: Marks) -> None:
-    """What became of a commit whose answer was lost is known now."""
+def _decide(attempts: Sequence[Attempt], marks: Marks) -> None:
+    """What became of a commit whose answer was lost is known now; when, is not."""
+    last = max((attempt.transaction.ended for attempt in attempts), default=0)
     for attempt in attempts:
         if attempt.outcome is Outcome.UNKNOWN:
             there = bool(marks.get(attempt.number))
             attempt.transaction.outcome = Outcome.COMMITTED if there else Outcome.ABORTED
+            attempt.transaction.ended = last + 1

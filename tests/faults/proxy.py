@@ -128,7 +128,11 @@ class Proxy:
         self, from_client: asyncio.StreamReader, client: asyncio.StreamWriter
     ) -> None:
         host, port = self._server.host, self._server.port
-        from_server, server = await asyncio.open_connection(host, port)
+        try:
+            from_server, server = await asyncio.open_connection(host, port)
+        except OSError:  # the server is away
+            client.close()
+            return
         link = Link(client, server)
         self._links.append(link)
         try:

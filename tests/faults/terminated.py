@@ -29,20 +29,22 @@ class _Kills:
     name: str
 
     def __init__(self, engine: Engine, direct: Engine, statement: str) -> None:
-        self._backends = Backends(engine)
+        self.backends = Backends(engine)
         self._administrator = direct.connect().execution_options(isolation_level="AUTOCOMMIT")
         self._statement = statement
 
     def inject(self, chance: random.Random) -> int:
-        ids = self._backends.ids()
+        ids = self.backends.ids()
         if not ids:
             return 0
         try:
             done = self._administrator.exec_driver_sql(self._statement.format(chance.choice(ids)))
             return int(not done.returns_rows or bool(done.scalar()))
         except sa.exc.DBAPIError as error:
-            if error.orig is None or error.orig.args[0] != NO_SUCH_THREAD:
+            gone = error.orig is not None and error.orig.args[0] == NO_SUCH_THREAD
+            if not gone and not error.connection_invalidated:  # by a restart
                 raise
+            self._administrator.rollback()
             return 0
 
     def heal(self) -> int:
