@@ -196,13 +196,14 @@ class Aftermath:
 
     def rolled_back(self, transaction: SessionTransaction) -> None:
         """A transaction or savepoint was rolled back: what failed inside of it is over."""
-        if transaction.parent is not None and not transaction.nested:
-            self.undone_by = sys.exc_info()[1]  # its PendingRollbackError has no cause
-        else:
+        outermost = transaction.parent is None
+        if outermost or transaction.nested:
             self.undone_by = None
-        if transaction.parent is None or _is_in(self._abort_savepoint, transaction):
+        else:
+            self.undone_by = sys.exc_info()[1]  # its PendingRollbackError has no cause
+        if outermost or _is_in(self._abort_savepoint, transaction):
             self._abort = self._abort_savepoint = None
-        if transaction.parent is None or (_is_in(self._savepoint, transaction) and not self._gone):
+        if outermost or (_is_in(self._savepoint, transaction) and not self._gone):
             self.over()
 
     def over(self) -> None:

@@ -198,6 +198,11 @@ def _eager_by_second_statement(entity: Any, chosen: frozenset[str]) -> Iterator[
             yield selectinload(getattr(entity, relationship.key))
 
 
+def is_plain_select(statement: object) -> bool:
+    """Whether it is a SELECT without a lock: what a session executes most."""
+    return type(statement) is Select and LOCK_OPTION not in statement.get_execution_options()
+
+
 def locked_by(statement: Executable) -> LockedEntity | None:
     """What the statement says that it locks."""
     found: LockedEntity | None = statement.get_execution_options().get(LOCK_OPTION)
