@@ -105,6 +105,17 @@ class Books:
         """Remember what there was when the savepoint was set."""
         self._marks[savepoint] = self.ledger.mark(), self.on_commit.mark()
 
+    def undone_by_flush(self, savepoint: SessionTransaction | None) -> None:
+        """A flush has failed and rolled back, before ``rollback()`` is called.
+
+        :param savepoint: to which it has; None where the transaction is gone.
+        """
+        if savepoint is None:
+            self.telling.released(self.ledger.clear(), "rolled back")
+        else:
+            locks, _ = self._marks[savepoint]
+            self.telling.released(self.ledger.roll_back_to(locks), "rolled back")
+
     def roll_back_to(self, savepoint: SessionTransaction) -> None:
         """Forget what came since."""
         locks, functions = self._marks.pop(savepoint)
@@ -191,6 +202,8 @@ def _after_soft_rollback(session: BookkeepingSession, transaction: SessionTransa
     """Forget what was locked, and what failed, since then."""
     if transaction.nested:
         session._books.roll_back_to(transaction)
+    elif transaction.parent is not None:
+        session._books.undone_by_flush(session.get_nested_transaction())
     session._books.aftermath.rolled_back(transaction)
 
 
