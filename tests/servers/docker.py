@@ -71,4 +71,3 @@ def _succeeds(command: list[str]) -> bool:
 
 def _remove(name: str) -> None:
     run([*_COMPOSE, "rm", "--force", "--stop", "--volumes", name])
-

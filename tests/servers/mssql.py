@@ -6,6 +6,7 @@ import importlib
 import io
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 from alembic import command
 from alembic.config import Config
@@ -22,7 +23,8 @@ def prepare(url: str) -> None:
 
     :raises UnavailableError: it has failed, as where the account has no ALTER on the database.
     """
-    importlib.import_module("pyodbc").pooling = False  # before the first connection
+    pyodbc: Any = importlib.import_module("pyodbc")
+    pyodbc.pooling = False  # before the first connection
     config = Config(cmd_opts=Namespace(x=[f"url={url}"]), stdout=io.StringIO())
     config.set_main_option("script_location", str(_MIGRATIONS))
     config.set_main_option("path_separator", "os")
