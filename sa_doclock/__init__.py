@@ -21,6 +21,7 @@ from .errors import (
     WrongIsolation,
 )
 from .events import ReleasedLock
+from .gate import DocumentGate
 from .named import doclock_key
 from .options import LockOptions
 from .parties import LockParty, LockWait
@@ -43,6 +44,7 @@ __all__ = [
     "Claims",
     "DeadlockDetected",
     "DocLockError",
+    "DocumentGate",
     "FailedClaim",
     "LockFailed",
     "LockMisuse",

@@ -83,6 +83,14 @@ class LockStrategy:
     names_holders: ClassVar[bool] = False
     """There is a server that tells who holds a lock, and who waits for it."""
 
+    queued: ClassVar[frozenset[LockOptions]] = frozenset(
+        {LockOptions.ForUpdate, LockOptions.SharedRead}
+    )
+    """The locks that wait for another holder, in a transaction that is opened for them."""
+
+    locks_database: ClassVar[bool] = False
+    """Every lock is one on the whole database, and who waits for it asks again and again."""
+
     denials: ClassVar[Mapping[NativeCode, str]] = {}
     """Errors of an account that may not be told so, with the privilege that it needs."""
 
@@ -217,6 +225,10 @@ class LockStrategy:
     def native_code(self, orig: BaseException) -> NativeCode | None:
         """The server's own error number in a driver's exception."""
         raise TypeError(f"{type(self).__name__} must read the error numbers of its drivers")
+
+    def longest_wait(self, connection: Connection) -> float | None:
+        """Seconds after which the server ends a wait without a lock_timeout; None: never."""
+        return None
 
     # Who holds it: asked over a connection of its own, on which nothing may wait.
 

@@ -115,6 +115,9 @@ class InnoDBLocks(LockStrategy):
         """GET_LOCK of ``:name``, with this limit."""
         raise TypeError(f"{type(self).__name__} must say how long GET_LOCK waits")
 
+    def longest_wait(self, connection: Connection) -> float | None:
+        return float(connection.exec_driver_sql("SELECT @@innodb_lock_wait_timeout").scalar_one())
+
     def native_code(self, orig: BaseException) -> NativeCode | None:
         # mysql-connector and mariadb-connector; PyMySQL, mysqlclient, aiomysql, asyncmy
         code = getattr(orig, "errno", None) or (orig.args[0] if orig.args else None)
