@@ -23,55 +23,38 @@ class Holder:
         self.gate = gate
         self.pools: frozenset[Pool] = frozenset()
         self.document = ""
-        self._here: _Here | None = None
+        self._thread = 0
+        self._task: weakref.ref[asyncio.Task[Any]] | None = None
 
     def holds(self, document: str, pools: Iterable[Pool]) -> None:
         """It has been granted a lock, in this task and thread; its connections are of these."""
-        here = _get()
-        if here is None:
-            here = _Here()
-            _here.set(here)
-        if here is not self._here:
-            self.holds_nothing()
-            self._here, self.document = here, document
-            here.holders[self] = None
+        if not self.pools:
+            self.document = document
         self.pools = frozenset(pools)
+        task = _task()
+        self._thread = threading.get_ident()
+        self._task = None if task is None else weakref.ref(task)
+        known = _here.get()
+        if self not in known:
+            # Another tuple: a context that was copied before does not see it.
+            _here.set((*(other for other in known if other.pools), self))
 
     def holds_nothing(self) -> None:
         """All is given up, wherever that was done."""
-        here, self._here = self._here, None
         self.pools = frozenset()
-        if here is not None:
-            here.holders.pop(self, None)
 
     def beside(self) -> Iterator[Holder]:
         """The others of this task and thread that hold something."""
-        here = _get()
-        if here is not None:
-            yield from (other for other in tuple(here.holders) if other is not self)
-
-
-class _Here:
-    """A task, or a thread in which none runs."""
-
-    def __init__(self) -> None:
-        task = _task()
-        self._task = None if task is None else weakref.ref(task)
-        self._thread = threading.get_ident()
-        self.holders: dict[Holder, None] = {}
+        return (one for one in _here.get() if one is not self and one.pools and one.is_here)
 
     @property
-    def is_now(self) -> bool:
+    def is_here(self) -> bool:
+        """Whether it is this task and thread that has locked last in it."""
         task = None if self._task is None else self._task()
-        return task is _task() and self._thread == threading.get_ident()
+        return self._thread == threading.get_ident() and task is _task()
 
 
-_here: ContextVar[_Here | None] = ContextVar("sa_doclock.here", default=None)
-
-
-def _get() -> _Here | None:
-    here = _here.get()
-    return here if here is not None and here.is_now else None
+_here: ContextVar[tuple[Holder, ...]] = ContextVar("sa_doclock.here", default=())
 
 
 def _task() -> asyncio.Task[Any] | None:
