@@ -25,6 +25,7 @@ from .gate import DocumentGate
 from .named import doclock_key
 from .options import LockOptions
 from .parties import LockParty, LockWait
+from .pooled import reset_when_needed
 from .retry import run_transaction
 from .session import LockingSession
 from .statements import with_lock
@@ -69,6 +70,7 @@ __all__ = [
     "doclock_key",
     "document",
     "lock_waits",
+    "reset_when_needed",
     "run_transaction",
     "transactional",
     "with_lock",

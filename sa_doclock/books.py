@@ -128,6 +128,10 @@ class Books:
         self.on_commit.roll_back_to(functions)
         self.telling.released(self.ledger.roll_back_to(locks), "rolled back")
 
+    def note_end(self) -> None:
+        """The database has committed, or rolled back."""
+        self.participants.answered_end((self._session.bind, *self.binds))
+
     def close(self) -> None:
         """The transaction is over; what it has promised is done now, or never."""
         outcome = "committed" if self.on_commit.was_committed else "rolled back"
@@ -242,6 +246,13 @@ def _after_commit(session: BookkeepingSession) -> None:
     """Note that it was done, for what waits for it."""
     if not session.in_nested_transaction():
         session._books.on_commit.committed()
+        session._books.note_end()
+
+
+@event.listens_for(BookkeepingSession, "after_rollback")
+def _after_rollback(session: BookkeepingSession) -> None:
+    """Note that it was done, for the pool that the connection goes back to."""
+    session._books.note_end()
 
 
 @event.listens_for(BookkeepingSession, "before_flush")

@@ -91,6 +91,9 @@ class LockStrategy:
     locks_database: ClassVar[bool] = False
     """Every lock is one on the whole database, and who waits for it asks again and again."""
 
+    tells_idle: ClassVar[bool] = False
+    """There are drivers that send a ROLLBACK also where nothing is open, and know that."""
+
     denials: ClassVar[Mapping[NativeCode, str]] = {}
     """Errors of an account that may not be told so, with the privilege that it needs."""
 
@@ -202,6 +205,13 @@ class LockStrategy:
 
     def commit_failed(self, connection: Connection) -> None:
         """End what a COMMIT that failed has left open; SQLAlchemy takes it for ended."""
+
+    def is_idle(self, dbapi_connection: Any) -> bool:
+        """Whether, after a COMMIT or ROLLBACK, the server has said that no transaction is open.
+
+        False: it has not, or the driver does not tell.
+        """
+        return False
 
     def waiting(
         self, connection: Connection, lock: LockOptions, seconds: float | None
