@@ -21,9 +21,11 @@ from .errors import (
     WrongIsolation,
 )
 from .events import ReleasedLock
+from .gate import DocumentGate
 from .named import doclock_key
 from .options import LockOptions
 from .parties import LockParty, LockWait
+from .pooled import reset_when_needed
 from .retry import run_transaction
 from .session import LockingSession
 from .statements import with_lock
@@ -43,6 +45,7 @@ __all__ = [
     "Claims",
     "DeadlockDetected",
     "DocLockError",
+    "DocumentGate",
     "FailedClaim",
     "LockFailed",
     "LockMisuse",
@@ -67,6 +70,7 @@ __all__ = [
     "doclock_key",
     "document",
     "lock_waits",
+    "reset_when_needed",
     "run_transaction",
     "transactional",
     "with_lock",

@@ -13,7 +13,6 @@ from sqlalchemy.orm import FromStatement, Mapper
 from sqlalchemy.sql import Executable
 
 from .books import BookkeepingSession
-from .dialects import product_of
 from .errors import DocLockError
 from .guard import Write
 from .options import LockOptions
@@ -148,6 +147,6 @@ class ExecutingSession(BookkeepingSession):
             refuse_streaming({**statement.get_execution_options(), **execution_options})
             return self._books.take(mapper.class_, None, lock, seconds, attempt)
         except DocLockError as error:
-            bind = self.get_bind(**{"mapper": mapper, "clause": statement, **arguments})
-            name_document(error, mapper.class_, None, lock, product_of(bind.dialect))
+            where = self._product_of(**{"mapper": mapper, "clause": statement, **arguments})
+            name_document(error, mapper.class_, None, lock, where)
             raise

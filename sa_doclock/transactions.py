@@ -6,7 +6,7 @@ SQLAlchemy only warns, and the server goes on reading as it did.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -21,7 +21,7 @@ from .dialects.base import AUTOCOMMIT, LockStrategy
 from .documents import own_table
 from .errors import LockNotSupported
 from .options import LockOptions
-from .pooled import level_was_set, undo_now
+from .pooled import level_was_set, note_ended, undo_now
 
 ISOLATION = "isolation_level"
 
@@ -212,6 +212,18 @@ class Participants:
                 connection_invalidated=dialect.is_disconnect(error, None, None),
                 dialect=dialect,
             ) from error
+
+    def answered_end(self, lent: Sequence[object]) -> None:
+        """The servers have answered COMMIT or ROLLBACK, and the connections go back next.
+
+        :param lent: those that stay with whom they belong to.
+        """
+        for participant in self._by_engine.values():
+            connection, known = participant.connection, participant.known
+            if known is None or not known.tells_idle or connection in lent:
+                continue
+            if not (connection.closed or connection.invalidated or connection.in_transaction()):
+                note_ended(connection, known.is_idle)
 
     def ended(self) -> None:
         """The transaction is over: put a lent Connection back to how it came."""

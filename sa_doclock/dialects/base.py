@@ -83,6 +83,17 @@ class LockStrategy:
     names_holders: ClassVar[bool] = False
     """There is a server that tells who holds a lock, and who waits for it."""
 
+    queued: ClassVar[frozenset[LockOptions]] = frozenset(
+        {LockOptions.ForUpdate, LockOptions.SharedRead}
+    )
+    """The locks that wait for another holder, in a transaction that is opened for them."""
+
+    locks_database: ClassVar[bool] = False
+    """Every lock is one on the whole database, and who waits for it asks again and again."""
+
+    tells_idle: ClassVar[bool] = False
+    """There are drivers that send a ROLLBACK also where nothing is open, and know that."""
+
     denials: ClassVar[Mapping[NativeCode, str]] = {}
     """Errors of an account that may not be told so, with the privilege that it needs."""
 
@@ -195,6 +206,13 @@ class LockStrategy:
     def commit_failed(self, connection: Connection) -> None:
         """End what a COMMIT that failed has left open; SQLAlchemy takes it for ended."""
 
+    def is_idle(self, dbapi_connection: Any) -> bool:
+        """Whether, after a COMMIT or ROLLBACK, the server has said that no transaction is open.
+
+        False: it has not, or the driver does not tell.
+        """
+        return False
+
     def waiting(
         self, connection: Connection, lock: LockOptions, seconds: float | None
     ) -> AbstractContextManager[None]:
@@ -217,6 +235,10 @@ class LockStrategy:
     def native_code(self, orig: BaseException) -> NativeCode | None:
         """The server's own error number in a driver's exception."""
         raise TypeError(f"{type(self).__name__} must read the error numbers of its drivers")
+
+    def longest_wait(self, connection: Connection) -> float | None:
+        """Seconds after which the server ends a wait without a lock_timeout; None: never."""
+        return None
 
     # Who holds it: asked over a connection of its own, on which nothing may wait.
 

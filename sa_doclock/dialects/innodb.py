@@ -20,6 +20,7 @@ _STORAGE_ENGINE = text(
     "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name"
 ).bindparams(bindparam("schema"), bindparam("name"))
 
+_IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS; set by COMMIT AND CHAIN, completion_type=CHAIN
 _LONGEST_NAME = 64
 # A circle of named locks and row locks is seen by nobody, so no wait is without an end: -1, too,
 # waits for ever on MySQL, and is an error on MariaDB.
@@ -37,6 +38,7 @@ class InnoDBLocks(LockStrategy):
         LockOptions.SharedRead: (READ_COMMITTED,),
         LockOptions.SnapshotRead: (REPEATABLE_READ,),
     }
+    tells_idle = True
     # Where most rows of a table are asked for, the optimizer reads all of it, and FOR UPDATE
     # waits for every row that is read.
     by_keys_hint = "FORCE INDEX (PRIMARY)"
@@ -88,6 +90,14 @@ class InnoDBLocks(LockStrategy):
         ask = getattr(dbapi_connection, "get_autocommit", None)
         return bool(ask() if ask else dbapi_connection.autocommit)
 
+    def is_idle(self, dbapi_connection: Any) -> bool:
+        driver = getattr(dbapi_connection, "driver_connection", dbapi_connection)
+        # PyMySQL, aiomysql: of the last answer that was OK, as to COMMIT; a SELECT's has none.
+        status = getattr(driver, "server_status", None)
+        if isinstance(status, int):
+            return not status & _IN_TRANSACTION
+        return getattr(driver, "in_transaction", None) is False  # mysql-connector
+
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         if base_of(lock) is LockOptions.SnapshotRead:
             connection.exec_driver_sql("START TRANSACTION READ ONLY")
@@ -114,6 +124,9 @@ class InnoDBLocks(LockStrategy):
     def wait_for_key(self, seconds: float) -> TextClause:
         """GET_LOCK of ``:name``, with this limit."""
         raise TypeError(f"{type(self).__name__} must say how long GET_LOCK waits")
+
+    def longest_wait(self, connection: Connection) -> float | None:
+        return float(connection.exec_driver_sql("SELECT @@innodb_lock_wait_timeout").scalar_one())
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         # mysql-connector and mariadb-connector; PyMySQL, mysqlclient, aiomysql, asyncmy

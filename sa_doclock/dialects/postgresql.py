@@ -128,6 +128,13 @@ class PostgreSQLLocks(LockStrategy):
             return None
         return super().refusal(code, orig, by_key=by_key)
 
+    def longest_wait(self, connection: Connection) -> float | None:
+        # in milliseconds, 0 for ever
+        limit = connection.exec_driver_sql(
+            "SELECT setting FROM pg_settings WHERE name = 'lock_timeout'"
+        ).scalar_one()
+        return int(limit) / 1000 or None
+
     def native_code(self, orig: BaseException) -> NativeCode | None:
         # psycopg and asyncpg; psycopg2; pg8000 gives a dict of the protocol's fields
         code: Any = getattr(orig, "sqlstate", None) or getattr(orig, "pgcode", None)
