@@ -34,17 +34,20 @@ class Script:
         self.findings = findings
         self.options = options
         self.quick: bool = options.quick
+        self.tiny: bool = options.tiny
         self.console = Console()
         self.console.width = max(self.console.width, WIDTH)
         self._folder = folder
 
     def effort(self, seconds: float) -> Effort:
         """How much to measure, where so many seconds are usual."""
+        if self.tiny:
+            return Effort(seconds=0, rounds=1, repeat=1)
         if self.options.seconds is not None:
             seconds = self.options.seconds
         elif self.quick:
             seconds *= QUICK
-        effort = Effort(seconds, self.options.rounds, self.options.repeat)
+        effort = Effort(seconds)
         return effort._replace(fewest=3, slice=0.02) if self.quick else effort
 
     def places(self, *names: str) -> Iterator[Place]:
@@ -126,9 +129,8 @@ def _arguments(question: str, arguments: Sequence[str] | None) -> argparse.Names
         description=question, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=float, help="of one comparison")
-    parser.add_argument("--rounds", type=int, help="of one comparison, in place of a time")
-    parser.add_argument("--repeat", type=int, help="operations of one way in one round")
     parser.add_argument("--quick", action="store_true", help="measure less, and less exactly")
+    parser.add_argument("--tiny", action="store_true", help="see that it runs; measure nothing")
     parser.add_argument(
         "--databases",
         type=lambda names: names.split(","),
