@@ -47,15 +47,18 @@ Operation = Callable[[int], Coroutine[Any, Any, None]]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     with script.run(__file__, __doc__ or "", arguments) as run:
-        for place in run.places("postgresql"):
-            fill(place.engine(), documents=2 * HOLDERS)
-            asyncio.run(measure(run, place))
-            right = totals_are_right(place.engine())
-            run.findings.note(f"{place.name}.wrong_documents", Figure(0 if right else 1))
-            clean(place.engine())
+        run.on_each(("postgresql",), measure)
 
 
-async def measure(run: script.Script, place: Place) -> None:
+def measure(run: script.Script, place: Place) -> None:
+    fill(place.engine(), documents=2 * HOLDERS)
+    asyncio.run(measure_all(run, place))
+    wrong = 0 if totals_are_right(place.engine()) else 1
+    run.findings.note(f"{place.name}.wrong_documents", Figure(wrong))
+    clean(place.engine())
+
+
+async def measure_all(run: script.Script, place: Place) -> None:
     title = f"{run.findings.servers[place.name]}, asyncio, a pool of {POOL}"
     table = run.table(title, "", "tasks: seconds", "errors", "unrelated: ms", "second session")
     await measure_by_hand(run, place, table)
@@ -135,7 +138,8 @@ def tasks(run: script.Script) -> int:
 def updating(sessions: async_sessionmaker[AsyncLockingSession]) -> Operation:
     async def update(number: int) -> None:
         async with sessions() as session:
-            change(await session.get_document(DeclaredDoc, number, LockOptions.ForUpdate))
+            doc = await session.get_document(DeclaredDoc, number, LockOptions.ForUpdate)
+            change(doc)
             await session.save_changes()
 
     return update

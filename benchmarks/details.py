@@ -39,8 +39,7 @@ Change = Callable[[], object]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     with script.run(__file__, __doc__ or "", arguments) as run:
-        for place in run.places(*(("sqlite",) if run.tiny else ()), *SERVERS):
-            measure(run, place)
+        run.on_each((*(("sqlite",) if run.tiny else ()), *SERVERS), measure)
 
 
 def measure(run: script.Script, place: Place) -> None:

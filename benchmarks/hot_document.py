@@ -58,17 +58,12 @@ BY_DRIVER = {"raw": raw.raw, "raw_pipelined": raw.pipelined}
 
 def main(arguments: Sequence[str] | None = None) -> None:
     with script.run(__file__, __doc__ or "", arguments) as run:
-        for place in run.places("postgresql"):
-            engine = place.engine()
-            fill(engine)
-            measure(run, place)
-            run.findings.note(
-                f"{place.name}.wrong_documents", Figure(0 if totals_are_right(engine) else 1)
-            )
-            clean(engine)
+        run.on_each(("postgresql",), measure)
 
 
 def measure(run: script.Script, place: Place) -> None:
+    engine = place.engine()
+    fill(engine)
     ways = made(run, place)
     place.proxy.delay(LATENCY)
     try:
@@ -85,6 +80,9 @@ def measure(run: script.Script, place: Place) -> None:
         ways[name].name: list(points.items()) for name, points in curve.items()
     }
     note(run, place, ways, rates)
+    wrong = 0 if totals_are_right(engine) else 1
+    run.findings.note(f"{place.name}.wrong_documents", Figure(wrong))
+    clean(engine)
 
 
 def made(run: script.Script, place: Place) -> dict[str, Way]:

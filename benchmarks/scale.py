@@ -29,8 +29,7 @@ MAKERS = {"orm": orm, "entity": doclock, "document": whole}
 
 def main(arguments: Sequence[str] | None = None) -> None:
     with script.run(__file__, __doc__ or "", arguments) as run:
-        for place in run.places("postgresql"):
-            measure(run, place)
+        run.on_each(("postgresql",), measure)
 
 
 def measure(run: script.Script, place: Place) -> None:

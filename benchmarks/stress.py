@@ -129,11 +129,14 @@ class Outcome(NamedTuple):
 def main(arguments: Sequence[str] | None = None) -> None:
     with script.run(__file__, __doc__ or "", arguments) as run:
         # One writer at a time in the whole file: 30 threads would only tell of SQLite's own waits.
-        for place in run.places(*(("sqlite",) if run.tiny else ()), *SERVERS):
-            engine = place.engine(pool_size=max(plan.threads for plan in SIZES), max_overflow=0)
-            with fresh_tables(engine):
-                for plan in sizes(run):
-                    measure(run, place, engine, plan)
+        run.on_each((*(("sqlite",) if run.tiny else ()), *SERVERS), measure_all)
+
+
+def measure_all(run: script.Script, place: Place) -> None:
+    engine = place.engine(pool_size=max(plan.threads for plan in SIZES), max_overflow=0)
+    with fresh_tables(engine):
+        for plan in sizes(run):
+            measure(run, place, engine, plan)
 
 
 def sizes(run: script.Script) -> Sequence[Plan]:
