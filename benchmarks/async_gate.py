@@ -47,19 +47,21 @@ Operation = Callable[[int], Coroutine[Any, Any, None]]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     with script.run(__file__, __doc__ or "", arguments) as run:
-        for place in run.places("postgresql"):
-            fill(place.engine(), documents=2 * HOLDERS)
-            asyncio.run(measure(run, place))
-            right = totals_are_right(place.engine())
-            run.findings.note(f"{place.name}.wrong_documents", Figure(0 if right else 1))
-            clean(place.engine())
+        run.on_each(("postgresql",), measure)
 
 
-async def measure(run: script.Script, place: Place) -> None:
-    small = run.options.repeat is not None
+def measure(run: script.Script, place: Place) -> None:
+    fill(place.engine(), documents=2 * HOLDERS)
+    asyncio.run(measure_all(run, place))
+    wrong = 0 if totals_are_right(place.engine()) else 1
+    run.findings.note(f"{place.name}.wrong_documents", Figure(wrong))
+    clean(place.engine())
+
+
+async def measure_all(run: script.Script, place: Place) -> None:
     title = f"{run.findings.servers[place.name]}, asyncio, a pool of {POOL}"
     table = run.table(title, "", "tasks: seconds", "errors", "unrelated: ms", "second session")
-    await measure_by_hand(run, place, table, small=small)
+    await measure_by_hand(run, place, table)
     for name in ("no_gate", "gate"):
         try:
             options = {"gate": document_gate()} if name == "gate" else {}
@@ -67,11 +69,11 @@ async def measure(run: script.Script, place: Place) -> None:
         except Absent as absent:
             run.lacks(f"{place.name}.{name}", absent)
             continue
-        await measure_sessions(run, place, table, name, options, small=small)
+        await measure_sessions(run, place, table, name, options)
     run.show(table)
 
 
-async def measure_by_hand(run: script.Script, place: Place, table: Any, *, small: bool) -> None:
+async def measure_by_hand(run: script.Script, place: Place, table: Any) -> None:
     engine = new_engine(place)
     sessions = async_sessionmaker(engine)
 
@@ -87,7 +89,7 @@ async def measure_by_hand(run: script.Script, place: Place, table: Any, *, small
             change(doc)
             await session.commit()
 
-    seconds, errors = await many(update, tasks(run, small=small))
+    seconds, errors = await many(update, tasks(run))
     run.findings.note(f"{place.name}.by_hand.tasks.errors", Figure(errors.total()))
     table.add_row("ORM by hand", f"{seconds:.2f}", told(errors), "", "")
     await engine.dispose()
@@ -99,17 +101,15 @@ async def measure_sessions(
     table: Any,
     name: str,
     options: dict[str, Any],
-    *,
-    small: bool,
 ) -> None:
     engine = new_engine(place)
     sessions = async_sessionmaker(engine, class_=AsyncLockingSession, **options)
-    seconds, errors = await many(updating(sessions), tasks(run, small=small))
-    waits = [await unrelated(sessions) for _ in range(1 if small or run.quick else 5)]
+    seconds, errors = await many(updating(sessions), tasks(run))
+    waits = [await unrelated(sessions) for _ in range(1 if run.tiny or run.quick else 5)]
     await engine.dispose()
     engine = new_engine(place, SHORT_POOL_TIMEOUT)
     sessions = async_sessionmaker(engine, class_=AsyncLockingSession, **options)
-    second = await second_sessions(sessions, 5 if small else HOLDERS)
+    second = await second_sessions(sessions, 5 if run.tiny else HOLDERS)
     await engine.dispose()
     group = f"{place.name}.{name}"
     notes = {
@@ -129,8 +129,8 @@ def new_engine(place: Place, timeout: float = POOL_TIMEOUT) -> AsyncEngine:
     return create_async_engine(place.url, pool_size=POOL, max_overflow=0, pool_timeout=timeout)
 
 
-def tasks(run: script.Script, *, small: bool) -> int:
-    if small:
+def tasks(run: script.Script) -> int:
+    if run.tiny:
         return 2 * POOL
     return QUICK_TASKS if run.quick else TASKS
 
@@ -138,7 +138,8 @@ def tasks(run: script.Script, *, small: bool) -> int:
 def updating(sessions: async_sessionmaker[AsyncLockingSession]) -> Operation:
     async def update(number: int) -> None:
         async with sessions() as session:
-            change(await session.get_document(DeclaredDoc, number, LockOptions.ForUpdate))
+            doc = await session.get_document(DeclaredDoc, number, LockOptions.ForUpdate)
+            change(doc)
             await session.save_changes()
 
     return update

@@ -28,7 +28,7 @@ from sa_doclock import LockingSession, LockOptions
 SECONDS = 4.0
 SIZES = (10, 100, 1000, 10_000)
 LOGGED = {True: 9, False: 3}  # how often one update is watched: a cheap one, a dear one
-SMALLEST, LARGEST = SIZES[0], SIZES[-1]
+TINY_SIZES = (10, 100)
 
 HEADER_ONLY = "the header is locked, one detail is read"
 WHOLE = "the header is locked, all details are read"
@@ -39,16 +39,14 @@ Change = Callable[[], object]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     with script.run(__file__, __doc__ or "", arguments) as run:
-        small = run.options.repeat is not None
-        for place in run.places(*(("sqlite",) if small else ()), *SERVERS):
-            measure(run, place)
+        run.on_each((*(("sqlite",) if run.tiny else ()), *SERVERS), measure)
 
 
 def measure(run: script.Script, place: Place) -> None:
     engine = place.engine()
     ways: dict[str, Change] = {}
     costs: dict[str, list[tuple[int, float, float | None]]] = {}
-    sizes = (SMALLEST, LARGEST) if run.quick or run.options.rounds else SIZES
+    sizes = TINY_SIZES if run.tiny else (SIZES[0], SIZES[-1]) if run.quick else SIZES
     fill(engine, documents=1, details=0)
     add_documents(engine, sizes)
     for number, size in enumerate(sizes, 1):
@@ -68,7 +66,7 @@ def measure(run: script.Script, place: Place) -> None:
         table.add_row(what, many, f"{took:.2f}", "" if log is None else f"{log:.2f}")
     run.show(table)
     run.findings.series[f"{place.name}.costs"] = costs
-    large, small = (f"{HEADER_ONLY}, {size}" for size in (LARGEST, SMALLEST))
+    large, small = (f"{HEADER_ONLY}, {size}" for size in (sizes[-1], sizes[0]))
     run.findings.note(f"{place.name}.large_to_small", ratio(rounds, large, small, "wall"))
     for what, name in ((HEADER_ONLY, "header_only"), (EVERY_DETAIL, "every_detail")):
         log = costs[what][-1][2]

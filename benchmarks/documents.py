@@ -27,6 +27,7 @@ from sqlalchemy.orm import (
 
 from benchmarks.lab import script
 from benchmarks.lab.pairing import Way, compare, ratio
+from benchmarks.lab.places import Place
 from sa_doclock import LockingSession, LockOptions, document
 
 SMALL, LARGE = 5, 100
@@ -90,19 +91,21 @@ SECONDS = 3.0
 
 def main(arguments: Sequence[str] | None = None) -> None:
     with script.run(__file__, __doc__ or "", arguments) as run:
-        for place in run.places("sqlite", "postgresql"):
-            engine = place.engine()
-            fill(engine)
-            title = run.findings.servers[place.name]
-            table = run.table(title, "second / first", "cpu", "wall")
-            for name, (what, first, second) in pairs(engine).items():
-                rounds = compare({"first": first, "second": second}, run.effort(SECONDS))
-                figures = {clock: ratio(rounds, "second", "first", clock) for clock in CLOCKS}
-                for clock, figure in figures.items():
-                    run.findings.note(f"{place.name}.{name}.{clock}", figure)
-                table.add_row(what, *map(str, figures.values()))
-            run.show(table)
-            Base.metadata.drop_all(engine)
+        run.on_each(("sqlite", "postgresql"), measure)
+
+
+def measure(run: script.Script, place: Place) -> None:
+    engine = place.engine()
+    fill(engine)
+    table = run.table(run.findings.servers[place.name], "second / first", "cpu", "wall")
+    for name, (what, first, second) in pairs(engine).items():
+        rounds = compare({"first": first, "second": second}, run.effort(SECONDS))
+        figures = {clock: ratio(rounds, "second", "first", clock) for clock in CLOCKS}
+        for clock, figure in figures.items():
+            run.findings.note(f"{place.name}.{name}.{clock}", figure)
+        table.add_row(what, *map(str, figures.values()))
+    run.show(table)
+    Base.metadata.drop_all(engine)
 
 
 def fill(engine: Engine) -> None:

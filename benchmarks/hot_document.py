@@ -8,9 +8,6 @@ Every thread locks the same document, changes a detail and commits, over a TCP p
 
 from __future__ import annotations
 
-import statistics
-import threading
-import time
 from collections.abc import Callable, Sequence
 
 import sqlalchemy as sa
@@ -18,14 +15,15 @@ import sqlalchemy as sa
 from benchmarks.lab import script
 from benchmarks.lab.figures import Absent, Figure
 from benchmarks.lab.models import DeclaredDoc, clean, fill, totals_are_right
-from benchmarks.lab.pairing import Effort, interval
 from benchmarks.lab.places import Place
+from benchmarks.lab.threads import Rates, compare, rate
 from benchmarks.ways import Way, doclock, raw
 from benchmarks.ways.orm import orm
 
 LATENCY = 0.001  # each way
 THREADS = 8
 CURVE = (1, 2, 4, 8, 16)
+TINY_CURVE = (1, 2)
 SECONDS = 24.0  # of the comparison at 8 threads
 SLICE = 0.6  # seconds that one way is measured at a time
 
@@ -60,25 +58,21 @@ BY_DRIVER = {"raw": raw.raw, "raw_pipelined": raw.pipelined}
 
 def main(arguments: Sequence[str] | None = None) -> None:
     with script.run(__file__, __doc__ or "", arguments) as run:
-        for place in run.places("postgresql"):
-            engine = place.engine()
-            fill(engine)
-            measure(run, place)
-            run.findings.note(
-                f"{place.name}.wrong_documents", Figure(0 if totals_are_right(engine) else 1)
-            )
-            clean(engine)
+        run.on_each(("postgresql",), measure)
 
 
 def measure(run: script.Script, place: Place) -> None:
+    engine = place.engine()
+    fill(engine)
     ways = made(run, place)
     place.proxy.delay(LATENCY)
     try:
-        rates = compare(ways, THREADS, run.effort(SECONDS))
+        length = 0.03 if run.tiny else SLICE
+        rates = compare(ways, 2 if run.tiny else THREADS, hot, run.effort(SECONDS), length)
         curve = {name: dict[int, float]() for name in ways}
-        for threads in () if run.quick else CURVE[: 2 if run.options.rounds else None]:
+        for threads in TINY_CURVE if run.tiny else () if run.quick else CURVE:
             for name, way in ways.items():
-                curve[name][threads] = rate(way, threads, SLICE * 0.7)
+                curve[name][threads], _ = rate(way, threads, hot, length * 0.7)
     finally:
         for way in ways.values():
             way.close()
@@ -86,6 +80,9 @@ def measure(run: script.Script, place: Place) -> None:
         ways[name].name: list(points.items()) for name, points in curve.items()
     }
     note(run, place, ways, rates)
+    wrong = 0 if totals_are_right(engine) else 1
+    run.findings.note(f"{place.name}.wrong_documents", Figure(wrong))
+    clean(engine)
 
 
 def made(run: script.Script, place: Place) -> dict[str, Way]:
@@ -105,68 +102,21 @@ def _made(run: script.Script, place: Place, name: str) -> Way | None:
         return None
 
 
-def compare(ways: dict[str, Way], threads: int, effort: Effort) -> dict[str, list[float]]:
-    """Updates a second of each way, in each round."""
-    length = SLICE if effort.repeat is None else 0.05 * effort.repeat
-    rounds = effort.rounds or max(3, round(effort.seconds / (length * len(ways))))
-    rates: dict[str, list[float]] = {name: [] for name in ways}
-    for way in ways.values():
-        rate(way, threads, length / 4)  # statements are prepared
-    for number in range(rounds):
-        names = list(ways)
-        names = names[number % len(names) :] + names[: number % len(names)]
-        for name in names:
-            rates[name].append(rate(ways[name], threads, length))
-    return rates
+def hot(_thread: int) -> int:
+    return 1
 
 
-def rate(way: Way, threads: int, seconds: float) -> float:
-    """Updates a second, all threads together."""
-    start = threading.Barrier(threads + 1)
-    counts, errors = [0] * threads, list[BaseException]()
-    over = threading.Event()
-
-    def work(number: int) -> None:
-        try:
-            way.update(1)  # has its connection
-        except BaseException as error:  # noqa: BLE001  # raised below, in the main thread
-            errors.append(error)
-        start.wait()
-        try:
-            while not over.is_set() and not errors:
-                way.update(1)
-                counts[number] += 1
-        except BaseException as error:  # noqa: BLE001
-            errors.append(error)
-
-    workers = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(threads)]
-    for worker in workers:
-        worker.start()
-    start.wait()
-    began = time.perf_counter()
-    over.wait(seconds)
-    over.set()
-    for worker in workers:
-        worker.join()
-    took = time.perf_counter() - began
-    if errors:
-        raise errors[0]
-    return max(sum(counts), 1) / took
-
-
-def note(
-    run: script.Script, place: Place, ways: dict[str, Way], rates: dict[str, list[float]]
-) -> None:
+def note(run: script.Script, place: Place, ways: dict[str, Way], rates: Rates) -> None:
     title = f"{run.findings.servers[place.name]}, {THREADS} threads, {LATENCY * 1000:g} ms each way"
     table = run.table(title, "way", "updates a second", "x ORM by hand", "x driver alone")
     for name, way in ways.items():
-        row = [way.name, f"{statistics.median(rates[name]):.0f}"]
+        row = [way.name, f"{rates.median(name):.0f}"]
         for other in ("orm", "raw"):
-            pairs = zip(rates[name], rates[other], strict=True)
-            figure = interval([one / base for one, base in pairs])
+            figure = rates.ratio(name, other)
             run.findings.note(f"{place.name}.{name}.to_{other}", figure)
             row.append(str(figure))
         table.add_row(*row)
+    run.findings.note(f"{place.name}.errors", Figure(rates.errors))
     run.show(table)
 
 

@@ -81,13 +81,11 @@ class Trips(NamedTuple):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     with script.run(__file__, __doc__ or "", arguments) as run:
-        for place in run.places(*SERVERS):
-            fill(place.engine())
-            measure(run, place)
-            clean(place.engine())
+        run.on_each(SERVERS, measure)
 
 
 def measure(run: script.Script, place: Place) -> None:
+    fill(place.engine())
     near, far = made(run, place, place.url), made(None, place, place.far_url)
     try:
         trips = {name: trips_of(place.proxy, way) for name, way in far.items()}
@@ -106,6 +104,7 @@ def measure(run: script.Script, place: Place) -> None:
         for way in (*near.values(), *far.values()):
             way.close()
     note(run, place, near, trips, cpu, wall)
+    clean(place.engine())
 
 
 def made(run: script.Script | None, place: Place, url: sa.URL) -> dict[str, Way]:

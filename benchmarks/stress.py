@@ -128,23 +128,25 @@ class Outcome(NamedTuple):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     with script.run(__file__, __doc__ or "", arguments) as run:
-        small = run.options.repeat is not None
         # One writer at a time in the whole file: 30 threads would only tell of SQLite's own waits.
-        for place in run.places(*(("sqlite",) if small else ()), *SERVERS):
-            engine = place.engine(pool_size=max(plan.threads for plan in SIZES), max_overflow=0)
-            with fresh_tables(engine):
-                for plan in sizes(run):
-                    measure(run, place, engine, plan)
+        run.on_each((*(("sqlite",) if run.tiny else ()), *SERVERS), measure_all)
+
+
+def measure_all(run: script.Script, place: Place) -> None:
+    engine = place.engine(pool_size=max(plan.threads for plan in SIZES), max_overflow=0)
+    with fresh_tables(engine):
+        for plan in sizes(run):
+            measure(run, place, engine, plan)
 
 
 def sizes(run: script.Script) -> Sequence[Plan]:
-    if run.options.repeat is not None:
-        return (Plan(threads=2, iterations=run.options.repeat),)
+    if run.tiny:
+        return (Plan(threads=2, iterations=2),)
     return QUICK_SIZES if run.quick else SIZES
 
 
 def measure(run: script.Script, place: Place, engine: sa.Engine, plan: Plan) -> None:
-    rounds = run.options.rounds or (1 if run.quick or plan.threads > SIZES[0].threads else ROUNDS)
+    rounds = 1 if run.tiny or run.quick or plan.threads > SIZES[0].threads else ROUNDS
     outcomes: dict[str, list[Outcome]] = {name: [] for name in WAYS}
     for number in range(rounds):
         names = list(WAYS)

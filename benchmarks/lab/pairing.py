@@ -42,11 +42,13 @@ Rounds = Mapping[str, Sequence[Spent]]
 def compare(ways: Mapping[str, Way], effort: Effort) -> Rounds:
     """Measure all ways in every round, in an order that changes: who comes first finds other caches."""
     repeat = effort.repeat or _repeat(ways, effort.slice)
+    for way in ways.values() if effort.repeat is None else ():
+        _run(way, min(repeat, 12))  # psycopg prepares a statement at its sixth use
     order = random.Random(0)
     names = list(ways)
     rounds: dict[str, list[Spent]] = {name: [] for name in ways}
-    for way in ways.values():
-        spent(way, min(repeat, 12))  # psycopg prepares a statement at its sixth use
+    gc.collect()
+    gc.freeze()  # each collection below is of what the way before has left, not of all modules
     end = time.monotonic() + effort.seconds
     done = 0
     while not _enough(done, effort, end):
@@ -54,6 +56,7 @@ def compare(ways: Mapping[str, Way], effort: Effort) -> Rounds:
         for name in names:
             rounds[name].append(spent(ways[name], repeat))
         done += 1
+    gc.unfreeze()
     return rounds
 
 
@@ -66,7 +69,7 @@ def _enough(done: int, effort: Effort, end: float) -> bool:
 def _repeat(ways: Mapping[str, Way], seconds: float) -> int:
     slowest = 0.0
     for way in ways.values():
-        spent(way, 2)
+        _run(way, 2)
         slowest = max(slowest, spent(way, 2).wall)
     return max(1, min(100, round(seconds / slowest)))
 
@@ -74,10 +77,14 @@ def _repeat(ways: Mapping[str, Way], seconds: float) -> int:
 def spent(way: Way, repeat: int) -> Spent:
     gc.collect()
     cpu, wall = time.process_time(), time.perf_counter()
-    for _ in range(repeat):
-        way()
+    _run(way, repeat)
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     return Spent(cpu / repeat, wall / repeat)
+
+
+def _run(way: Way, times: int) -> None:
+    for _ in range(times):
+        way()
 
 
 def ratio(rounds: Rounds, way: str, to: str, clock: str) -> Figure:

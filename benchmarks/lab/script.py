@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-import sqlalchemy as sa
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -34,38 +33,43 @@ class Script:
         self.findings = findings
         self.options = options
         self.quick: bool = options.quick
+        self.tiny: bool = options.tiny
         self.console = Console()
         self.console.width = max(self.console.width, WIDTH)
         self._folder = folder
 
     def effort(self, seconds: float) -> Effort:
         """How much to measure, where so many seconds are usual."""
+        if self.tiny:
+            return Effort(seconds=0, rounds=1, repeat=1)
         if self.options.seconds is not None:
             seconds = self.options.seconds
         elif self.quick:
             seconds *= QUICK
-        effort = Effort(seconds, self.options.rounds, self.options.repeat)
+        effort = Effort(seconds)
         return effort._replace(fewest=3, slice=0.02) if self.quick else effort
 
-    def places(self, *names: str) -> Iterator[Place]:
-        """The databases of these names that are wanted and there."""
+    def on_each(self, names: Iterable[str], measure: Callable[[Script, Place], None]) -> None:
+        """Measure on the databases of these names that are wanted and there.
+
+        What fails costs the figures of its database, not of the next.
+        """
         given = dict(one.split("=", 1) for one in self.options.url)
         for name in names:
             if name not in self.options.databases:
                 self.findings.lacks(name, f"{name} was left out by --databases")
                 continue
             try:
-                found = place(name, given, self._folder)
+                with closing(place(name, given, self._folder)) as found:
+                    self.findings.servers[name] = found.version
+                    measure(self, found)
             except Absent as absent:
                 self.lacks(name, absent)
-                continue
-            try:
-                self.findings.servers[name] = found.version
-                yield found
-            except sa.exc.DBAPIError as error:  # of this database, not of the next
+            except Exception as error:  # whatever it was, it is told and the rest is measured
+                if self.tiny:
+                    raise
+                self.console.print_exception(max_frames=6)
                 self.lacks(name, Absent(f"{type(error).__name__}: {first_line(error)}"))
-            finally:
-                found.close()
 
     def lacks(self, name: str, absent: Absent) -> None:
         """Say that these figures are missing, in the table and in the findings."""
@@ -126,9 +130,8 @@ def _arguments(question: str, arguments: Sequence[str] | None) -> argparse.Names
         description=question, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=float, help="of one comparison")
-    parser.add_argument("--rounds", type=int, help="of one comparison, in place of a time")
-    parser.add_argument("--repeat", type=int, help="operations of one way in one round")
     parser.add_argument("--quick", action="store_true", help="measure less, and less exactly")
+    parser.add_argument("--tiny", action="store_true", help="see that it runs; measure nothing")
     parser.add_argument(
         "--databases",
         type=lambda names: names.split(","),

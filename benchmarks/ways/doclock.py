@@ -42,12 +42,14 @@ def doclock(
 
     def update(number: int) -> None:
         with sessions() as session:
-            change(read(session, number, LockOptions.ForUpdate))
+            doc = read(session, number, LockOptions.ForUpdate)  # kept, as by hand
+            change(doc)
             session.save_changes()
 
     def load(number: int) -> int:
         with sessions() as session:
-            total = total_of(read(session, number, LockOptions.SharedRead))
+            doc = read(session, number, LockOptions.SharedRead)
+            total = total_of(doc)
             session.release_locks()
         return total
 
