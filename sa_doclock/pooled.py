@@ -20,6 +20,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, Pool, PoolResetState
 _NOTES: Final = "sa_doclock.undo"
 _LEVEL: Final = "sa_doclock.level"
 _ENDED: Final = "sa_doclock.ended"
+_COMMIT: Final = "sa_doclock.commit"
 
 
 def undo_later(connection: Connection, statement: str) -> None:
@@ -98,6 +99,23 @@ def _roll_back_unless_ended(
         dbapi_connection.rollback()
 
 
+def rollback_later(connection: Connection) -> None:
+    """Have a ROLLBACK sent before the pool hands the connection to anybody else.
+
+    Where COMMIT is not sent, because of a listener or of Ctrl-C, SQLAlchemy takes the transaction
+    for ended all the same.  The connection would go back as it is, and whoever gets it next would
+    commit what was written.
+    """
+    if not (connection.closed or connection.invalidated):
+        connection.info[_COMMIT] = True
+
+
+def rollback_not_needed(connection: Connection) -> None:
+    """The COMMIT has returned."""
+    if not (connection.closed or connection.invalidated):
+        connection.info.pop(_COMMIT, None)
+
+
 # Of all pools: after dispose() the one that a connection came from, and returns to, is not its
 # engine's any more.  From the start: a listener that is added later meets threads that go
 # through the list.  It costs a look into a dictionary when a connection goes back.
@@ -111,6 +129,8 @@ def _on_reset(
     # pool close the connection.
     if record is None or reset_state.terminate_only:
         return  # it is closed next
+    if record.info.pop(_COMMIT, False) and dbapi_connection is not None:
+        dbapi_connection.rollback()
     if record.info.pop(_LEVEL, False):
         _guard_finalizers(record)
     notes = record.info.pop(_NOTES, ())

@@ -21,7 +21,13 @@ from .dialects.base import AUTOCOMMIT, LockStrategy
 from .documents import own_table
 from .errors import LockNotSupported
 from .options import LockOptions
-from .pooled import level_was_set, note_ended, undo_now
+from .pooled import (
+    level_was_set,
+    note_ended,
+    rollback_later,
+    rollback_not_needed,
+    undo_now,
+)
 
 ISOLATION = "isolation_level"
 
@@ -100,6 +106,16 @@ class Participants:
             and participant.known.is_aborted(participant.connection) is not False
             for participant in self._by_engine.values()
         )
+
+    def commit_begins(self) -> None:
+        """All of them are about to commit."""
+        for connection in self.connections():
+            rollback_later(connection)
+
+    def commit_returned(self) -> None:
+        """All of them have committed."""
+        for connection in self.connections():
+            rollback_not_needed(connection)
 
     def read_only(self) -> bool:
         """Whether the transaction was opened for a SnapshotRead."""

@@ -26,12 +26,22 @@ PATIENCE = 60.0
 
 
 class Clients:
-    """The threads of one run."""
+    """The threads of one run.
+
+    :param before: called before each update.
+    :param pause: called between a change and its commit.
+    """
 
     def __init__(
-        self, engine: Engine, log: Log, seed: int, pause: Callable[[], None] = go_on
+        self,
+        engine: Engine,
+        log: Log,
+        seed: int,
+        before: Callable[[], None] = go_on,
+        pause: Callable[[], None] = go_on,
     ) -> None:
         self.log = log
+        self._before = before
         self._stop = threading.Event()
         factory = sessionmaker(engine, class_=LockingSession, lock_timeout=LOCK_TIMEOUT)
         self._threads = [
@@ -68,6 +78,7 @@ class Clients:
 
     def _work(self, desk: Desk) -> None:
         while not self._stop.is_set():
+            self._before()
             take(desk)
 
 

@@ -15,7 +15,7 @@ from sqlalchemy.pool import QueuePool
 POOL_TIMEOUT = 0.05
 STAY = 0.15
 
-#: Seconds after which the crowd is content with fewer.
+#: Seconds after which the crowd takes what there is.
 PATIENCE = 5.0
 
 
@@ -24,18 +24,27 @@ class FullPool:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._clock = threading.Event()
         assert isinstance(engine.pool, QueuePool)
         self._pool = engine.pool
+        self._open = threading.Event()
+        self._open.set()
+
+    def before(self) -> None:
+        """What a client calls before each update: a queue, in which the crowd comes first.
+
+        The pool has none: who has just given a connection back is the first to get it again.
+        """
+        self._open.wait(PATIENCE)
 
     def inject(self, chance: random.Random) -> int:
-        """Take one after the other, as the clients give them back."""
+        self._open.clear()
         wanted, taken = self._pool.size(), list[Connection]()
         end = time.monotonic() + PATIENCE
         while len(taken) < wanted and time.monotonic() < end:
             with suppress(sa.exc.TimeoutError):
                 taken.append(self._engine.connect())
-        self._clock.wait(STAY)
+        self._open.set()
+        threading.Event().wait(STAY)
         for connection in taken:
             connection.close()
         return int(len(taken) == wanted)

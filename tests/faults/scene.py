@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from traceback import format_exception
 from typing import Any
 
@@ -20,7 +20,7 @@ from tests.faults.model import Base, fill
 from tests.faults.on_disk import Found, look_on_disk
 from tests.faults.pools import pool_is_wrong
 from tests.faults.ways import go_on
-from tests.reliability import Reliability, Soak
+from tests.reliability import Reliability, Row, Soak
 
 #: Injections in the short form, and the updates that end between two of them.
 INJECTIONS = 12
@@ -33,7 +33,7 @@ class Scene:
     def __init__(self, url: str, column: str, soak: Soak, reliability: Reliability) -> None:
         self.url = url
         self.column = column
-        self._soak = soak
+        self.soak = soak
         self._reliability = reliability
         self._engines: list[Engine] = []
         self.direct = self.engine(poolclass=NullPool)
@@ -61,12 +61,17 @@ class Scene:
             fill(connection)
         return Log()
 
+    def row(self, name: str) -> Row:
+        """Return where this fault is counted."""
+        return self._reliability.row(name, self.column)
+
     def survives(
         self,
         engine: Engine,
         chaos: Chaos,
         *,
         share: float,
+        before: Callable[[], None] = go_on,
         pause: Callable[[], None] = go_on,
         injections: int = INJECTIONS,
         log: Log | None = None,
@@ -74,25 +79,26 @@ class Scene:
         """Let the clients work on this engine, inject faults, and verify everything.
 
         :param share: of the seconds that a server is soaked.
+        :param before: what clients call before each update, ``pause`` before each commit.
         """
         log = log or self.empty_log()
         log.listen(engine)
         chance = random.Random(f"{chaos.name} {self.column}")
-        clients = Clients(engine, log, seed=chance.randrange(1000), pause=pause)
-        row = self._reliability.row(chaos.name, self.column)
+        clients = Clients(engine, log, chance.randrange(1000), before, pause)
+        row = self.row(chaos.name)
         try:
             with clients.at_work():
-                for number in self._soak.rounds(short=injections, share=share):
+                for number in self.soak.rounds(short=injections, share=share):
                     log.wait_for(log.ended + UPDATES_BETWEEN)
                     row.injected += chaos.inject(chance)
-                    self._tell(chaos, number, log)
+                    self.tell(chaos.name, number, log)
                 log.wait_for(log.ended + UPDATES_BETWEEN)
         finally:
             row.injected += chaos.heal()
         clients.join()
-        self.verify(chaos.name, log, engine)
+        self.verify(chaos.name, log, pool_is_wrong(engine, self.direct))
 
-    def verify(self, name: str, log: Log, engine: Engine) -> None:
+    def verify(self, name: str, log: Log, wrong_in_pool: Sequence[str]) -> None:
         """Fail if anything is wrong; what was found is in the table in any case."""
         left = locks_left(self.direct)
         with self.direct.connect() as connection:
@@ -102,23 +108,24 @@ class Scene:
             *(f"lost: {what}" for what in found.lost),
             *(f"inconsistent: {what}" for what in found.inconsistent),
             *(f"left behind: {what}" for what in left),
-            *pool_is_wrong(engine, self.direct),
+            *wrong_in_pool,
             *("no error for a client: " + "".join(format_exception(e)) for e in log.foreign),
         ]
         assert not wrong, "\n".join(wrong)
         assert found.acknowledged > 0
 
     def _count(self, name: str, log: Log, found: Found) -> None:
-        row = self._reliability.row(name, self.column)
+        row = self.row(name)
         row.acknowledged += found.acknowledged
         row.lost += len(found.lost)
         row.inconsistent += len(found.inconsistent)
         row.errors += log.errors
 
-    def _tell(self, chaos: Chaos, number: int, log: Log) -> None:
+    def tell(self, name: str, number: int, log: Log) -> None:
+        """Say now and then how far it is."""
         if number % 50 == 0:
-            self._soak.progress(
-                f"{self.column}: {chaos.name}, round {number}: {log.ended} updates, "
+            self.soak.progress(
+                f"{self.column}: {name}, round {number}: {log.ended} updates, "
                 f"{log.errors.total()} errors"
             )
 

@@ -13,7 +13,8 @@ pytestmark = [pytest.mark.soak, pytest.mark.not_databases("mssql", "sqlite-journ
 
 def test_the_pool_is_full(scene: Scene) -> None:
     engine = scene.engine(pool_timeout=POOL_TIMEOUT)
-    scene.survives(engine, FullPool(engine), share=0.05)
+    crowd = FullPool(engine)
+    scene.survives(engine, crowd, share=0.05, before=crowd.before)
 
 
 def test_exceptions_nobody_expects(scene: Scene) -> None:

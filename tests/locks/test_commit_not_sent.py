@@ -34,6 +34,21 @@ def interrupted(engine: sa.Engine, session: LockingSession) -> None:
     event.remove(engine, "commit", press_ctrl_c)
 
 
+def within_a_block(engine: sa.Engine, session: LockingSession) -> None:
+    def press_ctrl_c(_: object) -> None:
+        raise KeyboardInterrupt
+
+    def change() -> None:
+        with session.begin():
+            session.get_one_entity(Order, 1, ForUpdate).total = 31
+            session.commit()
+
+    event.listen(engine, "commit", press_ctrl_c)
+    with pytest.raises(KeyboardInterrupt):
+        change()
+    event.remove(engine, "commit", press_ctrl_c)
+
+
 def commit_something(engine: sa.Engine) -> None:
     with LockingSession(engine) as other:
         other.get_one_entity(Order, 2, ForUpdate).total = 6
@@ -43,11 +58,14 @@ def commit_something(engine: sa.Engine) -> None:
 @pytest.mark.parametrize(
     "end", [LockingSession.close, LockingSession.rollback, LockingSession.reset]
 )
+@pytest.mark.parametrize("interrupt", [interrupted, within_a_block])
 def test_the_next_commit_on_its_connection_is_not_for_it(
-    engine: sa.Engine, end: Callable[[LockingSession], None]
+    engine: sa.Engine,
+    interrupt: Callable[[sa.Engine, LockingSession], None],
+    end: Callable[[LockingSession], None],
 ) -> None:
     session = LockingSession(engine)
-    interrupted(engine, session)
+    interrupt(engine, session)
     end(session)
     commit_something(engine)
     with LockingSession(engine) as reader:
