@@ -62,6 +62,9 @@ class LockStrategy:
     statement_limits: ClassVar[frozenset[NativeCode]] = frozenset()
     """Errors of a statement that took too long, whatever it has waited for."""
 
+    ends_connection: ClassVar[frozenset[NativeCode]] = frozenset()
+    """Of ``failures``, those with which the server may have closed the connection too."""
+
     aftershocks: ClassVar[frozenset[NativeCode]] = frozenset()
     """Errors of a ROLLBACK that says only that the transaction was gone already."""
 
