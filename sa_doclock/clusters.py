@@ -13,7 +13,7 @@ from .program import warn_program
 
 _ROWS: Final = (
     "row locks are local to the node.  Who has locked the same document on another node is met "
-    "at COMMIT, as DeadlockDetected or SnapshotConflict, and only where both have written the "
+    "at COMMIT, as DeadlockDetected, and only where both have written the "
     "header row: change the header in each transaction that changes the document, and use "
     "run_transaction()"
 )

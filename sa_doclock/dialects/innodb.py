@@ -28,6 +28,7 @@ _SETTINGS = (
     "'group_replication_group_name', 'group_replication_single_primary_mode')"
 )
 
+_GALERA = "a Galera cluster"
 _LONGEST_NAME = 64
 # A circle of named locks and row locks is seen by nobody, so no wait is without an end: -1, too,
 # waits for ever on MySQL, and is an error on MariaDB.
@@ -102,10 +103,10 @@ class InnoDBLocks(LockStrategy):
             connection.exec_driver_sql("START TRANSACTION READ ONLY")
 
     def before_rollback(self, connection: Connection) -> None:
-        # Galera: where another node's commit has ended the transaction, and no statement has
-        # told since, ROLLBACK answers 1213, and a second one is what SQLAlchemy expects.
+        # Where another node's commit has ended the transaction, and no statement has told since,
+        # ROLLBACK answers 1213; the second, which is SQLAlchemy's, does not.
         driver_error: Any = connection.dialect.loaded_dbapi.Error
-        if not (connection.closed or connection.invalidated):
+        if self.cluster == _GALERA and not (connection.closed or connection.invalidated):
             with suppress(driver_error):
                 connection.connection.rollback()
 
@@ -148,7 +149,7 @@ def _cluster(settings: Mapping[str, str]) -> str | None:
     """What the server is a node of, where several nodes take writes."""
     # https://mariadb.com/kb/en/galera-cluster-system-variables/; Percona XtraDB Cluster has the same
     if settings.get("wsrep_on") == "ON" and settings.get("wsrep_provider") not in {"", "NONE"}:
-        return "a Galera cluster"
+        return _GALERA
     # https://dev.mysql.com/doc/refman/en/group-replication-system-variables.html
     if (
         settings.get("group_replication_single_primary_mode") == "OFF"

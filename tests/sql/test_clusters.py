@@ -1,6 +1,7 @@
 """What an engine says of a cluster before its first lock, and from which answers it knows of one.
 
-The servers are scripted: Galera is met in tests/cluster, Percona XtraDB Cluster nowhere.
+The servers are scripted: Galera is met in tests/cluster; Group Replication was met by hand, Percona
+XtraDB Cluster by nobody.
 """
 
 from __future__ import annotations
@@ -12,12 +13,18 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine
+from sqlalchemy.exc import OperationalError as SAOperationalError
 
-from sa_doclock import ClusterLockWarning, LockingSession, LockOptions
+from sa_doclock import (
+    ClusterLockWarning,
+    DeadlockDetected,
+    LockingSession,
+    LockOptions,
+)
 from sa_doclock.dialects import strategy_for
 from tests.sql.models import Order
 from tests.sql.script import Script
-from tests.sql.servers import SERVERS, serving
+from tests.sql.servers import SERVERS, OperationalError, serving
 
 ForUpdate = LockOptions.ForUpdate
 PROVIDER = ("wsrep_provider", "/usr/lib/libgalera_smm.so")
@@ -136,6 +143,39 @@ def test_where_it_is_an_error_nothing_is_sent_and_each_lock_raises() -> None:
             warnings.simplefilter("ignore", ClusterLockWarning)
             for_update(session)
         assert session.held_locks
+
+
+@pytest.mark.parametrize(
+    ("number", "text", "kind"),
+    [
+        (
+            3101,
+            "Plugin instructed the server to rollback the current transaction.",
+            DeadlockDetected,
+        ),
+        (
+            1180,
+            "Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT",
+            DeadlockDetected,
+        ),
+        (1180, "Got error 28 - 'No space left on device' during COMMIT", SAOperationalError),
+        (1180, "Got error 1490 - 'Some other' during COMMIT", SAOperationalError),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::sa_doclock.ClusterLockWarning")
+def test_the_errors_of_a_commit_in_a_group_of_primaries(
+    number: int, text: str, kind: type[Exception]
+) -> None:
+    with (
+        serving("mysql", answering("mysql", PRIMARIES)) as (engine, script),
+        LockingSession(engine) as session,
+    ):
+        for_update(session)
+        script.failures.append(("(commit)", OperationalError(number, text)))
+        with pytest.raises(kind) as caught:
+            session.commit()
+        assert type(caught.value) is kind
+        session.rollback()
 
 
 def test_each_engine_warns_for_itself() -> None:
