@@ -6,6 +6,7 @@ from .claims import Claim, ClaimReport, Claims, FailedClaim, claim_each
 from .declarations import document
 from .decorators import transactional
 from .errors import (
+    ClusterLockWarning,
     DeadlockDetected,
     DocLockError,
     LockFailed,
@@ -43,6 +44,7 @@ __all__ = [
     "Claim",
     "ClaimReport",
     "Claims",
+    "ClusterLockWarning",
     "DeadlockDetected",
     "DocLockError",
     "DocumentGate",

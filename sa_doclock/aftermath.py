@@ -254,9 +254,11 @@ class Aftermath:
         strategy = find_strategy(context.connection)
         if context.is_disconnect:
             self.lose()
-        if strategy is None or context.is_disconnect:
+        if strategy is None:
             return None
         code = strategy.native_code(context.original_exception)
+        if context.is_disconnect and code not in strategy.ends_connection:
+            return None
         if code in strategy.aftershocks and self._gone:
             return self._cause
         if context.statement is None:  # BEGIN, COMMIT, ROLLBACK

@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.util import immutabledict
 
+from .clusters import warn_of_cluster
 from .dialects import find_strategy, strategy_for
 from .dialects.base import AUTOCOMMIT, LockStrategy
 from .documents import own_table
@@ -79,6 +80,8 @@ class Participants:
         if participant is None:
             participant = Participant(connection, find_strategy(connection))
             self._by_engine[connection.engine] = participant
+            if participant.known is not None and participant.known.cluster is not None:
+                event.listen(connection, "rollback", participant.known.before_rollback)
             if self._gives_way and participant.known is not None:
                 participant.known.give_way(connection)
         if self._session.in_nested_transaction():
@@ -142,6 +145,7 @@ class Participants:
         bind = self._session.get_bind(**bind_arguments)
         strategy = strategy_for(bind)
         strategy.check_support(lock)
+        warn_of_cluster(strategy, lock, named=mapper is None)
         participant = self._by_engine.get(bind.engine)
         lent = isinstance(bind, Connection) and bind.in_transaction()
         if participant is None and not lent:
@@ -247,6 +251,8 @@ class Participants:
         self._by_engine.clear()
         for participant in participants:
             connection, level = participant.connection, participant.level_before
+            if participant.known is not None and participant.known.cluster is not None:
+                event.remove(connection, "rollback", participant.known.before_rollback)
             if connection.closed or connection.invalidated:
                 continue
             if not connection.in_transaction():  # else the lender's transaction goes on

@@ -62,6 +62,9 @@ class LockStrategy:
     statement_limits: ClassVar[frozenset[NativeCode]] = frozenset()
     """Errors of a statement that took too long, whatever it has waited for."""
 
+    ends_connection: ClassVar[frozenset[NativeCode]] = frozenset()
+    """Of ``failures``, those with which the server may have closed the connection too."""
+
     aftershocks: ClassVar[frozenset[NativeCode]] = frozenset()
     """Errors of a ROLLBACK that says only that the transaction was gone already."""
 
@@ -96,6 +99,10 @@ class LockStrategy:
 
     denials: ClassVar[Mapping[NativeCode, str]] = {}
     """Errors of an account that may not be told so, with the privilege that it needs."""
+
+    cluster: str | None = None
+    """What the server is a node of, where other nodes take writes too and know nothing of the
+    locks of this one; found out by ``note_server()``."""
 
     autocommit_by_default: bool = False
     """The engine was made with ``isolation_level="AUTOCOMMIT"``."""
@@ -198,6 +205,9 @@ class LockStrategy:
 
     def before_savepoint(self, connection: Connection) -> None:
         """Send what a SAVEPOINT needs in front of it."""
+
+    def before_rollback(self, connection: Connection) -> None:
+        """Take the error that a ROLLBACK would meet; asked on a node of a cluster alone."""
 
     def is_aborted(self, connection: Connection) -> bool | None:
         """Whether an error has aborted the transaction; None where the driver cannot tell."""

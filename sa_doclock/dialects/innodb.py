@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Connection, Integer, Table, TextClause, bindparam, text
@@ -21,6 +22,14 @@ _STORAGE_ENGINE = text(
 ).bindparams(bindparam("schema"), bindparam("name"))
 
 _IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS; set by COMMIT AND CHAIN, completion_type=CHAIN
+# SHOW leaves out what a server does not know, and SELECT @@wsrep_on is an error there.
+_SETTINGS = (
+    "SHOW GLOBAL VARIABLES WHERE variable_name IN ('innodb_rollback_on_timeout', "
+    "'wsrep_on', 'wsrep_provider', "
+    "'group_replication_group_name', 'group_replication_single_primary_mode')"
+)
+
+_GALERA = "a Galera cluster"
 _LONGEST_NAME = 64
 # A circle of named locks and row locks is seen by nobody, so no wait is without an end: -1, too,
 # waits for ever on MySQL, and is an error on MariaDB.
@@ -63,11 +72,12 @@ class InnoDBLocks(LockStrategy):
         # statement begins a transaction: the Connection may be one that was lent.
         cursor: Any = connection.connection.cursor()
         try:
-            cursor.execute("SELECT @@innodb_rollback_on_timeout")
-            ((whole,),) = cursor.fetchall()
+            cursor.execute(_SETTINGS)
+            settings = {str(name).lower(): str(value).upper() for name, value in cursor.fetchall()}
         finally:
             cursor.close()
-        if whole:
+        self.cluster = _cluster(settings)
+        if settings.get("innodb_rollback_on_timeout") == "ON":
             self.transaction_gone = self.transaction_dead = self.transaction_gone | {1205}
 
     def check_table(self, connection: Connection, table: Table) -> None:
@@ -101,6 +111,14 @@ class InnoDBLocks(LockStrategy):
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         if base_of(lock) is LockOptions.SnapshotRead:
             connection.exec_driver_sql("START TRANSACTION READ ONLY")
+
+    def before_rollback(self, connection: Connection) -> None:
+        # Where another node's commit has ended the transaction, and no statement has told since,
+        # ROLLBACK answers 1213; the second, which is SQLAlchemy's, does not.
+        driver_error: Any = connection.dialect.loaded_dbapi.Error
+        if self.cluster == _GALERA and not (connection.closed or connection.invalidated):
+            with suppress(driver_error):
+                connection.connection.rollback()
 
     def take_key(
         self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
@@ -138,6 +156,20 @@ class InnoDBLocks(LockStrategy):
         asked = getattr(driver, "thread_id", None)  # not mysql-connector, which has an attribute
         found = asked() if callable(asked) else getattr(driver, "connection_id", asked)
         return found if isinstance(found, int) else None
+
+
+def _cluster(settings: Mapping[str, str]) -> str | None:
+    """What the server is a node of, where several nodes take writes."""
+    # https://mariadb.com/kb/en/galera-cluster-system-variables/; Percona XtraDB Cluster has the same
+    if settings.get("wsrep_on") == "ON" and settings.get("wsrep_provider") not in {"", "NONE"}:
+        return _GALERA
+    # https://dev.mysql.com/doc/refman/en/group-replication-system-variables.html
+    if (
+        settings.get("group_replication_single_primary_mode") == "OFF"
+        and settings["group_replication_group_name"]
+    ):
+        return "a group of several primaries (Group Replication)"
+    return None
 
 
 def rows_asked(
