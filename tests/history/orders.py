@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from tests.history.record import History, Item, Version
+from tests.history.record import ABSENT, History, Item, Version
 
 
 class Orders:
@@ -14,7 +14,7 @@ class Orders:
         self._before: dict[tuple[Item, Version], Version] = {}
         for transaction in history.transactions.values():
             for write in transaction.writes:
-                if write.over is not None:
+                if write.over not in (None, ABSENT):
                     self._before[write.item, write.version] = write.over
         self._rank = self._ranks()
 

@@ -64,8 +64,9 @@ def _repeated(history: History, reader: Transaction) -> Iterator[Anomaly]:
     changed: dict[int, list[Item]] = {}
     for one in reader.operations:
         before = known.get(one.item)
-        if isinstance(one, Read) and before and (name := _difference(history, one, before)):
-            what = f"{reader} read {one.item} as {one.version}, and had {before.version} before"
+        if isinstance(one, Read) and (name := _difference(history, reader, one, before)):
+            had = f"had {before.version}" if before else "nothing"
+            what = f"{reader} read {one.item} as {one.version}, and {had} before"
             yield Anomaly(name, what)
             changed.setdefault(one.item.document, []).append(one.item)
         known[one.item] = one
@@ -75,14 +76,18 @@ def _repeated(history: History, reader: Transaction) -> Iterator[Anomaly]:
             yield Anomaly(Name.DOCUMENT, what)
 
 
-def _difference(history: History, read: Read, before: Read | Write) -> Name | None:
+def _difference(
+    history: History, reader: Transaction, read: Read, before: Read | Write | None
+) -> Name | None:
+    if before is None:
+        return Name.INTERNAL if read.version.writer == reader.number else None
     if read.version == before.version:
         return None
     gone = history.is_gone(read.item, read.version)
     was_gone = history.is_gone(read.item, before.version)
     if gone and was_gone and ABSENT in (read.version, before.version):
         return None  # since when it is not there was left open
-    if isinstance(before, Write):
+    if isinstance(before, Write) or read.version.writer == reader.number:
         return Name.INTERNAL
     return Name.P2 if gone == was_gone else Name.P3
 

@@ -61,3 +61,11 @@ def test_a_read_that_is_older_than_what_it_saw_elsewhere_is_fractured_at_any_dis
     assert Name.FRACTURED in _names("r3(d0) " + two + "r3(h2) c3")
     assert _names("r3(d0) " + two + "r3(h0) c3") == set()
     assert _names("r3(d0) r1(h0) w1(h1) c1 r3(h1) c3") == set()  # 1 wrote no detail
+
+
+def test_a_transaction_does_not_see_what_it_has_yet_to_write() -> None:
+    assert _names("r1(x1) w1(x1) c1") == {Name.INTERNAL}
+
+
+def test_what_nobody_wrote_cannot_be_replaced() -> None:
+    assert _names("w2(x2/x7) c2") == _names("w1(y1) c1 w2(x2/x1) c2") == {Name.GARBAGE_READ}

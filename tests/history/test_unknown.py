@@ -71,3 +71,9 @@ def test_what_is_in_the_final_state_was_written_by_somebody() -> None:
 def test_a_blind_write_may_have_come_before_another() -> None:
     assert _names("w1(x1) w2(x2) c1 c2 | x1") == set()
     assert _names("w1(x1) w2(x2) c1 c2 | x0") == {Name.LOST_WRITE}
+
+
+def test_a_deletion_without_a_header_may_have_come_through() -> None:
+    insert = "r1(d-) w1(d1) c1 r2(d1) "
+    assert _names(insert + "x2(d2) u2 |") == set()
+    assert _names(insert + "x2(d2) a2 |") == {Name.LOST_WRITE}

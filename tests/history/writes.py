@@ -19,17 +19,20 @@ def found_in_writes(history: History) -> Iterator[Anomaly]:
 
 def _dirty(history: History, writer: Transaction, write: Write) -> Iterator[Anomaly]:
     """It has replaced what was not committed."""
-    other = history.transactions.get(write.over.writer) if write.over else None
-    if other is None or other is writer:
+    over = write.over
+    if over is None or over.writer in (0, writer.number):
         return
-    written = [one.version for one in other.writes if one.item == write.item]
-    if (
+    what = f"{writer} replaced {over} of {write.item}"
+    other = history.transactions.get(over.writer)
+    written = [one.version for one in other.writes if one.item == write.item] if other else []
+    if other is None or over not in written:
+        yield Anomaly(Name.GARBAGE_READ, f"{what}, which nobody wrote")
+    elif (
         other.outcome is Outcome.ABORTED
-        or write.over != written[-1]
+        or over != written[-1]
         or (other.committing is not None and writer.ended < other.committing)
     ):
-        what = f"{writer} replaced {write.over} of {write.item}, which was not committed"
-        yield Anomaly(Name.P0, what)
+        yield Anomaly(Name.P0, f"{what}, which was not committed")
 
 
 def _lost_updates(history: History) -> Iterator[Anomaly]:
@@ -54,7 +57,15 @@ def _not_there_in_the_end(history: History) -> Iterator[Anomaly]:
     for installed in history.installed.values():
         for item, write in installed.items():
             writes.setdefault(item, []).append(write)
+    perhaps = {
+        write.item
+        for one in history.transactions.values()
+        for write in one.writes
+        if write.gone and one.outcome is Outcome.UNKNOWN
+    }
     for item, each in writes.items():
+        if left[item] == ABSENT and item in perhaps:
+            continue
         replaced = {write.over for write in each}
         last = [write for write in each if write.version not in replaced]
         lost = [write for write in last if not _is(left[item], write)]
