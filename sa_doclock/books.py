@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -53,6 +53,7 @@ class Books:
         self.reads = Reads(self.ledger, tracing=guard_tracing)
         self.bulk = BulkGuard(session, self.guard, self.ledger)
         self.on_commit = OnCommit()
+        self.committing = False  # or the commit has failed, and nothing was rolled back since
         self.passage: Passage | None = None  # through a gate, where there is one
         self.binds: tuple[Engine | Connection, ...] = ()  # of the session, beside session.bind
         self._marks: WeakKeyDictionary[SessionTransaction, tuple[tuple[int, ...], int]]
@@ -122,6 +123,17 @@ class Books:
         """Remember what there was when the savepoint was set."""
         self._marks[savepoint] = self.ledger.mark(), self.on_commit.mark()
 
+    def undone_by_flush(self, savepoint: SessionTransaction | None) -> None:
+        """A flush has failed and rolled back, before ``rollback()`` is called.
+
+        :param savepoint: to which it has; None where the transaction is gone.
+        """
+        if savepoint is None:
+            self.telling.released(self.ledger.clear(), "rolled back")
+        else:
+            locks, _ = self._marks[savepoint]
+            self.telling.released(self.ledger.roll_back_to(locks), "rolled back")
+
     def roll_back_to(self, savepoint: SessionTransaction) -> None:
         """Forget what came since."""
         locks, functions = self._marks.pop(savepoint)
@@ -134,6 +146,7 @@ class Books:
 
     def close(self) -> None:
         """The transaction is over; what it has promised is done now, or never."""
+        self.committing = False
         outcome = "committed" if self.on_commit.was_committed else "rolled back"
         released = self.ledger.clear()
         try:
@@ -176,11 +189,13 @@ class BookkeepingSession(EventfulSession):
         """See ``Session.close()``."""
         if self._books.aftermath.told is not None:
             self.rollback()  # a ROLLBACK that fails would keep the connection from its pool
+        self._undo_failed_commit()
         super().close()
         self._forget_promises()
 
     def reset(self) -> None:
         """See ``Session.reset()``."""
+        self._undo_failed_commit()
         super().reset()
         self._forget_promises()
 
@@ -188,6 +203,14 @@ class BookkeepingSession(EventfulSession):
         """See ``Session.invalidate()``."""
         super().invalidate()
         self._forget_promises()
+
+    def _undo_failed_commit(self) -> None:
+        # Where COMMIT was not sent, because of a listener or of Ctrl-C, Session.close() takes the
+        # transaction for ended: its connection goes back to the pool without a ROLLBACK, and
+        # whoever gets it next commits what was written.
+        if self._books.committing:
+            with suppress(Exception):
+                self.rollback()
 
     def _forget_promises(self) -> None:
         # Of a transaction that had not begun there is no event.
@@ -225,6 +248,8 @@ def _after_soft_rollback(session: BookkeepingSession, transaction: SessionTransa
     """Forget what was locked, and what failed, since then."""
     if transaction.nested:
         session._books.roll_back_to(transaction)
+    elif transaction.parent is not None:
+        session._books.undone_by_flush(session.get_nested_transaction())
     session._books.aftermath.rolled_back(transaction)
 
 
@@ -239,12 +264,15 @@ def _after_transaction_end(session: BookkeepingSession, transaction: SessionTran
 def _before_commit(session: BookkeepingSession) -> None:
     """Commit nothing after a failed lock, or another error that was not rolled back."""
     session._books.aftermath.refuse_commit()
+    if not session.in_nested_transaction():
+        session._books.committing = True
 
 
 @event.listens_for(BookkeepingSession, "after_commit")
 def _after_commit(session: BookkeepingSession) -> None:
     """Note that it was done, for what waits for it."""
     if not session.in_nested_transaction():
+        session._books.committing = False
         session._books.on_commit.committed()
         session._books.note_end()
 

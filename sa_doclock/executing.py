@@ -20,6 +20,7 @@ from .sets import execute_locked, refuse_streaming
 from .statements import (
     LOCK_OPTION,
     LockedEntity,
+    is_plain_select,
     locked_by,
     locking,
     refuse_lock_within,
@@ -62,6 +63,8 @@ class ExecutingSession(BookkeepingSession):
 
         def execute(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.execute()``."""
+            if is_plain_select(statement):
+                return super().execute(statement, params, **kwargs)
             locked = self._locked_by(statement)
             if locked is None:
                 with self._guarded(statement, params, kwargs):
@@ -70,6 +73,8 @@ class ExecutingSession(BookkeepingSession):
 
         def scalars(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.scalars()``."""
+            if is_plain_select(statement):
+                return super().scalars(statement, params, **kwargs)
             locked = self._locked_by(statement)
             if locked is None:
                 with self._guarded(statement, params, kwargs):

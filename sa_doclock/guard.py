@@ -11,7 +11,7 @@ import enum
 import warnings
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from sqlalchemy import Insert
 from sqlalchemy.exc import UnboundExecutionError
@@ -37,6 +37,7 @@ from .shapes import values_of
 from .wording import name_document
 
 GuardMode = Literal["raise", "warn", "off"]
+_MODES: Final = get_args(GuardMode)
 
 
 class Write(enum.Enum):
@@ -54,8 +55,8 @@ class Guard:
     """
 
     def __init__(self, session: Session, ledger: Ledger, mode: GuardMode) -> None:
-        if mode not in get_args(GuardMode):
-            raise ValueError(f"guard is {', '.join(map(repr, get_args(GuardMode)))}, not {mode!r}")
+        if mode not in _MODES:
+            raise ValueError(f"guard is {', '.join(map(repr, _MODES))}, not {mode!r}")
         self._session = session
         self.ledger = ledger
         self._mode = mode

@@ -8,7 +8,9 @@ and where it fails the connection is closed rather than returned.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import Connection, event
@@ -16,6 +18,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry, Pool, PoolResetState
 
 _NOTES: Final = "sa_doclock.undo"
+_LEVEL: Final = "sa_doclock.level"
 _ENDED: Final = "sa_doclock.ended"
 
 
@@ -45,6 +48,11 @@ def undo_now(connection: Connection) -> None:
         connection.invalidate(error)
         if not isinstance(error, Exception):
             raise
+
+
+def level_was_set(connection: Connection) -> None:
+    """Have SQLAlchemy's way back to the old isolation level lose no connection of the pool."""
+    connection.info[_LEVEL] = True
 
 
 def note_ended(connection: Connection, is_idle: Callable[[Any], bool]) -> None:
@@ -103,6 +111,8 @@ def _on_reset(
     # pool close the connection.
     if record is None or reset_state.terminate_only:
         return  # it is closed next
+    if record.info.pop(_LEVEL, False):
+        _guard_finalizers(record)
     notes = record.info.pop(_NOTES, ())
     if notes:
         record.info.pop(_ENDED, None)  # which is not the last word any more
@@ -118,3 +128,23 @@ def _run(dbapi_connection: DBAPIConnection | None, statements: Sequence[str]) ->
             cursor.execute(statement)
     finally:
         cursor.close()
+
+
+def _guard_finalizers(record: ConnectionPoolEntry) -> None:
+    # No public interface.  SQLAlchemy sets the level back by these functions, after all that it
+    # guards: where the connection is lost by then, the driver's own error comes out of a commit
+    # that is done, and the pool counts the connection as in use for ever.
+    finalizers: deque[Any] = getattr(record, "finalize_callback", deque())
+    finalizers.extend(
+        partial(_guarded, record, finalizers.popleft()) for _ in range(len(finalizers))
+    )
+
+
+def _guarded(record: Any, finalizer: Any, dbapi_connection: DBAPIConnection) -> None:
+    try:
+        finalizer(dbapi_connection)
+    except BaseException as error:
+        record.invalidate(error)  # as after an error of the ROLLBACK that came before
+        if not isinstance(error, Exception):
+            record.checkin(_fairy_was_created=False)  # what was to come after us
+            raise

@@ -21,7 +21,7 @@ from .dialects.base import AUTOCOMMIT, LockStrategy
 from .documents import own_table
 from .errors import LockNotSupported
 from .options import LockOptions
-from .pooled import note_ended, undo_now
+from .pooled import level_was_set, note_ended, undo_now
 
 ISOLATION = "isolation_level"
 
@@ -172,6 +172,8 @@ class Participants:
             immutabledict({ISOLATION: wanted}) if wanted != level else None,
         )
         participant = self._by_engine[bind.engine]
+        if wanted != level:
+            level_was_set(participant.connection)
         if isinstance(bind, Connection) and wanted != level:
             participant.level_before = level
         strategy.check_autocommit(participant.connection)

@@ -11,11 +11,11 @@ from tests.databases import Database
 from tests.models import Order
 
 ForUpdate = LockOptions.ForUpdate
-LIMIT = {"postgresql": "SET LOCAL lock_timeout = '50ms'"}
+LIMIT = {"postgresql": "SET LOCAL lock_timeout = '50ms'", "mssql": "SET LOCK_TIMEOUT 50"}
 LIMIT_ELSEWHERE = "SET SESSION innodb_lock_wait_timeout = 1"
 
 
-@pytest.mark.databases("postgresql", "mysql", "mariadb")
+@pytest.mark.not_databases("sqlite")  # the file's lock is one
 @pytest.mark.read_committed
 def test_a_row_that_is_not_available_is_not_the_one_that_is_held(
     database: Database, session: LockingSession, other: LockingSession

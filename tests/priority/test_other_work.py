@@ -140,7 +140,12 @@ def test_a_savepoint_gives_up_what_failed_in_it(batch: Session, other: Session) 
 
 #: Whether a batch gives back what a try in vain has got, where it was the first of the transaction
 #: and where it was not: InnoDB's savepoint keeps the locks, but for one that came first.
-GIVES_BACK = {"postgresql": (True, True), "mysql": (True, False), "mariadb": (True, False)}
+GIVES_BACK = {
+    "postgresql": (True, True),
+    "mysql": (True, False),
+    "mariadb": (True, False),
+    "mssql": (True, True),  # by "ROLLBACK TRANSACTION", https://learn.microsoft.com/sql/t-sql/
+}
 
 
 @pytest.mark.parametrize("worked_before", [False, True])
