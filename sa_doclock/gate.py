@@ -123,9 +123,11 @@ class DocumentGate:
                     place.bell = bell(under_asyncio=under_asyncio)
                     place.queued = True
                     line.waiting.append(place)
-            self._settle()
-            if place.bell is not None:
-                place.bell.wait(seconds)
+            if self._left:
+                self._settle()
+            if place.bell is None:
+                return place
+            place.bell.wait(seconds)
         except BaseException:
             self.leave([place])
             raise
@@ -145,7 +147,8 @@ class DocumentGate:
                     place.granted = True
                     place.line.ungranted -= 1
                     self._admit(place.key, place.line)
-        self._settle()
+        if self._left:
+            self._settle()
 
     def leave(self, places: Iterable[Place]) -> None:
         """Give them up; those that were given up already stay so.

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Mapper, Session
 
 from .beside import Holder
 from .dialects import strategy_for
@@ -62,19 +61,22 @@ class Passage:
     def __init__(
         self, gate: DocumentGate, session: Session, participants: Participants, ledger: Ledger
     ) -> None:
+        self._places: dict[Place, Sequence[Hashable]] = {}  # with what is in the ledger then
+        self._holder = Holder(gate)
         if not isinstance(gate, DocumentGate):
             raise TypeError(f"gate must be a DocumentGate, not {gate!r}")
         self._gate = gate
         self._session = session
         self._participants = participants
         self._ledger = ledger
-        self._places: dict[Place, Sequence[Hashable]] = {}  # with what is in the ledger then
-        self._holder = Holder(gate)
         self.under_asyncio = False
         ledger.forgotten = self._forget
+
+    def __del__(self) -> None:
         # A session that nobody has closed ends no transaction.
-        end = weakref.finalize(session, _abandon, gate, self._places, self._holder)
-        end.atexit = False
+        if self._places:
+            self._gate.leave(self._places)
+        self._holder.holds_nothing()
 
     def lead(self, attempt: Attempt[T], wanted: Wanted, refuse: Refuse) -> Attempt[T]:
         """The attempt, made when it is this session's turn."""
@@ -126,7 +128,8 @@ class Passage:
 
     def _line(self, wanted: Wanted, lock: LockOptions) -> _Line | None:
         """Where to stand for this lock; None where it waits for nobody."""
-        bind = wanted.bind or self._session.get_bind(mapper_of(wanted.entity))
+        mapper = None if wanted.entity is None else mapper_of(wanted.entity)
+        bind = wanted.bind or self._session.get_bind(mapper)
         if isinstance(bind, Connection):
             return None
         strategy = strategy_for(bind)
@@ -135,7 +138,7 @@ class Passage:
         if base_of(lock) not in strategy.queued:
             return None
         shared = base_of(lock) is LockOptions.SharedRead
-        return _Line(bind, strategy, shared, self._keys(wanted, bind, strategy))
+        return _Line(bind, strategy, shared, self._keys(wanted, mapper, bind, strategy))
 
     def _queue(self, line: _Line, seconds: float | None, refuse: Refuse) -> float | None:
         limit = _limit_of(line.strategy, line.engine) if seconds is None else seconds
@@ -163,15 +166,14 @@ class Passage:
         return math.ceil(left / seconds * _STEPS) * seconds / _STEPS
 
     def _keys(
-        self, wanted: Wanted, engine: Engine, strategy: LockStrategy
+        self, wanted: Wanted, mapper: Mapper[Any] | None, engine: Engine, strategy: LockStrategy
     ) -> Mapping[Hashable, Sequence[Hashable]]:
         """Where to stand, in this order, and what is in the ledger when it is granted."""
         where = engine.dialect  # the same for an engine and its execution_options()
         documents: list[Hashable]
-        if wanted.entity is None:
+        if mapper is None:
             documents, schema = [(engine, wanted.ident)], None
         else:
-            mapper = mapper_of(wanted.entity)
             documents = [document_key(mapper, key) for key in wanted.keys]
             of_session = getattr(self._session, "execution_options", {})  # of SQLAlchemy 2.1
             options = {**engine.get_execution_options(), **of_session}
@@ -183,10 +185,10 @@ class Passage:
 
     def _note_granted(self, wanted: Wanted, lock: LockOptions) -> None:
         asked = [place for place in self._places if not place.granted]
-        held = [place for place in asked if self._holds(place)]
-        self._gate.granted(held)
-        self._leave([place for place in asked if not place.granted])
-        if is_row_lock(lock) and not self._ledger.empty:
+        if asked:
+            self._gate.granted([place for place in asked if self._holds(place)])
+            self._leave([place for place in asked if not place.granted])
+        if self._gate.refuses_second and is_row_lock(lock) and not self._ledger.empty:
             connections = self._participants.connections()
             self._holder.holds(str(wanted), [one.engine.pool for one in connections])
 
@@ -197,22 +199,21 @@ class Passage:
         """Locks were given up: so are the places of them."""
         if self._ledger.empty:
             self._holder.holds_nothing()
-        self._leave([p for p in self._places if p.granted and not self._holds(p)])
+        if self._places:
+            self._leave([p for p in self._places if p.granted and not self._holds(p)])
 
     def _leave(self, places: Sequence[Place]) -> None:
         for place in places:
             del self._places[place]
-        self._gate.leave(places)
-
-
-def _abandon(gate: DocumentGate, places: dict[Place, Any], holder: Holder) -> None:
-    holder.holds_nothing()
-    gate.leave(places)
+        if places:
+            self._gate.leave(places)
 
 
 def _limit_of(strategy: LockStrategy, engine: Engine) -> float | None:
     """How long the server lets a lock wait that has no lock_timeout; asked once."""
-    if strategy not in _limits:
+    try:
+        return _limits[strategy]
+    except KeyError:
         with engine.connect() as connection:
-            _limits[strategy] = strategy.longest_wait(connection)
-    return _limits[strategy]
+            found = _limits[strategy] = strategy.longest_wait(connection)
+        return found
