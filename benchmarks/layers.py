@@ -148,7 +148,7 @@ def record_time_lines(run: script.Script, place: Place, ways: dict[str, Way]) ->
     lines = {}
     for name in ("orm", "entity", "document", "pipeline", "pipeline_document", "clean"):
         if name in ways:
-            lines[name] = recorded(place.proxy, ways[name], "update").chunks
+            lines[ways[name].name] = recorded(place.proxy, ways[name], "update").chunks
     run.findings.series[f"{place.name}.time_lines"] = lines
 
 
