@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from benchmarks.lab import script
 from benchmarks.lab.figures import Absent, Figure
-from benchmarks.lab.models import DeclaredDoc, clean, fill
+from benchmarks.lab.models import clean, fill
 from benchmarks.lab.pairing import Rounds, compare, ratio
 from benchmarks.lab.places import SERVERS, Place
 from benchmarks.lab.proxy import Proxy, Recording
@@ -39,18 +39,18 @@ OPERATIONS = ("update", "load")
 Maker = Callable[[Place, sa.URL], Way]
 
 
-def _on_engine(make: Callable[[sa.Engine], Way]) -> Maker:
+def _engine(place: Place, url: sa.URL, **options: Any) -> sa.Engine:
     # Size 1: the connection that is measured is the one that was warmed up.
-    return lambda place, url: make(place.engine(url, pool_size=1, max_overflow=0))
+    return place.engine(url, pool_size=1, max_overflow=0, **options)
 
 
-def _without_rollbacks(engine: sa.Engine) -> Way:
-    return doclock.doclock(doclock.spare_rollbacks(engine), doclock.CLEAN)
+def _on_engine(make: Callable[[sa.Engine], Way]) -> Maker:
+    return lambda place, url: make(_engine(place, url))
 
 
-def _document_without_rollbacks(engine: sa.Engine) -> Way:
-    engine = doclock.spare_rollbacks(engine)
-    return doclock.doclock(engine, doclock.CLEAN, entity=DeclaredDoc, whole=True)
+def _clean(place: Place, url: sa.URL) -> Way:
+    options = doclock.spare_rollbacks(place.engine())
+    return doclock.doclock(_engine(place, url, **options), doclock.CLEAN)
 
 
 # By the name that the figures have.
@@ -67,8 +67,7 @@ MAKERS: dict[str, Maker] = {
     "document": _on_engine(doclock.whole),
     "pipeline": _on_engine(doclock.pipelined),
     "pipeline_document": _on_engine(doclock.pipelined_whole),
-    "clean": _on_engine(_without_rollbacks),
-    "clean_document": _on_engine(_document_without_rollbacks),
+    "clean": _clean,
 }
 
 
@@ -148,7 +147,7 @@ def record_time_lines(run: script.Script, place: Place, ways: dict[str, Way]) ->
     lines = {}
     for name in ("orm", "entity", "document", "pipeline", "pipeline_document", "clean"):
         if name in ways:
-            lines[name] = recorded(place.proxy, ways[name], "update").chunks
+            lines[ways[name].name] = recorded(place.proxy, ways[name], "update").chunks
     run.findings.series[f"{place.name}.time_lines"] = lines
 
 

@@ -52,6 +52,8 @@ def throughput(findings: Findings, path: Path) -> None:
             axis.plot(*zip(*points, strict=True), marker="o", label=name)
         axis.set(title=findings.servers[server], xlabel="threads", ylabel="updates a second")
         axis.set_xscale("log", base=2)
+        threads = sorted({threads for points in curves.values() for threads, _ in points})
+        axis.set_xticks(threads, [str(number) for number in threads])
         axis.set_ylim(bottom=0)
         axis.grid(alpha=0.3)
         axis.legend(fontsize="small")

@@ -22,9 +22,12 @@ from typing import Any, NamedTuple
 THERE, BACK = "there", "back"
 
 # The first words of statements, in the order in which they travel.
-_STATEMENT = re.compile(rb"\b(BEGIN|START|SELECT|UPDATE|INSERT|DELETE|SET|COMMIT|ROLLBACK)\b")
-_LOCK = re.compile(rb"FOR UPDATE|FOR SHARE|LOCK IN SHARE MODE|doclock_bench_(update|load)\(")
-_RELEASE = re.compile(rb"\b(COMMIT|ROLLBACK)\b|doclock_bench_(update|load)\(")
+_STATEMENT = re.compile(
+    rb"\b(FOR UPDATE|FOR SHARE|LOCK IN SHARE MODE|BEGIN|START|SELECT|UPDATE|INSERT|DELETE|COMMIT"
+    rb"|ROLLBACK|(?<! )SET)\b"  # not the SET of an UPDATE
+)
+_LOCK = re.compile(rb"FOR UPDATE|FOR SHARE|LOCK IN SHARE MODE")
+_RELEASE = re.compile(rb"\b(COMMIT|ROLLBACK)\b")
 
 
 class Chunk(NamedTuple):

@@ -99,13 +99,15 @@ def document_gate() -> Any:
     return gate()
 
 
-def spare_rollbacks(engine: sa.Engine) -> sa.Engine:
-    """The same engine without needless ROLLBACKs when a connection returns to the pool.
+def spare_rollbacks(engine: sa.Engine) -> dict[str, Any]:
+    """Options of an engine without needless ROLLBACKs when a connection returns to its pool.
 
-    :raises Absent: sa_doclock has no such switch yet.
+    :raises Absent: there is no such thing for this database, or not yet.
     """
-    switch = getattr(sa_doclock, "spare_rollbacks", None)
-    if switch is None:
-        raise Absent("sa_doclock has nothing against needless ROLLBACKs yet")
-    switch(engine)
-    return engine
+    if engine.dialect.name not in ("mysql", "mariadb"):
+        raise Absent("reset_when_needed() is for MySQL and MariaDB")
+    options = getattr(sa_doclock, "reset_when_needed", None)
+    if options is None:
+        raise Absent("sa_doclock has no reset_when_needed() yet")
+    found: dict[str, Any] = options()
+    return found

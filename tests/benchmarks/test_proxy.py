@@ -65,14 +65,15 @@ def test_it_counts_what_it_passes_on(echo: int, delay: float) -> None:
         with socket.create_connection(("127.0.0.1", proxy.port)) as client:
             assert said(client, b"before") == b"before"
             with proxy.recording() as recordings:
-                for line in (b"BEGIN", b"SELECT 1 FOR UPDATE", b"UPDATE x", b"COMMIT"):
+                for line in (b"BEGIN", b"SELECT 1 FOR UPDATE", b"UPDATE x SET y", b"COMMIT"):
                     assert said(client, line) == line
             assert said(client, b"after") == b"after"
     finally:
         proxy.close()
     (recording,) = recordings
     assert (recording.round_trips, recording.held) == (4, 2)
-    assert recording.chunks[2].statements == ("SELECT", "UPDATE")
+    assert recording.chunks[4].statements == ("UPDATE",)
+    assert recording.chunks[2].statements == ("SELECT", "FOR UPDATE")
 
 
 def said(client: socket.socket, line: bytes) -> bytes:
