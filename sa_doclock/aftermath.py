@@ -235,7 +235,15 @@ class Aftermath:
         self.refuse()
 
     def _refuse_commit(self, connection: Connection) -> None:
-        self.refuse()
+        try:
+            self.refuse()
+        except PendingRollbackError:
+            # SQLAlchemy takes a transaction whose COMMIT has failed for ended.  It would send no
+            # ROLLBACK, neither for rollback() nor when the connection goes back to its pool.
+            with suppress(Exception):
+                connection.connection.rollback()
+            self.lose()
+            raise
 
     def translate(self, context: ExceptionContext) -> BaseException | None:
         """Our own error for a driver's, where its number says that a lock has failed."""

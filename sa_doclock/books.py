@@ -218,12 +218,15 @@ def _after_transaction_end(session: BookkeepingSession, transaction: SessionTran
 def _before_commit(session: BookkeepingSession) -> None:
     """Commit nothing after a failed lock, or another error that was not rolled back."""
     session._books.aftermath.refuse_commit()
+    if not session.in_nested_transaction():
+        session._books.participants.commit_begins()
 
 
 @event.listens_for(BookkeepingSession, "after_commit")
 def _after_commit(session: BookkeepingSession) -> None:
     """Note that it was done, for what waits for it."""
     if not session.in_nested_transaction():
+        session._books.participants.commit_returned()
         session._books.on_commit.committed()
 
 

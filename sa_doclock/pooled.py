@@ -8,14 +8,18 @@ and where it fails the connection is closed rather than returned.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from sqlalchemy import Connection, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry, Pool, PoolResetState
 
 _NOTES: Final = "sa_doclock.undo"
+_LEVEL: Final = "sa_doclock.level"
+_COMMIT: Final = "sa_doclock.commit"
 
 
 def undo_later(connection: Connection, statement: str) -> None:
@@ -46,6 +50,28 @@ def undo_now(connection: Connection) -> None:
             raise
 
 
+def level_was_set(connection: Connection) -> None:
+    """Have SQLAlchemy's way back to the old isolation level lose no connection of the pool."""
+    connection.info[_LEVEL] = True
+
+
+def rollback_later(connection: Connection) -> None:
+    """Have a ROLLBACK sent before the pool hands the connection to anybody else.
+
+    Where COMMIT is not sent, because of a listener or of Ctrl-C, SQLAlchemy takes the transaction
+    for ended all the same.  The connection would go back as it is, and whoever gets it next would
+    commit what was written.
+    """
+    if not (connection.closed or connection.invalidated):
+        connection.info[_COMMIT] = True
+
+
+def rollback_not_needed(connection: Connection) -> None:
+    """The COMMIT has returned."""
+    if not (connection.closed or connection.invalidated):
+        connection.info.pop(_COMMIT, None)
+
+
 # Of all pools: after dispose() the one that a connection came from, and returns to, is not its
 # engine's any more.  From the start: a listener that is added later meets threads that go
 # through the list.  It costs a look into a dictionary when a connection goes back.
@@ -59,6 +85,10 @@ def _on_reset(
     # pool close the connection.
     if record is None or reset_state.terminate_only:
         return  # it is closed next
+    if record.info.pop(_COMMIT, False) and dbapi_connection is not None:
+        dbapi_connection.rollback()
+    if record.info.pop(_LEVEL, False):
+        _guard_finalizers(record)
     _run(dbapi_connection, record.info.pop(_NOTES, ()))
 
 
@@ -71,3 +101,23 @@ def _run(dbapi_connection: DBAPIConnection | None, statements: Sequence[str]) ->
             cursor.execute(statement)
     finally:
         cursor.close()
+
+
+def _guard_finalizers(record: ConnectionPoolEntry) -> None:
+    # No public interface.  SQLAlchemy sets the level back by these functions, after all that it
+    # guards: where the connection is lost by then, the driver's own error comes out of a commit
+    # that is done, and the pool counts the connection as in use for ever.
+    finalizers: deque[Any] = getattr(record, "finalize_callback", deque())
+    finalizers.extend(
+        partial(_guarded, record, finalizers.popleft()) for _ in range(len(finalizers))
+    )
+
+
+def _guarded(record: Any, finalizer: Any, dbapi_connection: DBAPIConnection) -> None:
+    try:
+        finalizer(dbapi_connection)
+    except BaseException as error:
+        record.invalidate(error)  # as after an error of the ROLLBACK that came before
+        if not isinstance(error, Exception):
+            record.checkin(_fairy_was_created=False)  # what was to come after us
+            raise

@@ -21,7 +21,7 @@ from .dialects.base import AUTOCOMMIT, LockStrategy
 from .documents import own_table
 from .errors import LockNotSupported
 from .options import LockOptions
-from .pooled import undo_now
+from .pooled import level_was_set, rollback_later, rollback_not_needed, undo_now
 
 ISOLATION = "isolation_level"
 
@@ -101,6 +101,16 @@ class Participants:
             for participant in self._by_engine.values()
         )
 
+    def commit_begins(self) -> None:
+        """All of them are about to commit."""
+        for connection in self.connections():
+            rollback_later(connection)
+
+    def commit_returned(self) -> None:
+        """All of them have committed."""
+        for connection in self.connections():
+            rollback_not_needed(connection)
+
     def read_only(self) -> bool:
         """Whether the transaction was opened for a SnapshotRead."""
         return any(
@@ -172,6 +182,8 @@ class Participants:
             immutabledict({ISOLATION: wanted}) if wanted != level else None,
         )
         participant = self._by_engine[bind.engine]
+        if wanted != level:
+            level_was_set(participant.connection)
         if isinstance(bind, Connection) and wanted != level:
             participant.level_before = level
         strategy.check_autocommit(participant.connection)
