@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Engine
 
 from sa_doclock import DocLockError, LockingSession, LockOptions
+from sa_doclock.guard import GuardMode
+from tests.fuzz.counting import count
 from tests.fuzz.entities import Shape
 from tests.fuzz.states import STATES
 from tests.fuzz.words import Asked, missing
@@ -21,6 +23,8 @@ VALID = [
     *BASES,
     *(base | modifier for base in QUEUEING for modifier in LockOptions if modifier in MODIFIERS),
 ]
+
+GUARDS: tuple[GuardMode, ...] = ("raise", "warn", "off")
 
 #: The polymorphic column, also as a subquery names it.
 KINDS = ("kind", "shop_contract_kind", "shop_project_kind", "shop_ticket_kind")
@@ -41,6 +45,7 @@ class Wish(NamedTuple):
     session_seconds: float | None = None
     batch: bool = False
     state: str = "no transaction"
+    guard: GuardMode = "raise"
 
     @property
     def contradictory(self) -> bool:
@@ -58,6 +63,13 @@ class Wish(NamedTuple):
         seconds = self.session_seconds if self.seconds is None else self.seconds
         return seconds == 0 or self.batch
 
+    @property
+    def limit(self) -> float | None:
+        """The seconds that the database must be told to wait, at most."""
+        if self.lock not in QUEUEING or self.no_wait:
+            return None
+        return self.session_seconds if self.seconds is None else self.seconds
+
 
 class Answer(NamedTuple):
     """What came of it: an error, or ``lacks``, what the database was not told."""
@@ -73,12 +85,14 @@ def answer(served: Sessions, wish: Wish, ask: Ask, *, held: bool = False) -> Ans
     :param held: the state may have brought the lock with it already.
     """
     database, engine, script = served
+    count(database)
     script.sent.clear()
     script.values.update(dict.fromkeys(KINDS, wish.shape.kind))
     with LockingSession(
         engine,
         lock_timeout=wish.session_seconds,
         priority="batch" if wish.batch else "interactive",
+        guard=wish.guard,
     ) as session:
         try:
             kept = STATES[wish.state](session, wish.shape)
@@ -96,7 +110,7 @@ def answer(served: Sessions, wish: Wish, ask: Ask, *, held: bool = False) -> Ans
         return Answer(None, told)
     base = wish.lock & ~MODIFIERS
     skip = LockOptions.SkipLocked in wish.lock
-    asked = Asked(base, wish.no_wait, skip, wish.shape.header, earlier, told)
+    asked = Asked(base, wish.no_wait, skip, wish.limit, wish.shape.header, earlier, told)
     return Answer(None, told, missing(database, asked))
 
 

@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from sa_doclock import LockOptions
-from tests.fuzz.asking import EVERY, VALID
+from tests.fuzz.asking import EVERY, GUARDS, VALID
+from tests.fuzz.counting import TIMES
 from tests.fuzz.entities import ENTITIES
 from tests.fuzz.states import STATES
 
@@ -28,6 +29,7 @@ shapes = st.sampled_from(sorted(ENTITIES))
 states = some(STATES, ["no transaction"])
 waits = st.sampled_from((None, None, None, 0, 0.3))
 batches = st.sampled_from((False, False, False, True))
+guards = st.sampled_from(GUARDS)
 
 
 def the_same_always(examples: int) -> settings:
@@ -36,6 +38,6 @@ def the_same_always(examples: int) -> settings:
         derandomize=True,
         deadline=None,
         database=None,
-        max_examples=examples,
+        max_examples=examples * TIMES,
         suppress_health_check=list(HealthCheck),
     )

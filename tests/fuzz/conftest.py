@@ -8,8 +8,15 @@ from contextlib import ExitStack
 import pytest
 
 from tests.fuzz.asking import Sessions
+from tests.fuzz.counting import inputs_fuzzed
 from tests.fuzz.entities import put_kinds
 from tests.sql.servers import DATABASES, serving
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how much was tried; ``SA_DOCLOCK_FUZZ_TIMES=20`` tries twenty times as much."""
+    if inputs_fuzzed():
+        terminalreporter.write_line(f"inputs fuzzed: {inputs_fuzzed():,}")
 
 
 @pytest.fixture(scope="package")

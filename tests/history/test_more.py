@@ -32,7 +32,7 @@ def _always(examples: int) -> settings:
     )
 
 
-@_always(2500)
+@_always(1)
 @given(planned=plans(OVERLAP, headers=False), final=st.booleans())
 def test_a_serial_history_has_no_anomaly(planned: list[Plan], final: bool) -> None:
     done, left = carried_out(planned, first_state())
@@ -40,7 +40,7 @@ def test_a_serial_history_has_no_anomaly(planned: list[Plan], final: bool) -> No
 
 
 @pytest.mark.parametrize("corrupt", [with_another_read, with_a_write_dropped, with_a_base_twice])
-@_always(1000)
+@_always(1500)
 @given(planned=plans(0, headers=True), data=st.data())
 def test_what_is_made_wrong_is_found(
     corrupt: Callable[[Sequence[Transaction]], Iterator[Corrupted]],
