@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Engine
+from sqlalchemy.exc import InvalidRequestError
 
 from sa_doclock import DocLockError, LockingSession, LockOptions
 from sa_doclock.guard import GuardMode
@@ -37,6 +38,7 @@ class Wish(NamedTuple):
     """What is asked for.
 
     :ivar seconds: of the call, ``session_seconds`` of the session.
+    :ivar then: what the session has done after ``state``.
     """
 
     shape: Shape
@@ -46,6 +48,7 @@ class Wish(NamedTuple):
     batch: bool = False
     state: str = "no transaction"
     guard: GuardMode = "raise"
+    then: str = "no transaction"
 
     @property
     def contradictory(self) -> bool:
@@ -72,11 +75,15 @@ class Wish(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came of it: an error, or ``lacks``, what the database was not told."""
+    """What came of it: an error, or ``lacks``, what the database was not told.
+
+    :ivar earlier: what the transaction was told before.
+    """
 
     error: Exception | None
     told: list[str]
     lacks: str | None = None
+    earlier: Sequence[str] = ()
 
 
 def answer(served: Sessions, wish: Wish, ask: Ask, *, held: bool = False) -> Answer | None:
@@ -95,8 +102,8 @@ def answer(served: Sessions, wish: Wish, ask: Ask, *, held: bool = False) -> Ans
         guard=wish.guard,
     ) as session:
         try:
-            kept = STATES[wish.state](session, wish.shape)
-        except DocLockError:
+            kept = [STATES[name](session, wish.shape) for name in (wish.state, wish.then)]
+        except (DocLockError, InvalidRequestError):
             return None
         earlier = list(_since_checkout(script.sent))
         told_before = len(script.sent)
@@ -107,7 +114,7 @@ def answer(served: Sessions, wish: Wish, ask: Ask, *, held: bool = False) -> Ans
         told = script.sent[told_before:]
         del kept
     if held:
-        return Answer(None, told)
+        return Answer(None, told, earlier=earlier)
     base = wish.lock & ~MODIFIERS
     skip = LockOptions.SkipLocked in wish.lock
     asked = Asked(base, wish.no_wait, skip, wish.limit, wish.shape.header, earlier, told)

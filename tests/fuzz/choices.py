@@ -11,7 +11,7 @@ from sa_doclock import LockOptions
 from tests.fuzz.asking import EVERY, GUARDS, VALID
 from tests.fuzz.counting import TIMES
 from tests.fuzz.entities import ENTITIES
-from tests.fuzz.states import STATES
+from tests.fuzz.states import AFTERWARDS, STATES
 
 
 def some(names: Iterable[str], usual: Iterable[str]) -> st.SearchStrategy[str]:
@@ -27,6 +27,7 @@ locks = st.one_of(
 )
 shapes = st.sampled_from(sorted(ENTITIES))
 states = some(STATES, ["no transaction"])
+later = st.sampled_from((*["no transaction"] * 6, *AFTERWARDS))
 waits = st.sampled_from((None, None, None, 0, 0.3))
 batches = st.sampled_from((False, False, False, True))
 guards = st.sampled_from(GUARDS)

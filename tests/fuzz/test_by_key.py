@@ -13,7 +13,7 @@ from sqlalchemy.exc import NoResultFound
 from sa_doclock import AsyncLockingSession, DocLockError, LockingSession, LockOptions
 from sa_doclock.guard import GuardMode
 from tests.fuzz.asking import BASES, MODIFIERS, Sessions, Wish, answer, is_ours
-from tests.fuzz.choices import batches, guards, locks, shapes, states, the_same_always, waits
+from tests.fuzz.choices import batches, guards, later, locks, shapes, states, the_same_always, waits
 from tests.fuzz.entities import CLASSES, ENTITIES, exists_on
 
 KEYS = ("right", "missing", "wrong shape", "None")
@@ -70,6 +70,7 @@ SETS = ("get_entities", "get_documents", "async get_entities", "async get_docume
     batch=batches,
     state=states,
     guard=guards,
+    then=later,
 )
 def test_the_lock_is_told_or_an_error_of_ours_comes_out(
     served: Sessions,
@@ -82,10 +83,11 @@ def test_the_lock_is_told_or_an_error_of_ours_comes_out(
     batch: bool,
     state: str,
     guard: GuardMode,
+    then: str,
 ) -> None:
     assume(exists_on(served[0], entity))
     shape = ENTITIES[entity]
-    wish = Wish(shape, lock, seconds, session_seconds, batch, state, guard)
+    wish = Wish(shape, lock, seconds, session_seconds, batch, state, guard, then)
     ident = {"right": shape.key, "missing": shape.missing, "None": None}.get(key, (1, 2, 3))
 
     def ask(session: LockingSession) -> Any:
