@@ -51,6 +51,10 @@ class Wish(NamedTuple):
     then: str = "no transaction"
 
     @property
+    def states(self) -> list[str]:
+        return list(dict.fromkeys((self.state, self.then)))
+
+    @property
     def contradictory(self) -> bool:
         """As DESIGN.md has it: no database may be told anything then."""
         if self.lock not in VALID:
@@ -102,7 +106,7 @@ def answer(served: Sessions, wish: Wish, ask: Ask, *, held: bool = False) -> Ans
         guard=wish.guard,
     ) as session:
         try:
-            kept = [STATES[name](session, wish.shape) for name in (wish.state, wish.then)]
+            kept = [STATES[name](session, wish.shape) for name in wish.states]
         except (DocLockError, InvalidRequestError):
             return None
         earlier = list(_since_checkout(script.sent))

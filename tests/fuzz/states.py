@@ -82,7 +82,7 @@ STATES: Mapping[str, Prepare] = {
 }
 
 AFTERWARDS = (
-    *("savepoint", "read in a savepoint", "new elsewhere", "flushed elsewhere"),
-    *("loaded", "another held ForUpdate", "another held SharedRead"),
+    *("savepoint", "read in a savepoint", "new elsewhere", "loaded"),
+    *("another held ForUpdate", "another held SharedRead"),
 )
 """What a session may do after that; it ends no transaction."""
