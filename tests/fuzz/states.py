@@ -80,3 +80,9 @@ STATES: Mapping[str, Prepare] = {
     "another held SnapshotRead": _other(LockOptions.SnapshotRead),
     "rolled back": _rolled_back,
 }
+
+AFTERWARDS = (
+    *("savepoint", "read in a savepoint", "new elsewhere", "loaded"),
+    *("another held ForUpdate", "another held SharedRead"),
+)
+"""What a session may do after that; it ends no transaction."""

@@ -68,17 +68,21 @@ async def _alongside(_: AsyncEngine, holder: Session, batch: Session) -> None:
             await asyncio.sleep(0)
             turns[0] += 1
 
+    paused = asyncio.Event()
+
     def pause(seconds: float, **how: Any) -> None:
         before = turns[0]
         original(seconds, **how)
         during.append(turns[0] - before)
+        paused.set()
 
     working = asyncio.ensure_future(work())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(books, "pause", pause)
         trying = asyncio.ensure_future(batch.get_one_entity(Order, 1, ForUpdate))
-        while not during and not trying.done():
-            await asyncio.sleep(0)
+        once = asyncio.ensure_future(paused.wait())
+        await asyncio.wait([trying, once], return_when=asyncio.FIRST_COMPLETED)
+        once.cancel()
         await holder.rollback()
         await trying
     working.cancel()
