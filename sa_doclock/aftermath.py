@@ -196,13 +196,14 @@ class Aftermath:
 
     def rolled_back(self, transaction: SessionTransaction) -> None:
         """A transaction or savepoint was rolled back: what failed inside of it is over."""
-        if transaction.parent is not None and not transaction.nested:
-            self.undone_by = sys.exc_info()[1]  # its PendingRollbackError has no cause
-        else:
+        outermost = transaction.parent is None
+        if outermost or transaction.nested:
             self.undone_by = None
-        if transaction.parent is None or _is_in(self._abort_savepoint, transaction):
+        else:
+            self.undone_by = sys.exc_info()[1]  # its PendingRollbackError has no cause
+        if outermost or _is_in(self._abort_savepoint, transaction):
             self._abort = self._abort_savepoint = None
-        if transaction.parent is None or (_is_in(self._savepoint, transaction) and not self._gone):
+        if outermost or (_is_in(self._savepoint, transaction) and not self._gone):
             self.over()
 
     def over(self) -> None:
@@ -235,7 +236,15 @@ class Aftermath:
         self.refuse()
 
     def _refuse_commit(self, connection: Connection) -> None:
-        self.refuse()
+        try:
+            self.refuse()
+        except PendingRollbackError:
+            # SQLAlchemy takes a transaction whose COMMIT has failed for ended.  It would send no
+            # ROLLBACK, neither for rollback() nor when the connection goes back to its pool.
+            with suppress(Exception):
+                connection.connection.rollback()
+            self.lose()
+            raise
 
     def translate(self, context: ExceptionContext) -> BaseException | None:
         """Our own error for a driver's, where its number says that a lock has failed."""
@@ -245,9 +254,11 @@ class Aftermath:
         strategy = find_strategy(context.connection)
         if context.is_disconnect:
             self.lose()
-        if strategy is None or context.is_disconnect:
+        if strategy is None:
             return None
         code = strategy.native_code(context.original_exception)
+        if context.is_disconnect and code not in strategy.ends_connection:
+            return None
         if code in strategy.aftershocks and self._gone:
             return self._cause
         if context.statement is None:  # BEGIN, COMMIT, ROLLBACK

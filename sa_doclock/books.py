@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from sqlalchemy import Connection, Engine, event
@@ -13,12 +13,15 @@ from sqlalchemy.orm import InstanceState, Mapper, SessionTransaction
 from .aftermath import Aftermath
 from .bulk import BulkGuard
 from .declarations import follow_declared
+from .dialects import product_of
 from .errors import DocLockError, WrongIsolation
 from .events import EventfulSession
+from .gate import DocumentGate
 from .guard import Guard, GuardMode, Write
 from .ledger import Ledger
 from .on_commit import OnCommit
 from .options import LockOptions, is_row_lock
+from .passage import Passage, Wanted
 from .patience import Patience, pause
 from .reads import Reads
 from .shapes import statement_of
@@ -40,6 +43,7 @@ class Books:
         *,
         guard_tracing: bool,
     ) -> None:
+        self._session = session
         self.telling = Telling(session)
         self.ledger = Ledger(ranks, heard=self.telling.hears_of_releases)
         self.patience = patience
@@ -49,9 +53,14 @@ class Books:
         self.reads = Reads(self.ledger, tracing=guard_tracing)
         self.bulk = BulkGuard(session, self.guard, self.ledger)
         self.on_commit = OnCommit()
+        self.passage: Passage | None = None  # through a gate, where there is one
         self.binds: tuple[Engine | Connection, ...] = ()  # of the session, beside session.bind
         self._marks: WeakKeyDictionary[SessionTransaction, tuple[tuple[int, ...], int]]
         self._marks = WeakKeyDictionary()
+
+    def pass_through(self, gate: DocumentGate) -> None:
+        """Queue at this gate.  :raises TypeError: it is none."""
+        self.passage = Passage(gate, self._session, self.participants, self.ledger)
 
     def check(self) -> None:
         """Look at what has become of the transaction, before it is counted on.
@@ -71,17 +80,25 @@ class Books:
         attempt: Callable[[LockOptions, float | None], T],
         *,
         keys: Sequence[tuple[Any, ...]] = (),
+        bind: Engine | Connection | None = None,
     ) -> T:
         """Take a lock: what fails in ``attempt`` is a failed lock, with all that follows.
 
         :param keys: of the rows, where they are known.
+        :param bind: of a named lock.
         """
+        if self.passage is not None:
+            wanted = Wanted(entity, ident, keys, bind)
+            attempt = self.passage.lead(attempt, wanted, self.aftermath.answered)
         with self.aftermath.of_lock(entity, ident, lock, seconds, keys):
             return self.patience.take(lock, seconds, attempt, self._pause)
 
     def _pause(self, seconds: float) -> None:
         connections = self.participants.connections()
-        pause(seconds, under_asyncio=any(one.dialect.is_async for one in connections))
+        under_asyncio = any(one.dialect.is_async for one in connections)
+        if self.passage is not None and not connections:
+            under_asyncio = self.passage.under_asyncio
+        pause(seconds, under_asyncio=under_asyncio)
 
     def waiting(
         self, participant: Participant, lock: LockOptions, seconds: float | None
@@ -105,11 +122,26 @@ class Books:
         """Remember what there was when the savepoint was set."""
         self._marks[savepoint] = self.ledger.mark(), self.on_commit.mark()
 
+    def undone_by_flush(self, savepoint: SessionTransaction | None) -> None:
+        """A flush has failed and rolled back, before ``rollback()`` is called.
+
+        :param savepoint: to which it has; None where the transaction is gone.
+        """
+        if savepoint is None:
+            self.telling.released(self.ledger.clear(), "rolled back")
+        else:
+            locks, _ = self._marks[savepoint]
+            self.telling.released(self.ledger.roll_back_to(locks), "rolled back")
+
     def roll_back_to(self, savepoint: SessionTransaction) -> None:
         """Forget what came since."""
         locks, functions = self._marks.pop(savepoint)
         self.on_commit.roll_back_to(functions)
         self.telling.released(self.ledger.roll_back_to(locks), "rolled back")
+
+    def note_end(self) -> None:
+        """The database has committed, or rolled back."""
+        self.participants.answered_end((self._session.bind, *self.binds))
 
     def close(self) -> None:
         """The transaction is over; what it has promised is done now, or never."""
@@ -127,6 +159,19 @@ class BookkeepingSession(EventfulSession):
     """A Session that knows what its transaction holds; it does nothing with it yet."""
 
     _books: Books
+
+    if not TYPE_CHECKING:  # the signature is Session's
+
+        def get_bind(self, *args: Any, **kwargs: Any) -> Engine | Connection:
+            """See ``Session.get_bind()``."""
+            bind = super().get_bind(*args, **kwargs)
+            if self._books.passage is not None:
+                self._books.passage.refuse_beside(bind)
+            return bind
+
+    def _product_of(self, *args: Any, **kwargs: Any) -> str:
+        """The name of the database that this is in, also where no connection is to be had."""
+        return product_of(super().get_bind(*args, **kwargs).dialect)
 
     def rollback(self) -> None:
         """See ``Session.rollback()``."""
@@ -191,6 +236,8 @@ def _after_soft_rollback(session: BookkeepingSession, transaction: SessionTransa
     """Forget what was locked, and what failed, since then."""
     if transaction.nested:
         session._books.roll_back_to(transaction)
+    elif transaction.parent is not None:
+        session._books.undone_by_flush(session.get_nested_transaction())
     session._books.aftermath.rolled_back(transaction)
 
 
@@ -205,13 +252,23 @@ def _after_transaction_end(session: BookkeepingSession, transaction: SessionTran
 def _before_commit(session: BookkeepingSession) -> None:
     """Commit nothing after a failed lock, or another error that was not rolled back."""
     session._books.aftermath.refuse_commit()
+    if not session.in_nested_transaction():
+        session._books.participants.commit_begins()
 
 
 @event.listens_for(BookkeepingSession, "after_commit")
 def _after_commit(session: BookkeepingSession) -> None:
     """Note that it was done, for what waits for it."""
     if not session.in_nested_transaction():
+        session._books.participants.commit_returned()
         session._books.on_commit.committed()
+        session._books.note_end()
+
+
+@event.listens_for(BookkeepingSession, "after_rollback")
+def _after_rollback(session: BookkeepingSession) -> None:
+    """Note that it was done, for the pool that the connection goes back to."""
+    session._books.note_end()
 
 
 @event.listens_for(BookkeepingSession, "before_flush")

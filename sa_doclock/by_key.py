@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Select
 from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.interfaces import ORMOption
 
 from .books import Books
@@ -22,6 +23,8 @@ from .waiting import run_within
 
 T = TypeVar("T")
 Identity = tuple[Any, ...]
+
+_NOTHING: Final[frozenset[str]] = frozenset()
 
 
 def read(
@@ -75,7 +78,9 @@ def lock_and_read(
     if found is None:
         forget_vanished(session, mapper, identity)
         return None
-    actual = tuple(mapper.primary_key_from_instance(found))
+    key = instance_state(found).key
+    assert key is not None  # it was loaded
+    actual: Identity = key[1]
     # "1" for 1: the object was not the one that was made stale.  It may be held, or raise for
     # an upgrade.
     odd = actual != identity and not books.ledger.covers(document_key(mapper, actual), lock)
@@ -102,13 +107,16 @@ def _locked_row(
 ) -> T | None:
     strategy, row_lock = participant.strategy, participant.row_lock(lock)
     where = {"bind_arguments": {"bind": participant.connection}}
-    chosen = relationships_with_options(options) if options else frozenset()
+    chosen = relationships_with_options(options) if options else _NOTHING
     if not is_row_lock(row_lock):  # the lock is the transaction's
         statement = select_by_key(mapper, lock, chosen)
         return _select(session, statement, mapper, identity, options, **where)
     strategy.check_table(participant.connection, own_table(mapper))
     asked = (seconds, strategy, row_lock)
     if not spans_rows(mapper, undeferred=bool(options)):
+        if seconds is None:  # and a limit that ends a wait for one row needs no second look
+            statement = select_by_key(mapper, row_lock, chosen)
+            return _select(session, statement, mapper, identity, options, **where)
         return run_within(
             *asked,
             lambda row_lock: select_by_key(mapper, row_lock, chosen),

@@ -13,7 +13,6 @@ from sqlalchemy.orm import FromStatement, Mapper
 from sqlalchemy.sql import Executable
 
 from .books import BookkeepingSession
-from .dialects import product_of
 from .errors import DocLockError
 from .guard import Write
 from .options import LockOptions
@@ -21,6 +20,7 @@ from .sets import execute_locked, refuse_streaming
 from .statements import (
     LOCK_OPTION,
     LockedEntity,
+    is_plain_select,
     locked_by,
     locking,
     refuse_lock_within,
@@ -63,6 +63,8 @@ class ExecutingSession(BookkeepingSession):
 
         def execute(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.execute()``."""
+            if is_plain_select(statement):
+                return super().execute(statement, params, **kwargs)
             locked = self._locked_by(statement)
             if locked is None:
                 with self._guarded(statement, params, kwargs):
@@ -71,6 +73,8 @@ class ExecutingSession(BookkeepingSession):
 
         def scalars(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.scalars()``."""
+            if is_plain_select(statement):
+                return super().scalars(statement, params, **kwargs)
             locked = self._locked_by(statement)
             if locked is None:
                 with self._guarded(statement, params, kwargs):
@@ -143,6 +147,6 @@ class ExecutingSession(BookkeepingSession):
             refuse_streaming({**statement.get_execution_options(), **execution_options})
             return self._books.take(mapper.class_, None, lock, seconds, attempt)
         except DocLockError as error:
-            bind = self.get_bind(**{"mapper": mapper, "clause": statement, **arguments})
-            name_document(error, mapper.class_, None, lock, product_of(bind.dialect))
+            where = self._product_of(**{"mapper": mapper, "clause": statement, **arguments})
+            name_document(error, mapper.class_, None, lock, where)
             raise

@@ -6,27 +6,15 @@ loaded it last, and with guard tracing the line of the program that ran it.
 
 from __future__ import annotations
 
-import contextlib
-import inspect
-import os
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple
 
-import sqlalchemy
 from sqlalchemy.orm import InstanceState
 
 from .ledger import Ledger
+from .program import frame_of_program
 from .shapes import statement_of
 
 _KEY = "sa_doclock.read"
-_LIBRARIES = (
-    "<sqlalchemy generated",  # wrappers, which have no file
-    contextlib.__file__,
-    *(f"{Path(file).parent}{os.sep}" for file in (__file__, sqlalchemy.__file__)),
-)
 
 
 class Read(NamedTuple):
@@ -70,25 +58,8 @@ def told(state: InstanceState[Any]) -> str:
     return f"  It was read{read.how} by {' '.join(str(read.statement).split())}{where}."
 
 
-def frame_of_program() -> FrameType | None:
-    """The innermost frame that is neither SQLAlchemy's nor ours."""
-    inside = (f for f in _frames() if not f.f_code.co_filename.startswith(_LIBRARIES))
-    return next(inside, None)
-
-
 def _line_of_program() -> str | None:
     frame = frame_of_program()
     if frame is None:
         return None
     return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
-
-
-def _frames() -> Iterator[FrameType]:
-    frame = inspect.currentframe()
-    greenlet = getattr(sys.modules.get("greenlet"), "getcurrent", lambda: None)()
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-        if frame is None and greenlet is not None:  # asyncio: who awaits is in the parent
-            greenlet = greenlet.parent
-            frame = None if greenlet is None else greenlet.gr_frame

@@ -25,6 +25,7 @@ from .documents import DocumentKey, document_key, identity_of, lockable, mapper_
 from .errors import DocLockError, LockMisuse
 from .executing import ExecutingSession
 from .freshness import refuse_unsaved
+from .gate import DocumentGate
 from .guard import GuardMode
 from .ledger import ranks_of
 from .loading import load_parts
@@ -62,8 +63,10 @@ class LockingSession(ExecutingSession):
         program that read it, and tell it in UnlockedWrite; costs time at every load.
     :param diagnose: a lock that is not granted tells who holds it: LockNotAvailable has its
         ``blockers``, asked of the server over a second connection, beside the pool.
+    :param gate: where those of this process who want the same document queue before they take a
+        connection; see :class:`DocumentGate`.
     :raises TypeError: ``lock_order`` names something that is not a mapped class;
-        ``lock_timeout`` is no time.
+        ``lock_timeout`` is no time; ``gate`` is no gate.
     :raises ValueError: ``lock_order`` names a hierarchy twice; no such ``guard`` or ``priority``;
         ``lock_timeout`` is negative or not finite.
     """
@@ -77,6 +80,7 @@ class LockingSession(ExecutingSession):
         guard: GuardMode = "raise",
         guard_tracing: bool = False,
         diagnose: bool = False,
+        gate: DocumentGate | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -88,6 +92,8 @@ class LockingSession(ExecutingSession):
             guard_tracing=guard_tracing,
         )
         self._books.binds = tuple((kwargs.get("binds") or {}).values())
+        if gate is not None:
+            self._books.pass_through(gate)
         if diagnose:
             self._books.aftermath.diagnosis = Diagnosis(self, self._books.participants)
 
@@ -164,7 +170,7 @@ class LockingSession(ExecutingSession):
                 keys=(identity,),
             )
         except DocLockError as error:
-            name_document(error, entity, ident, lock, product_of(self.get_bind(mapper).dialect))
+            name_document(error, entity, ident, lock, self._product_of(mapper))
             raise
 
     def _check_lockable(
@@ -257,7 +263,7 @@ class LockingSession(ExecutingSession):
                     keys=wanted,
                 )
         except DocLockError as error:
-            name_document(error, entity, ident, lock, product_of(self.get_bind(mapper).dialect))
+            name_document(error, entity, ident, lock, self._product_of(mapper))
             raise
         return sorted(found, key=mapper.primary_key_from_instance) if held else found
 
@@ -427,6 +433,7 @@ class LockingSession(ExecutingSession):
                     lock,
                     seconds,
                     lambda lock, seconds: take(books, key, lock, seconds, arguments),
+                    bind=bind,
                 )
         except DocLockError as error:
             name_document(error, None, key, lock, product_of(bind.dialect))

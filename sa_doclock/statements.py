@@ -21,6 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import FromStatement, Mapper, Query, selectinload
 from sqlalchemy.orm.interfaces import ORMOption
 from sqlalchemy.sql import Executable
+from sqlalchemy.sql.selectable import SelectStatementGrouping
 
 from .dialects import by_keys_hints, table_hints
 from .documents import header_table, remembered, root_of, tables_of, tables_within
@@ -198,6 +199,11 @@ def _eager_by_second_statement(entity: Any, chosen: frozenset[str]) -> Iterator[
             yield selectinload(getattr(entity, relationship.key))
 
 
+def is_plain_select(statement: object) -> bool:
+    """Whether it is a SELECT without a lock: what a session executes most."""
+    return type(statement) is Select and LOCK_OPTION not in statement.get_execution_options()
+
+
 def locked_by(statement: Executable) -> LockedEntity | None:
     """What the statement says that it locks."""
     found: LockedEntity | None = statement.get_execution_options().get(LOCK_OPTION)
@@ -206,16 +212,24 @@ def locked_by(statement: Executable) -> LockedEntity | None:
 
 def refuse_lock_within(statement: Executable) -> None:
     """:raises LockNotSupported: a select with a lock, in ``from_statement()`` or a UNION."""
-    if isinstance(statement, FromStatement):
-        within: list[Any] = [statement.element]
-    else:
-        within = list(statement.selects) if isinstance(statement, CompoundSelect) else []
-    for inner in within:
+    for inner in _within(statement):
         if isinstance(inner, Executable) and locked_by(inner) is not None:
             raise LockNotSupported(
                 f"the rows of a {type(statement).__name__} cannot be locked: execute the select "
                 "that has the lock by itself"
             )
+
+
+def _within(statement: Any) -> Iterator[Any]:
+    """What a statement is made of, down through UNIONs and the parentheses of their selects."""
+    if isinstance(statement, FromStatement):
+        yield statement.element
+        yield from _within(statement.element)
+    elif isinstance(statement, CompoundSelect):
+        for one in statement.selects:
+            inner = one.element if isinstance(one, SelectStatementGrouping) else one
+            yield inner
+            yield from _within(inner)
 
 
 @remembered

@@ -28,6 +28,8 @@ OWN_LOGIC = (
     *("priority", "retry", "telling"),
 )
 
+pytest_plugins = ["tests.reliability.plugin"]
+
 SERVERS = pytest.StashKey[dict[str, Server | Missing]]()
 PRODUCTS = tuple(dict.fromkeys(map(product, MATRIX)))
 

@@ -62,6 +62,9 @@ class LockStrategy:
     statement_limits: ClassVar[frozenset[NativeCode]] = frozenset()
     """Errors of a statement that took too long, whatever it has waited for."""
 
+    ends_connection: ClassVar[frozenset[NativeCode]] = frozenset()
+    """Of ``failures``, those with which the server may have closed the connection too."""
+
     aftershocks: ClassVar[frozenset[NativeCode]] = frozenset()
     """Errors of a ROLLBACK that says only that the transaction was gone already."""
 
@@ -83,8 +86,23 @@ class LockStrategy:
     names_holders: ClassVar[bool] = False
     """There is a server that tells who holds a lock, and who waits for it."""
 
+    queued: ClassVar[frozenset[LockOptions]] = frozenset(
+        {LockOptions.ForUpdate, LockOptions.SharedRead}
+    )
+    """The locks that wait for another holder, in a transaction that is opened for them."""
+
+    locks_database: ClassVar[bool] = False
+    """Every lock is one on the whole database, and who waits for it asks again and again."""
+
+    tells_idle: ClassVar[bool] = False
+    """There are drivers that send a ROLLBACK also where nothing is open, and know that."""
+
     denials: ClassVar[Mapping[NativeCode, str]] = {}
     """Errors of an account that may not be told so, with the privilege that it needs."""
+
+    cluster: str | None = None
+    """What the server is a node of, where other nodes take writes too and know nothing of the
+    locks of this one; found out by ``note_server()``."""
 
     autocommit_by_default: bool = False
     """The engine was made with ``isolation_level="AUTOCOMMIT"``."""
@@ -188,12 +206,22 @@ class LockStrategy:
     def before_savepoint(self, connection: Connection) -> None:
         """Send what a SAVEPOINT needs in front of it."""
 
+    def before_rollback(self, connection: Connection) -> None:
+        """Take the error that a ROLLBACK would meet; asked on a node of a cluster alone."""
+
     def is_aborted(self, connection: Connection) -> bool | None:
         """Whether an error has aborted the transaction; None where the driver cannot tell."""
         return None if self.aborts_on_error else False
 
     def commit_failed(self, connection: Connection) -> None:
         """End what a COMMIT that failed has left open; SQLAlchemy takes it for ended."""
+
+    def is_idle(self, dbapi_connection: Any) -> bool:
+        """Whether, after a COMMIT or ROLLBACK, the server has said that no transaction is open.
+
+        False: it has not, or the driver does not tell.
+        """
+        return False
 
     def waiting(
         self, connection: Connection, lock: LockOptions, seconds: float | None
@@ -217,6 +245,10 @@ class LockStrategy:
     def native_code(self, orig: BaseException) -> NativeCode | None:
         """The server's own error number in a driver's exception."""
         raise TypeError(f"{type(self).__name__} must read the error numbers of its drivers")
+
+    def longest_wait(self, connection: Connection) -> float | None:
+        """Seconds after which the server ends a wait without a lock_timeout; None: never."""
+        return None
 
     # Who holds it: asked over a connection of its own, on which nothing may wait.
 

@@ -44,7 +44,8 @@ _TAKE_TIMEOUT_BACK = (
 _LOCKING = ("FOR UPDATE", "FOR SHARE", "pg_advisory_xact_lock")
 
 # A lock on 64 bits, which two keys may share: that is a needless wait, and no more.
-_KEY = "advisory_xact_lock{shared}(hashtextextended(:key, 0))"
+# A standby grants them too, among its own sessions: there it is no row that comes back.
+_KEY = "advisory_xact_lock{shared}(hashtextextended(:key, 0)) WHERE NOT pg_is_in_recovery()"
 _TAKE_KEY = {
     LockOptions.ForUpdate: text("SELECT pg_" + _KEY.format(shared="")),
     LockOptions.SharedRead: text("SELECT pg_" + _KEY.format(shared="_shared")),
@@ -71,6 +72,9 @@ class PostgreSQLLocks(LockStrategy):
         "40001": SnapshotConflict,  # serialization_failure
     }
     transaction_dead = frozenset(failures)
+    # A standby ends the connection of a snapshot that is idle when it is in the way of recovery:
+    # https://www.postgresql.org/docs/current/hot-standby.html#HOT-STANDBY-CONFLICT
+    ends_connection = frozenset({"40001"})
     aborts_on_error = True
     refusals = {
         # read_only_sql_transaction: READ ONLY, or a hot standby, which refuses every FOR ...
@@ -109,8 +113,13 @@ class PostgreSQLLocks(LockStrategy):
         self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
     ) -> type[LockFailed] | None:
         with self.waiting(connection, lock, seconds):
-            answer = connection.execute(_TAKE_KEY[lock], {"key": key}).scalar()
-        return LockNotAvailable if answer is False else None
+            found = connection.execute(_TAKE_KEY[lock], {"key": key}).first()
+        if found is None:
+            raise LockNotSupported(
+                "a standby server knows nothing of the keys that are taken on its primary; "
+                "take the key there"
+            )
+        return LockNotAvailable if found[0] is False else None
 
     def is_aborted(self, connection: Connection) -> bool | None:
         # psycopg and psycopg2; asyncpg and pg8000 do not tell
@@ -127,6 +136,13 @@ class PostgreSQLLocks(LockStrategy):
         if code == "57014" and not by_key and not _context_of(orig):
             return None
         return super().refusal(code, orig, by_key=by_key)
+
+    def longest_wait(self, connection: Connection) -> float | None:
+        # in milliseconds, 0 for ever
+        limit = connection.exec_driver_sql(
+            "SELECT setting FROM pg_settings WHERE name = 'lock_timeout'"
+        ).scalar_one()
+        return int(limit) / 1000 or None
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         # psycopg and asyncpg; psycopg2; pg8000 gives a dict of the protocol's fields

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -24,6 +25,9 @@ VALID = [
 
 #: The polymorphic column, also as a subquery names it.
 KINDS = ("kind", "shop_contract_kind", "shop_project_kind", "shop_ticket_kind")
+
+#: How often a database has been asked.
+ASKED: Counter[str] = Counter()
 
 Ask = Callable[[LockingSession], Any]
 Sessions = tuple[str, Engine, Script]
@@ -86,6 +90,7 @@ def answer(served: Sessions, wish: Wish, ask: Ask, *, held: bool = False) -> Ans
             return None
         earlier = list(_since_checkout(script.sent))
         told_before = len(script.sent)
+        ASKED[database] += 1
         try:
             ask(session)
         except Exception as error:  # noqa: BLE001  # the tests say which may come

@@ -31,11 +31,13 @@ batches = st.sampled_from((False, False, False, True))
 
 
 def the_same_always(examples: int) -> settings:
-    """So many examples, and in every run the same ones."""
+    """So many examples, and in every run the same ones; in ``make soak`` more, and others."""
+    soak = settings()  # the profile that tests/reliability has loaded
+    soaking = soak.max_examples > examples
     return settings(
-        derandomize=True,
+        derandomize=not soaking,
         deadline=None,
         database=None,
-        max_examples=examples,
+        max_examples=soak.max_examples if soaking else examples,
         suppress_health_check=list(HealthCheck),
     )

@@ -7,19 +7,22 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.fuzz.asking import Sessions
+from tests.fuzz.asking import ASKED, Sessions
 from tests.fuzz.entities import put_kinds
+from tests.reliability import Reliability
 from tests.sql.servers import DATABASES, serving
 
 
 @pytest.fixture(scope="package")
-def all_served() -> Iterator[dict[str, Sessions]]:
-    """Serve all databases, once."""
+def all_served(reliability: Reliability) -> Iterator[dict[str, Sessions]]:
+    """Serve all databases, once; count how often they were asked."""
+    ASKED.clear()
     with ExitStack() as stack:
         found = {name: (name, *stack.enter_context(serving(name))) for name in DATABASES}
         for served in found.values():
             put_kinds(*served)
         yield found
+    reliability.fuzzed("options, entities, session states and statements", ASKED.total())
 
 
 @pytest.fixture(params=DATABASES)

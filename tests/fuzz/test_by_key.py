@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
 from hypothesis import assume, given, note
 from hypothesis import strategies as st
 from sqlalchemy.exc import NoResultFound
@@ -42,6 +43,7 @@ WAYS: Mapping[str, Callable[..., Any]] = {
 SETS = ("get_entities", "get_documents")
 
 
+@pytest.mark.soak
 @the_same_always(examples=300)
 @given(
     way=st.sampled_from(sorted(WAYS)),

@@ -58,7 +58,7 @@ async def _given_up(_: AsyncEngine, __: Session, batch: Session) -> None:
     assert not batch.in_transaction()
 
 
-async def _alongside(_: AsyncEngine, __: Session, batch: Session) -> None:
+async def _alongside(_: AsyncEngine, holder: Session, batch: Session) -> None:
     turns: list[int] = [0]
     during: list[int] = []
     original = patience.pause
@@ -76,8 +76,11 @@ async def _alongside(_: AsyncEngine, __: Session, batch: Session) -> None:
     working = asyncio.ensure_future(work())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(books, "pause", pause)
-        with pytest.raises(LockNotAvailable):
-            await batch.get_one_entity(Order, 1, ForUpdate, lock_timeout=0.1)
+        trying = asyncio.ensure_future(batch.get_one_entity(Order, 1, ForUpdate))
+        while not during and not trying.done():
+            await asyncio.sleep(0)
+        await holder.rollback()
+        await trying
     working.cancel()
     assert during
     assert all(during)

@@ -64,7 +64,7 @@ def mysql(version: str, level: str = "REPEATABLE-READ") -> Callable[[Script], En
             "@@sql_mode": "",
             "lower_case_table_names": "0",
             "SELECT DATABASE()": "shop",
-            "@@innodb_rollback_on_timeout": 0,
+            "innodb_rollback_on_timeout": [("innodb_rollback_on_timeout", "OFF")],
             "SET NAMES": (),
             "information_schema.tables": "InnoDB",
             "SHOW FULL TABLES": ("shop_order", "BASE TABLE"),

@@ -22,6 +22,15 @@ WRAPPED: dict[str, Callable[[LockingSession, Locked], Any]] = {
         session.query(Order).from_statement(locked).all()
     ),
     "union": lambda session, locked: session.execute(locked.union_all(select(Order))),
+    "union, limited": lambda session, locked: session.execute(
+        locked.limit(1).union_all(select(Order))
+    ),
+    "union of a union": lambda session, locked: session.execute(
+        select(Order).union_all(locked.union_all(select(Order)))
+    ),
+    "from_statement of a union": lambda session, locked: session.execute(
+        select(Order).from_statement(locked.limit(1).union_all(select(Order)))
+    ),
     "second of a union": lambda session, locked: session.execute(select(Order).union_all(locked)),
     "distinct": lambda session, locked: session.execute(locked.distinct()),
     "group by": lambda session, locked: session.execute(locked.group_by(Order.id)),

@@ -619,25 +619,25 @@ WHERE shop_box_1.id = %(detail_0)s::INTEGER  -- 1
 (rollback)
 
 -- lock_key ----------------------------------------------------------------------------------------
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
 (rollback)
 (back to the pool)
 (rollback)
 
 -- lock_key shared ---------------------------------------------------------------------------------
-SELECT pg_advisory_xact_lock_shared(hashtextextended(%(key)s, 0))  -- 'user:42'
+SELECT pg_advisory_xact_lock_shared(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
 (rollback)
 (back to the pool)
 (rollback)
 
 -- lock_key, lock_timeout 0 ------------------------------------------------------------------------
-SELECT pg_try_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
+SELECT pg_try_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
 (rollback)
 (back to the pool)
 (rollback)
 
 -- lock_key shared, lock_timeout 0 -----------------------------------------------------------------
-SELECT pg_try_advisory_xact_lock_shared(hashtextextended(%(key)s, 0))  -- 'user:42'
+SELECT pg_try_advisory_xact_lock_shared(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
 (rollback)
 (back to the pool)
 (rollback)
@@ -645,7 +645,7 @@ SELECT pg_try_advisory_xact_lock_shared(hashtextextended(%(key)s, 0))  -- 'user:
 -- lock_key, lock_timeout 0.3 ----------------------------------------------------------------------
 (pipeline)
 SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '300ms'
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
 SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
 (end of pipeline)
 (rollback)
@@ -655,7 +655,7 @@ SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
 -- lock_key, lock_timeout 5 ------------------------------------------------------------------------
 (pipeline)
 SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '5000ms'
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
 SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
 (end of pipeline)
 (rollback)
@@ -663,14 +663,14 @@ SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
 (rollback)
 
 -- lock_key of two, twice --------------------------------------------------------------------------
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- "Zoë's own"
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- "Zoë's own"
 (commit)
 (back to the pool)
 (rollback)
 
 -- lock_key, then locked ---------------------------------------------------------------------------
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
@@ -683,7 +683,7 @@ UPDATE shop_order SET total=%(total)s::INTEGER WHERE shop_order.id = %(shop_orde
 SELECT shop_customer.id, shop_customer.name
 FROM shop_customer
 WHERE shop_customer.id = %(pk_1)s::INTEGER  -- 1
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
 (rollback)
 (back to the pool)
 (rollback)

@@ -1,0 +1,152 @@
+"""A TCP proxy between the clients and the server, whose connections can be harmed.
+
+One asyncio loop in a thread carries all of them; the methods are called from other threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import struct
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+T = TypeVar("T")
+
+#: The driver's parameters without which nothing of a packet could be seen.
+_PLAIN = {
+    "postgresql": {"sslmode": "disable", "gssencmode": "disable"},
+    "mysql": {"ssl_disabled": "true"},
+}
+
+
+class Link:
+    """One connection: the client's end, and the server's.
+
+    :ivar flows: what arrives is passed on.
+    :ivar cut: the direction in which half of the next data is passed on, and no more.
+    """
+
+    def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
+        self.client = client
+        self.server = server
+        self.flows = asyncio.Event()
+        self.flows.set()
+        self.cut: str | None = None
+        self.was_cut = False
+
+    async def carry(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, direction: str
+    ) -> None:
+        with suppress(OSError):
+            while data := await source.read(65536):
+                await self.flows.wait()
+                if self.cut == direction:
+                    self.was_cut = True
+                    target.write(data[: len(data) // 2])
+                    break
+                target.write(data)
+                await target.drain()
+        await self.flows.wait()  # half open: the server's end stays
+        self.client.close()  # after what is on its way
+        self.server.close()
+
+    def release(self) -> None:
+        """Reset what was left of a half-open connection."""
+        self.reset()
+        self.flows.set()
+
+    def reset(self, *ends: asyncio.StreamWriter) -> None:
+        """Close these ends by RST, which throws away what is on its way."""
+        for end in ends or (self.client, self.server):
+            found: socket.socket = end.get_extra_info("socket")
+            with suppress(OSError):
+                found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            end.transport.abort()
+
+
+class Proxy:
+    """Leads to one server."""
+
+    def __init__(self, url: str) -> None:
+        self._server = sa.make_url(url)
+        self._links: list[Link] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._listener = self._run(self._listen())
+        self.port = int(self._listener.sockets[0].getsockname()[1])
+
+    @property
+    def url(self) -> sa.URL:
+        """The server's, through the proxy; not encrypted, so that a packet can be cut."""
+        url = self._server.set(host="127.0.0.1", port=self.port)
+        return url.update_query_dict(_PLAIN[url.get_backend_name()])
+
+    def harm(self, act: Callable[[Link], object], chance: random.Random) -> Link | None:
+        """Do this to one connection, chosen at random; None where there is none."""
+
+        async def one() -> Link | None:
+            if not self._links:
+                return None
+            link = chance.choice(self._links)
+            act(link)
+            return link
+
+        return self._run(one())
+
+    def run_soon(self, act: Callable[[], object]) -> None:
+        """Do this in the thread of the connections."""
+        self._loop.call_soon_threadsafe(act)
+
+    def close(self) -> None:
+        """Reset all connections, and take no new one."""
+
+        async def end() -> None:
+            self._listener.close()
+            for link in self._links:
+                link.reset()
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        self._run(end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _listen(self) -> asyncio.Server:
+        return await asyncio.start_server(self._connect, "127.0.0.1", 0)
+
+    async def _connect(
+        self, from_client: asyncio.StreamReader, client: asyncio.StreamWriter
+    ) -> None:
+        host, port = self._server.host, self._server.port
+        from_server, server = await asyncio.open_connection(host, port)
+        link = Link(client, server)
+        self._links.append(link)
+        try:
+            await asyncio.gather(
+                link.carry(from_client, server, "there"), link.carry(from_server, client, "back")
+            )
+        finally:
+            self._links.remove(link)
+
+    def _run(self, what: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(30)
+
+
+@contextmanager
+def proxy_to(url: str) -> Iterator[Proxy]:
+    """Stand in front of this server during the block."""
+    proxy = Proxy(url)
+    try:
+        yield proxy
+    finally:
+        proxy.close()

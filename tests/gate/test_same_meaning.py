@@ -1,0 +1,151 @@
+"""With a gate everything means the same: who is refused, when, and what nobody has to wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import PendingRollbackError
+
+from sa_doclock import (
+    DeadlockDetected,
+    DocumentGate,
+    LockingSession,
+    LockNotAvailable,
+    LockOptions,
+)
+from sa_doclock.dialects import strategy_for
+from tests.actors import Actor
+from tests.gate.queueing import wait_until_queued
+from tests.locks.steps import locks, recorded, roll_back
+from tests.models import Order
+from tests.waiting.ways import SHORT
+from tests.waits import wait_until_blocked
+
+Player = Actor[LockingSession]
+Session = LockingSession
+ForUpdate, SharedRead, NoWait = LockOptions.ForUpdate, LockOptions.SharedRead, LockOptions.NoWait
+
+
+def test_who_does_not_get_it_in_time_is_told_of_the_document(
+    gate: DocumentGate, alice: Player, bob: Player
+) -> None:
+    alice.does(locks(Order, 1))
+    with pytest.raises(LockNotAvailable) as caught:
+        bob.does(locks(Order, 1, lock_timeout=SHORT))
+    error = caught.value
+    assert (error.entity, error.ident, error.lock) == (Order, 1, ForUpdate)
+    assert str(error).endswith("not granted within 0.05 s; try again later, or wait longer")
+    assert error.orig is None  # it was not the server that has refused
+    assert error.waited is not None
+    assert error.waited >= SHORT
+    assert error.retryable
+    assert not bob.does(lambda session: session.in_transaction())
+    assert gate.waiting == 0
+
+
+def test_a_transaction_of_the_callers_refuses_all_that_follows(alice: Player, bob: Player) -> None:
+    def in_a_transaction(session: Session) -> None:
+        session.begin()
+        session.get_entity(Order, 1, ForUpdate, lock_timeout=SHORT)
+
+    alice.does(locks(Order, 1))
+    with pytest.raises(LockNotAvailable):
+        bob.does(in_a_transaction)
+    with pytest.raises(PendingRollbackError):
+        bob.does(lambda session: session.get_entity(Order, 2, ForUpdate))
+    bob.does(roll_back)
+    alice.does(roll_back)
+    assert bob.does(locks(Order, 1)).total == 30
+
+
+def test_what_was_waited_at_the_gate_is_taken_off(
+    gate: DocumentGate,
+    engine: sa.Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    alice: Player,
+    bob: Player,
+) -> None:
+    strategy = strategy_for(engine)
+    limits: list[float] = []
+    waiting = strategy.waiting
+
+    def noted(connection: sa.Connection, lock: LockOptions, seconds: float) -> Any:
+        limits.append(seconds)
+        return waiting(connection, lock, seconds)
+
+    monkeypatch.setattr(strategy, "waiting", noted)
+    alice.does(locks(Order, 1, lock_timeout=29.5))
+    queued = bob.starts(locks(Order, 1, lock_timeout=20))
+    wait_until_queued(gate, queued)
+    alice.does(roll_back)
+    queued.result()
+    assert limits[0] == 29.5  # which had not to wait
+    assert 0 < limits[-1] <= 20
+    assert limits[-1] * 10 % 20 == 0  # in tenths of the whole
+
+
+def test_no_wait_asks_the_database(alice: Player, bob: Player) -> None:
+    alice.does(locks(Order, 1))
+    with pytest.raises(LockNotAvailable, match="held by another") as caught:
+        bob.does(locks(Order, 1, lock_timeout=0))
+    assert caught.value.orig is not None
+
+
+def test_the_lock_of_the_database_keeps_out_who_does_not_come_by_the_gate(
+    alice: Player, dave: Callable[..., Player], past_the_gate: Callable[[], Session]
+) -> None:
+    alice.does(locks(Order, 1))
+    outsider = dave(past_the_gate)
+    queued = outsider.starts(locks(Order, 1))
+    wait_until_blocked(waiter=outsider, holder=alice, step=queued)
+    alice.does(roll_back)
+    queued.result()
+
+
+def test_who_does_not_come_by_the_gate_keeps_out_who_does(
+    gate: DocumentGate,
+    alice: Player,
+    dave: Callable[..., Player],
+    past_the_gate: Callable[[], Session],
+) -> None:
+    outsider = dave(past_the_gate)
+    outsider.does(locks(Order, 1))
+    queued = alice.starts(locks(Order, 1))
+    wait_until_blocked(waiter=alice, holder=outsider, step=queued)
+    assert gate.waiting == 0
+    outsider.does(roll_back)
+    queued.result()
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+def test_two_documents_crosswise_are_a_deadlock_that_the_server_sees(
+    gate: DocumentGate, alice: Player, bob: Player
+) -> None:
+    alice.does(locks(Order, 1))
+    bob.does(locks(Order, 2))
+    queued = bob.starts(locks(Order, 1))
+    wait_until_blocked(waiter=bob, holder=alice, step=queued)
+    assert gate.waiting == 0
+    crossed = alice.starts(locks(Order, 2))
+    failures = [step.exception() for step in (queued, crossed)]
+    (failure,) = [failure for failure in failures if failure is not None]
+    assert isinstance(failure, DeadlockDetected)
+
+
+def test_the_gate_sends_nothing(
+    engine: sa.Engine, session: Session, past_the_gate: Callable[[], Session]
+) -> None:
+    def sent(session: Session) -> list[str]:
+        with recorded(engine) as statements:
+            kept = locks(Order, 1, lock_timeout=5.5)(session)
+            session.save_changes()
+        del kept
+        return statements
+
+    with past_the_gate() as without:
+        sent(without)
+        expected = sent(without)
+    assert sent(session) == expected

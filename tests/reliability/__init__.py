@@ -1,0 +1,12 @@
+"""What was injected and what was survived: any test adds a row, pytest prints the table.
+
+A test asks for the fixture ``reliability`` and counts in a row of its own; for the fixture
+``soak``, which says how long it may take; and bears the mark ``soak`` if ``make soak`` runs it.
+"""
+
+from __future__ import annotations
+
+from tests.reliability.record import Reliability, Row
+from tests.reliability.soak import Soak
+
+__all__ = ["Reliability", "Row", "Soak"]

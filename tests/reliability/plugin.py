@@ -1,0 +1,72 @@
+"""pytest's side: the option, the fixtures, the table at the end."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+
+from tests.reliability.record import Reliability
+from tests.reliability.soak import Soak
+from tests.reliability.table import long_table, short_table
+
+RELIABILITY = pytest.StashKey[Reliability]()
+
+#: An example of tests/fuzz takes some 4 ms.
+EXAMPLES_PER_SECOND = 80
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--soak-seconds``."""
+    parser.addoption(
+        "--soak-seconds",
+        type=float,
+        default=0,
+        help="the long form of the tests marked soak, and how long they last on each server",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin the table."""
+    config.addinivalue_line("markers", "soak: has a long form, which make soak runs")
+    config.stash[RELIABILITY] = Reliability()
+    if seconds := config.getoption("soak_seconds"):
+        settings.register_profile("soak", max_examples=int(seconds * EXAMPLES_PER_SECOND))
+        settings.load_profile("soak")
+
+
+@pytest.fixture(scope="session")
+def soak(pytestconfig: pytest.Config) -> Soak:
+    """Say how long to go on."""
+    reporter = pytestconfig.pluginmanager.get_plugin("terminalreporter")
+    capture = pytestconfig.pluginmanager.get_plugin("capturemanager")
+
+    def say(text: str) -> None:
+        assert reporter is not None
+        assert capture is not None
+        with capture.global_and_fixture_disabled():
+            reporter.ensure_newline()
+            reporter.write_line(text)
+
+    return Soak(pytestconfig.getoption("soak_seconds"), say)
+
+
+@pytest.fixture(scope="session")
+def reliability(pytestconfig: pytest.Config) -> Reliability:
+    """Collect what is injected and what is survived."""
+    return pytestconfig.stash[RELIABILITY]
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Print what was collected."""
+    found = config.stash[RELIABILITY]
+    rows = found.rows()
+    if not rows and not found.inputs:
+        return
+    terminalreporter.section("injected and survived")
+    if rows:
+        render = long_table if config.getoption("soak_seconds") else short_table
+        terminalreporter.write_line(render(rows))
+    for what, inputs in found.inputs.items():
+        terminalreporter.write_line(f"inputs fuzzed, {what}: {inputs:,}")

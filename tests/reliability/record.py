@@ -1,0 +1,77 @@
+"""What was injected into which database, and what it did: the rows of the table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Row:
+    """One fault on one database; a test counts in it while it runs.
+
+    :ivar fault: in the past, as in "backends terminated".
+    :ivar database: the column of the matrix, as in "sqlite-journal".
+    :ivar injected: how often it was done.
+    :ivar acknowledged: updates whose commit had returned, and that were looked for afterwards.
+    :ivar lost: of these, the ones that were not there.
+    :ivar inconsistent: documents that did not add up, or were there in part.
+    :ivar errors: what reached the clients, by the name of its class.
+    :ivar note: what else was measured, for the long form.
+    """
+
+    fault: str
+    database: str
+    injected: int = 0
+    acknowledged: int = 0
+    lost: int = 0
+    inconsistent: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+    note: str = ""
+
+    def reached_a_client(self, error: BaseException) -> None:
+        """Count an error that a client was given."""
+        self.errors[type(error).__name__] += 1
+
+    def add(self, other: Row) -> None:
+        """Count in what another row has counted."""
+        self.injected += other.injected
+        self.acknowledged += other.acknowledged
+        self.lost += other.lost
+        self.inconsistent += other.inconsistent
+        self.errors += other.errors
+        self.note = "; ".join(note for note in (self.note, other.note) if note)
+
+
+class Reliability:
+    """All rows of a run."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._rows: dict[tuple[str, str], Row] = {}
+        self.inputs: Counter[str] = Counter()
+
+    def row(self, fault: str, database: str) -> Row:
+        """Return the row of this fault on this database; the same one for every test."""
+        return self._rows.setdefault((fault, database), Row(fault, database))
+
+    def fuzzed(self, what: str, inputs: int) -> None:
+        """Count generated inputs that were tried out."""
+        self.inputs[what] += inputs
+
+    def rows(self) -> list[Row]:
+        """Return the rows in the order in which they were first asked for."""
+        return list(self._rows.values())
+
+
+def by_fault(rows: Iterable[Row]) -> list[Row]:
+    """Add up the databases of each fault: one row for each."""
+    sums: dict[str, Row] = {}
+    databases: dict[str, list[str]] = {}
+    for row in rows:
+        sums.setdefault(row.fault, Row(row.fault, "")).add(row)
+        databases.setdefault(row.fault, []).append(row.database)
+    for fault, total in sums.items():
+        total.database = ", ".join(databases[fault])
+    return list(sums.values())
