@@ -11,7 +11,7 @@ from sqlalchemy import Engine, create_engine
 from sa_doclock import LockingSession
 from sa_doclock.dialects import strategy_for
 from tests.servers.model import UnavailableError
-from tests.tds.drivers import DRIVERS, pyodbc
+from tests.tds.drivers import DRIVERS, pyodbc, why_not
 from tests.tds.server import TDSServer, listening, wrong
 from tests.tsql.checker import Checker, checking
 from tests.tsql.wheels import unpacked
@@ -45,11 +45,9 @@ def wire(parser: Checker | None) -> Iterator[TDSServer]:
 def driver(request: pytest.FixtureRequest) -> str:
     """Run the test over each driver that can be had."""
     name: str = request.param
-    try:
-        DRIVERS[name](0)
-    except UnavailableError as exc:
-        request.config.stash.setdefault(_WHY_NOT, {})[name] = str(exc)
-        pytest.skip(f"no {name}: {exc}")
+    if why := why_not(name):
+        request.config.stash.setdefault(_WHY_NOT, {})[name] = why
+        pytest.skip(f"no {name}: {why}")
     return name
 
 

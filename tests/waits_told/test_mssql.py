@@ -29,7 +29,7 @@ def test_the_holder_is_told(alice: Session, asker: LockingSession, entity: type[
     assert set(found) == ids(alice)
     (holder,) = found.values()
     assert not holder.certain  # it may hold another row of the table
-    assert holder.user == sa.make_url(alice.database.url).username
+    assert holder.user == asker.scalar(sa.text("SELECT SUSER_SNAME()"))
     assert holder.state == "idle in transaction"
     assert holder.transaction_seconds is not None
     assert holder.transaction_seconds >= 0
