@@ -107,7 +107,9 @@ class ExecutingSession(BookkeepingSession):
         self._books.refuse_write_in_snapshot()
         names = arguments.keys() & {"execution_options", "bind_arguments"}
         how = {name: arguments[name] for name in names}
-        return self._books.bulk.statement(statement, params, how)
+        guarded = self._books.bulk.statement(statement, params, how)
+        pipelining = self._books.pipelining
+        return guarded if pipelining is None else pipelining.answered(guarded)
 
     def _execute_locked(
         self,

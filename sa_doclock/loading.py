@@ -16,11 +16,20 @@ from sqlalchemy.orm.attributes import instance_dict, instance_state, set_committ
 from sqlalchemy.orm.collections import collection_adapter
 
 from .declarations import chain_of, parts_of
-from .documents import key_attributes, remembered, root_of
+from .dialects.base import Read
+from .documents import key_attributes, remembered, root_of, spans_rows
 from .freshness import Unreadable
 from .options import LockOptions
 from .parts import Part
-from .statements import among, chunks, dirty, key_names, parameters_by_keys, select_by_keys
+from .statements import (
+    among,
+    chunks,
+    dirty,
+    key_names,
+    parameters_by_keys,
+    select_by_key,
+    select_by_keys,
+)
 
 Identity = tuple[Any, ...]
 
@@ -45,6 +54,18 @@ def load_parts(session: Session, headers: Sequence[Any], lock: LockOptions) -> N
             at[part.above].extend(found)
             found = _below(session, step, found, keys, read)
             at[part.path].extend(found)
+
+
+def reads_of(entity: Mapper[Any], identity: Identity, lock: LockOptions) -> Iterator[Read]:
+    """What load_parts() will send for the document of this key, as far as it is known before."""
+    root = root_of(entity)
+    if spans_rows(entity, undeferred=False):  # its other tables are read once the root is locked
+        plain = select_by_key(entity, LockOptions.None_)
+        yield plain, dict(zip(key_names(entity), identity, strict=True))
+    for step in _steps(root, lock):
+        owner = step.chain[0].owner
+        if owner.isa(root) and entity.common_parent(owner):
+            yield _statement(step, [identity])
 
 
 def load_again(session: Session, unreadable: Unreadable) -> None:

@@ -21,6 +21,7 @@ from .by_key import lock_and_read, read, read_again
 from .by_keys import alone, identities_of, lock_and_read_many, read_held, read_many
 from .declarations import parts_of
 from .dialects import product_of
+from .dialects.base import Read
 from .documents import DocumentKey, document_key, identity_of, lockable, mapper_of, root_of
 from .errors import DocLockError, LockMisuse
 from .executing import ExecutingSession
@@ -28,7 +29,7 @@ from .freshness import refuse_unsaved
 from .gate import DocumentGate
 from .guard import GuardMode
 from .ledger import ranks_of
-from .loading import load_parts
+from .loading import load_parts, reads_of
 from .named import bind_of_key, check_key, lock_of_key, take
 from .options import LockOptions, LockTimeout, base_of, check_lock, check_wait, is_row_lock
 from .patience import Patience, Priority
@@ -81,15 +82,19 @@ class LockingSession(ExecutingSession):
         guard_tracing: bool = False,
         diagnose: bool = False,
         gate: DocumentGate | None = None,
+        pipeline: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
+        if pipeline and self.twophase:
+            raise ValueError("pipeline=True and twophase=True exclude each other")
         self._books = Books(
             self,
             ranks_of(tuple(lock_order)),
             Patience(lock_timeout, priority),
             guard,
             guard_tracing=guard_tracing,
+            pipeline=pipeline,
         )
         self._books.binds = tuple((kwargs.get("binds") or {}).values())
         if gate is not None:
@@ -287,9 +292,15 @@ class LockingSession(ExecutingSession):
         What is loaded already and not stale is not loaded again: pending changes of a
         document that is held stay.
         """
-        found = self.get_entity(entity, ident, lock, lock_timeout=lock_timeout, options=options)
-        if found is not None:
-            self._load_parts([found], lock)
+
+        def reads() -> Iterable[Read]:
+            mapper = mapper_of(entity)
+            return reads_of(mapper, identity_of(mapper, ident), lock)
+
+        with self._books.reading_ahead(reads):
+            found = self.get_entity(entity, ident, lock, lock_timeout=lock_timeout, options=options)
+            if found is not None:
+                self._load_parts([found], lock)
         return found
 
     def get_documents(
@@ -448,9 +459,13 @@ class LockingSession(ExecutingSession):
         :raises LockFailed: a deadlock or conflict that the server found only now.
         """
         self._books.aftermath.refuse()
-        self.flush()
-        if self.in_transaction() and self._ends_here():
-            self.commit()
+        if not self._ends_here():
+            self.flush()
+            return
+        with self._books.committing():
+            self.flush()
+            if self.in_transaction() and self._ends_here():
+                self.commit()
 
     def release_locks(self) -> None:
         """Roll back, so that every lock is released; pending changes are lost with it.
