@@ -98,9 +98,6 @@ class WritesTravel(Conductor):
         try:
             wait_for(self.connection, together(self.driver, sending.calls, sending.sent))
         except self.connection.dialect.loaded_dbapi.Error as error:
-            if commit:  # else the flush that fails rolls back
-                with suppress(self.connection.dialect.loaded_dbapi.Error):
-                    wait_for(self.connection, self._roll_back())
             self._tell(error, sending.failed(error))
         except BaseException as error:
             self.connection.invalidate(error)
@@ -159,6 +156,12 @@ class WritesTravel(Conductor):
         if self._active:
             try:
                 self.send(commit=self._may_commit())
+            except BaseException:
+                # A COMMIT that fails has ended its transaction, so SQLAlchemy may give the
+                # connection back without another ROLLBACK.  This one was not even sent.
+                with suppress(Exception):  # the error above is the one to tell
+                    wait_for(self.connection, self._roll_back())
+                raise
             finally:
                 self.stop()
 

@@ -70,3 +70,15 @@ def elsewhere(bills: Database) -> Iterator[sa.Engine]:
     engine = bills.observer()
     yield engine
     engine.dispose()
+
+
+@pytest.fixture
+def start_over(bills: Database) -> Callable[[], None]:
+    """Return a function that puts the rows back."""
+    engine = bills.engine()
+
+    def put_back() -> None:
+        with engine.begin() as connection:
+            fill(connection)
+
+    return put_back

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from sa_doclock import AsyncLockingSession, LockNotAvailable, LockOptions, books, patience
-from tests.asyncio.drivers import DRIVERS, connected, in_a_loop, url_for
+from tests.asyncio.drivers import connected, drivers_of, in_a_loop, url_for
 from tests.databases import Database
 from tests.models import Order
 from tests.priority.batches import seeing_tries
@@ -25,7 +25,7 @@ def by_each_driver(play: Play) -> Any:
 
     @in_a_loop
     async def test(documents: Database) -> None:
-        for driver in DRIVERS[documents.name]:
+        for driver in drivers_of(documents.column):
             url = url_for(documents, driver)
             async with (
                 connected(url) as engine,
