@@ -322,7 +322,7 @@ def _on_write(write: Write) -> Callable[..., None]:
 
 def _on_load(state: InstanceState[Any], context: Any, *_: object) -> None:
     if context is not None and isinstance(context.session, BookkeepingSession):
-        books = context.session._books
-        books.reads.note(state, context)
-        if statement_of(context).is_dml:  # INSERT .. RETURNING
-            books.guard.note_returned(state, statement_of(context))
+        books, statement = context.session._books, statement_of(context)
+        books.reads.note(state, statement)
+        if statement.is_dml:  # INSERT .. RETURNING
+            books.guard.note_returned(state, statement)
