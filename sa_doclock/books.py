@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -51,12 +52,19 @@ class Books:
         self.aftermath = Aftermath(session, self.participants, self.ledger, self.telling)
         self.guard = Guard(session, self.ledger, guard)
         self.reads = Reads(self.ledger, tracing=guard_tracing)
-        self.bulk = BulkGuard(session, self.guard, self.ledger)
         self.on_commit = OnCommit()
         self.passage: Passage | None = None  # through a gate, where there is one
         self.binds: tuple[Engine | Connection, ...] = ()  # of the session, beside session.bind
-        self._marks: WeakKeyDictionary[SessionTransaction, tuple[tuple[int, ...], int]]
-        self._marks = WeakKeyDictionary()
+
+    @cached_property
+    def bulk(self) -> BulkGuard:
+        """What it may write by statements."""
+        return BulkGuard(self._session, self.guard, self.ledger)
+
+    @cached_property
+    def _marks(self) -> WeakKeyDictionary[SessionTransaction, tuple[tuple[int, ...], int]]:
+        """What there was when each savepoint was set."""
+        return WeakKeyDictionary()
 
     def pass_through(self, gate: DocumentGate) -> None:
         """Queue at this gate.  :raises TypeError: it is none."""
