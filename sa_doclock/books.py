@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -56,13 +57,20 @@ class Books:
         self.aftermath = Aftermath(session, self.participants, self.ledger, self.telling)
         self.guard = Guard(session, self.ledger, guard)
         self.reads = Reads(self.ledger, tracing=guard_tracing)
-        self.bulk = BulkGuard(session, self.guard, self.ledger)
         self.on_commit = OnCommit()
         self.passage: Passage | None = None  # through a gate, where there is one
         self.pipelining = Pipelining(self.aftermath) if pipeline else None
         self.binds: tuple[Engine | Connection, ...] = ()  # of the session, beside session.bind
-        self._marks: WeakKeyDictionary[SessionTransaction, tuple[tuple[int, ...], int]]
-        self._marks = WeakKeyDictionary()
+
+    @cached_property
+    def bulk(self) -> BulkGuard:
+        """What it may write by statements."""
+        return BulkGuard(self._session, self.guard, self.ledger)
+
+    @cached_property
+    def _marks(self) -> WeakKeyDictionary[SessionTransaction, tuple[tuple[int, ...], int]]:
+        """What there was when each savepoint was set."""
+        return WeakKeyDictionary()
 
     def pass_through(self, gate: DocumentGate) -> None:
         """Queue at this gate.  :raises TypeError: it is none."""
@@ -357,7 +365,7 @@ def _on_write(write: Write) -> Callable[..., None]:
 
 def _on_load(state: InstanceState[Any], context: Any, *_: object) -> None:
     if context is not None and isinstance(context.session, BookkeepingSession):
-        books = context.session._books
-        books.reads.note(state, context)
-        if statement_of(context).is_dml:  # INSERT .. RETURNING
-            books.guard.note_returned(state, statement_of(context))
+        books, statement = context.session._books, statement_of(context)
+        books.reads.note(state, statement)
+        if statement.is_dml:  # INSERT .. RETURNING
+            books.guard.note_returned(state, statement)

@@ -22,7 +22,7 @@ from .by_keys import alone, identities_of, lock_and_read_many, read_held, read_m
 from .declarations import parts_of
 from .dialects import product_of
 from .dialects.base import Read
-from .documents import DocumentKey, document_key, identity_of, lockable, mapper_of, root_of
+from .documents import DocumentKey, document_key, identity_of, lockable, mapper_of
 from .errors import DocLockError, LockMisuse
 from .executing import ExecutingSession
 from .freshness import refuse_unsaved
@@ -33,6 +33,7 @@ from .loading import load_parts, reads_of
 from .named import bind_of_key, check_key, lock_of_key, take
 from .options import LockOptions, LockTimeout, base_of, check_lock, check_wait, is_row_lock
 from .patience import Patience, Priority
+from .quiet import without_autoflush
 from .shapes import checked_options, refuse_unlockable_options
 from .statements import locked_select
 from .wording import name_document
@@ -161,7 +162,7 @@ class LockingSession(ExecutingSession):
             if base_of(lock) in (LockOptions.None_, LockOptions.NoLock):
                 return read(self, mapper, identity, lock, options)
             if books.ledger.covers(document_key(mapper, identity), lock):
-                with self.no_autoflush:
+                with without_autoflush(self):
                     return read_again(self, mapper, identity, options)
             postponed = self._check_lockable(mapper, lock, options, (identity,))
             return books.take(
@@ -186,12 +187,12 @@ class LockingSession(ExecutingSession):
         identities: Collection[tuple[Any, ...]],
     ) -> bool:
         """Whether pending changes have to be looked at once more, under the lock."""
-        lockable(mapper)
-        parts_of(root_of(mapper))  # raises where the document is declared wrongly
+        root = lockable(mapper)
+        parts_of(root)  # raises where the document is declared wrongly
         refuse_unlockable_options(options)
         if is_row_lock(lock):
-            self._books.ledger.check_order(root_of(mapper))
-        return refuse_unsaved(self, root_of(mapper), identities)
+            self._books.ledger.check_order(root)
+        return refuse_unsaved(self, root, identities)
 
     def get_one_entity(
         self,
@@ -247,13 +248,14 @@ class LockingSession(ExecutingSession):
         ident = alone(identities)
         try:
             if base_of(lock) in (LockOptions.None_, LockOptions.NoLock):
-                return read_many(self, mapper, identities, lock, options)
+                with without_autoflush(self):
+                    return read_many(self, mapper, identities, lock, options)
             wanted: list[tuple[Any, ...]] = []
             held: list[tuple[Any, ...]] = []
             for identity in identities:
                 covered = books.ledger.covers(document_key(mapper, identity), lock)
                 (held if covered else wanted).append(identity)
-            with self.no_autoflush:
+            with without_autoflush(self):
                 found = read_held(self, mapper, held, options)
             if wanted:
                 postponed = self._check_lockable(mapper, lock, options, wanted)
@@ -318,7 +320,7 @@ class LockingSession(ExecutingSession):
         return found
 
     def _load_parts(self, found: Sequence[Any], lock: LockOptions) -> None:
-        with self.no_autoflush:
+        with without_autoflush(self):
             load_parts(self, found, lock)
 
     def entity_set(
