@@ -24,7 +24,7 @@ from tests.servers import NAMES, Missing, Server, find_servers
 #: Packages whose tests prove what the library decides by itself. What a database has to do with
 #: it is SQL that does not depend on the journal of an SQLite file.
 OWN_LOGIC = (
-    *("claims", "documents", "guard", "mistakes", "on_commit", "order"),
+    *("claims", "documents", "gate", "guard", "mistakes", "on_commit", "order"),
     *("priority", "retry", "telling"),
 )
 
