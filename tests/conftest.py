@@ -2,8 +2,9 @@
 
 A test that asks for the fixture ``database`` runs once on each database. It limits itself with
 ``@pytest.mark.databases("postgresql", "mysql")`` or ``@pytest.mark.not_databases("sqlite")``.
-``--databases`` limits a run; ``postgresql-pipeline`` runs only where it is named there. A database that is not there is skipped, with a line in the summary
-that says why, unless ``SA_DOCLOCK_TEST_REQUIRE`` names it: then nothing runs at all.
+``--databases`` limits a run; ``postgresql-pipeline`` runs only where it is named there. A database
+that is not there is skipped, with a line in the summary that says why, unless
+``SA_DOCLOCK_TEST_REQUIRE`` names it: then nothing runs at all.
 """
 
 from __future__ import annotations
@@ -25,8 +26,11 @@ from tests.servers import NAMES, Missing, Server, find_servers
 #: it is SQL that does not depend on the journal of an SQLite file.
 OWN_LOGIC = (
     *("claims", "documents", "gate", "guard", "mistakes", "on_commit", "order"),
-    *("priority", "retry", "telling"),
+    *("priority", "retry", "returned", "telling"),
 )
+
+#: Packages whose tests let many sessions work for some seconds, on each database.
+LONG = ("faults", "history", "leaks")
 
 pytest_plugins = ["tests.reliability.plugin"]
 
@@ -44,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--own-logic-on",
         default=",".join(PRODUCTS),
-        help=f"of these, the ones for the tests of {', '.join(OWN_LOGIC)}",
+        help=f"of these, the ones for the tests of {', '.join(sorted((*OWN_LOGIC, *LONG)))}",
     )
 
 
@@ -64,9 +68,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "database" not in metafunc.fixturenames:
         return
     columns = _named(metafunc.config.getoption("databases"))
-    if metafunc.module.__name__.split(".")[1] in OWN_LOGIC:
+    package = metafunc.module.__name__.split(".")[1]
+    if package in OWN_LOGIC or package in LONG:
         wanted = [*_named(metafunc.config.getoption("own_logic_on")), PIPELINED]
-        columns = [one for one in columns if one in wanted and one != "sqlite-journal"]
+        columns = [one for one in columns if one in wanted]
+    if package in OWN_LOGIC:
+        columns = [one for one in columns if one != "sqlite-journal"]
     for mark in metafunc.definition.iter_markers("databases"):
         columns = [column for column in columns if column in _columns(mark.args)]
     for mark in metafunc.definition.iter_markers("not_databases"):
