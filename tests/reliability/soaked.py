@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 from tests.reliability.record import Reliability, Row, by_fault
@@ -18,7 +17,7 @@ def save(found: Reliability, path: Path) -> None:
     """Put these rows in the place of those of the same faults on the same databases."""
     rows = {(row.fault, row.database): row for row in [*load(path).rows(), *found.rows()]}
     inputs = {**load(path).inputs, **found.inputs}
-    listed = [asdict(rows[key]) for key in sorted(rows)]
+    listed = [{**vars(rows[key]), "errors": dict(rows[key].errors)} for key in sorted(rows)]
     text = json.dumps({"rows": listed, "inputs": inputs}, indent=1)
     path.write_text(f"{text}\n", encoding="utf-8")
 
