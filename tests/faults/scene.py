@@ -75,11 +75,13 @@ class Scene:
         pause: Callable[[], None] = go_on,
         injections: int = INJECTIONS,
         in_the_middle: Callable[[], None] = go_on,
+        was_killed: bool = False,
     ) -> None:
         """Let the clients work on this engine, inject faults, and verify everything.
 
         :param share: of the seconds that a server is soaked.
         :param before: what clients call before each update, ``pause`` before each commit.
+        :param was_killed: the server is, ``in_the_middle``.
         """
         log = self.empty_log()
         log.listen(engine)
@@ -94,7 +96,8 @@ class Scene:
         finally:
             self.row(chaos.name).injected += chaos.heal()
         clients.join()
-        self.verify(chaos.name, log, pool_is_wrong(engine, self.direct))
+        wrong = pool_is_wrong(engine, self.direct)
+        self.verify(chaos.name, log, wrong, was_killed=was_killed)
 
     def _inject(
         self, chaos: Chaos, chance: random.Random, log: Log, injections: int, share: float
@@ -104,11 +107,16 @@ class Scene:
             self.row(chaos.name).injected += chaos.inject(chance)
             self.tell(chaos.name, number, log)
 
-    def verify(self, name: str, log: Log, wrong_in_pool: Sequence[str]) -> None:
-        """Fail if anything is wrong; what was found is in the table in any case."""
+    def verify(
+        self, name: str, log: Log, wrong_in_pool: Sequence[str], *, was_killed: bool = False
+    ) -> None:
+        """Fail if anything is wrong; what was found is in the table in any case.
+
+        :param was_killed: the server, in the meantime.
+        """
         left = locks_left(self.direct)
         with self.direct.connect() as connection:
-            found = look_on_disk(connection, log)
+            found = look_on_disk(connection, log, was_killed=was_killed)
         self._count(name, log, found)
         wrong = [
             *(f"lost: {what}" for what in found.lost),

@@ -29,23 +29,27 @@ class _Kills:
     name: str
 
     def __init__(self, engine: Engine, direct: Engine, statement: str) -> None:
-        self.backends = Backends(engine)
+        self._backends = Backends(engine)
         self._administrator = direct.connect().execution_options(isolation_level="AUTOCOMMIT")
         self._statement = statement
 
     def inject(self, chance: random.Random) -> int:
-        ids = self.backends.ids()
+        ids = self._backends.ids()
         if not ids:
             return 0
         try:
             done = self._administrator.exec_driver_sql(self._statement.format(chance.choice(ids)))
             return int(not done.returns_rows or bool(done.scalar()))
         except sa.exc.DBAPIError as error:
-            gone = error.orig is not None and error.orig.args[0] == NO_SUCH_THREAD
-            if not gone and not error.connection_invalidated:  # by a restart
+            if error.orig is None or error.orig.args[0] != NO_SUCH_THREAD:
                 raise
-            self._administrator.rollback()
             return 0
+
+    def restarted(self) -> None:
+        """The server was killed, and has come back."""
+        self._backends.forget()
+        self._administrator.invalidate()
+        self._administrator.rollback()
 
     def heal(self) -> int:
         self._administrator.close()

@@ -54,7 +54,7 @@ def test_a_server_is_killed_while_everything_fails(
 
         def kill_the_server() -> None:
             server.crash()
-            terminated.backends.forget()
+            terminated.restarted()
 
         kinds = (
             terminated,
@@ -68,5 +68,6 @@ def test_a_server_is_killed_while_everything_fails(
             pause=interrupts.pause,
             injections=2 * INJECTIONS,
             in_the_middle=kill_the_server,
+            was_killed=True,
         )
         scene.close()
