@@ -10,7 +10,7 @@ from tests.leaks.scene import Scene, Way
 from tests.reliability import Row, Soak
 
 #: Cycles of a way before it is measured: caches are filled, pools have their connections.
-WARM_UP = 12
+WARM_UP = 6
 
 #: What ends in its own time after it was told to: a server's session, a driver's thread.
 _LATE = {"sessions", "sessions with locks", "locks", "threads", "open files"}

@@ -37,13 +37,9 @@ Footprint = Counter[str]
 #: sqlite3 and aiosqlite keep a weak reference to each cursor, and let them go 200 at a time.
 _REFERENCES = "object ReferenceType"
 
-#: sqlite3 keeps the last 128 statements of each connection, and what has other numbers in it
-#: is another one.
-_STATEMENTS = "object Statement"
-
 #: What may be more after any number of cycles: a list that was made longer for the time being,
 #: an integer that is no small one any more.
-ROOM = {"object": 10, "blocks": 1000, "kB of memory": 2048, _REFERENCES: 1000, _STATEMENTS: 512}
+ROOM = {"object": 10, "blocks": 1000, "kB of memory": 2048, _REFERENCES: 1000}
 
 _FILES, _MEMORY = Path("/proc/self/fd"), Path("/proc/self/statm")
 

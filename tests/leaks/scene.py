@@ -19,15 +19,17 @@ DOCUMENTS = 5
 
 STATES = {ident: dict.fromkeys(NAMES, ident) for ident in range(DOCUMENTS)}
 
-#: A commit need not wait for the disk, nor a deadlock for its second.
-_QUICK: dict[str, dict[str, Any]] = {
+#: A commit need not wait for the disk, nor a deadlock for its second; and sqlite3 keeps 128
+#: statements of each connection, of which one with another number in it is another one.
+CONNECT_ARGS: dict[str, dict[str, Any]] = {
     "postgresql": {"options": "-c synchronous_commit=off -c deadlock_timeout=10ms"},
+    "sqlite": {"cached_statements": 8},
 }
 
 
 def new_engine(database: Database, **options: Any) -> sa.Engine:
     """Make an engine that nobody else knows of, for as many commits as a second can hold."""
-    connect_args = {**_QUICK.get(database.name, {}), **options.pop("connect_args", {})}
+    connect_args = {**CONNECT_ARGS.get(database.name, {}), **options.pop("connect_args", {})}
     engine = sa.create_engine(database.url, connect_args=connect_args, **options)
     if database.name == "sqlite":
         sa.event.listen(engine, "connect", _need_not_reach_the_disk)

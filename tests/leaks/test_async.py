@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from tests.asyncio.drivers import url_for
 from tests.leaks.async_ways import ASYNC_FAILURES, ASYNC_WAYS, AsyncScene
 from tests.leaks.cycles import run_all
-from tests.leaks.scene import Scene
+from tests.leaks.scene import CONNECT_ARGS, Scene
 from tests.reliability import Reliability, Soak
 
 pytestmark = [
@@ -25,7 +25,8 @@ WAYS = (*ASYNC_WAYS, *ASYNC_FAILURES)
 @pytest.fixture
 def async_scene(scene: Scene, driver: str) -> Iterator[AsyncScene]:
     """Open the same documents to asyncio."""
-    made = create_async_engine(url_for(scene.database, driver))
+    connect_args = CONNECT_ARGS["sqlite"] if driver == "aiosqlite" else {}
+    made = create_async_engine(url_for(scene.database, driver), connect_args=connect_args)
     engine = made.execution_options(compiled_cache=scene.compiled)
     loop = asyncio.new_event_loop()
     yield AsyncScene(scene.database, engine.sync_engine, scene.compiled, 0, engine, loop)
@@ -42,7 +43,7 @@ def cycles_leave_nothing(
 
     def run() -> None:
         row = reliability.row("locks taken and let go, asyncio", async_scene.database.column)
-        run_all(async_scene, soak, row, WAYS, soak.times(short=15, long=1_000) * len(WAYS))
+        run_all(async_scene, soak, row, WAYS, soak.times(short=12, long=1_000) * len(WAYS))
 
     return run
 

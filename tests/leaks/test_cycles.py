@@ -22,15 +22,15 @@ def test_locking_and_letting_go_leaves_nothing(
     scene: Scene, soak: Soak, reliability: Reliability
 ) -> None:
     row = reliability.row("locks taken and let go", scene.database.column)
-    run_all(scene, soak, row, WAYS, soak.times(short=20 * len(WAYS), long=100_000))
+    run_all(scene, soak, row, WAYS, soak.times(short=15 * len(WAYS), long=100_000))
 
 
 def test_failing_leaves_nothing(scene: Scene, soak: Soak, reliability: Reliability) -> None:
     row = reliability.row("locks failed", scene.database.column)
-    run_all(scene, soak, row, FAILURES, soak.times(short=20 * len(FAILURES), long=10_000))
+    run_all(scene, soak, row, FAILURES, soak.times(short=15 * len(FAILURES), long=10_000))
 
 
 def test_what_takes_long_leaves_nothing(scene: Scene, soak: Soak, reliability: Reliability) -> None:
     ways = (*RARE_WAYS, *RARE_FAILURES)
     row = reliability.row("engines made, connections lost, deadlocks", scene.database.column)
-    run_all(scene, soak, row, ways, soak.times(short=15, long=300) * len(ways))
+    run_all(scene, soak, row, ways, soak.times(short=12, long=300) * len(ways))
