@@ -13,9 +13,10 @@ from sqlalchemy.exc import NoResultFound
 
 from sa_doclock import AsyncLockingSession, DocLockError, LockingSession, LockOptions
 from sa_doclock.guard import GuardMode
-from tests.fuzz.asking import BASES, MODIFIERS, Sessions, Wish, answer, is_ours
+from tests.fuzz.asking import BASES, Sessions, Wish, answer, is_ours
 from tests.fuzz.choices import batches, guards, later, locks, shapes, states, the_same_always, waits
 from tests.fuzz.entities import CLASSES, ENTITIES, exists_on
+from tests.fuzz.states import brought_by
 
 KEYS = ("right", "missing", "wrong shape", "None")
 
@@ -95,7 +96,7 @@ def test_the_lock_is_told_or_an_error_of_ours_comes_out(
     def ask(session: LockingSession) -> Any:
         return WAYS[way](session, shape.entity, ident, lock, lock_timeout=seconds)
 
-    found = answer(served, wish, ask, held=key == "right" and _brought_by(state, lock))
+    found = answer(served, wish, ask, held=key == "right" and brought_by(state, lock))
     if found is None:
         return
     note(f"told {found.told}, raised {found.error!r}")
@@ -111,15 +112,6 @@ def test_the_lock_is_told_or_an_error_of_ours_comes_out(
     else:
         assert found.error is None or isinstance(found.error, (DocLockError, NoResultFound))
         assert found.lacks is None
-
-
-def _brought_by(state: str, lock: LockOptions) -> bool:
-    """Whether the state holds the same document as strongly, so that nothing has to be told."""
-    if not state.startswith("held "):
-        return False
-    strength = (LockOptions.SnapshotRead, LockOptions.SharedRead, LockOptions.ForUpdate)
-    held, wanted = LockOptions[state.removeprefix("held ")], lock & ~MODIFIERS
-    return wanted in strength and strength.index(held) >= strength.index(wanted)
 
 
 def _is_wrong(way: str, wish: Wish, key: str) -> bool:
