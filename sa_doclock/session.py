@@ -67,10 +67,13 @@ class LockingSession(ExecutingSession):
         ``blockers``, asked of the server over a second connection, beside the pool.
     :param gate: where those of this process who want the same document queue before they take a
         connection; see :class:`DocumentGate`.
+    :param pipeline: send in one round trip what need not be answered one by one: a lock with its
+        BEGIN and, in get_document(), with the parts; the last flush with COMMIT.  PostgreSQL
+        with psycopg 3; elsewhere the first use of the session raises LockNotSupported.
     :raises TypeError: ``lock_order`` names something that is not a mapped class;
         ``lock_timeout`` is no time; ``gate`` is no gate.
     :raises ValueError: ``lock_order`` names a hierarchy twice; no such ``guard`` or ``priority``;
-        ``lock_timeout`` is negative or not finite.
+        ``lock_timeout`` is negative or not finite; ``pipeline`` with ``twophase``.
     """
 
     def __init__(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,6 +78,13 @@ def test_the_table(wire: Wire, make: Sessions, name: str) -> None:
     action, one_by_one, together = TABLE[name]
     assert trips(wire, make(pipeline=False), action) == one_by_one
     assert trips(wire, make(), action) == together
+
+
+def test_the_page_has_the_same_table() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "postgresql.md").read_text(encoding="utf-8")
+    found = re.findall(r"^\| (get_\w+, [\w, ]+) \| (\d) \| (\d) \|$", page, re.MULTILINE)
+    told = {name: (int(one_by_one), int(together)) for name, one_by_one, together in found}
+    assert told == {name: row[1:] for name, row in TABLE.items()}
 
 
 def test_begin_travels_with_the_lock(wire: Wire, session: Session) -> None:
