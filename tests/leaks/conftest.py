@@ -42,6 +42,7 @@ def scene(database: Database, _unheard: None) -> Iterator[Scene]:
             scene = Scene(database, engine, compiled)
             footprint(scene)  # which has caches of its own
             yield scene
+            scene.close()
         finally:
             gc.unfreeze()
     made.dispose()

@@ -78,6 +78,20 @@ def in_the_midst_of_a_transaction(scene: Scene) -> None:
         session.rollback()
 
 
+def on_a_connection_that_goes_on(scene: Scene) -> None:
+    with LockingSession(scene.connection) as session, session.begin():
+        with scene.held(), pytest.raises(LockNotAvailable):
+            session.get_entity(Document, scene.ident, AT_ONCE)
+        with pytest.raises(PendingRollbackError):
+            session.execute(sa.select(Document))
+        session.rollback()
+
+
+def in_a_session_that_goes_on(scene: Scene) -> None:
+    with scene.held(), pytest.raises(LockNotAvailable):
+        scene.session.get_entity(Document, scene.ident, FOR_UPDATE, lock_timeout=0.001)
+
+
 def in_a_savepoint(scene: Scene) -> None:
     with scene.sessions() as session, session.begin():
         session.scalar(sa.select(sa.literal(1)))
@@ -232,6 +246,7 @@ def _raise_at_the_lock(_: object, statement: object, *__: object) -> None:
 FAILURES: tuple[Way, ...] = (
     *(held_by_another, held_by_another_past_the_limit, several_held_by_another),
     *(name_held_by_another, in_the_midst_of_a_transaction, in_a_savepoint),
+    *(on_a_connection_that_goes_on, in_a_session_that_goes_on),
     *(given_up_by_run_transaction, missing, a_flush, a_listener, a_listener_of_the_engine),
     *(the_block, the_block_of_a_claim, what_was_to_follow_the_commit, misuse),
     *(what_cannot_be_locked, changed_by_another_meanwhile),

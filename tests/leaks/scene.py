@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import sqlalchemy as sa
@@ -55,6 +56,21 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.sessions = sessionmaker(self.engine, class_=LockingSession)
+
+    @cached_property
+    def connection(self) -> sa.Connection:
+        """One for all cycles that ask for it."""
+        return self.engine.connect()
+
+    @cached_property
+    def session(self) -> LockingSession:
+        """One for all cycles that ask for it."""
+        return self.sessions()
+
+    def close(self) -> None:
+        """Let go of what goes on from cycle to cycle."""
+        self.session.close()
+        self.connection.close()
 
     @property
     def ident(self) -> int:

@@ -164,6 +164,20 @@ def a_lent_connection(scene: Scene) -> None:
         session.save_changes()
 
 
+def a_connection_that_goes_on(scene: Scene) -> None:
+    with LockingSession(scene.connection) as session:
+        session.get_one_entity(Document, scene.ident, FOR_UPDATE, lock_timeout=scene.seconds)
+        session.save_changes()
+
+
+def a_session_that_goes_on(scene: Scene) -> None:
+    session = scene.session
+    session.get_one_entity(Document, scene.ident, FOR_UPDATE, lock_timeout=scene.seconds)
+    session.save_changes()
+    session.scalars(session.entity_set(Document, SHARED, lock_timeout=scene.seconds)).all()
+    session.release_locks()
+
+
 def an_update_of_what_is_held(scene: Scene) -> None:
     with scene.sessions() as session:
         session.get_one_entity(Document, scene.ident, FOR_UPDATE)
@@ -201,7 +215,7 @@ WAYS: tuple[Way, ...] = (
     *(a_whole_document, several, a_set, a_statement, a_block, a_name),
     *(a_limit, a_limit_of_the_session, a_batch, savepoints, a_function, claims),
     *(claims_in_batches, claims_given_back, a_listener, a_lent_connection),
-    an_update_of_what_is_held,
+    *(a_connection_that_goes_on, a_session_that_goes_on, an_update_of_what_is_held),
 )
 
 #: Which make a new connection each time, or search for garbage.
