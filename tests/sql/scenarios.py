@@ -264,6 +264,9 @@ SCENARIOS: Mapping[str, Act] = {
     "entity_set ForUpdate|SkipLocked, limit 10": lambda session: _lock_a_set(
         session, FOR_UPDATE | SKIP_LOCKED
     ),
+    "entity_set SharedRead|SkipLocked, limit 10": lambda session: _lock_a_set(
+        session, SHARED | SKIP_LOCKED
+    ),
     "entity_set ForUpdate, joined inheritance": _lock_a_set_of_leases,
     "entity_set ForUpdate, no parameters, lock_timeout 0.3": _waits_for_a_set(
         Order, lambda locked: locked

@@ -272,6 +272,19 @@ LIMIT %s FOR UPDATE SKIP LOCKED  -- 10
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT
 
+-- entity_set SharedRead|SkipLocked, limit 10 ------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %s LOCK IN SHARE MODE SKIP LOCKED  -- 10
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
 -- entity_set ForUpdate, joined inheritance --------------------------------------------------------
 SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT

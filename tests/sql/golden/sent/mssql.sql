@@ -191,6 +191,13 @@ FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST) ORDER BY shop_order.id
 (back to the pool)
 (rollback)
 
+-- entity_set SharedRead|SkipLocked, limit 10 ------------------------------------------------------
+SELECT TOP 10 shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST) ORDER BY shop_order.id
+(rollback)
+(back to the pool)
+(rollback)
+
 -- entity_set ForUpdate, joined inheritance --------------------------------------------------------
 SELECT shop_lease.id
 FROM shop_contract WITH (UPDLOCK, ROWLOCK) JOIN shop_lease ON shop_contract.id = shop_lease.id

@@ -229,6 +229,9 @@ COMMIT
 -- entity_set ForUpdate|SkipLocked, limit 10 -------------------------------------------------------
 -- raises LockNotSupported
 
+-- entity_set SharedRead|SkipLocked, limit 10 ------------------------------------------------------
+-- raises LockNotSupported
+
 -- entity_set ForUpdate, joined inheritance --------------------------------------------------------
 SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT

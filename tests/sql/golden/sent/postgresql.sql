@@ -203,6 +203,14 @@ LIMIT %(param_1)s::INTEGER FOR UPDATE OF shop_order SKIP LOCKED  -- 10
 (back to the pool)
 (rollback)
 
+-- entity_set SharedRead|SkipLocked, limit 10 ------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %(param_1)s::INTEGER FOR SHARE OF shop_order SKIP LOCKED  -- 10
+(rollback)
+(back to the pool)
+(rollback)
+
 -- entity_set ForUpdate, joined inheritance --------------------------------------------------------
 SELECT shop_lease.id
 FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id FOR UPDATE OF shop_contract

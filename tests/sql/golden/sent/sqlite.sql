@@ -227,6 +227,9 @@ LIMIT ? OFFSET ?  -- 10, 0
 -- entity_set ForUpdate|SkipLocked, limit 10 -------------------------------------------------------
 -- raises LockNotSupported
 
+-- entity_set SharedRead|SkipLocked, limit 10 ------------------------------------------------------
+-- raises LockNotSupported
+
 -- entity_set ForUpdate, joined inheritance --------------------------------------------------------
 BEGIN IMMEDIATE
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
