@@ -9,14 +9,12 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from psycopg.pq import PipelineStatus
-from sqlalchemy.exc import NotSupportedError
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockNotSupported, LockOptions
 from tests.asyncio.drivers import connected, in_a_loop, url_for
 from tests.databases import PIPELINED, Database
 from tests.locks.conftest import documents, keepers, make_engine
 from tests.models import Order
-from tests.pipeline.conftest import Sessions
 from tests.pipeline.models import Bill, Note
 from tests.pipeline.only import ON_POSTGRESQL
 
@@ -152,26 +150,6 @@ def test_with_a_cursor_of_the_programs_own(bills: Database, elsewhere: sa.Engine
         assert driver.cursor_factory is psycopg.ClientCursor
     with elsewhere.connect() as connection:
         assert connection.scalar(sa.select(Bill.total).where(Bill.id == 1)) == 31
-
-
-@on_postgresql
-def test_a_table_whose_updates_are_rewritten_by_rules_is_refused(
-    make: Sessions, elsewhere: sa.Engine
-) -> None:
-    with elsewhere.connect() as connection:
-        connection.exec_driver_sql(
-            "CREATE RULE pl_also AS ON UPDATE TO pl_note DO ALSO UPDATE pl_bill SET total = 1"
-        )
-    session = make()
-    session.get_one(Note, 1).number = 50
-    with pytest.raises(NotSupportedError, match="rules"):
-        session.save_changes()
-    session.rollback()
-    assert session.get_one(Note, 1).number == 1
-    session.close()
-    session = make(pipeline=False)
-    session.get_one(Note, 1).number = 50
-    session.save_changes()
 
 
 def test_the_column_of_the_matrix_pipelines(documents: Database) -> None:
