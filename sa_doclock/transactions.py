@@ -112,13 +112,13 @@ class Participants:
 
     def commit_begins(self) -> None:
         """All of them are about to commit."""
-        for connection in self.connections():
-            rollback_later(connection)
+        for participant in self._by_engine.values():
+            rollback_later(participant.connection)
 
     def commit_returned(self) -> None:
         """All of them have committed."""
-        for connection in self.connections():
-            rollback_not_needed(connection)
+        for participant in self._by_engine.values():
+            rollback_not_needed(participant.connection)
 
     def read_only(self) -> bool:
         """Whether the transaction was opened for a SnapshotRead."""
