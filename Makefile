@@ -30,13 +30,11 @@ check: $(VENV)/installed-dev ## Lint, check types and imports, run the README's 
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests/test_readme.py
 
-bench: $(VENV)/installed-test ## Run all benchmarks
-	@set -e; for script in benchmarks/*.py; do \
-		echo "== $$script"; $(SERVERS) $(BIN)/python $$script; \
-	done
+bench: $(VENV)/installed-bench ## Run all benchmarks, in ten minutes; write benchmarks/RESULTS.md
+	$(SERVERS) $(BIN)/python -m benchmarks --results benchmarks/RESULTS.md --plot benchmarks/pictures
 
-bench-quick: $(VENV)/installed-test ## Measure only what a lock costs beside hand-written SQLAlchemy
-	$(SERVERS) $(BIN)/python benchmarks/overhead.py
+bench-quick: $(VENV)/installed-bench ## The same in one minute, less exactly; write nothing
+	$(BIN)/python -m tests.servers postgresql --for -- $(BIN)/python -m benchmarks --quick
 
 clean: ## Remove what make, the tests and the tools have made
 	rm -rf $(VENV) .servers build dist *.egg-info
@@ -56,6 +54,10 @@ $(VENV)/installed-cli: $(VENV)/created pyproject.toml
 $(VENV)/installed-test: $(VENV)/created pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[all]' --group test
 	touch $@ $(VENV)/installed-cli
+
+$(VENV)/installed-bench: $(VENV)/created pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[all]' --group test --group bench
+	touch $@ $(VENV)/installed-test $(VENV)/installed-cli
 
 $(VENV)/installed-dev: $(VENV)/created pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev

@@ -5,19 +5,16 @@ guard="off" and with guard="raise".  The flush alone is measured, as CPU time an
 ``session.flush()``.  ``flush, undeclared``: the same for a class that is not declared.
 ``get_document``: 100 details, each with a tax, are read under a shared lock by
 ``get_entity(options=[selectinload(...)])`` written by hand for a plain Session, and by
-``get_document()``; ``5 details``: a small document without taxes.
+``get_document()``.  A small document: see benchmarks/overhead.py.
 
-    python benchmarks/documents.py [--rounds 30] [--repeat 40] [--json FILE]
-
-On which databases: see benchmarks/overhead.py.
+    python -m benchmarks.documents [--databases sqlite,postgresql] [--json FILE]
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from pairing import Pair, main
 from sqlalchemy import Engine, ForeignKey, select
 from sqlalchemy.orm import (
     DeclarativeBase,
@@ -28,9 +25,13 @@ from sqlalchemy.orm import (
     sessionmaker,
 )
 
+from benchmarks.lab import script
+from benchmarks.lab.pairing import Way, compare, ratio
+from benchmarks.lab.places import Place
 from sa_doclock import LockingSession, LockOptions, document
 
 SMALL, LARGE = 5, 100
+CLOCKS = ("cpu", "wall")
 
 
 class Base(DeclarativeBase):
@@ -85,7 +86,30 @@ class Note(Base):
     total: Mapped[int]
 
 
-def prepare(engine: Engine) -> list[Pair]:
+SECONDS = 3.0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    with script.run(__file__, __doc__ or "", arguments) as run:
+        run.on_each(("sqlite", "postgresql"), measure)
+
+
+def measure(run: script.Script, place: Place) -> None:
+    engine = place.engine()
+    fill(engine)
+    table = run.table(run.findings.servers[place.name], "second / first", "cpu", "wall")
+    for name, (what, first, second) in pairs(engine).items():
+        rounds = compare({"first": first, "second": second}, run.effort(SECONDS))
+        figures = {clock: ratio(rounds, "second", "first", clock) for clock in CLOCKS}
+        for clock, figure in figures.items():
+            run.findings.note(f"{place.name}.{name}.{clock}", figure)
+        table.add_row(what, *map(str, figures.values()))
+    run.show(table)
+    Base.metadata.drop_all(engine)
+
+
+def fill(engine: Engine) -> None:
+    Base.metadata.drop_all(engine)
     Base.metadata.create_all(engine)
     with LockingSession(engine) as session:
         details = [Detail(value=n, taxes=[Tax(value=n)]) for n in range(LARGE)]
@@ -94,12 +118,14 @@ def prepare(engine: Engine) -> list[Pair]:
         session.add(Flat(id=1, total=sum(item.value for item in items), items=items))
         session.add_all([Note(id=n, total=n) for n in range(1, 3)])
         session.commit()
-    return [
-        Pair("flush, guarded / off", 1.05, flush(engine, "off"), flush(engine, "raise")),
-        Pair("flush, undeclared / off", 1.01, notes(engine, "off"), notes(engine, "raise")),
-        Pair("100 details / selectinload", 1.0, *whole(engine, Doc, by_hand_doc)),
-        Pair("5 details / selectinload", 1.0, *whole(engine, Flat, by_hand_flat)),
-    ]
+
+
+def pairs(engine: Engine) -> dict[str, tuple[str, Way, Way]]:
+    return {
+        "flush": ("flush, guarded / off", flush(engine, "off"), flush(engine, "raise")),
+        "notes": ("flush, undeclared / off", notes(engine, "off"), notes(engine, "raise")),
+        "large": ("100 details / selectinload", *whole(engine, Doc, by_hand_doc)),
+    }
 
 
 def flush(engine: Engine, guard: Any) -> Callable[[], None]:
@@ -136,7 +162,6 @@ def notes(engine: Engine, guard: Any) -> Callable[[], None]:
 
 
 by_hand_doc = (selectinload(Doc.details).selectinload(Detail.taxes),)
-by_hand_flat = (selectinload(Flat.items),)
 
 
 def whole(
@@ -162,4 +187,4 @@ def whole(
 
 
 if __name__ == "__main__":
-    main(__doc__ or "", prepare, Base.metadata.drop_all)
+    main()

@@ -1,104 +1,88 @@
-"""What does sa_doclock cost over the same lock written by hand with SQLAlchemy?
+"""What does sa_doclock cost over the same lock written by hand with SQLAlchemy's ORM?
 
-One round updates a document (lock the header, read five details, change one, total again,
-commit) or loads it (shared lock, read, release), by hand and with sa_doclock in turn.
+An update locks the header, reads five details, changes one, totals again and commits; a load
+takes a shared lock, reads and releases.  ``get_entity`` with a lazy load is set against
+``Session.get(with_for_update=True, populate_existing=True)`` with a lazy load, for a class
+that is declared by @document and one that is not; ``get_document`` against the same by hand
+with ``selectinload()``.
 
-    python benchmarks/overhead.py [--rounds 30] [--repeat 40] [--json FILE]
+    python -m benchmarks.overhead [--seconds 4] [--databases sqlite,postgresql] [--json FILE]
 
-An SQLite file is always measured; another database where its URL is in
-SA_DOCLOCK_TEST_POSTGRESQL_URL, SA_DOCLOCK_TEST_MYSQL_URL or SA_DOCLOCK_TEST_MARIADB_URL.
-MySQL and MariaDB engines are made at READ COMMITTED, as docs/mysql.md advises: a lock then
-needs no switch of the isolation level, by hand or not.
+An SQLite file is always measured; a server where its URL is in SA_DOCLOCK_TEST_POSTGRESQL_URL,
+SA_DOCLOCK_TEST_MYSQL_URL or SA_DOCLOCK_TEST_MARIADB_URL.
 """
 
 from __future__ import annotations
 
-from pairing import Pair, main
-from sqlalchemy import Engine, ForeignKey
-from sqlalchemy.orm import (
-    DeclarativeBase,
-    Mapped,
-    Session,
-    mapped_column,
-    relationship,
-    sessionmaker,
-)
+from collections.abc import Sequence
+from functools import partial
 
-from sa_doclock import LockingSession, LockOptions
+import sqlalchemy as sa
 
-DETAILS = 5
-GOAL = 1.03
+from benchmarks.lab import script
+from benchmarks.lab.figures import Figure
+from benchmarks.lab.models import clean, fill
+from benchmarks.lab.pairing import Rounds, compare, ratio
+from benchmarks.lab.places import NAMES, Place
+from benchmarks.ways import Way
+from benchmarks.ways.doclock import DECLARED, ENTITY, WHOLE, declared, doclock, whole
+from benchmarks.ways.orm import BY_HAND, BY_HAND_EAGER, orm, orm_eager
 
+SECONDS = 5.0
+OPERATIONS = ("update", "load")
+CLOCKS = ("cpu", "wall")
 
-class Base(DeclarativeBase):
-    pass
-
-
-class Doc(Base):
-    __tablename__ = "doclock_overhead_doc"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    total: Mapped[int]
-    details: Mapped[list[Detail]] = relationship(cascade="all, delete-orphan")
+# By the name that the figures have: which way, against which.
+PAIRS = {
+    "entity": (ENTITY, BY_HAND),
+    "declared": (DECLARED, BY_HAND),
+    "document": (WHOLE, BY_HAND_EAGER),
+}
 
 
-class Detail(Base):
-    __tablename__ = "doclock_overhead_detail"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    doc_id: Mapped[int] = mapped_column(ForeignKey(Doc.id), index=True)
-    value: Mapped[int]
+def main(arguments: Sequence[str] | None = None) -> None:
+    with script.run(__file__, __doc__ or "", arguments) as run:
+        run.on_each(NAMES, measure)
+        for name in (f"{operation}.{clock}" for operation in OPERATIONS for clock in CLOCKS):
+            figures = run.findings.figures.items()
+            ours = [figure for full, figure in figures if full.endswith(f".{name}")]
+            if ours:
+                run.findings.note(f"worst.{name}", max(ours))
 
 
-def prepare(engine: Engine) -> list[Pair]:
-    Base.metadata.create_all(engine)
-    with Session(engine) as session:
-        details = [Detail(value=number) for number in range(DETAILS)]
-        session.add(Doc(id=1, total=sum(d.value for d in details), details=details))
-        session.commit()
-    plain = sessionmaker(engine)
-    locking = sessionmaker(engine, class_=LockingSession)
-    numbers = iter(range(1, 1 << 62))
-
-    def change(doc: Doc | None) -> None:
-        assert doc is not None
-        doc.details[0].value = next(numbers) % 1000
-        doc.total = sum(detail.value for detail in doc.details)
-
-    def update_by_hand() -> None:
-        with plain() as session:
-            begin_by_hand(session, "BEGIN IMMEDIATE")
-            change(session.get(Doc, 1, with_for_update=True, populate_existing=True))
-            session.commit()
-
-    def update() -> None:
-        with locking() as session:
-            change(session.get_entity(Doc, 1, LockOptions.ForUpdate))
-            session.save_changes()
-
-    def load_by_hand() -> None:
-        with plain() as session:
-            begin_by_hand(session, "BEGIN")
-            doc = session.get(Doc, 1, with_for_update={"read": True}, populate_existing=True)
-            assert doc is not None
-            assert doc.total == sum(detail.value for detail in doc.details)
-            session.rollback()
-
-    def load() -> None:
-        with locking() as session:
-            doc = session.get_entity(Doc, 1, LockOptions.SharedRead)
-            assert doc is not None
-            assert doc.total == sum(detail.value for detail in doc.details)
-            session.release_locks()
-
-    return [
-        Pair("get_entity + save_changes", GOAL, update_by_hand, update),
-        Pair("get_entity + release_locks", GOAL, load_by_hand, load),
-    ]
+def measure(run: script.Script, place: Place) -> None:
+    engine = place.engine()
+    fill(engine)
+    table = run.table(run.findings.servers[place.name], "way / by hand", *_columns())
+    both = {}
+    for operation in OPERATIONS:
+        calls = {way.name: partial(getattr(way, operation), 1) for way in ways(engine)}
+        both[operation] = compare(calls, run.effort(SECONDS))
+    for pair, names in PAIRS.items():
+        figures = figures_of(pair, both)
+        for name, figure in figures.items():
+            run.findings.note(f"{place.name}.{pair}.{name}", figure)
+        table.add_row(" / ".join(names), *map(str, figures.values()))
+    run.show(table)
+    clean(engine)
 
 
-def begin_by_hand(session: Session, statement: str) -> None:
-    if session.get_bind().dialect.name == "sqlite":
-        session.connection().exec_driver_sql(statement)
+def _columns() -> list[str]:
+    return [f"{operation}, {clock}" for operation in OPERATIONS for clock in CLOCKS]
+
+
+def ways(engine: sa.Engine) -> list[Way]:
+    return [orm(engine), orm_eager(engine), doclock(engine), declared(engine), whole(engine)]
+
+
+def figures_of(pair: str, both: dict[str, Rounds]) -> dict[str, Figure]:
+    way, by_hand = PAIRS[pair]
+    return {
+        f"{operation}.{clock}": ratio(rounds, way, by_hand, clock)
+        for operation, rounds in both.items()
+        for clock in CLOCKS
+    }
 
 
 if __name__ == "__main__":
-    main(__doc__ or "", prepare, Base.metadata.drop_all)
+    main()

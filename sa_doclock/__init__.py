@@ -6,6 +6,7 @@ from .claims import Claim, ClaimReport, Claims, FailedClaim, claim_each
 from .declarations import document
 from .decorators import transactional
 from .errors import (
+    ClusterLockWarning,
     DeadlockDetected,
     DocLockError,
     LockFailed,
@@ -21,9 +22,11 @@ from .errors import (
     WrongIsolation,
 )
 from .events import ReleasedLock
+from .gate import DocumentGate
 from .named import doclock_key
 from .options import LockOptions
 from .parties import LockParty, LockWait
+from .pooled import reset_when_needed
 from .retry import run_transaction
 from .session import LockingSession
 from .statements import with_lock
@@ -41,8 +44,10 @@ __all__ = [
     "Claim",
     "ClaimReport",
     "Claims",
+    "ClusterLockWarning",
     "DeadlockDetected",
     "DocLockError",
+    "DocumentGate",
     "FailedClaim",
     "LockFailed",
     "LockMisuse",
@@ -67,6 +72,7 @@ __all__ = [
     "doclock_key",
     "document",
     "lock_waits",
+    "reset_when_needed",
     "run_transaction",
     "transactional",
     "with_lock",

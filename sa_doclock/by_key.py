@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Select
 from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.interfaces import ORMOption
 
 from .books import Books
@@ -15,6 +16,7 @@ from .documents import document_key, own_table, root_of, spans_rows
 from .freshness import forget_vanished, make_stale, refuse_unsaved
 from .loading import load_again
 from .options import LockOptions, is_row_lock
+from .quiet import without_autoflush
 from .shapes import relationships_with_options
 from .statements import key_names, lock_by_key, select_by_key
 from .transactions import Participant
@@ -22,6 +24,8 @@ from .waiting import run_within
 
 T = TypeVar("T")
 Identity = tuple[Any, ...]
+
+_NOTHING: Final[frozenset[str]] = frozenset()
 
 
 def read(
@@ -33,7 +37,8 @@ def read(
 ) -> T | None:
     """A plain read, as ``Session.get()``; a dirty one where the database has such."""
     if lock is LockOptions.NoLock and lock in hints_of(session.get_bind(mapper)):
-        return _select(session, select_by_key(mapper, lock), mapper, identity, options)
+        with without_autoflush(session):
+            return _select(session, select_by_key(mapper, lock), mapper, identity, options)
     return session.get(mapper.class_, identity, options=options)
 
 
@@ -66,8 +71,7 @@ def lock_and_read(
     participant = books.participants.prepare({"mapper": mapper}, mapper, lock, seconds)
     unreadable = make_stale(session, root_of(mapper), (identity,), books.ledger.held)
     asked = (session, participant, mapper, identity, lock, seconds, options)
-    # The option "autoflush" counts neither for Core nor for what loader options send.
-    with session.no_autoflush, books.waiting(participant, lock, seconds):
+    with without_autoflush(session), books.waiting(participant, lock, seconds):
         found = _locked_row(*asked)
         if found is None and participant.strategy.rereads_missing:
             found = _locked_row(*asked)
@@ -75,7 +79,9 @@ def lock_and_read(
     if found is None:
         forget_vanished(session, mapper, identity)
         return None
-    actual = tuple(mapper.primary_key_from_instance(found))
+    key = instance_state(found).key
+    assert key is not None  # it was loaded
+    actual: Identity = key[1]
     # "1" for 1: the object was not the one that was made stale.  It may be held, or raise for
     # an upgrade.
     odd = actual != identity and not books.ledger.covers(document_key(mapper, actual), lock)
@@ -84,7 +90,7 @@ def lock_and_read(
     if odd:
         unreadable = make_stale(session, root_of(mapper), (actual,), books.ledger.held)
         plain = select_by_key(mapper, LockOptions.None_)
-        with session.no_autoflush:
+        with without_autoflush(session):
             _select(session, plain, mapper, actual, options)
             load_again(session, unreadable)
     books.ledger.record(document_key(mapper, actual), lock)
@@ -102,13 +108,16 @@ def _locked_row(
 ) -> T | None:
     strategy, row_lock = participant.strategy, participant.row_lock(lock)
     where = {"bind_arguments": {"bind": participant.connection}}
-    chosen = relationships_with_options(options) if options else frozenset()
+    chosen = relationships_with_options(options) if options else _NOTHING
     if not is_row_lock(row_lock):  # the lock is the transaction's
         statement = select_by_key(mapper, lock, chosen)
         return _select(session, statement, mapper, identity, options, **where)
     strategy.check_table(participant.connection, own_table(mapper))
     asked = (seconds, strategy, row_lock)
     if not spans_rows(mapper, undeferred=bool(options)):
+        if seconds is None:  # and a limit that ends a wait for one row needs no second look
+            statement = select_by_key(mapper, row_lock, chosen)
+            return _select(session, statement, mapper, identity, options, **where)
         return run_within(
             *asked,
             lambda row_lock: select_by_key(mapper, row_lock, chosen),

@@ -47,6 +47,7 @@ def mapper_of(entity: Any) -> Mapper[Any]:
         raise TypeError(f"a mapped class is needed, not {entity!r}") from error
 
 
+@remembered
 def root_of(mapper: Mapper[Any]) -> Mapper[Any]:
     """The mapper whose own table every row of the hierarchy has: the header's."""
     while mapper.inherits is not None and not mapper.concrete:
@@ -62,10 +63,10 @@ def own_table(mapper: Mapper[Any]) -> Table:
 
 
 @remembered
-def lockable(mapper: Mapper[Any]) -> bool:
-    """Whether the class has a header row; see :func:`header_table` for what it raises."""
+def lockable(mapper: Mapper[Any]) -> Mapper[Any]:
+    """The root of a class that has a header row; see :func:`header_table` for what it raises."""
     header_table(mapper.class_)
-    return True
+    return root_of(mapper)
 
 
 def header_table(entity: Any) -> Table | Alias:
@@ -143,7 +144,9 @@ def identity_of(mapper: Mapper[Any], ident: Any) -> tuple[Any, ...]:
     :raises ValueError: wrong number or names of values, or a key that is NULL.
     """
     names = key_attributes(mapper)
-    if isinstance(ident, Mapping):
+    if isinstance(ident, (int, str)):  # most are, and the other tests take longer
+        values, fits = (ident,), len(names) == 1
+    elif isinstance(ident, Mapping):
         fits = set(ident) == set(names)
         values = tuple(ident[name] for name in names) if fits else ()
     else:
@@ -153,7 +156,7 @@ def identity_of(mapper: Mapper[Any], ident: Any) -> tuple[Any, ...]:
         raise ValueError(
             f"{mapper.class_.__name__} has the primary key ({', '.join(names)}), not {ident!r}"
         )
-    if all(value is None for value in values):
+    if values[0] is None and all(value is None for value in values):
         raise ValueError(f"{mapper.class_.__name__} {ident!r}: no row has a NULL primary key")
     return values
 

@@ -144,3 +144,10 @@ class UnlockedWrite(LockMisuse):
 
 class UnlockedWriteWarning(SAWarning):
     """What ``LockingSession(guard="warn")`` says in place of :class:`UnlockedWrite`."""
+
+
+class ClusterLockWarning(UserWarning):
+    """The lock is known to one node of a cluster alone, and other nodes take writes too.
+
+    Said once for each engine of rows, and once of named locks.
+    """

@@ -13,14 +13,15 @@ from sqlalchemy.orm import FromStatement, Mapper
 from sqlalchemy.sql import Executable
 
 from .books import BookkeepingSession
-from .dialects import product_of
 from .errors import DocLockError
 from .guard import Write
 from .options import LockOptions
+from .quiet import without_autoflush
 from .sets import execute_locked, refuse_streaming
 from .statements import (
     LOCK_OPTION,
     LockedEntity,
+    is_plain_select,
     locked_by,
     locking,
     refuse_lock_within,
@@ -63,6 +64,8 @@ class ExecutingSession(BookkeepingSession):
 
         def execute(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.execute()``."""
+            if is_plain_select(statement):
+                return super().execute(statement, params, **kwargs)
             locked = self._locked_by(statement)
             if locked is None:
                 with self._guarded(statement, params, kwargs):
@@ -71,6 +74,8 @@ class ExecutingSession(BookkeepingSession):
 
         def scalars(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.scalars()``."""
+            if is_plain_select(statement):
+                return super().scalars(statement, params, **kwargs)
             locked = self._locked_by(statement)
             if locked is None:
                 with self._guarded(statement, params, kwargs):
@@ -103,7 +108,9 @@ class ExecutingSession(BookkeepingSession):
         self._books.refuse_write_in_snapshot()
         names = arguments.keys() & {"execution_options", "bind_arguments"}
         how = {name: arguments[name] for name in names}
-        return self._books.bulk.statement(statement, params, how)
+        guarded = self._books.bulk.statement(statement, params, how)
+        pipelining = self._books.pipelining
+        return guarded if pipelining is None else pipelining.answered(guarded)
 
     def _execute_locked(
         self,
@@ -134,7 +141,7 @@ class ExecutingSession(BookkeepingSession):
             if lock is not locked.lock:  # NoWait, of a lock_timeout of 0 or of a batch
                 with_it = locking(statement, locked.entity, lock)
             asked = locked._replace(lock=lock, seconds=seconds)
-            with self.no_autoflush:
+            with without_autoflush(self):
                 return execute_locked(self, self._books, run, with_it, arguments, asked)
 
         lock, seconds = self._books.patience.of(locked.lock, locked.seconds)
@@ -143,6 +150,6 @@ class ExecutingSession(BookkeepingSession):
             refuse_streaming({**statement.get_execution_options(), **execution_options})
             return self._books.take(mapper.class_, None, lock, seconds, attempt)
         except DocLockError as error:
-            bind = self.get_bind(**{"mapper": mapper, "clause": statement, **arguments})
-            name_document(error, mapper.class_, None, lock, product_of(bind.dialect))
+            where = self._product_of(**{"mapper": mapper, "clause": statement, **arguments})
+            name_document(error, mapper.class_, None, lock, where)
             raise

@@ -8,10 +8,9 @@ when its row has been written, where an error undoes the flush.
 from __future__ import annotations
 
 import enum
-import warnings
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from sqlalchemy import Insert
 from sqlalchemy.exc import UnboundExecutionError
@@ -32,11 +31,13 @@ from .interest import Interest, interest_in
 from .ledger import Ledger
 from .membership import Identity, Membership, has_null, headers_loaded, identity_in
 from .options import spelled
-from .reads import frame_of_program, told
+from .program import warn_program
+from .reads import told
 from .shapes import values_of
 from .wording import name_document
 
 GuardMode = Literal["raise", "warn", "off"]
+_MODES: Final = get_args(GuardMode)
 
 
 class Write(enum.Enum):
@@ -54,13 +55,14 @@ class Guard:
     """
 
     def __init__(self, session: Session, ledger: Ledger, mode: GuardMode) -> None:
-        if mode not in get_args(GuardMode):
-            raise ValueError(f"guard is {', '.join(map(repr, get_args(GuardMode)))}, not {mode!r}")
+        if mode not in _MODES:
+            raise ValueError(f"guard is {', '.join(map(repr, _MODES))}, not {mode!r}")
         self._session = session
         self.ledger = ledger
         self._mode = mode
         self._lifted = 0
-        self._seen: set[InstanceState[Any]] = set()  # held when this flush began
+        # Held when this flush began, as long as none of these attributes is changed.
+        self._seen: dict[InstanceState[Any], frozenset[str]] = {}
         self._warned: set[tuple[type[Any], Identity]] = set()
 
     @property
@@ -112,11 +114,11 @@ class Guard:
 
     def check_row(self, state: InstanceState[Any], write: Write) -> None:
         """The same for one row that a flush has written, and may have to take back."""
+        settled = self._seen.get(state)
+        if settled is not None and settled.isdisjoint(state.committed_state):
+            return
         interest = interest_in(state.mapper)
         if interest is None:
-            return
-        changed = state.committed_state
-        if state in self._seen and interest.settled.isdisjoint(changed):
             return
         if self.active and not self._is_held(interest, state, write):
             _Writes(self, self._session).check([(state, interest, write)])
@@ -132,7 +134,7 @@ class Guard:
                 if not self._is_held(interest, state, write):
                     suspects.append((state, interest, write))
                 elif write is Write.UPDATE:
-                    self._seen.add(state)
+                    self._seen[state] = interest.settled
 
     def _is_held(self, interest: Interest, state: InstanceState[Any], write: Write) -> bool:
         """Whether a glance shows that all is well, as it mostly does."""
@@ -142,7 +144,7 @@ class Guard:
         changed = state.committed_state
         if interest.watched and not interest.watched.keys().isdisjoint(changed):
             return False
-        if state.identity is None:
+        if state.key is None:
             return interest.header or self._new_row_is_held(interest, state)
         return interest.moves.isdisjoint(changed) and self._row_is_held(interest, state)
 
@@ -219,7 +221,7 @@ class Guard:
             raise error
         if (entity, identity) not in self._warned:
             self._warned.add((entity, identity))
-            _warn(str(error))
+            warn_program(str(error), UnlockedWriteWarning)
 
     def _database(self, root: Mapper[Any]) -> str:
         try:
@@ -313,13 +315,3 @@ def _row(state: InstanceState[Any]) -> str:
     if state.identity is None:
         return f"a new {state.class_.__name__}"
     return f"{state.class_.__name__} {', '.join(map(str, state.identity))}"
-
-
-def _warn(text: str) -> None:
-    frame = frame_of_program()
-    if frame is None:
-        warnings.warn(text, UnlockedWriteWarning, stacklevel=2)
-    else:
-        registry = frame.f_globals.setdefault("__warningregistry__", {})
-        where = (frame.f_code.co_filename, frame.f_lineno)
-        warnings.warn_explicit(text, UnlockedWriteWarning, *where, registry=registry)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
 from typing import Any
@@ -54,6 +54,7 @@ class Ledger:
         self._ranks = ranks
         self.held: Mapping[DocumentKey, LockOptions] = MappingProxyType(self._held)
         self.asked = False  # a lock is being taken, and not yet recorded
+        self.forgotten: Callable[[], None] | None = None  # called when locks were given up
 
     def check_order(self, root: Mapper[Any]) -> None:
         """:raises LockOrderViolation: a document that comes later in the order is held."""
@@ -92,6 +93,10 @@ class Ledger:
         self._keys[key] = base_of(lock)
         self._since[key] = time.monotonic()
 
+    def has(self, place: Hashable) -> bool:
+        """Whether this document, or this named lock, is held."""
+        return place in self._held or place in self._keys
+
     @property
     def empty(self) -> bool:
         """Whether there is no lock that the end of the transaction would give up."""
@@ -120,6 +125,7 @@ class Ledger:
         for book, length in zip(books, mark, strict=True):
             while len(book) > length:
                 self._since.pop(book.popitem()[0], None)
+        self._tell_forgotten()
         return released
 
     def clear(self) -> list[ReleasedLock]:
@@ -129,7 +135,12 @@ class Ledger:
         self._born.clear()
         self._keys.clear()
         self._since.clear()
+        self._tell_forgotten()
         return released
+
+    def _tell_forgotten(self) -> None:
+        if self.forgotten is not None:
+            self.forgotten()
 
     def _released(self, mark: tuple[int, ...]) -> list[ReleasedLock]:
         if not self._heard():

@@ -9,7 +9,7 @@ and where it fails the connection is closed rather than returned.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, Pool, PoolResetState
 
 _NOTES: Final = "sa_doclock.undo"
 _LEVEL: Final = "sa_doclock.level"
+_ENDED: Final = "sa_doclock.ended"
 _COMMIT: Final = "sa_doclock.commit"
 
 
@@ -55,6 +56,49 @@ def level_was_set(connection: Connection) -> None:
     connection.info[_LEVEL] = True
 
 
+def note_ended(connection: Connection, is_idle: Callable[[Any], bool]) -> None:
+    """The server has answered a COMMIT or ROLLBACK, and the connection is about to go back.
+
+    :param is_idle: whether the driver knows that no transaction is open on its connection.
+    """
+    connection.info[_ENDED] = is_idle
+
+
+def reset_when_needed() -> dict[str, Any]:
+    """Engine options that save the ROLLBACK of a connection whose transaction has ended.
+
+    ``create_engine(url, **reset_when_needed())``, for MySQL and MariaDB, with PyMySQL, aiomysql
+    or mysql-connector.  SQLAlchemy's pool sends a ROLLBACK when a connection goes back to it, a
+    round trip also after a COMMIT.  With these options it is left out where a
+    :class:`LockingSession` has had the answer to its ``commit()``, ``save_changes()``,
+    ``rollback()`` or ``release_locks()``, that answer has said that no transaction is open, and
+    the session has nothing else to put back.  In all other cases, such as ``Session.close()`` in
+    the midst of a transaction, a plain Connection, an error, or a driver that does not tell the
+    status (mysqlclient), it is rolled back as ever.
+
+    Not seen: a locking SELECT that a listener of ``after_commit`` sends past SQLAlchemy, on the
+    driver's own connection, and does not end.
+
+    PostgreSQL needs none of this: its drivers send no ROLLBACK where no transaction is open.
+
+    :returns: ``pool_reset_on_return`` and ``pool_events``; give neither beside it.
+    """
+    return {"pool_reset_on_return": None, "pool_events": [(_roll_back_unless_ended, "reset")]}
+
+
+def _roll_back_unless_ended(
+    dbapi_connection: DBAPIConnection,
+    record: ConnectionPoolEntry | None,
+    reset_state: PoolResetState,
+) -> None:
+    is_idle = None if record is None else record.info.pop(_ENDED, None)
+    if reset_state.transaction_was_reset or reset_state.terminate_only:
+        return
+    # asyncio_safe: else there is no loop to send it in, and the connection is closed next
+    if reset_state.asyncio_safe and not (is_idle is not None and is_idle(dbapi_connection)):
+        dbapi_connection.rollback()
+
+
 def rollback_later(connection: Connection) -> None:
     """Have a ROLLBACK sent before the pool hands the connection to anybody else.
 
@@ -89,7 +133,10 @@ def _on_reset(
         dbapi_connection.rollback()
     if record.info.pop(_LEVEL, False):
         _guard_finalizers(record)
-    _run(dbapi_connection, record.info.pop(_NOTES, ()))
+    notes = record.info.pop(_NOTES, ())
+    if notes:
+        record.info.pop(_ENDED, None)  # which is not the last word any more
+    _run(dbapi_connection, notes)
 
 
 def _run(dbapi_connection: DBAPIConnection | None, statements: Sequence[str]) -> None:

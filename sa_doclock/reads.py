@@ -6,27 +6,14 @@ loaded it last, and with guard tracing the line of the program that ran it.
 
 from __future__ import annotations
 
-import contextlib
-import inspect
-import os
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple
 
-import sqlalchemy
 from sqlalchemy.orm import InstanceState
 
 from .ledger import Ledger
-from .shapes import statement_of
+from .program import frame_of_program
 
 _KEY = "sa_doclock.read"
-_LIBRARIES = (
-    "<sqlalchemy generated",  # wrappers, which have no file
-    contextlib.__file__,
-    *(f"{Path(file).parent}{os.sep}" for file in (__file__, sqlalchemy.__file__)),
-)
 
 
 class Read(NamedTuple):
@@ -50,7 +37,7 @@ class Reads:
         self._ledger = ledger
         self._tracing = tracing
 
-    def note(self, state: InstanceState[Any], context: Any) -> None:
+    def note(self, state: InstanceState[Any], statement: Any) -> None:
         """An object was loaded, or attributes of it were."""
         how = " without the lock"
         if self._ledger.asked:
@@ -58,7 +45,7 @@ class Reads:
         elif self._ledger.held:
             how = ""  # to find out for every row whether it is of the document that is held?
         line = _line_of_program() if self._tracing else None
-        state.info[_KEY] = Read(statement_of(context), how, line)
+        state.info[_KEY] = Read(statement, how, line)
 
 
 def told(state: InstanceState[Any]) -> str:
@@ -70,25 +57,8 @@ def told(state: InstanceState[Any]) -> str:
     return f"  It was read{read.how} by {' '.join(str(read.statement).split())}{where}."
 
 
-def frame_of_program() -> FrameType | None:
-    """The innermost frame that is neither SQLAlchemy's nor ours."""
-    inside = (f for f in _frames() if not f.f_code.co_filename.startswith(_LIBRARIES))
-    return next(inside, None)
-
-
 def _line_of_program() -> str | None:
     frame = frame_of_program()
     if frame is None:
         return None
     return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
-
-
-def _frames() -> Iterator[FrameType]:
-    frame = inspect.currentframe()
-    greenlet = getattr(sys.modules.get("greenlet"), "getcurrent", lambda: None)()
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-        if frame is None and greenlet is not None:  # asyncio: who awaits is in the parent
-            greenlet = greenlet.parent
-            frame = None if greenlet is None else greenlet.gr_frame

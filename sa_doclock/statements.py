@@ -199,6 +199,11 @@ def _eager_by_second_statement(entity: Any, chosen: frozenset[str]) -> Iterator[
             yield selectinload(getattr(entity, relationship.key))
 
 
+def is_plain_select(statement: object) -> bool:
+    """Whether it is a SELECT without a lock: what a session executes most."""
+    return type(statement) is Select and LOCK_OPTION not in statement.get_execution_options()
+
+
 def locked_by(statement: Executable) -> LockedEntity | None:
     """What the statement says that it locks."""
     found: LockedEntity | None = statement.get_execution_options().get(LOCK_OPTION)
@@ -254,7 +259,7 @@ def select_by_key(
 
 
 def _select(mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[str]) -> Select[Any]:
-    statement = select(mapper.class_).execution_options(autoflush=False)
+    statement = select(mapper.class_)
     if lock is LockOptions.None_:
         return statement
     eager = _eager_by_second_statement(mapper.class_, chosen)

@@ -6,22 +6,29 @@ SQLAlchemy only warns, and the server goes on reading as it did.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.util import immutabledict
 
+from .clusters import warn_of_cluster
 from .dialects import find_strategy, strategy_for
 from .dialects.base import AUTOCOMMIT, LockStrategy
 from .documents import own_table
 from .errors import LockNotSupported
 from .options import LockOptions
-from .pooled import level_was_set, rollback_later, rollback_not_needed, undo_now
+from .pooled import (
+    level_was_set,
+    note_ended,
+    rollback_later,
+    rollback_not_needed,
+    undo_now,
+)
 
 ISOLATION = "isolation_level"
 
@@ -73,6 +80,8 @@ class Participants:
         if participant is None:
             participant = Participant(connection, find_strategy(connection))
             self._by_engine[connection.engine] = participant
+            if participant.known is not None and participant.known.cluster is not None:
+                event.listen(connection, "rollback", participant.known.before_rollback)
             if self._gives_way and participant.known is not None:
                 participant.known.give_way(connection)
         if self._session.in_nested_transaction():
@@ -103,13 +112,13 @@ class Participants:
 
     def commit_begins(self) -> None:
         """All of them are about to commit."""
-        for connection in self.connections():
-            rollback_later(connection)
+        for participant in self._by_engine.values():
+            rollback_later(participant.connection)
 
     def commit_returned(self) -> None:
         """All of them have committed."""
-        for connection in self.connections():
-            rollback_not_needed(connection)
+        for participant in self._by_engine.values():
+            rollback_not_needed(participant.connection)
 
     def read_only(self) -> bool:
         """Whether the transaction was opened for a SnapshotRead."""
@@ -136,6 +145,7 @@ class Participants:
         bind = self._session.get_bind(**bind_arguments)
         strategy = strategy_for(bind)
         strategy.check_support(lock)
+        warn_of_cluster(strategy, lock, named=mapper is None)
         participant = self._by_engine.get(bind.engine)
         lent = isinstance(bind, Connection) and bind.in_transaction()
         if participant is None and not lent:
@@ -223,12 +233,26 @@ class Participants:
                 dialect=dialect,
             ) from error
 
+    def answered_end(self, lent: Sequence[object]) -> None:
+        """The servers have answered COMMIT or ROLLBACK, and the connections go back next.
+
+        :param lent: those that stay with whom they belong to.
+        """
+        for participant in self._by_engine.values():
+            connection, known = participant.connection, participant.known
+            if known is None or not known.tells_idle or connection in lent:
+                continue
+            if not (connection.closed or connection.invalidated or connection.in_transaction()):
+                note_ended(connection, known.is_idle)
+
     def ended(self) -> None:
         """The transaction is over: put a lent Connection back to how it came."""
         participants = list(self._by_engine.values())
         self._by_engine.clear()
         for participant in participants:
             connection, level = participant.connection, participant.level_before
+            if participant.known is not None and participant.known.cluster is not None:
+                event.remove(connection, "rollback", participant.known.before_rollback)
             if connection.closed or connection.invalidated:
                 continue
             if not connection.in_transaction():  # else the lender's transaction goes on

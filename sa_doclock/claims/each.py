@@ -16,6 +16,7 @@ from .claim import Claim
 from .loop import ClaimLoop, OnError
 from .report import ClaimReport
 from .sessions import check_factory
+from .turns import Turn
 
 T = TypeVar("T")
 
@@ -30,8 +31,8 @@ class Claims(Generic[T]):
 
     def __init__(self, loop: ClaimLoop[T]) -> None:
         self._loop = loop
-        self._finalizer = finalize(self, loop.leave_quietly)
-        self._finalizer.atexit = False
+        self._turn: Turn[T] | None = None
+        self._finalizer: finalize[[], Claims[T]] | None = None
 
     @property
     def report(self) -> ClaimReport:
@@ -44,16 +45,31 @@ class Claims(Generic[T]):
 
     def _run(self) -> Iterator[Claim[T]]:
         try:
-            while (claim := self._loop.next()) is not None:
+            while (claim := self._next()) is not None:
                 yield claim
         finally:
             self._loop.leave_quietly()
 
     def __next__(self) -> Claim[T]:
-        claim = self._loop.next()
+        claim = self._next()
         if claim is None:
             raise StopIteration
         return claim
+
+    def _next(self) -> Claim[T] | None:
+        claim = self._loop.next()
+        if self._turn is not self._loop.turn:
+            self._end_with_this(self._loop.turn)
+        return claim
+
+    def _end_with_this(self, turn: Turn[T] | None) -> None:
+        # The turn alone: the loop has functions of the program, which may have this.
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        self._turn, self._finalizer = turn, None
+        if turn is not None:
+            self._finalizer = finalize(self, turn.end_quietly)
+            self._finalizer.atexit = False
 
     def close(self) -> None:
         """Hold nothing any more: commit the blocks that have ended, let go of the rest.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
@@ -17,7 +16,7 @@ from .locking import lock_matching
 from .passes import PAGE, Passes
 from .report import ClaimReport, Tally
 from .sessions import Sessions, abandon
-from .turns import Turn
+from .turns import Turn, quietly
 
 T = TypeVar("T")
 OnError = Literal["raise", "collect"]
@@ -25,11 +24,13 @@ OnError = Literal["raise", "collect"]
 LARGEST_BATCH = 500
 _BESIDE = 100  # keys read beyond the limit, for those that others hold or have processed
 _QUEUE, _SKIP = LockOptions.ForUpdate, LockOptions.ForUpdate | LockOptions.SkipLocked
-_log = logging.getLogger("sa_doclock")
 
 
 class ClaimLoop(Generic[T]):
-    """One loop over claims: what comes up next, and what is held at the moment."""
+    """One loop over claims: what comes up next, and what is held at the moment.
+
+    :ivar report: what has become of the rows so far.
+    """
 
     def __init__(
         self,
@@ -57,8 +58,9 @@ class ClaimLoop(Generic[T]):
         if not callable(sleep):
             raise TypeError(f"sleep must be a function of seconds, not {sleep!r}")
         self._collect = on_error == "collect"
-        self._tally = Tally(remembers=bool(until_empty))
-        self._sessions = Sessions(session_factory, self._claimable, self._tally.report)
+        self.report = ClaimReport()
+        self._tally = Tally(self.report, remembers=bool(until_empty))
+        self._sessions = Sessions(session_factory, self._claimable, self.report)
         self._passes = Passes(
             self._claimable,
             self._sessions.read,
@@ -71,9 +73,9 @@ class ClaimLoop(Generic[T]):
         self._turn: Turn[T] | None = None
 
     @property
-    def report(self) -> ClaimReport:
-        """What has become of the rows so far."""
-        return self._tally.report
+    def turn(self) -> Turn[T] | None:
+        """What is held at the moment, if anything."""
+        return self._turn
 
     def next(self) -> Claim[T] | None:
         """Give back what was not entered, and lock what comes up next; None at the end."""
@@ -108,10 +110,7 @@ class ClaimLoop(Generic[T]):
 
     def leave_quietly(self) -> None:
         """The same when nobody is there to be told but the report and the log."""
-        try:
-            self.leave()
-        except Exception:  # noqa: BLE001  # told by the report
-            _log.exception("claim_each: what was done could not be committed")
+        quietly(self.leave)
 
     def _take_turn(self, keys: Sequence[Identity]) -> Turn[T] | None:
         """Lock those that are free and still match; None where that is none of them."""

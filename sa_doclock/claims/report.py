@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from weakref import ref
 
 from .claimable import Identity
 
@@ -48,18 +49,26 @@ class ClaimReport:
 
 
 class Tally:
-    """Keeps the report.
+    """Keeps the report, for as long as somebody has it.
+
+    The errors in it lead to the frames that they came through, and those to the loop itself: a
+    report that was kept here would keep the loop for ever.
 
     :param remembers: whether a row may be found again, so that its key is to be kept.
     """
 
-    def __init__(self, *, remembers: bool) -> None:
-        self.report = ClaimReport()
+    def __init__(self, report: ClaimReport, *, remembers: bool) -> None:
+        self._report = ref(report)
         self.settled: set[Identity] = set()  # never claimed again by this call
         self._remembers = remembers
         self._gone: set[Identity] = set()
         self._held: set[Identity] = set()
         self._held_before: set[Identity] = set()
+
+    @property
+    def report(self) -> ClaimReport:
+        """The report; one that nobody will read where nobody has it any more."""
+        return self._report() or ClaimReport()
 
     def new_pass(self) -> None:
         """All rows come up once more, but those that are settled."""

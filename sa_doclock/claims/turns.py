@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Generic, TypeVar
 
@@ -114,6 +114,10 @@ class Turn(Generic[T]):
             if error is not None and not self._keeps(error):
                 raise error
 
+    def end_quietly(self) -> None:
+        """The same when nobody is there to be told but the report and the log."""
+        quietly(self.end)
+
     def _keeps(self, error: BaseException | None) -> bool:
         return self._collect and isinstance(error, Exception)
 
@@ -178,6 +182,7 @@ class Turn(Generic[T]):
 
     def _close(self) -> None:
         self.closed = True
+        self._broken = None  # whose traceback may lead to whoever has this
         with suppress(Exception):  # whatever it meets, the connection is given up
             self.session.rollback()
         with suppress(Exception):
@@ -187,3 +192,11 @@ class Turn(Generic[T]):
 
     def _note_commit(self) -> None:
         self._committed = True
+
+
+def quietly(end: Callable[[], None]) -> None:
+    """End something when nobody is there to be told but the report and the log."""
+    try:
+        end()
+    except Exception:  # noqa: BLE001  # told by the report
+        _log.exception("claim_each: what was done could not be committed")

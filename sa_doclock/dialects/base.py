@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from sqlalchemy import Connection, Select, Table, event
 from sqlalchemy.engine import Dialect
@@ -27,6 +27,40 @@ AUTOCOMMIT = (
     "the connection is in AUTOCOMMIT, where a lock ends with its statement; "
     "use an engine or session with a transactional isolation level"
 )
+
+
+Read = tuple[Select[Any], Mapping[str, Any]]
+"""A statement and its parameters."""
+
+
+class Pipeline(Protocol):
+    """What sends several statements over one connection in one round trip."""
+
+    def locking(
+        self, seconds: float | None, reads: Callable[[], Iterable[Read]]
+    ) -> AbstractContextManager[None]:
+        """Take a lock in this block; BEGIN, its limit and these reads travel with it.
+
+        The reads come after the lock.  Who executes one of them next, in this block, gets what
+        came; any other statement makes that void.
+        """
+
+    def keep_writes(self, may_commit: Callable[[], bool]) -> None:
+        """From now on the writes of a flush wait for COMMIT, and travel with it.
+
+        Whatever else is executed is executed after those that wait.
+
+        :param may_commit: asked when COMMIT is due: whether it may travel with them.
+        """
+
+    def send_writes(self) -> None:
+        """Send those that wait.  :raises StaleDataError: one has not found its row."""
+
+    def forget_writes(self) -> None:
+        """No write waits any more; those that did are not sent."""
+
+    def pause(self, *, paused: bool) -> None:
+        """Keep no writes for now."""
 
 
 class LockStrategy:
@@ -62,6 +96,9 @@ class LockStrategy:
     statement_limits: ClassVar[frozenset[NativeCode]] = frozenset()
     """Errors of a statement that took too long, whatever it has waited for."""
 
+    ends_connection: ClassVar[frozenset[NativeCode]] = frozenset()
+    """Of ``failures``, those with which the server may have closed the connection too."""
+
     aftershocks: ClassVar[frozenset[NativeCode]] = frozenset()
     """Errors of a ROLLBACK that says only that the transaction was gone already."""
 
@@ -83,8 +120,23 @@ class LockStrategy:
     names_holders: ClassVar[bool] = False
     """There is a server that tells who holds a lock, and who waits for it."""
 
+    queued: ClassVar[frozenset[LockOptions]] = frozenset(
+        {LockOptions.ForUpdate, LockOptions.SharedRead}
+    )
+    """The locks that wait for another holder, in a transaction that is opened for them."""
+
+    locks_database: ClassVar[bool] = False
+    """Every lock is one on the whole database, and who waits for it asks again and again."""
+
+    tells_idle: ClassVar[bool] = False
+    """There are drivers that send a ROLLBACK also where nothing is open, and know that."""
+
     denials: ClassVar[Mapping[NativeCode, str]] = {}
     """Errors of an account that may not be told so, with the privilege that it needs."""
+
+    cluster: str | None = None
+    """What the server is a node of, where other nodes take writes too and know nothing of the
+    locks of this one; found out by ``note_server()``."""
 
     autocommit_by_default: bool = False
     """The engine was made with ``isolation_level="AUTOCOMMIT"``."""
@@ -188,6 +240,9 @@ class LockStrategy:
     def before_savepoint(self, connection: Connection) -> None:
         """Send what a SAVEPOINT needs in front of it."""
 
+    def before_rollback(self, connection: Connection) -> None:
+        """Take the error that a ROLLBACK would meet; asked on a node of a cluster alone."""
+
     def is_aborted(self, connection: Connection) -> bool | None:
         """Whether an error has aborted the transaction; None where the driver cannot tell."""
         return None if self.aborts_on_error else False
@@ -195,11 +250,22 @@ class LockStrategy:
     def commit_failed(self, connection: Connection) -> None:
         """End what a COMMIT that failed has left open; SQLAlchemy takes it for ended."""
 
+    def is_idle(self, dbapi_connection: Any) -> bool:
+        """Whether, after a COMMIT or ROLLBACK, the server has said that no transaction is open.
+
+        False: it has not, or the driver does not tell.
+        """
+        return False
+
     def waiting(
         self, connection: Connection, lock: LockOptions, seconds: float | None
     ) -> AbstractContextManager[None]:
         """Limit the waits of the block, and put the old limit back whatever happens."""
         return nullcontext()
+
+    def pipeline(self, connection: Connection) -> Pipeline | None:
+        """What sends statements together; None where the driver cannot."""
+        return None
 
     def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
         """The statement with the limit in its text, where SQLAlchemy can write it there."""
@@ -217,6 +283,10 @@ class LockStrategy:
     def native_code(self, orig: BaseException) -> NativeCode | None:
         """The server's own error number in a driver's exception."""
         raise TypeError(f"{type(self).__name__} must read the error numbers of its drivers")
+
+    def longest_wait(self, connection: Connection) -> float | None:
+        """Seconds after which the server ends a wait without a lock_timeout; None: never."""
+        return None
 
     # Who holds it: asked over a connection of its own, on which nothing may wait.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Connection, Integer, Table, TextClause, bindparam, text
@@ -20,6 +21,15 @@ _STORAGE_ENGINE = text(
     "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name"
 ).bindparams(bindparam("schema"), bindparam("name"))
 
+_IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS; set by COMMIT AND CHAIN, completion_type=CHAIN
+# SHOW leaves out what a server does not know, and SELECT @@wsrep_on is an error there.
+_SETTINGS = (
+    "SHOW GLOBAL VARIABLES WHERE variable_name IN ('innodb_rollback_on_timeout', "
+    "'wsrep_on', 'wsrep_provider', "
+    "'group_replication_group_name', 'group_replication_single_primary_mode')"
+)
+
+_GALERA = "a Galera cluster"
 _LONGEST_NAME = 64
 # A circle of named locks and row locks is seen by nobody, so no wait is without an end: -1, too,
 # waits for ever on MySQL, and is an error on MariaDB.
@@ -37,6 +47,7 @@ class InnoDBLocks(LockStrategy):
         LockOptions.SharedRead: (READ_COMMITTED,),
         LockOptions.SnapshotRead: (REPEATABLE_READ,),
     }
+    tells_idle = True
     # Where most rows of a table are asked for, the optimizer reads all of it, and FOR UPDATE
     # waits for every row that is read.
     by_keys_hint = "FORCE INDEX (PRIMARY)"
@@ -61,11 +72,12 @@ class InnoDBLocks(LockStrategy):
         # statement begins a transaction: the Connection may be one that was lent.
         cursor: Any = connection.connection.cursor()
         try:
-            cursor.execute("SELECT @@innodb_rollback_on_timeout")
-            ((whole,),) = cursor.fetchall()
+            cursor.execute(_SETTINGS)
+            settings = {str(name).lower(): str(value).upper() for name, value in cursor.fetchall()}
         finally:
             cursor.close()
-        if whole:
+        self.cluster = _cluster(settings)
+        if settings.get("innodb_rollback_on_timeout") == "ON":
             self.transaction_gone = self.transaction_dead = self.transaction_gone | {1205}
 
     def check_table(self, connection: Connection, table: Table) -> None:
@@ -88,9 +100,25 @@ class InnoDBLocks(LockStrategy):
         ask = getattr(dbapi_connection, "get_autocommit", None)
         return bool(ask() if ask else dbapi_connection.autocommit)
 
+    def is_idle(self, dbapi_connection: Any) -> bool:
+        driver = getattr(dbapi_connection, "driver_connection", dbapi_connection)
+        # PyMySQL, aiomysql: of the last answer that was OK, as to COMMIT; a SELECT's has none.
+        status = getattr(driver, "server_status", None)
+        if isinstance(status, int):
+            return not status & _IN_TRANSACTION
+        return getattr(driver, "in_transaction", None) is False  # mysql-connector
+
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         if base_of(lock) is LockOptions.SnapshotRead:
             connection.exec_driver_sql("START TRANSACTION READ ONLY")
+
+    def before_rollback(self, connection: Connection) -> None:
+        # Where another node's commit has ended the transaction, and no statement has told since,
+        # ROLLBACK answers 1213; the second, which is SQLAlchemy's, does not.
+        driver_error: Any = connection.dialect.loaded_dbapi.Error
+        if self.cluster == _GALERA and not (connection.closed or connection.invalidated):
+            with suppress(driver_error):
+                connection.connection.rollback()
 
     def take_key(
         self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
@@ -115,6 +143,9 @@ class InnoDBLocks(LockStrategy):
         """GET_LOCK of ``:name``, with this limit."""
         raise TypeError(f"{type(self).__name__} must say how long GET_LOCK waits")
 
+    def longest_wait(self, connection: Connection) -> float | None:
+        return float(connection.exec_driver_sql("SELECT @@innodb_lock_wait_timeout").scalar_one())
+
     def native_code(self, orig: BaseException) -> NativeCode | None:
         # mysql-connector and mariadb-connector; PyMySQL, mysqlclient, aiomysql, asyncmy
         code = getattr(orig, "errno", None) or (orig.args[0] if orig.args else None)
@@ -125,6 +156,20 @@ class InnoDBLocks(LockStrategy):
         asked = getattr(driver, "thread_id", None)  # not mysql-connector, which has an attribute
         found = asked() if callable(asked) else getattr(driver, "connection_id", asked)
         return found if isinstance(found, int) else None
+
+
+def _cluster(settings: Mapping[str, str]) -> str | None:
+    """What the server is a node of, where several nodes take writes."""
+    # https://mariadb.com/kb/en/galera-cluster-system-variables/; Percona XtraDB Cluster has the same
+    if settings.get("wsrep_on") == "ON" and settings.get("wsrep_provider") not in {"", "NONE"}:
+        return _GALERA
+    # https://dev.mysql.com/doc/refman/en/group-replication-system-variables.html
+    if (
+        settings.get("group_replication_single_primary_mode") == "OFF"
+        and settings["group_replication_group_name"]
+    ):
+        return "a group of several primaries (Group Replication)"
+    return None
 
 
 def rows_asked(

@@ -125,6 +125,7 @@ class SQLServerLocks(LockStrategy):
         _SHARED: (SNAPSHOT, READ_COMMITTED),
         LockOptions.SnapshotRead: (SNAPSHOT,),
     }
+    queued = frozenset({_FOR_UPDATE})
     # with_for_update() compiles to nothing here, so only a hint locks.
     # https://learn.microsoft.com/sql/t-sql/queries/hints-transact-sql-table
     hints = {
@@ -200,6 +201,11 @@ class SQLServerLocks(LockStrategy):
         if answer < 0 and answer not in _REFUSED_BY_VALUE:  # -999
             raise LockNotSupported(f"sp_getapplock has answered {answer}: the call was refused")
         return _REFUSED_BY_VALUE.get(answer)
+
+    def longest_wait(self, connection: Connection) -> float | None:
+        # in milliseconds, -1 for ever
+        limit = int(connection.exec_driver_sql("SELECT @@LOCK_TIMEOUT").scalar_one())
+        return None if limit < 0 else limit / 1000
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         if orig.args and isinstance(orig.args[0], int):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from sqlalchemy.engine import Dialect
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported
 from ..options import LockOptions, base_of, milliseconds
 from ..parties import PREPARED, LockParty, Wait
-from .base import seconds_of
+from .base import NativeCode, seconds_of
 from .innodb import STATES, InnoDBLocks, rows_asked
 
 # A GRANTED lock on the row itself, not on the gap before it, that the lock asked for cannot join.
@@ -69,6 +70,10 @@ _THREADS = text("""
     WHERE s.thread_id = t.thread_id ORDER BY event_id LIMIT 1)
     FROM performance_schema.threads AS t
     WHERE t.thread_id IN :threads""").bindparams(bindparam("threads", expanding=True))
+_DEADLOCK = 1213  # ER_LOCK_DEADLOCK
+_ERROR_DURING_COMMIT = 1180  # ER_ERROR_DURING_COMMIT
+_ROLLBACK_DURING_COMMIT = 3101  # ER_TRANSACTION_ROLLBACK_DURING_COMMIT
+_HA_ERR_LOCK_DEADLOCK = re.compile(r"\b149\b")
 _DENIED = "the account needs GRANT SELECT ON performance_schema.*"
 
 
@@ -117,6 +122,16 @@ class MySQLLocks(InnoDBLocks):
         whole = math.ceil(seconds)
         hint = "" if whole == seconds else f"/*+ MAX_EXECUTION_TIME({milliseconds(seconds)}) */ "
         return text(f"SELECT {hint}GET_LOCK(:name, {whole})")
+
+    def native_code(self, orig: BaseException) -> NativeCode | None:
+        code = super().native_code(orig)
+        # Another primary of the group was first.  1180 is told from a disk that is full, say, by
+        # InnoDB's own number in its text.
+        if code == _ROLLBACK_DURING_COMMIT or (
+            code == _ERROR_DURING_COMMIT and _HA_ERR_LOCK_DEADLOCK.search(str(orig.args[-1]))
+        ):
+            return _DEADLOCK
+        return code
 
     def holders(
         self,

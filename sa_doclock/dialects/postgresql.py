@@ -20,7 +20,8 @@ from ..errors import (
 from ..options import LockOptions, base_of, milliseconds
 from ..parties import LockParty, Wait
 from . import postgresql_holders
-from .base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode
+from .base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode, Pipeline
+from .postgresql_timeout import LOCKING, PUT_TIMEOUT, TAKE_TIMEOUT_BACK
 
 # set_config(.., true) is SET LOCAL, which takes no parameter: rolled back with the
 # transaction or savepoint, but it lasts past the lock, so the old value is asked along.
@@ -32,19 +33,9 @@ _RESET_TIMEOUT = select(
     func.set_config("lock_timeout", bindparam("doclock_timeout"), literal(True))
 )
 
-# In a pipeline nothing is known yet when the next statement is sent: a setting of our own keeps
-# the old value, and ends with the transaction too.
-_PUT_TIMEOUT = (
-    "SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), "
-    "set_config('lock_timeout', %s, true)"
-)
-_TAKE_TIMEOUT_BACK = (
-    "SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)"
-)
-_LOCKING = ("FOR UPDATE", "FOR SHARE", "pg_advisory_xact_lock")
-
 # A lock on 64 bits, which two keys may share: that is a needless wait, and no more.
-_KEY = "advisory_xact_lock{shared}(hashtextextended(:key, 0))"
+# A standby grants them too, among its own sessions: there it is no row that comes back.
+_KEY = "advisory_xact_lock{shared}(hashtextextended(:key, 0)) WHERE NOT pg_is_in_recovery()"
 _TAKE_KEY = {
     LockOptions.ForUpdate: text("SELECT pg_" + _KEY.format(shared="")),
     LockOptions.SharedRead: text("SELECT pg_" + _KEY.format(shared="_shared")),
@@ -71,6 +62,9 @@ class PostgreSQLLocks(LockStrategy):
         "40001": SnapshotConflict,  # serialization_failure
     }
     transaction_dead = frozenset(failures)
+    # A standby ends the connection of a snapshot that is idle when it is in the way of recovery:
+    # https://www.postgresql.org/docs/current/hot-standby.html#HOT-STANDBY-CONFLICT
+    ends_connection = frozenset({"40001"})
     aborts_on_error = True
     refusals = {
         # read_only_sql_transaction: READ ONLY, or a hot standby, which refuses every FOR ...
@@ -105,12 +99,27 @@ class PostgreSQLLocks(LockStrategy):
         limited = _pipelined_lock_timeout if _has_pipeline(connection) else _lock_timeout
         return limited(connection, seconds)
 
+    def pipeline(self, connection: Connection) -> Pipeline | None:
+        if connection.dialect.driver != "psycopg":
+            return None
+        dbapi: Any = connection.dialect.loaded_dbapi
+        if not dbapi.Pipeline.is_supported():
+            return None
+        from .postgresql_psycopg import PsycopgPipeline  # noqa: PLC0415  # imports psycopg
+
+        return PsycopgPipeline(connection)
+
     def take_key(
         self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
     ) -> type[LockFailed] | None:
         with self.waiting(connection, lock, seconds):
-            answer = connection.execute(_TAKE_KEY[lock], {"key": key}).scalar()
-        return LockNotAvailable if answer is False else None
+            found = connection.execute(_TAKE_KEY[lock], {"key": key}).first()
+        if found is None:
+            raise LockNotSupported(
+                "a standby server knows nothing of the keys that are taken on its primary; "
+                "take the key there"
+            )
+        return LockNotAvailable if found[0] is False else None
 
     def is_aborted(self, connection: Connection) -> bool | None:
         # psycopg and psycopg2; asyncpg and pg8000 do not tell
@@ -127,6 +136,13 @@ class PostgreSQLLocks(LockStrategy):
         if code == "57014" and not by_key and not _context_of(orig):
             return None
         return super().refusal(code, orig, by_key=by_key)
+
+    def longest_wait(self, connection: Connection) -> float | None:
+        # in milliseconds, 0 for ever
+        limit = connection.exec_driver_sql(
+            "SELECT setting FROM pg_settings WHERE name = 'lock_timeout'"
+        ).scalar_one()
+        return int(limit) / 1000 or None
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         # psycopg and asyncpg; psycopg2; pg8000 gives a dict of the protocol's fields
@@ -206,20 +222,21 @@ def _pipelined_lock_timeout(connection: Connection, seconds: float) -> Iterator[
     open_pipelines: list[Any] = []
 
     def before_cursor_execute(_: Connection, __: Any, statement: str, *___: Any) -> None:
-        if any(words in statement for words in _LOCKING):
+        if any(words in statement for words in LOCKING):
             open_pipelines.append(driver.pipeline())
             try:
                 open_pipelines[-1].__enter__()
-                driver.execute(_PUT_TIMEOUT, (limit,))
+                driver.execute(PUT_TIMEOUT, (limit,))
             except Exception:
                 if not driver.closed:
                     raise
                 # Lost: the statement fails on it next, and SQLAlchemy wraps that error.
-                open_pipelines.pop()
+                with suppress(Exception):
+                    open_pipelines.pop().__exit__(None, None, None)
 
     def after_cursor_execute(*_: Any) -> None:
         if open_pipelines:
-            driver.execute(_TAKE_TIMEOUT_BACK)
+            driver.execute(TAKE_TIMEOUT_BACK)
             open_pipelines.pop().__exit__(None, None, None)
 
     event.listen(connection, "before_cursor_execute", before_cursor_execute)
@@ -233,6 +250,6 @@ def _pipelined_lock_timeout(connection: Connection, seconds: float) -> Iterator[
         # transaction may go on.
         for pipeline in open_pipelines:
             with suppress(Exception):
-                driver.execute(_TAKE_TIMEOUT_BACK)
+                driver.execute(TAKE_TIMEOUT_BACK)
             with suppress(Exception):
                 pipeline.__exit__(None, None, None)

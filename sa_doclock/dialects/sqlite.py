@@ -39,6 +39,8 @@ _CODES_ON_PYTHON_3_10 = {
 class SQLiteLocks(LockStrategy):
     name = "sqlite"
     levels = {}  # one level, SERIALIZABLE
+    queued = frozenset({LockOptions.ForUpdate})
+    locks_database = True
     asks_server = False
     # https://www.sqlite.org/rescode.html
     failures = {
@@ -134,6 +136,9 @@ class SQLiteLocks(LockStrategy):
         if LockOptions.NoWait in lock:
             seconds = 0
         return nullcontext() if seconds is None else _busy_timeout(connection, seconds)
+
+    def longest_wait(self, connection: Connection) -> float | None:
+        return int(connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()) / 1000
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         code: int | None = getattr(orig, "sqlite_errorcode", None)

@@ -13,6 +13,7 @@ from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import DeadlockDetected, FailedClaim, LockingSession, claim_each
 from tests.claims.jobs import NEW, STATES, Job, run
+from tests.locks.steps import locks_rows
 
 Factory = sessionmaker[LockingSession]
 Run = Callable[..., list[Any]]
@@ -124,11 +125,11 @@ def test_a_deadlock_while_a_row_is_locked(
     session_factory: Factory, engine: sa.Engine, elsewhere: Run, batch: int, collects: bool
 ) -> None:
     how = "collect" if collects else "raise"
-    locking = "BEGIN IMMEDIATE" if engine.dialect.name == "sqlite" else "FOR UPDATE"
+    on_sqlite = engine.dialect.name == "sqlite"
     seen = []
 
     def break_second(_: Any, __: Any, statement: str, *___: Any) -> None:
-        if locking in statement:
+        if statement == "BEGIN IMMEDIATE" if on_sqlite else locks_rows(statement):
             seen.append(statement)
             if len(seen) == 2:
                 raise DeadlockDetected("as if")

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from sa_doclock.claims.claimable import Claimable
 from sa_doclock.claims.passes import Passes, _rest
-from sa_doclock.claims.report import Tally
+from sa_doclock.claims.report import ClaimReport, Tally
 from tests.claims.jobs import Base, Job, Parcel
 
 Identity = tuple[Any, ...]
@@ -23,7 +23,8 @@ class Table:
         self.engine = sa.create_engine("sqlite://")
         Base.metadata.create_all(self.engine)
         self.reads: list[int] = []
-        self.tally = Tally(remembers=bool(how.get("until_empty")))
+        self.report = ClaimReport()
+        self.tally = Tally(self.report, remembers=bool(how.get("until_empty")))
         how = {"page": 4, "until_empty": False, "attempts": 3, "sleep": lambda _: None, **how}
         self.passes = Passes(Claimable(sa.select(entity), order_by), self.read, self.tally, **how)
 

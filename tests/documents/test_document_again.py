@@ -14,6 +14,7 @@ from tests.documents.loading import Bill, Folder, Parcel, Sheet
 from tests.documents.models import Category, Line, Order, Rate, Tax
 from tests.documents.relationships import Album
 from tests.documents.whole import whole
+from tests.locks.steps import locks_rows
 
 ForUpdate = LockOptions.ForUpdate
 Run = Callable[..., None]
@@ -37,7 +38,7 @@ def test_held_and_not_loaded_loads_the_parts(session: LockingSession, sent: list
     sent.clear()
     assert session.get_document(Order, 1, ForUpdate) is order
     assert len(sent) == 2
-    assert not any("FOR UPDATE" in text for text in sent)
+    assert not any(map(locks_rows, sent))
 
 
 def test_one_level_that_is_loaded_is_left_out(session: LockingSession, sent: list[str]) -> None:

@@ -1,48 +1,45 @@
-"""The graph of who depends on whom, and the cycles in it.
-
-An edge from one transaction to another says that the one comes first in every serial order:
-
-ww  the other has replaced what the one wrote
-wr  the other has read what the one wrote
-rw  the other has replaced what the one has read
-rt  the one had ended before the other began
-"""
+"""The cycles in the graph of who depends on whom, by their names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import networkx as nx
 
 from tests.history.anomalies import Anomaly, Name
-from tests.history.record import FIRST, History, Item, Transaction, Version
+from tests.history.graph import MOMENTS, Graph, graph_of
+from tests.history.record import History
 
-_ORDER = ("ww", "wr", "rt", "rw")
-Graph: TypeAlias = "nx.DiGraph[int]"
-"""Of the numbers of transactions; the attribute ``kinds`` of an edge is a set."""
+Kinds = frozenset[str]
+_ORDER = ("ww", "wr", "rt", "rw", "pr")
+_SHOWN = 8  # steps of a cycle
 
 
 class _Kind(NamedTuple):
     """A cycle is one edge, and a way back over such edges, where there is none of a simpler kind."""
 
     name: Name
-    edge: str
-    back: frozenset[str]
-    simpler: tuple[frozenset[str], ...] = ()
+    edge: Kinds
+    back: Kinds
+    simpler: tuple[Kinds, ...] = ()
 
 
+_G0 = frozenset({"ww"})
 _G1 = frozenset({"ww", "wr"})
-_G2 = _G1 | {"rw"}
+_G2_ITEM = _G1 | {"rw"}
+_G2 = _G2_ITEM | {"pr"}
+_RW, _PR, _RT = frozenset({"rw"}), frozenset({"pr"}), frozenset({"rt"})
 _KINDS = [
-    _Kind(Name.G0, "ww", frozenset({"ww"})),
-    _Kind(Name.G1C, "wr", _G1),
-    _Kind(Name.G_SINGLE, "rw", _G1),
-    _Kind(Name.G2_ITEM, "rw", _G2, (_G1,)),
-    _Kind(Name.G1C_REALTIME, "rt", _G1 | {"rt"}),
-    _Kind(Name.G_SINGLE_REALTIME, "rw", _G1 | {"rt"}, (_G1,)),
-    _Kind(Name.G2_ITEM_REALTIME, "rw", _G2 | {"rt"}, (_G2, _G1 | {"rt"})),
+    _Kind(Name.G0, _G0, _G0),
+    _Kind(Name.G1C, frozenset({"wr"}), _G1),
+    _Kind(Name.G_SINGLE, _RW | _PR, _G1),
+    _Kind(Name.G2_ITEM, _RW, _G2_ITEM, (_G1,)),
+    _Kind(Name.G2, _PR, _G2, (_G1,)),
+    _Kind(Name.G1C_REALTIME, _RT, _G1 | _RT),
+    _Kind(Name.G_SINGLE_REALTIME, _RW | _PR, _G1 | _RT, (_G1,)),
+    _Kind(Name.G2_REALTIME, _RW | _PR, _G2 | _RT, (_G2, _G1 | _RT)),
 ]
 
 
@@ -54,74 +51,79 @@ def found_in_cycles(history: History) -> Iterator[Anomaly]:
     graph = graph_of(history)
     for component in nx.strongly_connected_components(graph):
         if len(component) > 1:
-            yield from _cycles(graph.subgraph(component))
+            part = _Part(graph.subgraph(component))
+            yield from filter(None, map(part.find, _KINDS))
 
 
-def graph_of(history: History) -> Graph:
-    """Who depends on whom, of all that have committed."""
-    graph: Graph = nx.DiGraph()
-    graph.add_nodes_from(history.installed)
-    replacers: dict[tuple[Item, Version], list[int]] = {}
-    for number, installed in history.installed.items():
-        for item, write in installed.items():
-            if write.over is not None:
-                replacers.setdefault((item, write.over), []).append(number)
-                if write.over != FIRST:
-                    _add(graph, write.over.writer, number, "ww")
-    for number, seen in history.seen.items():
-        for item, version in seen.items():
-            _add(graph, version.writer, number, "wr")
-            after = replacers.get((item, version), [])
-            for replacer in after if number not in after else ():
-                _add(graph, number, replacer, "rw")
-    for before, after_it in _in_time(history.committed):
-        _add(graph, before, after_it, "rt")
-    return graph
+class _Part:
+    """A strongly connected part of the graph."""
 
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._ways: dict[Kinds, _Ways] = {}
 
-def _add(graph: Graph, before: int, after: int, kind: str) -> None:
-    if before != after and before in graph:  # else it was aborted, or is the beginning
-        graph.add_edge(before, after)
-        graph.edges[before, after].setdefault("kinds", set()).add(kind)
-
-
-def _in_time(transactions: list[Transaction]) -> Iterator[tuple[int, int]]:
-    """Who had ended before whom; what follows from two such pairs is left out."""
-    for later in transactions:
-        earlier = [one for one in transactions if one.ended < later.began]
-        newest = max((one.began for one in earlier), default=0)
-        for one in earlier:
-            if one.ended >= newest:
-                yield one.number, later.number
-
-
-def _cycles(graph: Graph) -> Iterator[Anomaly]:
-    for kind in _KINDS:
-        for before, after in graph.edges:
-            kinds: set[str] = graph.edges[before, after]["kinds"]
-            if kind.edge not in kinds or any(
-                _way(graph, after, before, simpler) for simpler in kind.simpler
-            ):
+    def find(self, kind: _Kind) -> Anomaly | None:
+        """Return the first cycle of this kind."""
+        kinds: set[str]
+        for before, after, kinds in self._graph.edges(data="kinds"):
+            if before <= MOMENTS or kind.edge.isdisjoint(kinds):
                 continue
-            if way := _way(graph, after, before, kind.back):
-                steps = [_step(graph, *pair, kind.back) for pair in pairwise(way)]
-                text = f"T{before} -{kind.edge}-> T{after}" + "".join(steps)
-                yield Anomaly(kind.name, text)
-                break
+            way = self._over(kind.back).find(after, before)
+            if way and not any(self._over(one).find(after, before) for one in kind.simpler):
+                return Anomaly(kind.name, self._told(before, way, kind))
+        return None
+
+    def _over(self, kinds: Kinds) -> _Ways:
+        if kinds not in self._ways:
+            self._ways[kinds] = _Ways(self._graph, kinds)
+        return self._ways[kinds]
+
+    def _told(self, start: int, way: list[int], kind: _Kind) -> str:
+        """The edges from transaction to transaction; time that passes is one of them."""
+        steps, wanted = [self._who(start)], kind.edge
+        for before, after in pairwise([start, *way]):
+            kinds: set[str] = self._graph.edges[before, after]["kinds"]
+            if after > MOMENTS:
+                edge = next(one for one in _ORDER if one in wanted & kinds)
+                steps.append(f"-{edge}-> {self._who(after)}")
+            wanted = kind.back
+        if len(steps) > _SHOWN:
+            steps[_SHOWN // 2 : -_SHOWN // 2] = [f"... {len(steps) - _SHOWN} more ..."]
+        return " ".join(steps)
+
+    def _who(self, number: int) -> str:
+        return str(self._graph.nodes[number]["who"])
 
 
-def _way(graph: Graph, start: int, end: int, kinds: frozenset[str]) -> list[int]:
-    """The shortest way over edges of these kinds; empty where there is none."""
+class _Ways:
+    """The ways over edges of some kinds."""
 
-    def passable(before: int, after: int) -> bool:
-        return not kinds.isdisjoint(graph.edges[before, after]["kinds"])
+    def __init__(self, graph: Graph, kinds: Kinds) -> None:
+        self._graph: Graph = nx.DiGraph()
+        self._graph.add_nodes_from(graph)
+        found: set[str]
+        for before, after, found in graph.edges(data="kinds"):
+            if not kinds.isdisjoint(found):
+                self._graph.add_edge(before, after)
+        self._place = self._places(graph)
 
-    try:
-        return nx.shortest_path(nx.subgraph_view(graph, filter_edge=passable), start, end)
-    except nx.NetworkXNoPath:
-        return []
+    def find(self, start: int, end: int) -> list[int]:
+        """The shortest way; empty where there is none."""
+        first, last = self._place[start], self._place[end]
+        if first > last:
+            return []
+        between = nx.subgraph_view(
+            self._graph, filter_node=lambda node: first <= self._place[node] <= last
+        )
+        try:
+            return nx.shortest_path(between, start, end)
+        except nx.NetworkXNoPath:
+            return []
 
-
-def _step(graph: Graph, before: int, after: int, kinds: frozenset[str]) -> str:
-    kind = next(one for one in _ORDER if one in kinds & graph.edges[before, after]["kinds"])
-    return f" -{kind}-> T{after}"
+    def _places(self, graph: Graph) -> dict[int, int]:
+        """An order in which no way leads back; what can reach each other has the same place."""
+        condensed = nx.condensation(self._graph)
+        members: dict[int, set[int]] = {one: condensed.nodes[one]["members"] for one in condensed}
+        at = {one: min(graph.nodes[each]["at"] for each in members[one]) for one in members}
+        order = nx.lexicographical_topological_sort(condensed, key=at.__getitem__)
+        return {each: place for place, one in enumerate(order) for each in members[one]}

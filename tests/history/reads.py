@@ -1,33 +1,42 @@
-"""What the reads and writes of single items show, without a graph."""
+"""What the reads of single items show, without a graph."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-import networkx as nx
-
 from tests.history.anomalies import Anomaly, Name
-from tests.history.record import FIRST, History, Item, Outcome, Read, Transaction, Version, Write
+from tests.history.orders import Orders
+from tests.history.record import (
+    ABSENT,
+    FIRST,
+    History,
+    Item,
+    Outcome,
+    Read,
+    Transaction,
+    Write,
+)
 
 
 def found_in_reads(history: History) -> Iterator[Anomaly]:
     """Each read of a transaction that counts, by itself and beside its others."""
-    orders = _orders(history)
+    orders = Orders(history)
     for reader in history.committed:
         for read in reader.operations:
             if isinstance(read, Read):
                 yield from _source(history, reader, read)
-        yield from _repeated(reader)
+        yield from _repeated(history, reader)
         yield from _fractured(history, reader, orders)
-    yield from _lost_updates(history)
 
 
 def _source(history: History, reader: Transaction, read: Read) -> Iterator[Anomaly]:
     """Whose write it was, if anybody's, and whether it counts."""
-    if read.version == FIRST or read.version.writer == reader.number:
+    if read.version in (FIRST, ABSENT) or read.version.writer == reader.number:
+        return
+    writer = history.transactions.get(read.version.writer)
+    if writer and _is_last(history, read) and not _early(reader, writer):
         return
     what = f"{reader} read {read.item} as {read.version}"
-    writer = history.transactions.get(read.version.writer)
     written = [one.version for one in writer.writes if one.item == read.item] if writer else []
     if writer is None or read.version not in written:
         yield Anomaly(Name.GARBAGE_READ, what)
@@ -35,61 +44,61 @@ def _source(history: History, reader: Transaction, read: Read) -> Iterator[Anoma
         yield Anomaly(Name.G1A, what)
     elif read.version != written[-1]:
         yield Anomaly(Name.G1B, f"{what}, which {written[-1]} replaced")
+    elif _early(reader, writer):
+        yield Anomaly(Name.P1, f"{what}, and ended before {writer} was committed")
 
 
-def _repeated(reader: Transaction) -> Iterator[Anomaly]:
+def _early(one: Transaction, other: Transaction) -> bool:
+    """Whether the one had ended before the other was about to commit."""
+    return other.committing is not None and one.ended < other.committing
+
+
+def _is_last(history: History, read: Read) -> bool:
+    write = history.installed.get(read.version.writer, {}).get(read.item)
+    return write is not None and write.version == read.version
+
+
+def _repeated(history: History, reader: Transaction) -> Iterator[Anomaly]:
     """A read tells what the last read, or the transaction's own last write, has told."""
     known: dict[Item, Read | Write] = {}
+    changed: dict[int, list[Item]] = {}
     for one in reader.operations:
         before = known.get(one.item)
-        if isinstance(one, Read) and before is not None and one.version != before.version:
-            name = Name.P2 if isinstance(before, Read) else Name.INTERNAL
-            what = f"{reader} read {one.item} as {one.version}, and had {before.version} before"
+        if isinstance(one, Read) and (name := _difference(history, reader, one, before)):
+            had = f"had {before.version}" if before else "nothing"
+            what = f"{reader} read {one.item} as {one.version}, and {had} before"
             yield Anomaly(name, what)
+            changed.setdefault(one.item.document, []).append(one.item)
         known[one.item] = one
+    for document, items in changed.items():
+        if sum(item.document == document for item in known) > 1:
+            what = f"{reader} read {document} twice, and found another {', '.join(map(str, items))}"
+            yield Anomaly(Name.DOCUMENT, what)
 
 
-def _fractured(
-    history: History, reader: Transaction, orders: dict[Item, nx.DiGraph[Version]]
-) -> Iterator[Anomaly]:
+def _difference(
+    history: History, reader: Transaction, read: Read, before: Read | Write | None
+) -> Name | None:
+    if before is None:
+        return Name.INTERNAL if read.version.writer == reader.number else None
+    if read.version == before.version:
+        return None
+    gone = history.is_gone(read.item, read.version)
+    was_gone = history.is_gone(read.item, before.version)
+    if gone and was_gone and ABSENT in (read.version, before.version):
+        return None  # since when it is not there was left open
+    if isinstance(before, Write) or read.version.writer == reader.number:
+        return Name.INTERNAL
+    return Name.P2 if gone == was_gone else Name.P3
+
+
+def _fractured(history: History, reader: Transaction, orders: Orders) -> Iterator[Anomaly]:
     """Of a writer that was seen in one place of a document, another place is older."""
     seen = history.seen[reader.number]
     for item, version in seen.items():
         for other, written in history.installed.get(version.writer, {}).items():
-            if other.document != item.document or other not in seen or other == item:
+            if other.document != item.document or other == item:
                 continue
-            order = orders[other]
-            if seen[other] != written.version and (
-                order.has_node(seen[other]) and nx.has_path(order, seen[other], written.version)
-            ):
+            if orders.older(other, seen.get(other, written.version), written.version):
                 what = f"{reader} saw {version} in {item}, and in {other} still {seen[other]}"
                 yield Anomaly(Name.FRACTURED, what)
-
-
-def _orders(history: History) -> dict[Item, nx.DiGraph[Version]]:
-    """Of each item, which version has replaced which."""
-    orders: dict[Item, nx.DiGraph[Version]] = {}
-    for installed in history.installed.values():
-        for item in installed:
-            orders.setdefault(item, nx.DiGraph())
-    for transaction in history.transactions.values():  # an aborted one may have been read
-        for write in transaction.writes:
-            order = orders.get(write.item)
-            if order is not None:
-                order.add_node(write.version)
-                if write.over is not None:
-                    order.add_edge(write.over, write.version)
-    return orders
-
-
-def _lost_updates(history: History) -> Iterator[Anomaly]:
-    """Two have replaced the same version, which both had read."""
-    replaced: dict[tuple[Item, Version], int] = {}
-    for number, installed in history.installed.items():
-        for item, write in installed.items():
-            if write.over is None or history.seen[number].get(item) != write.over:
-                continue
-            other = replaced.setdefault((item, write.over), number)
-            if other != number:
-                what = f"T{other} and T{number} have both replaced {write.over} of {item}"
-                yield Anomaly(Name.P4, what)

@@ -1,32 +1,44 @@
-"""Real sessions on the tables of the stress fixture; what they read and write is recorded.
-
-A value in the database names its version: ``writer * 100 + number``, 0 for the first.  The total of
-a header is such a value too, and no sum.
-"""
+"""Real sessions on the tables of the stress fixture; what they read and write is recorded."""
 
 from __future__ import annotations
 
 import itertools
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from sqlalchemy import Engine, select
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import LockingSession, LockOptions
-from sa_doclock.cli.fixture.model import Detail, Document
+from sa_doclock.cli.fixture.model import Document
 from sa_doclock.cli.fixture.tables import fill
-from tests.history.record import History, Item, Outcome, Read, Transaction, Version, Write
+from tests.history.record import History, Outcome, Transaction
+from tests.history.stored import (
+    balance,
+    delete_detail,
+    final_state,
+    first_state,
+    note,
+    read_again,
+    set_detail,
+    set_total,
+)
+from tests.history.ways import PLAIN, WAYS
 
 DOCUMENTS = (1, 2)
 NAMES = ("N0", "N1", "N2")
 THREADS = 8
 TRANSACTIONS = 20  # of each thread
 READS = (LockOptions.SharedRead, LockOptions.SnapshotRead)
+
+
+class Undone(Exception):
+    """The transaction is to be rolled back."""
 
 
 @dataclass
@@ -42,106 +54,131 @@ class Run:
     meet: Callable[[], object]
     tick: Callable[[], int] = field(default_factory=lambda: itertools.count(1).__next__)
     number: Callable[[], int] = field(default_factory=lambda: itertools.count(1).__next__)
-    errors: list[DBAPIError] = field(default_factory=list)
+    done: list[Transaction] = field(default_factory=list)
+    ways: set[str] = field(default_factory=set)
+    errors: list[SQLAlchemyError] = field(default_factory=list)
 
     def sessions(self) -> sessionmaker[LockingSession]:
-        return sessionmaker(
-            self.engine, class_=LockingSession, guard="raise" if self.locks else "off"
-        )
+        guard = "raise" if self.locks else "off"
+        return sessionmaker(self.engine, class_=LockingSession, guard=guard)
+
+    def history(self) -> History:
+        return History(self.done, final_state(self.engine))
 
 
-def played(engine: Engine, *, locks: bool) -> tuple[History, list[DBAPIError]]:
-    """Let the threads run; return what they did, and the errors that ended a transaction.
+class Task(NamedTuple):
+    """What chance decides about one transaction.
+
+    :ivar changes: what is written, with whether it is deleted in the end; nothing: it reads.
+    """
+
+    way: str
+    documents: Sequence[int]
+    lock: LockOptions
+    target: int
+    changes: Sequence[tuple[str, bool]]
+    undo: bool
+
+
+def played(engine: Engine, *, locks: bool) -> Run:
+    """Let the threads run.
 
     Without locks all threads meet in each transaction after they have read, so that what goes
     wrong then goes wrong in every run.
     """
-    fill(engine, {number: dict.fromkeys(NAMES, 0) for number in DOCUMENTS})
+    fill(engine, {number: first_state(NAMES) for number in DOCUMENTS})
     together = threading.Barrier(THREADS)
     run = Run(engine, locks, (lambda: None) if locks else (lambda: together.wait(30)))
     with ThreadPoolExecutor(THREADS) as pool:
-        parts = list(pool.map(lambda thread: _thread(run, thread), range(THREADS)))
-    return History(itertools.chain.from_iterable(parts)), run.errors
+        for _ in pool.map(lambda thread: _live(run, thread), range(THREADS)):
+            pass
+    return run
 
 
-def _thread(run: Run, thread: int) -> list[Transaction]:
+def _live(run: Run, thread: int) -> None:
     chance = random.Random(thread)
-    return [_transaction(run, chance) for _ in range(TRANSACTIONS)]
+    for _ in range(TRANSACTIONS):
+        task = _drawn(chance, WAYS if run.locks else PLAIN)
+        run.ways.add(task.way)
+        _Attempt(run, task).carry_out()
 
 
-def _transaction(run: Run, chance: random.Random) -> Transaction:
-    """Read one document or both; then, in most cases, write a part of one, and commit."""
-    writes, aborts = chance.random() < 0.6, chance.random() < 0.1
+def _drawn(chance: random.Random, ways: Iterable[str]) -> Task:
+    writes = chance.random() < 0.6
     documents = sorted(chance.sample(DOCUMENTS, chance.choice((1, 1, 2))))
-    target, parts = chance.choice(documents), ["", *chance.sample(NAMES, 2)]
-    lock = LockOptions.ForUpdate if writes else chance.choice(READS)
-    done = Transaction(run.number(), run.tick(), 0)
-    met = False
-    try:
-        with run.sessions()() as session:
-            found = session.get_documents(
-                Document, documents, lock if run.locks else LockOptions.None_
-            )
-            for document in found:
-                note(done, document)
-            met = True
-            run.meet()
-            if writes:
-                (one,) = (document for document in found if document.id == target)
-                write(session, done, one, parts)
-            else:
-                read_again(session, done, documents)
-            if aborts:
-                done.outcome = Outcome.ABORTED
-                session.rollback()
-            else:
-                session.commit()
-    except DBAPIError as error:
-        done.outcome = Outcome.ABORTED
-        run.errors.append(error)
-        if not met:  # the others count on it
-            run.meet()
-    done.ended = run.tick()
-    return done
+    changes = [(name, chance.random() < 0.4) for name in chance.sample(NAMES, 2)]
+    return Task(
+        way=chance.choice(sorted(ways)),
+        documents=documents,
+        lock=LockOptions.ForUpdate if writes else chance.choice(READS),
+        target=chance.choice(documents),
+        changes=changes if writes else (),
+        undo=chance.random() < 0.1,
+    )
 
 
-def note(done: Transaction, document: Document) -> None:
-    done.operations.append(Read(Item(document.id), _version(document.total)))
-    done.operations += [
-        Read(Item(document.id, name), _version(value)) for name, value in document.values().items()
-    ]
+class _Attempt:
+    """One task; where the way begins again, each attempt is a transaction of its own."""
+
+    def __init__(self, run: Run, task: Task) -> None:
+        self._run = run
+        self._task = task
+        self._done = self._begun()
+        self._met = False
+
+    def carry_out(self) -> None:
+        run, task = self._run, self._task
+        lock = task.lock if run.locks else LockOptions.None_
+        try:
+            WAYS[task.way](run.sessions(), task.documents, lock, self._work)
+        except (SQLAlchemyError, Undone) as error:
+            self._end(Outcome.ABORTED)
+            if isinstance(error, SQLAlchemyError):
+                run.errors.append(error)
+            if not self._met:  # the others count on it
+                run.meet()
+        else:
+            self._end(Outcome.COMMITTED)
+
+    def _begun(self) -> Transaction:
+        return Transaction(self._run.number(), self._run.tick(), 0)
+
+    def _end(self, outcome: Outcome) -> None:
+        self._done.outcome, self._done.ended = outcome, self._run.tick()
+        self._run.done.append(self._done)
+
+    def _work(self, session: LockingSession, found: Sequence[Document]) -> None:
+        if self._done.operations:  # an attempt has failed
+            self._end(Outcome.ABORTED)
+            self._done = self._begun()
+        run, task, done = self._run, self._task, self._done
+        for document in found:
+            note(done, document, NAMES)
+        self._met = True
+        run.meet()
+        if task.changes:
+            target = next(document for document in found if document.id == task.target)
+            _change(session, done, target, task.changes)
+        else:
+            read_again(session, done, task.documents, NAMES)
+        if task.undo:
+            raise Undone
+        done.committing = run.tick()
 
 
-def read_again(session: LockingSession, done: Transaction, documents: Sequence[int]) -> None:
-    """From the database, past the objects that the session has."""
-    headers = select(Document.id, Document.total).where(Document.id.in_(documents))
-    details = select(Detail.document_id, Detail.name, Detail.value)
-    for number, total in session.execute(headers):
-        done.operations.append(Read(Item(number), _version(total)))
-    for number, name, value in session.execute(details.where(Detail.document_id.in_(documents))):
-        done.operations.append(Read(Item(number, name), _version(value)))
-
-
-def write(
-    session: LockingSession, done: Transaction, document: Document, parts: Sequence[str]
+def _change(
+    session: LockingSession,
+    done: Transaction,
+    document: Document,
+    changes: Sequence[tuple[str, bool]],
 ) -> None:
     """Two times, so that there is a version in between which nobody else must see."""
-    details = {detail.name: detail for detail in document.details}
-    for count in (1, 2):
-        for part in parts:
-            over = _version(details[part].value if part else document.total)
-            version = Version(done.number, count)
-            done.operations.append(Write(Item(document.id, part), version, over))
-            if part:
-                details[part].value = _value(version)
+    for nth in (1, 2):
+        set_total(done, document, nth)
+        for name, deleted in changes:
+            if deleted and nth == 2:
+                delete_detail(done, document, name, nth)
             else:
-                document.total = _value(version)
+                set_detail(done, document, name, nth)
+        balance(document)
         session.flush()
-
-
-def _value(version: Version) -> int:
-    return version.writer * 100 + version.number
-
-
-def _version(value: int) -> Version:
-    return Version(*divmod(value, 100))

@@ -11,7 +11,7 @@ from sa_doclock.cli.fixture.tables import fill
 from tests.history.anomalies import Name
 from tests.history.checker import check
 from tests.history.record import History, Outcome, Transaction
-from tests.history.sessions import note, write
+from tests.history.stored import balance, first_state, note, set_total
 
 # PostgreSQL has no such level, and SQLite has it only within one process's shared cache.
 pytestmark = pytest.mark.databases("mysql", "mariadb")
@@ -19,11 +19,14 @@ pytestmark = pytest.mark.databases("mysql", "mariadb")
 
 def _names(engine: Engine) -> list[Name]:
     """One session writes a header, and rolls back after the other has read it."""
-    fill(engine, {1: {"N0": 0}})
+    fill(engine, {1: first_state(["N0"])})
     writer, reader = Transaction(1, 1, 3, Outcome.ABORTED), Transaction(2, 2, 4)
     with LockingSession(engine, guard="off") as one, LockingSession(engine) as other:
-        write(one, writer, one.get_one_entity(Document, 1), [""])
-        note(reader, other.get_one_entity(Document, 1))
+        written = one.get_one_entity(Document, 1)
+        set_total(writer, written, 1)
+        balance(written)
+        one.flush()
+        note(reader, other.get_one_entity(Document, 1), ["N0"])
         one.rollback()
     return [found.name for found in check(History([writer, reader]))]
 

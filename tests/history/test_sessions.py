@@ -9,24 +9,29 @@ from sqlalchemy import Engine
 from tests.databases import Database
 from tests.history.anomalies import Name
 from tests.history.checker import check
-from tests.history.record import FIRST, Outcome
+from tests.history.record import ABSENT, FIRST, Outcome
 from tests.history.sessions import THREADS, TRANSACTIONS, played
+from tests.history.ways import WAYS
 
 
 def test_with_locks_there_is_no_anomaly(engine: Engine) -> None:
-    history, errors = played(engine, locks=True)
+    run = played(engine, locks=True)
+    history = run.history()
     assert list(map(str, check(history))) == []
-    assert errors == []
+    assert run.errors == []
     # and it is no history of sessions that kept out of each other's way
     assert len(history.transactions) == THREADS * TRANSACTIONS
+    assert run.ways == WAYS.keys()
     outcomes = Counter(one.outcome for one in history.transactions.values())
     assert outcomes[Outcome.COMMITTED] > outcomes[Outcome.ABORTED] > 0
-    seen = [version for seen in history.seen.values() for version in seen.values()]
-    assert len({version.writer for version in seen if version != FIRST}) > THREADS
+    seen = [place for each in history.seen.values() for place in each.items()]
+    assert len({version.writer for _, version in seen if version != FIRST}) > THREADS
+    assert any(history.is_gone(*place) for place in seen)
+    assert all(version != ABSENT for _, version in seen)  # it was told since when
 
 
 def test_without_locks_there_are_lost_updates(engine: Engine, database: Database) -> None:
     if database.name == "mariadb":  # 1020 refuses them at REPEATABLE READ, since 11.6.2
         engine = engine.execution_options(isolation_level="READ COMMITTED")
-    history, _ = played(engine, locks=False)
-    assert Name.P4 in {found.name for found in check(history)}
+    found = check(played(engine, locks=False).history())
+    assert Name.P4 in {one.name for one in found}

@@ -1,16 +1,20 @@
-"""A hot standby of the PostgreSQL server that the tests run on, for as long as a block lasts."""
+"""A streaming standby of the PostgreSQL server that the tests run on."""
 
 from __future__ import annotations
 
 import shutil
 import signal
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pytest
 import sqlalchemy as sa
 
+from tests.databases import Database
 from tests.servers import postgresql
+from tests.servers.model import UnavailableError
 from tests.servers.probe import wait_until_ready
 from tests.servers.process import ServerProcess, free_port, is_root, new_folder, run
 
@@ -18,9 +22,74 @@ from tests.servers.process import ServerProcess, free_port, is_root, new_folder,
 _UNPRIVILEGED = "nobody"
 
 
+class Replication:
+    """A primary, and a standby that streams from it."""
+
+    def __init__(self, primary: sa.Engine, standby: sa.Engine) -> None:
+        self.primary = primary
+        self.standby = standby
+        self._observer = standby.execution_options(isolation_level="AUTOCOMMIT")
+
+    def catch_up(self) -> None:
+        """Return when the standby has replayed what the primary has written."""
+        with self.primary.connect() as connection:
+            position = connection.exec_driver_sql("SELECT pg_current_wal_lsn()::text").scalar_one()
+        self.wait_until(f"SELECT pg_last_wal_replay_lsn() >= '{position}'")
+
+    def set(self, name: str, value: str) -> None:
+        """Change a setting of the standby."""
+        with self._observer.connect() as connection:
+            connection.exec_driver_sql(f"ALTER SYSTEM SET {name} = '{value}'")
+            connection.exec_driver_sql("SELECT pg_reload_conf()")
+        self.wait_until(f"SELECT setting = '{value}' FROM pg_settings WHERE name = '{name}'")
+
+    def wait_until(self, question: str) -> None:
+        """Ask the standby until it says yes."""
+        deadline = time.monotonic() + 30
+        with self._observer.connect() as connection:
+            while not connection.exec_driver_sql(question).scalar():
+                assert time.monotonic() < deadline, question
+                time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def replications() -> Iterator[dict[str, Replication]]:
+    """Keep a standby for the tests of a file: to copy a server takes longer than a test."""
+    with ExitStack() as stack:
+        yield _Kept(stack)
+
+
+class _Kept(dict[str, Replication]):
+    """The standbys, made when they are asked for, by the URLs of their primaries."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        super().__init__()
+        self._stack = stack
+
+    def __missing__(self, url: str) -> Replication:
+        standby = sa.create_engine(self._stack.enter_context(hot_standby(url)))
+        primary = sa.create_engine(url)
+        self._stack.callback(standby.dispose)
+        self._stack.callback(primary.dispose)
+        self[url] = Replication(primary, standby)
+        return self[url]
+
+
+@pytest.fixture
+def replication(documents: Database, replications: dict[str, Replication]) -> Replication:
+    """Give the test a standby that has the rows of tests/models.py by now."""
+    try:
+        found = replications[documents.url]
+    except UnavailableError as exc:
+        pytest.skip(f"no standby of this server: {exc}")
+    found.wait_until("SELECT status = 'streaming' FROM pg_stat_wal_receiver")
+    found.catch_up()
+    return found
+
+
 @contextmanager
 def hot_standby(url: str) -> Iterator[str]:
-    """Copy the server at this URL as it is now, and start the copy as a standby; give its URL.
+    """Copy the server at this URL, and let the copy follow it; give its URL.
 
     :raises UnavailableError: no binaries of that version, or the server lets nobody copy it.
     """
@@ -32,7 +101,6 @@ def hot_standby(url: str) -> Iterator[str]:
             installation = postgresql._copy_for(user, installation, folder)
         data, port = folder / "data", free_port()
         _copy(primary, installation, data)
-        (data / "standby.signal").touch()
         if user is not None:
             for path in (data, *data.rglob("*")):
                 shutil.chown(path, user)
@@ -59,7 +127,9 @@ def hot_standby(url: str) -> Iterator[str]:
 
 
 def _copy(primary: sa.URL, installation: Path, data: Path) -> None:
+    """Copy the server as it is now, with all that a standby needs to follow it."""
     conninfo = f"host={primary.host} port={primary.port or 5432} user={primary.username}"
     program = str(installation / "bin" / "pg_basebackup")
-    options = ["--checkpoint=fast", "--no-sync", f"--dbname={conninfo} password={primary.password}"]
+    options = ["--checkpoint=fast", "--no-sync", "--write-recovery-conf"]
+    options += [f"--dbname={conninfo} password={primary.password}"]
     run([program, "--pgdata", str(data), *options])

@@ -87,6 +87,11 @@ def finds_held(
     return step
 
 
+def locks_rows(statement: str) -> bool:
+    """Tell whether this SQL is a lock of rows."""
+    return "FOR UPDATE" in statement or "UPDLOCK" in statement
+
+
 def save(session: LockingSession) -> None:
     """Commit what was changed, and let go of the locks."""
     session.save_changes()

@@ -92,3 +92,11 @@ def test_a_plain_read_is_not_kept_out(session: LockingSession, other: LockingSes
     add_ten(session)
     assert reads(LockOptions.None_)(other) == FIRST
     assert reads(LockOptions.NoLock)(other) == FIRST
+
+
+@pytest.mark.databases("mssql")
+def test_there_a_dirty_read_is_not_kept_out_and_sees_what_is_not_committed(
+    session: LockingSession, other: LockingSession
+) -> None:
+    add_ten(session)
+    assert other.get_one_entity(Order, 1, LockOptions.NoLock).total == TEN_MORE[0]

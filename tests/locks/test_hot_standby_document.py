@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,64 +10,15 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, WrongIsolation
-from tests.databases import Database
-from tests.locks.standby import hot_standby
+from tests.locks.standby import Replication, replication, replications
 from tests.locks.steps import FIRST, TEN_MORE, Seen, add_ten, recorded, seen
 from tests.models import Order
-from tests.servers.model import UnavailableError
+
+__all__ = ["replication", "replications"]
 
 pytestmark = pytest.mark.databases("postgresql")
 
 SnapshotRead = LockOptions.SnapshotRead
-
-
-class Replication:
-    """A primary, and a standby that streams from it."""
-
-    def __init__(self, primary: sa.Engine, standby: sa.Engine) -> None:
-        self.primary = primary
-        self.standby = standby
-        self._observer = standby.execution_options(isolation_level="AUTOCOMMIT")
-
-    def start(self) -> None:
-        """Let the standby stream."""
-        url = self.primary.url
-        source = f"host={url.host} port={url.port or 5432} user={url.username}"
-        with self._observer.connect() as connection:
-            connection.exec_driver_sql(
-                f"ALTER SYSTEM SET primary_conninfo = '{source} password={url.password}'"
-            )
-            connection.exec_driver_sql("SELECT pg_reload_conf()")
-        self.wait_until("SELECT status = 'streaming' FROM pg_stat_wal_receiver")
-
-    def catch_up(self) -> None:
-        """Return when the standby has replayed what the primary has written."""
-        with self.primary.connect() as connection:
-            position = connection.exec_driver_sql("SELECT pg_current_wal_lsn()::text").scalar_one()
-        self.wait_until(f"SELECT pg_last_wal_replay_lsn() >= '{position}'")
-
-    def wait_until(self, question: str) -> None:
-        """Ask the standby until it says yes."""
-        deadline = time.monotonic() + 20
-        with self._observer.connect() as connection:
-            while not connection.exec_driver_sql(question).scalar():
-                assert time.monotonic() < deadline, question
-                time.sleep(0.02)
-
-
-@pytest.fixture
-def replication(documents: Database) -> Iterator[Replication]:
-    """Copy the server, with the rows of tests/models.py, and let the copy follow it."""
-    with ExitStack() as stack:
-        try:
-            url = stack.enter_context(hot_standby(documents.url))
-        except UnavailableError as exc:
-            pytest.skip(f"no standby of this server: {exc}")
-        engine = sa.create_engine(url)
-        stack.callback(engine.dispose)
-        replication = Replication(documents.engine(), engine)
-        replication.start()
-        yield replication
 
 
 def document(session: LockingSession, lock: LockOptions = SnapshotRead) -> Seen:

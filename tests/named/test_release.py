@@ -193,7 +193,7 @@ def test_a_pool_that_is_disposed_of_meanwhile(engine: sa.Engine, held_there: Hel
     pool.dispose()
 
 
-@pytest.mark.databases("postgresql", "mysql", "mariadb")
+@pytest.mark.not_databases("sqlite")  # has no server to end it
 def test_a_lost_connection_has_lost_it(
     database: Database, session: LockingSession, held_there: Held
 ) -> None:

@@ -16,7 +16,7 @@ from sa_doclock import (
     UnsavedChanges,
     WrongIsolation,
 )
-from tests.locks.steps import finds_held, recorded
+from tests.locks.steps import finds_held, locks_rows, recorded
 from tests.models import Contract, Lease, Line, Order, Voucher
 
 pytestmark = pytest.mark.read_committed
@@ -50,7 +50,7 @@ def test_only_the_others_are_locked(engine: sa.Engine, session: Session) -> None
     parameters: list[Any] = []
 
     def note(_: object, __: object, text: str, values: Any, *___: object) -> None:
-        if "FOR UPDATE" in text:
+        if locks_rows(text):
             parameters.extend(values.values() if isinstance(values, dict) else values)
 
     sa.event.listen(engine, "before_cursor_execute", note)

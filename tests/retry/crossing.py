@@ -40,7 +40,10 @@ def by_statement(session: Session, ident: int) -> None:
 
 def by_text(session: Session, ident: int) -> None:
     """Take the row by SQL that nobody looks at."""
-    session.execute(sa.text("SELECT id FROM lk_customer WHERE id = :id FOR UPDATE"), {"id": ident})
+    text = "SELECT id FROM lk_customer WHERE id = :id FOR UPDATE"
+    if session.get_bind().dialect.name == "mssql":
+        text = "SELECT id FROM lk_customer WITH (UPDLOCK, ROWLOCK) WHERE id = :id"
+    session.execute(sa.text(text), {"id": ident})
 
 
 class Crossing:

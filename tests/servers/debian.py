@@ -25,9 +25,13 @@ def unpacked(package: str, suite: str) -> Path:
     )
 
 
-def unpacked_alone(*packages: str) -> Path:
-    """Return a folder with these packages of this Debian, and nothing that they depend on."""
-    suite = _own_suite(packages[0])
+def unpacked_alone(*packages: str, suite: str | None = None) -> Path:
+    """Return a folder with these packages of this Debian, and nothing that they depend on.
+
+    :param suite: another one than the machine's own.
+    """
+    own_suite = _own_suite(packages[0])
+    suite = suite or own_suite
     key = f"{packages[0]}-alone-{suite}-{platform.machine()}"
     return cached(key, lambda root: _unpack_alone(packages, suite, root))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import shutil
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
+from tests.servers import mssql
 from tests.servers.model import Server, UnavailableError, no_stop
 from tests.servers.probe import version_at
 from tests.servers.process import run
@@ -41,7 +41,7 @@ def start(name: str) -> Server:
     try:
         run([*_COMPOSE, "up", "--detach", "--wait", name])
         if name == "mssql":
-            _enable_snapshot_isolation(URLS[name])
+            mssql.prepare(URLS[name])
         return Server(name, URLS[name], version_at(name, URLS[name]), "Docker", stop)
     except BaseException:
         stop()
@@ -71,9 +71,3 @@ def _succeeds(command: list[str]) -> bool:
 
 def _remove(name: str) -> None:
     run([*_COMPOSE, "rm", "--force", "--stop", "--volumes", name])
-
-
-def _enable_snapshot_isolation(url: str) -> None:
-    """Run the migration that a DBA runs before the first lock."""
-    alembic = [sys.executable, "-m", "alembic", "-c", str(_REPOSITORY / "migrations/alembic.ini")]
-    run([*alembic, "-x", f"url={url}", "upgrade", "head"])

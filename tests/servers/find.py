@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.servers import docker, mariadb, mysql, postgresql
+from tests.servers import docker, mariadb, mssql, mysql, postgresql
 from tests.servers.model import NAMES, EndedError, Missing, Server, UnavailableError, url_variable
 from tests.servers.probe import version_at
 
@@ -44,7 +44,10 @@ def _find(name: str) -> Server | Missing:
     # A URL that does not work must not be replaced by another server behind the user's back.
     if url := os.environ.get(url_variable(name)):
         try:
-            return Server(name, url, version_at(name, url), url_variable(name))
+            version = version_at(name, url)
+            if name == "mssql":
+                mssql.prepare(url)
+            return Server(name, url, version, url_variable(name))
         except UnavailableError as exc:
             return Missing(name, f"{url_variable(name)}: {exc}")
     reasons = [f"{url_variable(name)} is not set"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.servers import debian, mysqld
@@ -22,20 +23,22 @@ _SYSTEM_TABLES = (
 
 def start() -> Server:
     """Start a new, empty server."""
-    program, share, options, origin = _installation()
+    program, share, options, origin = installation()
     with new_folder() as folder:
-        (folder / "data").mkdir()
-        run(
-            [
-                *(*program, *mysqld.base_options(), *options),
-                *("--bootstrap", f"--datadir={folder / 'data'}"),
-            ],
-            text=_bootstrap(share),
-        )
+        make_data(program, share, options, folder / "data")
         return mysqld.start("mariadb", program, options, folder, origin)
 
 
-def _installation() -> tuple[list[str], Path, list[str], str]:
+def make_data(program: Sequence[str], share: Path, options: Sequence[str], data: Path) -> None:
+    """Make the system tables of a new server in a folder that is not there yet."""
+    data.mkdir()
+    run(
+        [*program, *mysqld.base_options(), *options, "--bootstrap", f"--datadir={data}"],
+        text=_bootstrap(share),
+    )
+
+
+def installation() -> tuple[list[str], Path, list[str], str]:
     """Return how to run it, where its SQL scripts are, the options it needs, its origin."""
     found = installed("mariadbd")
     if found and not oldest_wanted():

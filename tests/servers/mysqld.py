@@ -28,12 +28,22 @@ def base_options() -> list[str]:
 
 
 def start(
-    name: str, program: Sequence[str], options: Sequence[str], folder: Path, origin: str
+    name: str,
+    program: Sequence[str],
+    options: Sequence[str],
+    folder: Path,
+    origin: str,
+    *,
+    first: str = "",
 ) -> Server:
-    """Start a server on ``folder / "data"``, which is initialised, and wait until it answers."""
+    """Start a server on ``folder / "data"``, which is initialised, and wait until it answers.
+
+    :param first: SQL to run before the account and the database are made.
+    """
     password = secrets.token_hex(8)
     accounts = folder / "accounts.sql"
     accounts.write_text(
+        f"{first}\n"
         "CREATE DATABASE IF NOT EXISTS doclock;\n"
         f"CREATE USER IF NOT EXISTS 'doclock'@'%' IDENTIFIED BY '{password}';\n"
         "GRANT ALL PRIVILEGES ON *.* TO 'doclock'@'%' WITH GRANT OPTION;\n",

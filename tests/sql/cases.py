@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Select, inspect, select
+from sqlalchemy import Select, func, inspect, select
 from sqlalchemy.orm import Mapper, aliased
 
 from sa_doclock import LockOptions, with_lock
+from sa_doclock.claims.claimable import Claimable
 from sa_doclock.loading import _statement, _steps
 from sa_doclock.statements import (
     lock_by_key,
@@ -23,6 +24,7 @@ from tests.sql.models import (
     Contract,
     Customer,
     Delivery,
+    Entry,
     Fault,
     Invoice,
     Journal,
@@ -52,6 +54,8 @@ Make = Callable[[LockOptions], Select[Any]]
 _other = aliased(Order, name="other")
 _alias = aliased(Order, name="o")
 _flat = aliased(Lease, name="rented", flat=True)
+_journal = aliased(Journal, name="j")
+_latest = select(func.max(_other.total)).scalar_subquery()
 
 
 def _locked(statement: Any, entity: Any = None) -> Make:
@@ -68,15 +72,28 @@ SETS: Mapping[str, Make] = {
     "filtered, in order": _locked(select(Order).where(Order.total > 5).order_by(Order.id)),
     "limit": _locked(select(Order).order_by(Order.id).limit(10)),
     "limit and offset": _locked(select(Order).order_by(Order.id).limit(10).offset(20)),
+    "offset": _locked(select(Order).order_by(Order.id).offset(20)),
     "aliased": _locked(select(_alias).where(_alias.total > 5)),
+    "aliased, limit": _locked(select(_alias).order_by(_alias.id).limit(10)),
+    "aliased, limit and offset": _locked(select(_alias).order_by(_alias.id).limit(10).offset(20)),
     "join": _locked(select(Order).join(Order.lines).where(Line.value > 5)),
     "join with an alias of itself": _locked(select(Order).join(_other, Order.total < _other.total)),
+    "outer join": _locked(select(Order).outerjoin(Order.lines).where(Line.id.is_(None))),
     "EXISTS": _locked(select(Order).where(Order.lines.any(Line.value > 5))),
+    "IN a subquery": _locked(select(Order).where(Order.id.in_(select(Line.order_id)))),
+    "subquery of its own table": _locked(select(Order).where(Order.total == _latest)),
     "two entities, the first": _locked(select(Order, Customer).join(Order.customer), Order),
     "two entities, the second": _locked(select(Order, Customer).join(Order.customer), Customer),
     "composite key": _locked(select(Voucher)),
+    "composite key, join": _locked(select(Voucher).join(Voucher.entries).where(Entry.id > 5)),
+    "composite key, limit and offset": _locked(
+        select(Voucher).order_by(Voucher.year, Voucher.number).limit(10).offset(20)
+    ),
     "schema and quoted names": _locked(select(Journal).where(Journal.total > 5)),
+    "schema and quoted names, aliased": _locked(select(_journal).where(_journal.total > 5)),
+    "schema and quoted names, limit": _locked(select(Journal).order_by(Journal.total).limit(10)),
     "joined inheritance": _locked(select(Lease)),
+    "joined inheritance, limit": _locked(select(Lease).order_by(Lease.id).limit(10)),
     "joined inheritance, its root": _locked(select(Contract)),
     "joined inheritance, aliased flat": _locked(select(_flat).where(_flat.rent > 5)),
     "joined inheritance, with_polymorphic": _locked(select(Project)),
@@ -164,3 +181,40 @@ PARTS: Mapping[str, Make] = {
     "parts, composite key, of several": _part(Voucher, "entries", (2024, 1), (2024, 2)),
 }
 """What get_document() and get_documents() send after the lock."""
+
+
+_new_orders = Claimable(select(Order).where(Order.total > 5).order_by(Order.total), None)
+_orders = Claimable(select(Order).where(Order.total > 5), None)
+_vouchers = Claimable(select(Voucher), None)
+_leases = Claimable(select(Lease).where(Lease.rent > 5), None)
+
+
+def _claimed(claimable: Claimable, *keys: tuple[Any, ...]) -> Make:
+    def make(lock: LockOptions) -> Select[Any]:
+        return claimable.locking(keys, lock).params(claimable.parameters(keys))
+
+    return make
+
+
+def _unlocked(statement: Select[Any], parameters: Mapping[str, Any] | None = None) -> Make:
+    return lambda _: statement.params(parameters or {})
+
+
+_TWO = ((1,), (2,))
+CLAIM_KEYS: Mapping[str, Make] = {
+    "claims, keys": _unlocked(_new_orders.page(10, None)),
+    "claims, keys after the first page": _unlocked(_orders.page(10, (1,))),
+    "claims, keys after the first page, composite": _unlocked(_vouchers.page(10, (2024, 1))),
+    "claims, keys of what still matches": _unlocked(_new_orders.matching(_TWO)),
+    "claims, a row again": _unlocked(_leases.again([(1,)]), _leases.parameters([(1,)])),
+}
+"""What claim_each() reads without a lock."""
+
+CLAIMING = (LockOptions.ForUpdate, LockOptions.ForUpdate | LockOptions.SkipLocked)
+CLAIMS: Mapping[str, Make] = {
+    "claims, one": _claimed(_new_orders, (1,)),
+    "claims, of several": _claimed(_new_orders, *_TWO),
+    "claims, composite, of several": _claimed(_vouchers, (2024, 1), (2024, 2)),
+    "claims, joined inheritance, of several": _claimed(_leases, *_TWO),
+}
+"""What claim_each() locks: what still matches of these keys."""

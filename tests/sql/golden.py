@@ -11,7 +11,18 @@ from sqlalchemy import Engine, Select
 from sa_doclock import LockOptions
 from sa_doclock.dialects import strategy_for
 from sa_doclock.options import is_row_lock
-from tests.sql.cases import BY_KEY, BY_KEYS, LOCKS, PARTS, SETS, TIMED, Make
+from tests.sql.cases import (
+    BY_KEY,
+    BY_KEYS,
+    CLAIM_KEYS,
+    CLAIMING,
+    CLAIMS,
+    LOCKS,
+    PARTS,
+    SETS,
+    TIMED,
+    Make,
+)
 from tests.sql.scenarios import SCENARIOS, told
 from tests.sql.servers import serving
 
@@ -19,16 +30,26 @@ FOLDER = Path(__file__).with_name("golden")
 TIMEOUT_SECONDS = 0.3
 _WIDTH = 100
 
+_COMPILED = """\
+-- {}: what each kind of select is compiled to.  Above each text stand the locks that have it; on
+-- SQL Server and SQLite, a lock that has the text of None_ is in the transaction, not in the text.
+"""
+_SENT = """\
+-- {}: what a session tells the driver, call by call.  Parameters stand behind their statement, what
+-- the driver does by a method is in parentheses.  A limit to the wait that is in no compiled text is
+-- here.
+"""
+
 
 def compiled(database: str) -> str:
     """Return what ``golden/compiled/<database>.sql`` holds."""
     with serving(database) as (engine, _):
-        return "\n".join(_sections(engine))
+        return "\n".join((_COMPILED.format(database), *_sections(engine)))
 
 
 def sent(database: str) -> str:
     """Return what ``golden/sent/<database>.sql`` holds."""
-    parts = []
+    parts = [_SENT.format(database)]
     for title, act in SCENARIOS.items():
         with serving(database) as (engine, script):
             parts.append(_heading(title) + "\n" + "\n".join(told(act, engine, script)) + "\n")
@@ -54,11 +75,16 @@ def _sections(engine: Engine) -> Iterator[str]:
         yield from _section(title, make, LOCKS, engine)
     for title in TIMED:
         many = title in BY_KEYS
-        make = _timed((BY_KEYS if many else BY_KEY)[title], engine)
-        queueing = [LockOptions.SharedRead, LockOptions.ForUpdate]
-        yield from _section(f"{title}; {TIMEOUT_SECONDS} s", make, queueing, engine, many)
+        plain = (BY_KEYS if many else BY_KEY)[title]
+        timed, queueing = _timed(plain, engine), [LockOptions.SharedRead, LockOptions.ForUpdate]
+        if any(text_of(timed(one), engine) != text_of(plain(one), engine) for one in queueing):
+            yield from _section(f"{title}; {TIMEOUT_SECONDS} s", timed, queueing, engine, many)
     for title, make in PARTS.items():
         yield from _section(title, make, [LockOptions.None_, LockOptions.NoLock], engine)
+    for title, make in CLAIM_KEYS.items():
+        yield from _section(title, make, [LockOptions.None_], engine)
+    for title, make in CLAIMS.items():
+        yield from _section(title, make, CLAIMING, engine)
 
 
 def _timed(make: Make, engine: Engine) -> Make:

@@ -76,6 +76,7 @@ class Journal(Base):
     __table_args__ = {"schema": "books"}  # noqa: RUF012
     id: Mapped[int] = mapped_column("Key", primary_key=True)
     total: Mapped[int] = mapped_column("order")
+    name: Mapped[str] = mapped_column("Name")
 
 
 class Contract(Base):
@@ -177,6 +178,7 @@ class Item(Base):
     __tablename__ = "shop_item"
     id: Mapped[int] = mapped_column(primary_key=True)
     box_id: Mapped[int] = mapped_column(ForeignKey("shop_box.id"))
+    name: Mapped[str]
 
 
 class Label(Base):

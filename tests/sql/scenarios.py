@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, delete, literal_column, select, update
+from sqlalchemy.orm import sessionmaker
 
-from sa_doclock import DocLockError, LockingSession, LockOptions, with_lock
-from tests.sql.models import Customer, Delivery, Invoice, Lease, Line, Order, Voucher
+from sa_doclock import DocLockError, LockingSession, LockOptions, claim_each, with_lock
+from tests.sql.models import (
+    Box,
+    Customer,
+    Delivery,
+    Invoice,
+    Item,
+    Journal,
+    Lease,
+    Line,
+    Order,
+    Voucher,
+)
 from tests.sql.script import MISSING, Script
 
 Act = Callable[[LockingSession], object]
@@ -31,9 +43,14 @@ def told(act: Act, engine: Engine, script: Script) -> list[str]:
     return list(script.sent)
 
 
-def _takes(lock: LockOptions, lock_timeout: float | None = None) -> Act:
+def _takes(
+    lock: LockOptions,
+    lock_timeout: float | None = None,
+    entity: type[Any] = Order,
+    ident: object = 1,
+) -> Act:
     def act(session: LockingSession) -> None:
-        session.get_entity(Order, 1, lock, lock_timeout=lock_timeout)
+        session.get_entity(entity, ident, lock, lock_timeout=lock_timeout)
         session.release_locks()
 
     return act
@@ -78,6 +95,15 @@ def _lock_a_join(session: LockingSession) -> None:
     joined = select(Order).join(Order.lines).where(Line.value > 0)
     session.scalars(with_lock(joined, FOR_UPDATE)).unique().all()
     session.release_locks()
+
+
+def _waits_for_a_set(entity: type[Any], narrowed: Callable[[Any], Any]) -> Act:
+    def act(session: LockingSession) -> None:
+        locked = session.entity_set(entity, FOR_UPDATE, lock_timeout=0.3)
+        session.scalars(narrowed(locked)).unique().all()
+        session.release_locks()
+
+    return act
 
 
 def _lock_a_set_of_leases(session: LockingSession) -> None:
@@ -130,6 +156,52 @@ def _read_a_document(lock: LockOptions) -> Act:
     return act
 
 
+def _read_documents(lock: LockOptions) -> Act:
+    def act(session: LockingSession) -> None:
+        session.get_documents(Delivery, [2, 1], lock)
+        session.release_locks()
+
+    return act
+
+
+def _writes_by(*statements: Any) -> Act:
+    """What the guard asks before each, while the only document that they can meet is held."""
+
+    def act(session: LockingSession) -> None:
+        session.get_entity(Delivery, 1, FOR_UPDATE)
+        for statement in statements:
+            session.execute(statement)
+        session.release_locks()
+
+    return act
+
+
+def _write_without_a_lock(session: LockingSession) -> None:
+    session.execute(delete(Box).where(Box.id > 5))
+
+
+def _write_two_levels_down(session: LockingSession) -> None:
+    session.get_entity(Delivery, 1, FOR_UPDATE)
+    session.get_one(Item, 1).name = "b"
+    session.save_changes()
+
+
+def _claims(batch: int, **options: Any) -> Act:
+    def act(session: LockingSession) -> None:
+        factory = sessionmaker(session.get_bind(), class_=LockingSession)
+        wanted = select(Order).where(Order.total > 0)
+        for claim in claim_each(factory, wanted, limit=1, batch=batch, **options):
+            with claim as order:
+                order.total = 7
+
+    return act
+
+
+def _work_as_a_batch(session: LockingSession) -> None:
+    with LockingSession(session.get_bind(), priority="batch") as batch:
+        batch.get_entity(Order, 1, FOR_UPDATE)
+
+
 def _lock_the_others_too(session: LockingSession) -> None:
     first = session.get_one_entity(Order, 1, FOR_UPDATE)
     assert first in session.get_entities(Order, [2, 1], FOR_UPDATE)
@@ -171,7 +243,14 @@ SCENARIOS: Mapping[str, Act] = {
     "get_entity ForUpdate": _takes(FOR_UPDATE),
     "get_entity ForUpdate|NoWait": _takes(FOR_UPDATE | NO_WAIT),
     "get_entity ForUpdate, lock_timeout 0.3": _takes(FOR_UPDATE, 0.3),
+    "get_entity ForUpdate, composite key, lock_timeout 0.3": _takes(
+        FOR_UPDATE, 0.3, Voucher, (1, 1)
+    ),
+    "get_entity ForUpdate, schema and quoted names": _takes(FOR_UPDATE, None, Journal),
+    "get_entity ForUpdate|NoWait, joined inheritance": _takes(FOR_UPDATE | NO_WAIT, None, Lease),
     "get_entity SharedRead": _takes(SHARED),
+    "get_entity SharedRead, joined inheritance": _takes(SHARED, None, Lease),
+    "get_entity SharedRead|NoWait": _takes(SHARED | NO_WAIT),
     "get_entity SharedRead, lock_timeout 0.3": _takes(SHARED, 0.3),
     "get_entity SnapshotRead": _takes(SNAPSHOT),
     "get_entity NoLock": _takes(LockOptions.NoLock),
@@ -185,7 +264,19 @@ SCENARIOS: Mapping[str, Act] = {
     "entity_set ForUpdate|SkipLocked, limit 10": lambda session: _lock_a_set(
         session, FOR_UPDATE | SKIP_LOCKED
     ),
+    "entity_set SharedRead|SkipLocked, limit 10": lambda session: _lock_a_set(
+        session, SHARED | SKIP_LOCKED
+    ),
     "entity_set ForUpdate, joined inheritance": _lock_a_set_of_leases,
+    "entity_set ForUpdate, no parameters, lock_timeout 0.3": _waits_for_a_set(
+        Order, lambda locked: locked
+    ),
+    "entity_set ForUpdate, a join, lock_timeout 0.3": _waits_for_a_set(
+        Order, lambda locked: locked.join(Order.lines).where(Line.value > 0)
+    ),
+    "entity_set ForUpdate, names and texts in quotes, lock_timeout 0.3": _waits_for_a_set(
+        Journal, lambda locked: locked.where(Journal.name == literal_column("'it''s'"))
+    ),
     "with_lock ForUpdate, a join": _lock_a_join,
     "after a plain read, ForUpdate": _lock_after_a_plain_read(FOR_UPDATE),
     "after a plain read, SharedRead": _lock_after_a_plain_read(SHARED),
@@ -205,6 +296,17 @@ SCENARIOS: Mapping[str, Act] = {
     "get_document ForUpdate": _read_a_document(FOR_UPDATE),
     "get_document SnapshotRead": _read_a_document(SNAPSHOT),
     "get_document NoLock": _read_a_document(LockOptions.NoLock),
+    "get_documents ForUpdate": _read_documents(FOR_UPDATE),
+    "get_documents SnapshotRead": _read_documents(SNAPSHOT),
+    "guard, UPDATE of headers": _writes_by(update(Delivery).values(total=7)),
+    "guard, UPDATE and DELETE of parts": _writes_by(
+        update(Box).where(Box.id > 0).values(delivery_id=1), delete(Box).where(Box.delivery_id == 1)
+    ),
+    "guard, UPDATE and DELETE of parts of parts": _writes_by(
+        update(Item).where(Item.box_id == 1).values(name="b"), delete(Item)
+    ),
+    "guard, DELETE without a lock": _write_without_a_lock,
+    "guard, a part of a part that is changed": _write_two_levels_down,
     "lock_key": _takes_a_key(),
     "lock_key shared": _takes_a_key(shared=True),
     "lock_key, lock_timeout 0": _takes_a_key(0),
@@ -214,4 +316,7 @@ SCENARIOS: Mapping[str, Act] = {
     "lock_key of two, twice": _take_two_keys_twice,
     "lock_key, then locked": _lock_under_a_key,
     "after a plain read, lock_key": _take_a_key_after_a_plain_read,
+    "claim_each": _claims(1),
+    "claim_each in batches": _claims(2),
+    "batch session, ForUpdate": _work_as_a_batch,
 }

@@ -52,7 +52,8 @@ class Script:
         for mark, value in self.handshake.items():
             if mark in sql:
                 row = value if isinstance(value, tuple) else (value,)
-                return ["answer"] * len(row), [row]
+                rows = value if isinstance(value, list) else [row]
+                return ["answer"] * len(rows[0]), rows
         if "sp_getapplock" in sql:
             return ["answer"], [(0,)]
         select = _IN_FRONT.sub("", sql.lstrip())

@@ -64,9 +64,10 @@ def mysql(version: str, level: str = "REPEATABLE-READ") -> Callable[[Script], En
             "@@sql_mode": "",
             "lower_case_table_names": "0",
             "SELECT DATABASE()": "shop",
-            "@@innodb_rollback_on_timeout": 0,
+            "innodb_rollback_on_timeout": [("innodb_rollback_on_timeout", "OFF")],
             "SET NAMES": (),
             "information_schema.tables": "InnoDB",
+            "SHOW FULL TABLES": ("shop_order", "BASE TABLE"),
         }
         return _engine("mysql+pymysql://", script, PyMySQLConnection, paramstyle="format")
 
@@ -112,6 +113,7 @@ _SQL_SERVER: Mapping[str, Any] = {
     "sys.system_views": "dm_exec_sessions",
     "transaction_isolation_level": "READ COMMITTED",
     "@@LOCK_TIMEOUT": -1,
+    "deadlock_priority": 0,
 }
 
 

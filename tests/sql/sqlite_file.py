@@ -47,6 +47,7 @@ def serving_file(script: Script) -> Iterator[Engine]:
         def connect() -> sqlite3.Connection:
             connection: _Connection = sqlite3.connect(path, factory=_Connection)
             sqlite3.Cursor(connection).execute("PRAGMA synchronous = OFF")
+            sqlite3.Cursor(connection).execute("ATTACH ? AS books", (str(path.with_name("books")),))
             connection.script = script
             return connection
 
@@ -58,8 +59,7 @@ def serving_file(script: Script) -> Iterator[Engine]:
 
 
 def _fill(connection: Any, script: Script) -> None:
-    tables = [table for table in Base.metadata.sorted_tables if table.schema is None]
-    Base.metadata.create_all(connection, tables=tables)
-    for table in tables:
+    Base.metadata.create_all(connection)
+    for table in Base.metadata.sorted_tables:
         row = {column.name: script.values.get(column.name, 1) for column in table.columns}
         connection.execute(insert(table).values(row))

@@ -1,7 +1,6 @@
 """SQL Server: what is asked to find out who holds a row, and who waits for whom.
 
-The server is scripted: that its views say so is not proved here.  ``python -m
-tests.sql.test_mssql_waits`` writes the golden file.
+The server is scripted: that its views say so is not proved here.
 """
 
 from __future__ import annotations
@@ -21,6 +20,10 @@ from tests.sql.servers import Error, pymssql, pyodbc, serving
 
 Scripted = tuple[Engine, Script]
 GOLDEN = FOLDER / "waits" / "mssql.sql"
+HEAD = """\
+-- mssql: what is asked, over a connection of its own, after a lock was not granted to a session made
+-- with diagnose=True, and by lock_waits().
+"""
 NO_WAIT = LockOptions.ForUpdate | LockOptions.NoWait
 
 ACTS: dict[str, Callable[[LockingSession], object]] = {
@@ -55,14 +58,14 @@ def asked(script: Script) -> list[str]:
 
 def golden() -> str:
     """Return what the golden file holds."""
-    parts = []
+    parts = [HEAD]
     for title, act in ACTS.items():
         with serving("mssql") as (engine, script):
             refused(engine, script, act)
-            parts.append(f"-- {title}\n" + ";\n".join(asked(script)) + ";\n")
+            parts.append(f"-- {title}\n" + "\n".join(asked(script)) + "\n")
     with serving("mssql") as (engine, script):
         lock_waits(engine)
-        parts.append("-- lock_waits()\n" + ";\n".join(asked(script)) + ";\n")
+        parts.append("-- lock_waits()\n" + "\n".join(asked(script)) + "\n")
     return "\n".join(parts)
 
 
@@ -106,8 +109,3 @@ def test_another_error_is_sqlalchemys_own(scripted: Scripted) -> None:
     script.failures.append(("sys.dm_os_waiting_tasks", odbc18(2627)))
     with pytest.raises(DBAPIError, match="2627"):
         lock_waits(engine)
-
-
-if __name__ == "__main__":
-    GOLDEN.parent.mkdir(exist_ok=True)
-    GOLDEN.write_text(golden(), encoding="utf-8")

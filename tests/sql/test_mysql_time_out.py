@@ -17,7 +17,7 @@ from tests.sql.models import Order
 from tests.sql.script import Script
 from tests.sql.servers import SERVERS, OperationalError, serving
 
-ASKED = "SELECT @@innodb_rollback_on_timeout"
+ASKED = "innodb_rollback_on_timeout"
 both = pytest.mark.parametrize("name", ["mysql", "mariadb"])
 
 
@@ -26,7 +26,7 @@ def undoing(name: str, **options: Any) -> Callable[[Script], Engine]:
 
     def connect(script: Script) -> Engine:
         engine = SERVERS[name](script)
-        script.handshake = {**script.handshake, "@@innodb_rollback_on_timeout": 1}
+        script.handshake = {**script.handshake, ASKED: [(ASKED, "ON")]}
         return engine.execution_options(**options)
 
     return connect
@@ -47,7 +47,7 @@ def test_it_is_known_whatever_the_options_of_the_connection(
 def test_it_is_off_elsewhere_and_asked_once(name: str) -> None:
     with serving(name) as (engine, script), LockingSession(engine) as session:
         session.get_entity(Order, 1, LockOptions.ForUpdate)
-        assert ASKED not in script.sent
+        assert not [text for text in script.sent if ASKED in text]
         assert 1205 not in strategy_for(engine).transaction_gone
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from sa_doclock import LockOptions
 from sa_doclock.options import base_of, is_row_lock
-from tests.sql.cases import BY_KEY, BY_KEYS, LOCKS, PARTS, SETS
+from tests.sql.cases import BY_KEY, BY_KEYS, CLAIM_KEYS, CLAIMING, CLAIMS, LOCKS, PARTS, SETS
 from tests.sql.golden import name_of, text_of
 from tests.sql.servers import DATABASES, serving
 
@@ -20,6 +20,7 @@ HEADERS = {
     "aliased": "o",
     "two entities, the second": "shop_customer",
     "composite": "shop_voucher",
+    "schema and quoted names, aliased": "j",
     "schema and quoted names": "Journal of Group",
     "joined inheritance, aliased flat": "rented_shop_contract",
     "joined inheritance, with_polymorphic": "shop_project",
@@ -73,6 +74,8 @@ def _texts(lock: LockOptions, engine: Engine) -> Iterator[tuple[str, str]]:
         yield header, text_of(make(lock), engine, values_known=False)
     for title, make in BY_KEYS.items():
         yield _header(title.removeprefix("by keys, ")), text_of(make(lock), engine)
+    for title, make in CLAIMS.items() if lock in CLAIMING else ():
+        yield _header(title.removeprefix("claims, ")), text_of(make(lock), engine)
 
 
 def _header(title: str) -> str:
@@ -135,6 +138,14 @@ def test_many_are_locked_in_the_order_of_their_keys(
 ) -> None:
     for make in BY_KEYS.values():
         assert re.search(r" ORDER BY [^()]+ (FOR|LOCK IN) ", text_of(make(lock), engines[name]))
+
+
+@pytest.mark.parametrize("name", DATABASES)
+def test_the_keys_of_claims_are_read_without_a_lock(engines: Engines, name: str) -> None:
+    for make in CLAIM_KEYS.values():
+        text = text_of(make(LockOptions.None_), engines[name])
+        assert not WORDS.search(text)
+        assert not HINT.search(text)
 
 
 @_each(*DATABASES)

@@ -13,7 +13,17 @@ from sa_doclock import LockOptions
 from sa_doclock.dialects import strategy_for
 from sa_doclock.options import is_row_lock
 from tests.databases import Database
-from tests.sql.cases import BY_KEY, BY_KEYS, LOCKS, PARTS, SETS, TIMED
+from tests.sql.cases import (
+    BY_KEY,
+    BY_KEYS,
+    CLAIM_KEYS,
+    CLAIMING,
+    CLAIMS,
+    LOCKS,
+    PARTS,
+    SETS,
+    TIMED,
+)
 from tests.sql.golden import TIMEOUT_SECONDS
 from tests.sql.models import Base
 
@@ -55,6 +65,15 @@ def test_parts(session: Session) -> None:
     with session:
         for make in PARTS.values():
             for lock in LOCKS:
+                assert session.execute(make(lock)).all() == []
+
+
+def test_claims(session: Session) -> None:
+    with session:
+        for make in CLAIM_KEYS.values():
+            assert session.execute(make(LockOptions.None_)).all() == []
+        for make in CLAIMS.values():
+            for lock in CLAIMING:
                 assert session.execute(make(lock)).all() == []
 
 

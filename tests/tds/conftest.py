@@ -11,29 +11,43 @@ from sqlalchemy import Engine, create_engine
 from sa_doclock import LockingSession
 from sa_doclock.dialects import strategy_for
 from tests.servers.model import UnavailableError
-from tests.tds.drivers import DRIVERS, pyodbc
-from tests.tds.server import TDSServer, listening
+from tests.tds.drivers import DRIVERS, pyodbc, why_not
+from tests.tds.server import TDSServer, listening, wrong
+from tests.tsql.checker import Checker, checking
+from tests.tsql.wheels import unpacked
 
 _WHY_NOT = pytest.StashKey[dict[str, str]]()
 
 
+@pytest.fixture(scope="package")
+def parser(request: pytest.FixtureRequest) -> Iterator[Checker | None]:
+    """Give the tests Microsoft's parser, or nothing where it cannot be had."""
+    try:
+        folder = unpacked()
+    except UnavailableError as exc:
+        request.config.stash.setdefault(_WHY_NOT, {})["parser"] = str(exc)
+        yield None
+        return
+    with checking(folder) as found:
+        yield found
+
+
 @pytest.fixture
-def wire() -> Iterator[TDSServer]:
-    """Serve, and fail where the server itself has failed."""
+def wire(parser: Checker | None) -> Iterator[TDSServer]:
+    """Serve; fail where the server itself has failed, or was sent what is no good T-SQL."""
     with listening() as server:
         yield server
     assert server.faults == []
+    assert parser is None or wrong(server, parser) == {}
 
 
 @pytest.fixture(params=DRIVERS)
 def driver(request: pytest.FixtureRequest) -> str:
     """Run the test over each driver that can be had."""
     name: str = request.param
-    try:
-        DRIVERS[name](0)
-    except UnavailableError as exc:
-        request.config.stash.setdefault(_WHY_NOT, {})[name] = str(exc)
-        pytest.skip(f"no {name}: {exc}")
+    if why := why_not(name):
+        request.config.stash.setdefault(_WHY_NOT, {})[name] = why
+        pytest.skip(f"no {name}: {why}")
     return name
 
 
@@ -64,7 +78,8 @@ def session(engine: Engine) -> Iterator[LockingSession]:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Say loudly which driver was not there."""
+    """Say loudly which driver was not there, or that nothing on the wire was parsed."""
     for name, why in config.stash.get(_WHY_NOT, {}).items():
-        line = f"SKIPPED DRIVER OF SQL SERVER {name}: {why}"
+        what = "PARSER OF WHAT IS ON THE WIRE" if name == "parser" else f"DRIVER {name}"
+        line = f"SKIPPED {what} OF SQL SERVER: {why}"
         terminalreporter.write_line(line, yellow=True, bold=True)

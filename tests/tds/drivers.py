@@ -50,6 +50,16 @@ def odbc18(port: int) -> str:
 DRIVERS: Mapping[str, Callable[[int], str]] = {"freetds": freetds, "odbc18": odbc18}
 
 
+@cache  # where it cannot be had, that is found out once, and takes its time
+def why_not(name: str) -> str | None:
+    """Say why this driver cannot be had; None when it can."""
+    try:
+        DRIVERS[name](0)
+    except UnavailableError as exc:
+        return str(exc)
+    return None
+
+
 @cache
 def pyodbc() -> Any:
     """Return the module, with a manager under it.

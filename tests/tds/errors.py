@@ -12,6 +12,7 @@ TEXTS = {
     650: "You can only specify the READPAST lock in the READ COMMITTED or REPEATABLE READ "
     "isolation levels.",
     3902: "The COMMIT TRANSACTION request has no corresponding BEGIN TRANSACTION.",
+    5011: "User does not have permission to alter database 'shop'.",
 }
 
 

@@ -105,6 +105,8 @@ class Session:
         if (told := self._told(sql)) is not None:
             return told
         self._access(sql)
+        if found := _OUTPUT.search(sql):
+            return of_a_table(f"SELECT {found[1]}", values)
         if not sql.startswith("SELECT"):
             return Ended(1)
         return of_a_table(sql, values)
@@ -200,6 +202,7 @@ _RULES: list[tuple[re.Pattern[str], _Rule]] = [
         (r"DECLARE ", Session._nothing),
     )
 ]
+_OUTPUT = re.compile(r"\bOUTPUT (.*?)\s(?:VALUES|SELECT)\b", re.DOTALL)
 _SEMICOLON = re.compile(r"((?:'(?:[^']|'')*'|\[[^\]]*\]|[^;'\[])+);?")
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from tests.tds.conversation import Conversation
 from tests.tds.model import Database, Session
 from tests.tds.packets import receive, send
+from tests.tsql.checker import Checker
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class TDSServer:
 
     database: Database = field(default_factory=Database)
     sent: list[Sent] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)  # every text, also what a test has cleared away
     sessions: list[Session] = field(default_factory=list)
     faults: list[BaseException] = field(default_factory=list)  # of this server itself
     port: int = 0
@@ -77,6 +79,7 @@ def _serve(server: TDSServer, peer: socket.socket) -> None:
     def note(how: str, text: str) -> None:
         in_transaction = session.begun_at is not None
         server.sent.append(Sent(number, how, " ".join(text.split()), in_transaction))
+        server.seen |= {text} - {""}
 
     conversation = Conversation(session, note)
     with peer:
@@ -90,3 +93,10 @@ def _serve(server: TDSServer, peer: socket.socket) -> None:
 def said(server: TDSServer, words: str) -> list[Sent]:
     """Return what has these words in it."""
     return [sent for sent in server.sent if words in str(sent)]
+
+
+def wrong(server: TDSServer, parser: Checker) -> dict[str, list[str]]:
+    """Return what is no good T-SQL of all that was seen, and why."""
+    texts = sorted(server.seen)
+    verdicts = zip(texts, parser.check(texts), strict=True)
+    return {text: found.syntax + found.rules for text, found in verdicts if not found}

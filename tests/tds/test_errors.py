@@ -90,8 +90,9 @@ def test_a_database_that_does_not_allow_it(
     session: LockingSession, wire: TDSServer, state: int
 ) -> None:
     wire.database.snapshot = state
-    with pytest.raises(LockNotSupported, match=STATES[state]):
+    with pytest.raises(LockNotSupported, match=STATES[state]) as caught:
         session.get_entity(Order, 1, LockOptions.SharedRead)
+    assert not caught.value.retryable
     assert_locks_again(session, wire)
 
 

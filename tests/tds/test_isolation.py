@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, select, text
 from sqlalchemy.exc import DBAPIError
 
-from sa_doclock import LockFailed, LockingSession, LockOptions
+from sa_doclock import DocLockError, LockingSession, LockOptions
 from tests.sql.models import Customer, Order
 from tests.tds.model import READ_COMMITTED, SNAPSHOT
 from tests.tds.server import TDSServer, said
@@ -49,12 +49,12 @@ def test_the_level_is_put_back_with_the_connection(
 
 
 @each_reader
-@pytest.mark.parametrize("number", [1222, 1205, 3960])
+@pytest.mark.parametrize("number", [1222, 1205, 3960, 3952, 3951])
 def test_also_after_an_error(
     session: LockingSession, wire: TDSServer, lock: LockOptions, number: int
 ) -> None:
     wire.database.failures.append(("FROM shop_order", number))
-    with pytest.raises(LockFailed):
+    with pytest.raises(DocLockError):
         session.get_entity(Order, 1, lock)
     session.close()
     session.get(Customer, 1)

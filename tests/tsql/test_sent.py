@@ -15,7 +15,8 @@ from tests.tsql import senders
 from tests.tsql.checker import Checker
 from tests.tsql.texts import statements, with_parameters
 
-GOLDEN = ("compiled", "sent", "waits")
+GOLDEN = ("compiled", "sent", "waits")  # a statement after the other
+SCRIPTS = ("migrations",)  # with GO between the batches, which the parser knows
 SENT: dict[str, Callable[[], Iterator[str]]] = {
     **{driver: partial(senders.over, driver) for driver in senders.DRIVERS},
     "migrations": senders.by_migrations,
@@ -45,10 +46,16 @@ def test_every_statement_of_a_golden_file(checker: Checker, kind: str) -> None:
     assert_good(checker, ((f"{kind}/{path.name}:{line}", text) for line, text in found))
 
 
+@pytest.mark.parametrize("kind", SCRIPTS)
+def test_every_batch_of_a_golden_script(checker: Checker, kind: str) -> None:
+    path = FOLDER / kind / "mssql.sql"
+    assert_good(checker, [(f"{kind}/{path.name}", path.read_text(encoding="utf-8"))])
+
+
 @pytest.mark.parametrize("sender", SENT)
 def test_every_statement_that_is_sent_by(checker: Checker, sender: str) -> None:
     assert_good(checker, ((sender, text) for text in SENT[sender]()))
 
 
 def test_no_golden_file_is_left_out() -> None:
-    assert {path.parent.name for path in FOLDER.glob("*/mssql.sql")} == set(GOLDEN)
+    assert {path.parent.name for path in FOLDER.glob("*/mssql.sql")} == {*GOLDEN, *SCRIPTS}

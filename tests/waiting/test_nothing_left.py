@@ -16,7 +16,7 @@ from tests.actors import Actor
 from tests.databases import Database
 from tests.locks.connections import isolation_of, patience_of, set_patience
 from tests.locks.crosswise import cross
-from tests.locks.steps import locks
+from tests.locks.steps import locks, locks_rows
 from tests.models import Customer, Lease, Order
 from tests.waiting.ways import SHORT, WAYS, given_up, hold
 from tests.waits import wait_until_blocked
@@ -58,7 +58,7 @@ def raising(engine: sa.Engine, name: str, error: BaseException) -> Iterator[None
     """Fail before or after the first locking statement of the block."""
 
     def fail(_: object, __: object, statement: str, *___: object) -> None:
-        if "FOR UPDATE" in statement or "BEGIN IMMEDIATE" in statement:
+        if locks_rows(statement) or "BEGIN IMMEDIATE" in statement:
             raise error
 
     event.listen(engine, name, fail)

@@ -1,3 +1,6 @@
+-- mssql: what each kind of select is compiled to.  Above each text stand the locks that have it; on
+-- SQL Server and SQLite, a lock that has the text of None_ is in the transaction, not in the text.
+
 -- plain -------------------------------------------------------------------------------------------
 -- None_, SharedRead, SharedRead|NoWait, SnapshotRead
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -97,6 +100,32 @@ FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT) ORDER BY shop_order.id
 OFFSET ? ROWS
 FETCH FIRST ? ROWS ONLY;
 
+-- offset ------------------------------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+OFFSET ? ROWS;
+
+-- NoLock
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (NOLOCK) ORDER BY shop_order.id
+OFFSET ? ROWS;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST) ORDER BY shop_order.id
+OFFSET ? ROWS;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK) ORDER BY shop_order.id
+OFFSET ? ROWS;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT) ORDER BY shop_order.id
+OFFSET ? ROWS;
+
 -- aliased -----------------------------------------------------------------------------------------
 -- None_, SharedRead, SharedRead|NoWait, SnapshotRead
 SELECT o.id, o.customer_id, o.total
@@ -122,6 +151,58 @@ WHERE o.total > ?;
 SELECT o.id, o.customer_id, o.total
 FROM shop_order AS o WITH (UPDLOCK, ROWLOCK, NOWAIT)
 WHERE o.total > ?;
+
+-- aliased, limit ----------------------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT TOP 10 o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id;
+
+-- NoLock
+SELECT TOP 10 o.id, o.customer_id, o.total
+FROM shop_order AS o WITH (NOLOCK) ORDER BY o.id;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT TOP 10 o.id, o.customer_id, o.total
+FROM shop_order AS o WITH (UPDLOCK, ROWLOCK, READPAST) ORDER BY o.id;
+
+-- ForUpdate
+SELECT TOP 10 o.id, o.customer_id, o.total
+FROM shop_order AS o WITH (UPDLOCK, ROWLOCK) ORDER BY o.id;
+
+-- ForUpdate|NoWait
+SELECT TOP 10 o.id, o.customer_id, o.total
+FROM shop_order AS o WITH (UPDLOCK, ROWLOCK, NOWAIT) ORDER BY o.id;
+
+-- aliased, limit and offset -----------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+OFFSET ? ROWS
+FETCH FIRST ? ROWS ONLY;
+
+-- NoLock
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o WITH (NOLOCK) ORDER BY o.id
+OFFSET ? ROWS
+FETCH FIRST ? ROWS ONLY;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o WITH (UPDLOCK, ROWLOCK, READPAST) ORDER BY o.id
+OFFSET ? ROWS
+FETCH FIRST ? ROWS ONLY;
+
+-- ForUpdate
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o WITH (UPDLOCK, ROWLOCK) ORDER BY o.id
+OFFSET ? ROWS
+FETCH FIRST ? ROWS ONLY;
+
+-- ForUpdate|NoWait
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o WITH (UPDLOCK, ROWLOCK, NOWAIT) ORDER BY o.id
+OFFSET ? ROWS
+FETCH FIRST ? ROWS ONLY;
 
 -- join --------------------------------------------------------------------------------------------
 -- None_, SharedRead, SharedRead|NoWait, SnapshotRead
@@ -170,6 +251,32 @@ FROM shop_order WITH (UPDLOCK, ROWLOCK) JOIN shop_order AS other ON shop_order.t
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT) JOIN shop_order AS other ON shop_order.total < other.total;
 
+-- outer join --------------------------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order LEFT OUTER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.id IS NULL;
+
+-- NoLock
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (NOLOCK) LEFT OUTER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.id IS NULL;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST) LEFT OUTER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.id IS NULL;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK) LEFT OUTER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.id IS NULL;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT) LEFT OUTER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.id IS NULL;
+
 -- EXISTS ------------------------------------------------------------------------------------------
 -- None_, SharedRead, SharedRead|NoWait, SnapshotRead
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -205,6 +312,68 @@ FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT)
 WHERE EXISTS (SELECT 1
 FROM shop_line
 WHERE shop_order.id = shop_line.order_id AND shop_line.value > ?);
+
+-- IN a subquery -----------------------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (SELECT shop_line.order_id
+FROM shop_line);
+
+-- NoLock
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (NOLOCK)
+WHERE shop_order.id IN (SELECT shop_line.order_id
+FROM shop_line);
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE shop_order.id IN (SELECT shop_line.order_id
+FROM shop_line);
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id IN (SELECT shop_line.order_id
+FROM shop_line);
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT)
+WHERE shop_order.id IN (SELECT shop_line.order_id
+FROM shop_line);
+
+-- subquery of its own table -----------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total = (SELECT max(other.total) AS max_1
+FROM shop_order AS other);
+
+-- NoLock
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (NOLOCK)
+WHERE shop_order.total = (SELECT max(other.total) AS max_1
+FROM shop_order AS other);
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE shop_order.total = (SELECT max(other.total) AS max_1
+FROM shop_order AS other);
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.total = (SELECT max(other.total) AS max_1
+FROM shop_order AS other);
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT)
+WHERE shop_order.total = (SELECT max(other.total) AS max_1
+FROM shop_order AS other);
 
 -- two entities, the first -------------------------------------------------------------------------
 -- None_, SharedRead, SharedRead|NoWait, SnapshotRead
@@ -269,31 +438,135 @@ FROM shop_voucher WITH (UPDLOCK, ROWLOCK);
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
 FROM shop_voucher WITH (UPDLOCK, ROWLOCK, NOWAIT);
 
+-- composite key, join -----------------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher JOIN shop_voucher_entry ON shop_voucher.year = shop_voucher_entry.year AND shop_voucher.number = shop_voucher_entry.number
+WHERE shop_voucher_entry.id > ?;
+
+-- NoLock
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher WITH (NOLOCK) JOIN shop_voucher_entry ON shop_voucher.year = shop_voucher_entry.year AND shop_voucher.number = shop_voucher_entry.number
+WHERE shop_voucher_entry.id > ?;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK, READPAST) JOIN shop_voucher_entry ON shop_voucher.year = shop_voucher_entry.year AND shop_voucher.number = shop_voucher_entry.number
+WHERE shop_voucher_entry.id > ?;
+
+-- ForUpdate
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK) JOIN shop_voucher_entry ON shop_voucher.year = shop_voucher_entry.year AND shop_voucher.number = shop_voucher_entry.number
+WHERE shop_voucher_entry.id > ?;
+
+-- ForUpdate|NoWait
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK, NOWAIT) JOIN shop_voucher_entry ON shop_voucher.year = shop_voucher_entry.year AND shop_voucher.number = shop_voucher_entry.number
+WHERE shop_voucher_entry.id > ?;
+
+-- composite key, limit and offset -----------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher ORDER BY shop_voucher.year, shop_voucher.number
+OFFSET ? ROWS
+FETCH FIRST ? ROWS ONLY;
+
+-- NoLock
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher WITH (NOLOCK) ORDER BY shop_voucher.year, shop_voucher.number
+OFFSET ? ROWS
+FETCH FIRST ? ROWS ONLY;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK, READPAST) ORDER BY shop_voucher.year, shop_voucher.number
+OFFSET ? ROWS
+FETCH FIRST ? ROWS ONLY;
+
+-- ForUpdate
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK) ORDER BY shop_voucher.year, shop_voucher.number
+OFFSET ? ROWS
+FETCH FIRST ? ROWS ONLY;
+
+-- ForUpdate|NoWait
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK, NOWAIT) ORDER BY shop_voucher.year, shop_voucher.number
+OFFSET ? ROWS
+FETCH FIRST ? ROWS ONLY;
+
 -- schema and quoted names -------------------------------------------------------------------------
 -- None_, SharedRead, SharedRead|NoWait, SnapshotRead
-SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
 FROM books.[Journal of Group]
 WHERE books.[Journal of Group].[order] > ?;
 
 -- NoLock
-SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
 FROM books.[Journal of Group] WITH (NOLOCK)
 WHERE books.[Journal of Group].[order] > ?;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
-SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
 FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, READPAST)
 WHERE books.[Journal of Group].[order] > ?;
 
 -- ForUpdate
-SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
 FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK)
 WHERE books.[Journal of Group].[order] > ?;
 
 -- ForUpdate|NoWait
-SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
 FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, NOWAIT)
 WHERE books.[Journal of Group].[order] > ?;
+
+-- schema and quoted names, aliased ----------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT j.[Key], j.[order], j.[Name]
+FROM books.[Journal of Group] AS j
+WHERE j.[order] > ?;
+
+-- NoLock
+SELECT j.[Key], j.[order], j.[Name]
+FROM books.[Journal of Group] AS j WITH (NOLOCK)
+WHERE j.[order] > ?;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT j.[Key], j.[order], j.[Name]
+FROM books.[Journal of Group] AS j WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE j.[order] > ?;
+
+-- ForUpdate
+SELECT j.[Key], j.[order], j.[Name]
+FROM books.[Journal of Group] AS j WITH (UPDLOCK, ROWLOCK)
+WHERE j.[order] > ?;
+
+-- ForUpdate|NoWait
+SELECT j.[Key], j.[order], j.[Name]
+FROM books.[Journal of Group] AS j WITH (UPDLOCK, ROWLOCK, NOWAIT)
+WHERE j.[order] > ?;
+
+-- schema and quoted names, limit ------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT TOP 10 books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
+FROM books.[Journal of Group] ORDER BY books.[Journal of Group].[order];
+
+-- NoLock
+SELECT TOP 10 books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
+FROM books.[Journal of Group] WITH (NOLOCK) ORDER BY books.[Journal of Group].[order];
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT TOP 10 books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
+FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, READPAST) ORDER BY books.[Journal of Group].[order];
+
+-- ForUpdate
+SELECT TOP 10 books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
+FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK) ORDER BY books.[Journal of Group].[order];
+
+-- ForUpdate|NoWait
+SELECT TOP 10 books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
+FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, NOWAIT) ORDER BY books.[Journal of Group].[order];
 
 -- joined inheritance ------------------------------------------------------------------------------
 -- None_, SharedRead, SharedRead|NoWait, SnapshotRead
@@ -315,6 +588,27 @@ FROM shop_contract WITH (UPDLOCK, ROWLOCK) JOIN shop_lease ON shop_contract.id =
 -- ForUpdate|NoWait
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
 FROM shop_contract WITH (UPDLOCK, ROWLOCK, NOWAIT) JOIN shop_lease ON shop_contract.id = shop_lease.id;
+
+-- joined inheritance, limit -----------------------------------------------------------------------
+-- None_, SharedRead, SharedRead|NoWait, SnapshotRead
+SELECT TOP 10 shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id ORDER BY shop_lease.id;
+
+-- NoLock
+SELECT TOP 10 shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract WITH (NOLOCK) JOIN shop_lease WITH (NOLOCK) ON shop_contract.id = shop_lease.id ORDER BY shop_lease.id;
+
+-- SharedRead|SkipLocked, ForUpdate|SkipLocked
+SELECT TOP 10 shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, READPAST) JOIN shop_lease ON shop_contract.id = shop_lease.id ORDER BY shop_lease.id;
+
+-- ForUpdate
+SELECT TOP 10 shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract WITH (UPDLOCK, ROWLOCK) JOIN shop_lease ON shop_contract.id = shop_lease.id ORDER BY shop_lease.id;
+
+-- ForUpdate|NoWait
+SELECT TOP 10 shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, NOWAIT) JOIN shop_lease ON shop_contract.id = shop_lease.id ORDER BY shop_lease.id;
 
 -- joined inheritance, its root --------------------------------------------------------------------
 -- None_, SharedRead, SharedRead|NoWait, SnapshotRead
@@ -542,22 +836,22 @@ WHERE shop_voucher.year = ? AND shop_voucher.number = ?;
 
 -- by key, schema and quoted names -----------------------------------------------------------------
 -- SharedRead, SharedRead|NoWait
-SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
 FROM books.[Journal of Group]
 WHERE books.[Journal of Group].[Key] = ?;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
-SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
 FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, READPAST)
 WHERE books.[Journal of Group].[Key] = ?;
 
 -- ForUpdate
-SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
 FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK)
 WHERE books.[Journal of Group].[Key] = ?;
 
 -- ForUpdate|NoWait
-SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
 FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, NOWAIT)
 WHERE books.[Journal of Group].[Key] = ?;
 
@@ -720,27 +1014,27 @@ WHERE shop_voucher.year = ? AND shop_voucher.number = ? OR shop_voucher.year = ?
 
 -- by keys, schema and quoted names ----------------------------------------------------------------
 -- None_, SharedRead, SharedRead|NoWait, SnapshotRead
-SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
 FROM books.[Journal of Group]
 WHERE books.[Journal of Group].[Key] IN (?, ?) ORDER BY books.[Journal of Group].[Key];
 
 -- NoLock
-SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
 FROM books.[Journal of Group] WITH (NOLOCK)
 WHERE books.[Journal of Group].[Key] IN (?, ?) ORDER BY books.[Journal of Group].[Key];
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
-SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
 FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, READPAST)
 WHERE books.[Journal of Group].[Key] IN (?, ?) ORDER BY books.[Journal of Group].[Key];
 
 -- ForUpdate
-SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
 FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK)
 WHERE books.[Journal of Group].[Key] IN (?, ?) ORDER BY books.[Journal of Group].[Key];
 
 -- ForUpdate|NoWait
-SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order]
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
 FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, NOWAIT)
 WHERE books.[Journal of Group].[Key] IN (?, ?) ORDER BY books.[Journal of Group].[Key];
 
@@ -827,58 +1121,14 @@ SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
 FROM shop_invoice WITH (UPDLOCK, ROWLOCK, NOWAIT)
 WHERE shop_invoice.id IN (?, ?) ORDER BY shop_invoice.id;
 
--- by key, plain; 0.3 s ----------------------------------------------------------------------------
--- SharedRead
-SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order
-WHERE shop_order.id = ?;
-
--- ForUpdate
-SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK)
-WHERE shop_order.id = ?;
-
--- by key, joined inheritance: the root's row; 0.3 s -----------------------------------------------
--- SharedRead
-SELECT shop_contract.id
-FROM shop_contract
-WHERE shop_contract.id = ?;
-
--- ForUpdate
-SELECT shop_contract.id
-FROM shop_contract WITH (UPDLOCK, ROWLOCK)
-WHERE shop_contract.id = ?;
-
--- by keys, plain; 0.3 s ---------------------------------------------------------------------------
--- SharedRead
-SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order
-WHERE shop_order.id IN (?, ?, ?) ORDER BY shop_order.id;
-
--- ForUpdate
-SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK)
-WHERE shop_order.id IN (?, ?, ?) ORDER BY shop_order.id;
-
--- by keys, joined inheritance: the root's rows; 0.3 s ---------------------------------------------
--- SharedRead
-SELECT shop_contract.id, shop_contract.kind
-FROM shop_contract
-WHERE shop_contract.id IN (?, ?) ORDER BY shop_contract.id;
-
--- ForUpdate
-SELECT shop_contract.id, shop_contract.kind
-FROM shop_contract WITH (UPDLOCK, ROWLOCK)
-WHERE shop_contract.id IN (?, ?) ORDER BY shop_contract.id;
-
 -- parts, one level --------------------------------------------------------------------------------
 -- None_
-SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.delivery_id = ? ORDER BY shop_box.id;
 
 -- NoLock
-SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box WITH (NOLOCK)
 WHERE shop_box.delivery_id = ? ORDER BY shop_box.id;
 
@@ -895,34 +1145,34 @@ WHERE shop_box.delivery_id IN (?, ?) ORDER BY shop_box.id;
 
 -- parts, two levels -------------------------------------------------------------------------------
 -- None_
-SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
 FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
 WHERE shop_box.delivery_id = ? ORDER BY shop_item.id;
 
 -- NoLock
-SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
 FROM shop_box WITH (NOLOCK) JOIN shop_item WITH (NOLOCK) ON shop_box.id = shop_item.box_id
 WHERE shop_box.delivery_id = ? ORDER BY shop_item.id;
 
 -- parts, two levels, of several -------------------------------------------------------------------
 -- None_
-SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
 FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
 WHERE shop_box.delivery_id IN (?, ?) ORDER BY shop_item.id;
 
 -- NoLock
-SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
 FROM shop_box WITH (NOLOCK) JOIN shop_item WITH (NOLOCK) ON shop_box.id = shop_item.box_id
 WHERE shop_box.delivery_id IN (?, ?) ORDER BY shop_item.id;
 
 -- parts, many-to-many -----------------------------------------------------------------------------
 -- None_
-SELECT shop_label.id, shop_delivery_label.delivery_id
+SELECT shop_label.id
 FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
 WHERE shop_delivery_label.delivery_id = ? ORDER BY shop_label.id;
 
 -- NoLock
-SELECT shop_label.id, shop_delivery_label.delivery_id
+SELECT shop_label.id
 FROM shop_label WITH (NOLOCK) JOIN shop_delivery_label WITH (NOLOCK) ON shop_label.id = shop_delivery_label.label_id
 WHERE shop_delivery_label.delivery_id = ? ORDER BY shop_label.id;
 
@@ -939,12 +1189,12 @@ WHERE shop_delivery_label.delivery_id IN (?, ?) ORDER BY shop_label.id;
 
 -- parts, composite key ----------------------------------------------------------------------------
 -- None_
-SELECT shop_voucher_entry.id, shop_voucher_entry.year, shop_voucher_entry.number, shop_voucher_entry.year AS year__1, shop_voucher_entry.number AS number__1
+SELECT shop_voucher_entry.id, shop_voucher_entry.year, shop_voucher_entry.number
 FROM shop_voucher_entry
 WHERE shop_voucher_entry.year = ? AND shop_voucher_entry.number = ?;
 
 -- NoLock
-SELECT shop_voucher_entry.id, shop_voucher_entry.year, shop_voucher_entry.number, shop_voucher_entry.year AS year__1, shop_voucher_entry.number AS number__1
+SELECT shop_voucher_entry.id, shop_voucher_entry.year, shop_voucher_entry.number
 FROM shop_voucher_entry WITH (NOLOCK)
 WHERE shop_voucher_entry.year = ? AND shop_voucher_entry.number = ?;
 
@@ -958,3 +1208,77 @@ WHERE shop_voucher_entry.year = ? AND shop_voucher_entry.number = ? OR shop_vouc
 SELECT shop_voucher_entry.id, shop_voucher_entry.year, shop_voucher_entry.number, shop_voucher_entry.year AS year__1, shop_voucher_entry.number AS number__1
 FROM shop_voucher_entry WITH (NOLOCK)
 WHERE shop_voucher_entry.year = ? AND shop_voucher_entry.number = ? OR shop_voucher_entry.year = ? AND shop_voucher_entry.number = ?;
+
+-- claims, keys ------------------------------------------------------------------------------------
+-- None_
+SELECT TOP 10 shop_order.id
+FROM shop_order
+WHERE shop_order.total > ? ORDER BY shop_order.total, shop_order.id;
+
+-- claims, keys after the first page ---------------------------------------------------------------
+-- None_
+SELECT TOP 10 shop_order.id
+FROM shop_order
+WHERE shop_order.total > ? AND shop_order.id > ? ORDER BY shop_order.id;
+
+-- claims, keys after the first page, composite ----------------------------------------------------
+-- None_
+SELECT TOP 10 shop_voucher.year, shop_voucher.number
+FROM shop_voucher
+WHERE shop_voucher.year > ? OR shop_voucher.year = ? AND shop_voucher.number > ? ORDER BY shop_voucher.year, shop_voucher.number;
+
+-- claims, keys of what still matches --------------------------------------------------------------
+-- None_
+SELECT shop_order.id
+FROM shop_order
+WHERE shop_order.total > ? AND shop_order.id IN (?, ?);
+
+-- claims, a row again -----------------------------------------------------------------------------
+-- None_
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_lease.rent > ? AND shop_lease.id = ?;
+
+-- claims, one -------------------------------------------------------------------------------------
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.total > ? AND shop_order.id = ?;
+
+-- ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE shop_order.total > ? AND shop_order.id = ?;
+
+-- claims, of several ------------------------------------------------------------------------------
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.total > ? AND shop_order.id IN (?, ?) ORDER BY shop_order.id;
+
+-- ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE shop_order.total > ? AND shop_order.id IN (?, ?) ORDER BY shop_order.id;
+
+-- claims, composite, of several -------------------------------------------------------------------
+-- ForUpdate
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK)
+WHERE shop_voucher.year = ? AND shop_voucher.number = ? OR shop_voucher.year = ? AND shop_voucher.number = ? ORDER BY shop_voucher.year, shop_voucher.number;
+
+-- ForUpdate|SkipLocked
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE shop_voucher.year = ? AND shop_voucher.number = ? OR shop_voucher.year = ? AND shop_voucher.number = ? ORDER BY shop_voucher.year, shop_voucher.number;
+
+-- claims, joined inheritance, of several ----------------------------------------------------------
+-- ForUpdate
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract WITH (UPDLOCK, ROWLOCK) JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_lease.rent > ? AND shop_lease.id IN (?, ?) ORDER BY shop_lease.id;
+
+-- ForUpdate|SkipLocked
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, READPAST) JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_lease.rent > ? AND shop_lease.id IN (?, ?) ORDER BY shop_lease.id;

@@ -1,3 +1,6 @@
+-- mysql: what each kind of select is compiled to.  Above each text stand the locks that have it; on
+-- SQL Server and SQLite, a lock that has the text of None_ is in the transaction, not in the text.
+
 -- plain -------------------------------------------------------------------------------------------
 -- None_, NoLock, SnapshotRead
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -135,6 +138,42 @@ SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order ORDER BY shop_order.id
 LIMIT %s, %s FOR UPDATE OF shop_order SKIP LOCKED;
 
+-- offset ------------------------------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %s, 18446744073709551615;
+
+-- SharedRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %s, 18446744073709551615 FOR SHARE OF shop_order;
+
+-- SharedRead|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %s, 18446744073709551615 FOR SHARE OF shop_order NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %s, 18446744073709551615 FOR SHARE OF shop_order SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %s, 18446744073709551615 FOR UPDATE OF shop_order;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %s, 18446744073709551615 FOR UPDATE OF shop_order NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %s, 18446744073709551615 FOR UPDATE OF shop_order SKIP LOCKED;
+
 -- aliased -----------------------------------------------------------------------------------------
 -- None_, NoLock, SnapshotRead
 SELECT o.id, o.customer_id, o.total
@@ -170,6 +209,78 @@ WHERE o.total > %s FOR UPDATE OF o NOWAIT;
 SELECT o.id, o.customer_id, o.total
 FROM shop_order AS o
 WHERE o.total > %s FOR UPDATE OF o SKIP LOCKED;
+
+-- aliased, limit ----------------------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %s;
+
+-- SharedRead
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %s FOR SHARE OF o;
+
+-- SharedRead|NoWait
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %s FOR SHARE OF o NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %s FOR SHARE OF o SKIP LOCKED;
+
+-- ForUpdate
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %s FOR UPDATE OF o;
+
+-- ForUpdate|NoWait
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %s FOR UPDATE OF o NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %s FOR UPDATE OF o SKIP LOCKED;
+
+-- aliased, limit and offset -----------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %s, %s;
+
+-- SharedRead
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %s, %s FOR SHARE OF o;
+
+-- SharedRead|NoWait
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %s, %s FOR SHARE OF o NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %s, %s FOR SHARE OF o SKIP LOCKED;
+
+-- ForUpdate
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %s, %s FOR UPDATE OF o;
+
+-- ForUpdate|NoWait
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %s, %s FOR UPDATE OF o NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %s, %s FOR UPDATE OF o SKIP LOCKED;
 
 -- join --------------------------------------------------------------------------------------------
 -- None_, NoLock, SnapshotRead
@@ -236,6 +347,42 @@ FROM shop_order INNER JOIN shop_order AS other ON shop_order.total < other.total
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order INNER JOIN shop_order AS other ON shop_order.total < other.total FOR UPDATE OF shop_order SKIP LOCKED;
 
+-- outer join --------------------------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order LEFT OUTER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.id IS NULL;
+
+-- SharedRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order LEFT OUTER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.id IS NULL FOR SHARE OF shop_order;
+
+-- SharedRead|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order LEFT OUTER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.id IS NULL FOR SHARE OF shop_order NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order LEFT OUTER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.id IS NULL FOR SHARE OF shop_order SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order LEFT OUTER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.id IS NULL FOR UPDATE OF shop_order;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order LEFT OUTER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.id IS NULL FOR UPDATE OF shop_order NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order LEFT OUTER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.id IS NULL FOR UPDATE OF shop_order SKIP LOCKED;
+
 -- EXISTS ------------------------------------------------------------------------------------------
 -- None_, NoLock, SnapshotRead
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -285,6 +432,92 @@ FROM shop_order
 WHERE EXISTS (SELECT 1
 FROM shop_line
 WHERE shop_order.id = shop_line.order_id AND shop_line.value > %s) FOR UPDATE OF shop_order SKIP LOCKED;
+
+-- IN a subquery -----------------------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (SELECT shop_line.order_id
+FROM shop_line);
+
+-- SharedRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (SELECT shop_line.order_id
+FROM shop_line) FOR SHARE OF shop_order;
+
+-- SharedRead|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (SELECT shop_line.order_id
+FROM shop_line) FOR SHARE OF shop_order NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (SELECT shop_line.order_id
+FROM shop_line) FOR SHARE OF shop_order SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (SELECT shop_line.order_id
+FROM shop_line) FOR UPDATE OF shop_order;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (SELECT shop_line.order_id
+FROM shop_line) FOR UPDATE OF shop_order NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (SELECT shop_line.order_id
+FROM shop_line) FOR UPDATE OF shop_order SKIP LOCKED;
+
+-- subquery of its own table -----------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total = (SELECT max(other.total) AS max_1
+FROM shop_order AS other);
+
+-- SharedRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total = (SELECT max(other.total) AS max_1
+FROM shop_order AS other) FOR SHARE OF shop_order;
+
+-- SharedRead|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total = (SELECT max(other.total) AS max_1
+FROM shop_order AS other) FOR SHARE OF shop_order NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total = (SELECT max(other.total) AS max_1
+FROM shop_order AS other) FOR SHARE OF shop_order SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total = (SELECT max(other.total) AS max_1
+FROM shop_order AS other) FOR UPDATE OF shop_order;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total = (SELECT max(other.total) AS max_1
+FROM shop_order AS other) FOR UPDATE OF shop_order NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total = (SELECT max(other.total) AS max_1
+FROM shop_order AS other) FOR UPDATE OF shop_order SKIP LOCKED;
 
 -- two entities, the first -------------------------------------------------------------------------
 -- None_, NoLock, SnapshotRead
@@ -373,41 +606,185 @@ FROM shop_voucher FOR UPDATE OF shop_voucher NOWAIT;
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
 FROM shop_voucher FOR UPDATE OF shop_voucher SKIP LOCKED;
 
+-- composite key, join -----------------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher INNER JOIN shop_voucher_entry ON shop_voucher.year = shop_voucher_entry.year AND shop_voucher.number = shop_voucher_entry.number
+WHERE shop_voucher_entry.id > %s;
+
+-- SharedRead
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher INNER JOIN shop_voucher_entry ON shop_voucher.year = shop_voucher_entry.year AND shop_voucher.number = shop_voucher_entry.number
+WHERE shop_voucher_entry.id > %s FOR SHARE OF shop_voucher;
+
+-- SharedRead|NoWait
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher INNER JOIN shop_voucher_entry ON shop_voucher.year = shop_voucher_entry.year AND shop_voucher.number = shop_voucher_entry.number
+WHERE shop_voucher_entry.id > %s FOR SHARE OF shop_voucher NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher INNER JOIN shop_voucher_entry ON shop_voucher.year = shop_voucher_entry.year AND shop_voucher.number = shop_voucher_entry.number
+WHERE shop_voucher_entry.id > %s FOR SHARE OF shop_voucher SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher INNER JOIN shop_voucher_entry ON shop_voucher.year = shop_voucher_entry.year AND shop_voucher.number = shop_voucher_entry.number
+WHERE shop_voucher_entry.id > %s FOR UPDATE OF shop_voucher;
+
+-- ForUpdate|NoWait
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher INNER JOIN shop_voucher_entry ON shop_voucher.year = shop_voucher_entry.year AND shop_voucher.number = shop_voucher_entry.number
+WHERE shop_voucher_entry.id > %s FOR UPDATE OF shop_voucher NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher INNER JOIN shop_voucher_entry ON shop_voucher.year = shop_voucher_entry.year AND shop_voucher.number = shop_voucher_entry.number
+WHERE shop_voucher_entry.id > %s FOR UPDATE OF shop_voucher SKIP LOCKED;
+
+-- composite key, limit and offset -----------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher ORDER BY shop_voucher.year, shop_voucher.number
+LIMIT %s, %s;
+
+-- SharedRead
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher ORDER BY shop_voucher.year, shop_voucher.number
+LIMIT %s, %s FOR SHARE OF shop_voucher;
+
+-- SharedRead|NoWait
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher ORDER BY shop_voucher.year, shop_voucher.number
+LIMIT %s, %s FOR SHARE OF shop_voucher NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher ORDER BY shop_voucher.year, shop_voucher.number
+LIMIT %s, %s FOR SHARE OF shop_voucher SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher ORDER BY shop_voucher.year, shop_voucher.number
+LIMIT %s, %s FOR UPDATE OF shop_voucher;
+
+-- ForUpdate|NoWait
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher ORDER BY shop_voucher.year, shop_voucher.number
+LIMIT %s, %s FOR UPDATE OF shop_voucher NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher ORDER BY shop_voucher.year, shop_voucher.number
+LIMIT %s, %s FOR UPDATE OF shop_voucher SKIP LOCKED;
+
 -- schema and quoted names -------------------------------------------------------------------------
 -- None_, NoLock, SnapshotRead
-SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group`
 WHERE books.`Journal of Group`.`order` > %s;
 
 -- SharedRead
-SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group`
 WHERE books.`Journal of Group`.`order` > %s FOR SHARE OF `Journal of Group`;
 
 -- SharedRead|NoWait
-SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group`
 WHERE books.`Journal of Group`.`order` > %s FOR SHARE OF `Journal of Group` NOWAIT;
 
 -- SharedRead|SkipLocked
-SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group`
 WHERE books.`Journal of Group`.`order` > %s FOR SHARE OF `Journal of Group` SKIP LOCKED;
 
 -- ForUpdate
-SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group`
 WHERE books.`Journal of Group`.`order` > %s FOR UPDATE OF `Journal of Group`;
 
 -- ForUpdate|NoWait
-SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group`
 WHERE books.`Journal of Group`.`order` > %s FOR UPDATE OF `Journal of Group` NOWAIT;
 
 -- ForUpdate|SkipLocked
-SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group`
 WHERE books.`Journal of Group`.`order` > %s FOR UPDATE OF `Journal of Group` SKIP LOCKED;
+
+-- schema and quoted names, aliased ----------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT j.`Key`, j.`order`, j.`Name`
+FROM books.`Journal of Group` AS j
+WHERE j.`order` > %s;
+
+-- SharedRead
+SELECT j.`Key`, j.`order`, j.`Name`
+FROM books.`Journal of Group` AS j
+WHERE j.`order` > %s FOR SHARE OF j;
+
+-- SharedRead|NoWait
+SELECT j.`Key`, j.`order`, j.`Name`
+FROM books.`Journal of Group` AS j
+WHERE j.`order` > %s FOR SHARE OF j NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT j.`Key`, j.`order`, j.`Name`
+FROM books.`Journal of Group` AS j
+WHERE j.`order` > %s FOR SHARE OF j SKIP LOCKED;
+
+-- ForUpdate
+SELECT j.`Key`, j.`order`, j.`Name`
+FROM books.`Journal of Group` AS j
+WHERE j.`order` > %s FOR UPDATE OF j;
+
+-- ForUpdate|NoWait
+SELECT j.`Key`, j.`order`, j.`Name`
+FROM books.`Journal of Group` AS j
+WHERE j.`order` > %s FOR UPDATE OF j NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT j.`Key`, j.`order`, j.`Name`
+FROM books.`Journal of Group` AS j
+WHERE j.`order` > %s FOR UPDATE OF j SKIP LOCKED;
+
+-- schema and quoted names, limit ------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
+FROM books.`Journal of Group` ORDER BY books.`Journal of Group`.`order`
+LIMIT %s;
+
+-- SharedRead
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
+FROM books.`Journal of Group` ORDER BY books.`Journal of Group`.`order`
+LIMIT %s FOR SHARE OF `Journal of Group`;
+
+-- SharedRead|NoWait
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
+FROM books.`Journal of Group` ORDER BY books.`Journal of Group`.`order`
+LIMIT %s FOR SHARE OF `Journal of Group` NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
+FROM books.`Journal of Group` ORDER BY books.`Journal of Group`.`order`
+LIMIT %s FOR SHARE OF `Journal of Group` SKIP LOCKED;
+
+-- ForUpdate
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
+FROM books.`Journal of Group` ORDER BY books.`Journal of Group`.`order`
+LIMIT %s FOR UPDATE OF `Journal of Group`;
+
+-- ForUpdate|NoWait
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
+FROM books.`Journal of Group` ORDER BY books.`Journal of Group`.`order`
+LIMIT %s FOR UPDATE OF `Journal of Group` NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
+FROM books.`Journal of Group` ORDER BY books.`Journal of Group`.`order`
+LIMIT %s FOR UPDATE OF `Journal of Group` SKIP LOCKED;
 
 -- joined inheritance ------------------------------------------------------------------------------
 -- None_, NoLock, SnapshotRead
@@ -437,6 +814,42 @@ FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id FOR
 -- ForUpdate|SkipLocked
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
 FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id FOR UPDATE OF shop_contract SKIP LOCKED;
+
+-- joined inheritance, limit -----------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id ORDER BY shop_lease.id
+LIMIT %s;
+
+-- SharedRead
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id ORDER BY shop_lease.id
+LIMIT %s FOR SHARE OF shop_contract;
+
+-- SharedRead|NoWait
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id ORDER BY shop_lease.id
+LIMIT %s FOR SHARE OF shop_contract NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id ORDER BY shop_lease.id
+LIMIT %s FOR SHARE OF shop_contract SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id ORDER BY shop_lease.id
+LIMIT %s FOR UPDATE OF shop_contract;
+
+-- ForUpdate|NoWait
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id ORDER BY shop_lease.id
+LIMIT %s FOR UPDATE OF shop_contract NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id ORDER BY shop_lease.id
+LIMIT %s FOR UPDATE OF shop_contract SKIP LOCKED;
 
 -- joined inheritance, its root --------------------------------------------------------------------
 -- None_, NoLock, SnapshotRead
@@ -752,32 +1165,32 @@ WHERE shop_voucher.year = %s AND shop_voucher.number = %s FOR UPDATE OF shop_vou
 
 -- by key, schema and quoted names -----------------------------------------------------------------
 -- SharedRead
-SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group`
 WHERE books.`Journal of Group`.`Key` = %s FOR SHARE OF `Journal of Group`;
 
 -- SharedRead|NoWait
-SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group`
 WHERE books.`Journal of Group`.`Key` = %s FOR SHARE OF `Journal of Group` NOWAIT;
 
 -- SharedRead|SkipLocked
-SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group`
 WHERE books.`Journal of Group`.`Key` = %s FOR SHARE OF `Journal of Group` SKIP LOCKED;
 
 -- ForUpdate
-SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group`
 WHERE books.`Journal of Group`.`Key` = %s FOR UPDATE OF `Journal of Group`;
 
 -- ForUpdate|NoWait
-SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group`
 WHERE books.`Journal of Group`.`Key` = %s FOR UPDATE OF `Journal of Group` NOWAIT;
 
 -- ForUpdate|SkipLocked
-SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group`
 WHERE books.`Journal of Group`.`Key` = %s FOR UPDATE OF `Journal of Group` SKIP LOCKED;
 
@@ -1010,37 +1423,37 @@ WHERE shop_voucher.year = %s AND shop_voucher.number = %s OR shop_voucher.year =
 
 -- by keys, schema and quoted names ----------------------------------------------------------------
 -- None_, NoLock, SnapshotRead
-SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group`
 WHERE books.`Journal of Group`.`Key` IN (%s, %s) ORDER BY books.`Journal of Group`.`Key`;
 
 -- SharedRead
-SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group` FORCE INDEX (PRIMARY)
 WHERE books.`Journal of Group`.`Key` IN (%s, %s) ORDER BY books.`Journal of Group`.`Key` FOR SHARE OF `Journal of Group`;
 
 -- SharedRead|NoWait
-SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group` FORCE INDEX (PRIMARY)
 WHERE books.`Journal of Group`.`Key` IN (%s, %s) ORDER BY books.`Journal of Group`.`Key` FOR SHARE OF `Journal of Group` NOWAIT;
 
 -- SharedRead|SkipLocked
-SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group` FORCE INDEX (PRIMARY)
 WHERE books.`Journal of Group`.`Key` IN (%s, %s) ORDER BY books.`Journal of Group`.`Key` FOR SHARE OF `Journal of Group` SKIP LOCKED;
 
 -- ForUpdate
-SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group` FORCE INDEX (PRIMARY)
 WHERE books.`Journal of Group`.`Key` IN (%s, %s) ORDER BY books.`Journal of Group`.`Key` FOR UPDATE OF `Journal of Group`;
 
 -- ForUpdate|NoWait
-SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group` FORCE INDEX (PRIMARY)
 WHERE books.`Journal of Group`.`Key` IN (%s, %s) ORDER BY books.`Journal of Group`.`Key` FOR UPDATE OF `Journal of Group` NOWAIT;
 
 -- ForUpdate|SkipLocked
-SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group` FORCE INDEX (PRIMARY)
 WHERE books.`Journal of Group`.`Key` IN (%s, %s) ORDER BY books.`Journal of Group`.`Key` FOR UPDATE OF `Journal of Group` SKIP LOCKED;
 
@@ -1203,7 +1616,7 @@ WHERE shop_contract.id IN (%s, %s) ORDER BY shop_contract.id FOR UPDATE OF shop_
 
 -- parts, one level --------------------------------------------------------------------------------
 -- None_, NoLock
-SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.delivery_id = %s ORDER BY shop_box.id;
 
@@ -1215,19 +1628,19 @@ WHERE shop_box.delivery_id IN (%s, %s) ORDER BY shop_box.id;
 
 -- parts, two levels -------------------------------------------------------------------------------
 -- None_, NoLock
-SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
 FROM shop_box INNER JOIN shop_item ON shop_box.id = shop_item.box_id
 WHERE shop_box.delivery_id = %s ORDER BY shop_item.id;
 
 -- parts, two levels, of several -------------------------------------------------------------------
 -- None_, NoLock
-SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
 FROM shop_box INNER JOIN shop_item ON shop_box.id = shop_item.box_id
 WHERE shop_box.delivery_id IN (%s, %s) ORDER BY shop_item.id;
 
 -- parts, many-to-many -----------------------------------------------------------------------------
 -- None_, NoLock
-SELECT shop_label.id, shop_delivery_label.delivery_id
+SELECT shop_label.id
 FROM shop_label INNER JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
 WHERE shop_delivery_label.delivery_id = %s ORDER BY shop_label.id;
 
@@ -1239,7 +1652,7 @@ WHERE shop_delivery_label.delivery_id IN (%s, %s) ORDER BY shop_label.id;
 
 -- parts, composite key ----------------------------------------------------------------------------
 -- None_, NoLock
-SELECT shop_voucher_entry.id, shop_voucher_entry.year, shop_voucher_entry.number, shop_voucher_entry.year AS year__1, shop_voucher_entry.number AS number__1
+SELECT shop_voucher_entry.id, shop_voucher_entry.year, shop_voucher_entry.number
 FROM shop_voucher_entry
 WHERE shop_voucher_entry.year = %s AND shop_voucher_entry.number = %s;
 
@@ -1248,3 +1661,80 @@ WHERE shop_voucher_entry.year = %s AND shop_voucher_entry.number = %s;
 SELECT shop_voucher_entry.id, shop_voucher_entry.year, shop_voucher_entry.number, shop_voucher_entry.year AS year__1, shop_voucher_entry.number AS number__1
 FROM shop_voucher_entry
 WHERE shop_voucher_entry.year = %s AND shop_voucher_entry.number = %s OR shop_voucher_entry.year = %s AND shop_voucher_entry.number = %s;
+
+-- claims, keys ------------------------------------------------------------------------------------
+-- None_
+SELECT shop_order.id
+FROM shop_order
+WHERE shop_order.total > %s ORDER BY shop_order.total, shop_order.id
+LIMIT %s;
+
+-- claims, keys after the first page ---------------------------------------------------------------
+-- None_
+SELECT shop_order.id
+FROM shop_order
+WHERE shop_order.total > %s AND shop_order.id > %s ORDER BY shop_order.id
+LIMIT %s;
+
+-- claims, keys after the first page, composite ----------------------------------------------------
+-- None_
+SELECT shop_voucher.year, shop_voucher.number
+FROM shop_voucher
+WHERE shop_voucher.year > %s OR shop_voucher.year = %s AND shop_voucher.number > %s ORDER BY shop_voucher.year, shop_voucher.number
+LIMIT %s;
+
+-- claims, keys of what still matches --------------------------------------------------------------
+-- None_
+SELECT shop_order.id
+FROM shop_order
+WHERE shop_order.total > %s AND shop_order.id IN (%s, %s);
+
+-- claims, a row again -----------------------------------------------------------------------------
+-- None_
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_lease.rent > %s AND shop_lease.id = %s;
+
+-- claims, one -------------------------------------------------------------------------------------
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total > %s AND shop_order.id = %s FOR UPDATE OF shop_order;
+
+-- ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total > %s AND shop_order.id = %s FOR UPDATE OF shop_order SKIP LOCKED;
+
+-- claims, of several ------------------------------------------------------------------------------
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order FORCE INDEX (PRIMARY)
+WHERE shop_order.total > %s AND shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE OF shop_order;
+
+-- ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order FORCE INDEX (PRIMARY)
+WHERE shop_order.total > %s AND shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE OF shop_order SKIP LOCKED;
+
+-- claims, composite, of several -------------------------------------------------------------------
+-- ForUpdate
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher FORCE INDEX (PRIMARY)
+WHERE shop_voucher.year = %s AND shop_voucher.number = %s OR shop_voucher.year = %s AND shop_voucher.number = %s ORDER BY shop_voucher.year, shop_voucher.number FOR UPDATE OF shop_voucher;
+
+-- ForUpdate|SkipLocked
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher FORCE INDEX (PRIMARY)
+WHERE shop_voucher.year = %s AND shop_voucher.number = %s OR shop_voucher.year = %s AND shop_voucher.number = %s ORDER BY shop_voucher.year, shop_voucher.number FOR UPDATE OF shop_voucher SKIP LOCKED;
+
+-- claims, joined inheritance, of several ----------------------------------------------------------
+-- ForUpdate
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract FORCE INDEX (PRIMARY) INNER JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_lease.rent > %s AND shop_lease.id IN (%s, %s) ORDER BY shop_lease.id FOR UPDATE OF shop_contract;
+
+-- ForUpdate|SkipLocked
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract FORCE INDEX (PRIMARY) INNER JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_lease.rent > %s AND shop_lease.id IN (%s, %s) ORDER BY shop_lease.id FOR UPDATE OF shop_contract SKIP LOCKED;

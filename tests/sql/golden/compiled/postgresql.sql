@@ -1,3 +1,6 @@
+-- postgresql: what each kind of select is compiled to.  Above each text stand the locks that have it; on
+-- SQL Server and SQLite, a lock that has the text of None_ is in the transaction, not in the text.
+
 -- plain -------------------------------------------------------------------------------------------
 -- None_, NoLock, SnapshotRead
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -135,6 +138,42 @@ SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order ORDER BY shop_order.id
 LIMIT %(param_1)s::INTEGER OFFSET %(param_2)s::INTEGER FOR UPDATE OF shop_order SKIP LOCKED;
 
+-- offset ------------------------------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT ALL OFFSET %(param_1)s::INTEGER;
+
+-- SharedRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT ALL OFFSET %(param_1)s::INTEGER FOR SHARE OF shop_order;
+
+-- SharedRead|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT ALL OFFSET %(param_1)s::INTEGER FOR SHARE OF shop_order NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT ALL OFFSET %(param_1)s::INTEGER FOR SHARE OF shop_order SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT ALL OFFSET %(param_1)s::INTEGER FOR UPDATE OF shop_order;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT ALL OFFSET %(param_1)s::INTEGER FOR UPDATE OF shop_order NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT ALL OFFSET %(param_1)s::INTEGER FOR UPDATE OF shop_order SKIP LOCKED;
+
 -- aliased -----------------------------------------------------------------------------------------
 -- None_, NoLock, SnapshotRead
 SELECT o.id, o.customer_id, o.total
@@ -170,6 +209,78 @@ WHERE o.total > %(total_1)s::INTEGER FOR UPDATE OF o NOWAIT;
 SELECT o.id, o.customer_id, o.total
 FROM shop_order AS o
 WHERE o.total > %(total_1)s::INTEGER FOR UPDATE OF o SKIP LOCKED;
+
+-- aliased, limit ----------------------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %(param_1)s::INTEGER;
+
+-- SharedRead
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %(param_1)s::INTEGER FOR SHARE OF o;
+
+-- SharedRead|NoWait
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %(param_1)s::INTEGER FOR SHARE OF o NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %(param_1)s::INTEGER FOR SHARE OF o SKIP LOCKED;
+
+-- ForUpdate
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %(param_1)s::INTEGER FOR UPDATE OF o;
+
+-- ForUpdate|NoWait
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %(param_1)s::INTEGER FOR UPDATE OF o NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %(param_1)s::INTEGER FOR UPDATE OF o SKIP LOCKED;
+
+-- aliased, limit and offset -----------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %(param_1)s::INTEGER OFFSET %(param_2)s::INTEGER;
+
+-- SharedRead
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %(param_1)s::INTEGER OFFSET %(param_2)s::INTEGER FOR SHARE OF o;
+
+-- SharedRead|NoWait
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %(param_1)s::INTEGER OFFSET %(param_2)s::INTEGER FOR SHARE OF o NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %(param_1)s::INTEGER OFFSET %(param_2)s::INTEGER FOR SHARE OF o SKIP LOCKED;
+
+-- ForUpdate
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %(param_1)s::INTEGER OFFSET %(param_2)s::INTEGER FOR UPDATE OF o;
+
+-- ForUpdate|NoWait
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %(param_1)s::INTEGER OFFSET %(param_2)s::INTEGER FOR UPDATE OF o NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT o.id, o.customer_id, o.total
+FROM shop_order AS o ORDER BY o.id
+LIMIT %(param_1)s::INTEGER OFFSET %(param_2)s::INTEGER FOR UPDATE OF o SKIP LOCKED;
 
 -- join --------------------------------------------------------------------------------------------
 -- None_, NoLock, SnapshotRead
@@ -236,6 +347,42 @@ FROM shop_order JOIN shop_order AS other ON shop_order.total < other.total FOR U
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order JOIN shop_order AS other ON shop_order.total < other.total FOR UPDATE OF shop_order SKIP LOCKED;
 
+-- outer join --------------------------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order LEFT OUTER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.id IS NULL;
+
+-- SharedRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order LEFT OUTER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.id IS NULL FOR SHARE OF shop_order;
+
+-- SharedRead|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order LEFT OUTER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.id IS NULL FOR SHARE OF shop_order NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order LEFT OUTER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.id IS NULL FOR SHARE OF shop_order SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order LEFT OUTER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.id IS NULL FOR UPDATE OF shop_order;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order LEFT OUTER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.id IS NULL FOR UPDATE OF shop_order NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order LEFT OUTER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.id IS NULL FOR UPDATE OF shop_order SKIP LOCKED;
+
 -- EXISTS ------------------------------------------------------------------------------------------
 -- None_, NoLock, SnapshotRead
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -285,6 +432,92 @@ FROM shop_order
 WHERE EXISTS (SELECT 1
 FROM shop_line
 WHERE shop_order.id = shop_line.order_id AND shop_line.value > %(value_1)s::INTEGER) FOR UPDATE OF shop_order SKIP LOCKED;
+
+-- IN a subquery -----------------------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (SELECT shop_line.order_id
+FROM shop_line);
+
+-- SharedRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (SELECT shop_line.order_id
+FROM shop_line) FOR SHARE OF shop_order;
+
+-- SharedRead|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (SELECT shop_line.order_id
+FROM shop_line) FOR SHARE OF shop_order NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (SELECT shop_line.order_id
+FROM shop_line) FOR SHARE OF shop_order SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (SELECT shop_line.order_id
+FROM shop_line) FOR UPDATE OF shop_order;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (SELECT shop_line.order_id
+FROM shop_line) FOR UPDATE OF shop_order NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id IN (SELECT shop_line.order_id
+FROM shop_line) FOR UPDATE OF shop_order SKIP LOCKED;
+
+-- subquery of its own table -----------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total = (SELECT max(other.total) AS max_1
+FROM shop_order AS other);
+
+-- SharedRead
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total = (SELECT max(other.total) AS max_1
+FROM shop_order AS other) FOR SHARE OF shop_order;
+
+-- SharedRead|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total = (SELECT max(other.total) AS max_1
+FROM shop_order AS other) FOR SHARE OF shop_order NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total = (SELECT max(other.total) AS max_1
+FROM shop_order AS other) FOR SHARE OF shop_order SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total = (SELECT max(other.total) AS max_1
+FROM shop_order AS other) FOR UPDATE OF shop_order;
+
+-- ForUpdate|NoWait
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total = (SELECT max(other.total) AS max_1
+FROM shop_order AS other) FOR UPDATE OF shop_order NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total = (SELECT max(other.total) AS max_1
+FROM shop_order AS other) FOR UPDATE OF shop_order SKIP LOCKED;
 
 -- two entities, the first -------------------------------------------------------------------------
 -- None_, NoLock, SnapshotRead
@@ -373,41 +606,185 @@ FROM shop_voucher FOR UPDATE OF shop_voucher NOWAIT;
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
 FROM shop_voucher FOR UPDATE OF shop_voucher SKIP LOCKED;
 
+-- composite key, join -----------------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher JOIN shop_voucher_entry ON shop_voucher.year = shop_voucher_entry.year AND shop_voucher.number = shop_voucher_entry.number
+WHERE shop_voucher_entry.id > %(id_1)s::INTEGER;
+
+-- SharedRead
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher JOIN shop_voucher_entry ON shop_voucher.year = shop_voucher_entry.year AND shop_voucher.number = shop_voucher_entry.number
+WHERE shop_voucher_entry.id > %(id_1)s::INTEGER FOR SHARE OF shop_voucher;
+
+-- SharedRead|NoWait
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher JOIN shop_voucher_entry ON shop_voucher.year = shop_voucher_entry.year AND shop_voucher.number = shop_voucher_entry.number
+WHERE shop_voucher_entry.id > %(id_1)s::INTEGER FOR SHARE OF shop_voucher NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher JOIN shop_voucher_entry ON shop_voucher.year = shop_voucher_entry.year AND shop_voucher.number = shop_voucher_entry.number
+WHERE shop_voucher_entry.id > %(id_1)s::INTEGER FOR SHARE OF shop_voucher SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher JOIN shop_voucher_entry ON shop_voucher.year = shop_voucher_entry.year AND shop_voucher.number = shop_voucher_entry.number
+WHERE shop_voucher_entry.id > %(id_1)s::INTEGER FOR UPDATE OF shop_voucher;
+
+-- ForUpdate|NoWait
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher JOIN shop_voucher_entry ON shop_voucher.year = shop_voucher_entry.year AND shop_voucher.number = shop_voucher_entry.number
+WHERE shop_voucher_entry.id > %(id_1)s::INTEGER FOR UPDATE OF shop_voucher NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher JOIN shop_voucher_entry ON shop_voucher.year = shop_voucher_entry.year AND shop_voucher.number = shop_voucher_entry.number
+WHERE shop_voucher_entry.id > %(id_1)s::INTEGER FOR UPDATE OF shop_voucher SKIP LOCKED;
+
+-- composite key, limit and offset -----------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher ORDER BY shop_voucher.year, shop_voucher.number
+LIMIT %(param_1)s::INTEGER OFFSET %(param_2)s::INTEGER;
+
+-- SharedRead
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher ORDER BY shop_voucher.year, shop_voucher.number
+LIMIT %(param_1)s::INTEGER OFFSET %(param_2)s::INTEGER FOR SHARE OF shop_voucher;
+
+-- SharedRead|NoWait
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher ORDER BY shop_voucher.year, shop_voucher.number
+LIMIT %(param_1)s::INTEGER OFFSET %(param_2)s::INTEGER FOR SHARE OF shop_voucher NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher ORDER BY shop_voucher.year, shop_voucher.number
+LIMIT %(param_1)s::INTEGER OFFSET %(param_2)s::INTEGER FOR SHARE OF shop_voucher SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher ORDER BY shop_voucher.year, shop_voucher.number
+LIMIT %(param_1)s::INTEGER OFFSET %(param_2)s::INTEGER FOR UPDATE OF shop_voucher;
+
+-- ForUpdate|NoWait
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher ORDER BY shop_voucher.year, shop_voucher.number
+LIMIT %(param_1)s::INTEGER OFFSET %(param_2)s::INTEGER FOR UPDATE OF shop_voucher NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher ORDER BY shop_voucher.year, shop_voucher.number
+LIMIT %(param_1)s::INTEGER OFFSET %(param_2)s::INTEGER FOR UPDATE OF shop_voucher SKIP LOCKED;
+
 -- schema and quoted names -------------------------------------------------------------------------
 -- None_, NoLock, SnapshotRead
-SELECT books."Journal of Group"."Key", books."Journal of Group"."order"
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
 FROM books."Journal of Group"
 WHERE books."Journal of Group"."order" > %(order_1)s::INTEGER;
 
 -- SharedRead
-SELECT books."Journal of Group"."Key", books."Journal of Group"."order"
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
 FROM books."Journal of Group"
 WHERE books."Journal of Group"."order" > %(order_1)s::INTEGER FOR SHARE OF "Journal of Group";
 
 -- SharedRead|NoWait
-SELECT books."Journal of Group"."Key", books."Journal of Group"."order"
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
 FROM books."Journal of Group"
 WHERE books."Journal of Group"."order" > %(order_1)s::INTEGER FOR SHARE OF "Journal of Group" NOWAIT;
 
 -- SharedRead|SkipLocked
-SELECT books."Journal of Group"."Key", books."Journal of Group"."order"
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
 FROM books."Journal of Group"
 WHERE books."Journal of Group"."order" > %(order_1)s::INTEGER FOR SHARE OF "Journal of Group" SKIP LOCKED;
 
 -- ForUpdate
-SELECT books."Journal of Group"."Key", books."Journal of Group"."order"
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
 FROM books."Journal of Group"
 WHERE books."Journal of Group"."order" > %(order_1)s::INTEGER FOR UPDATE OF "Journal of Group";
 
 -- ForUpdate|NoWait
-SELECT books."Journal of Group"."Key", books."Journal of Group"."order"
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
 FROM books."Journal of Group"
 WHERE books."Journal of Group"."order" > %(order_1)s::INTEGER FOR UPDATE OF "Journal of Group" NOWAIT;
 
 -- ForUpdate|SkipLocked
-SELECT books."Journal of Group"."Key", books."Journal of Group"."order"
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
 FROM books."Journal of Group"
 WHERE books."Journal of Group"."order" > %(order_1)s::INTEGER FOR UPDATE OF "Journal of Group" SKIP LOCKED;
+
+-- schema and quoted names, aliased ----------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT j."Key", j."order", j."Name"
+FROM books."Journal of Group" AS j
+WHERE j."order" > %(order_1)s::INTEGER;
+
+-- SharedRead
+SELECT j."Key", j."order", j."Name"
+FROM books."Journal of Group" AS j
+WHERE j."order" > %(order_1)s::INTEGER FOR SHARE OF j;
+
+-- SharedRead|NoWait
+SELECT j."Key", j."order", j."Name"
+FROM books."Journal of Group" AS j
+WHERE j."order" > %(order_1)s::INTEGER FOR SHARE OF j NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT j."Key", j."order", j."Name"
+FROM books."Journal of Group" AS j
+WHERE j."order" > %(order_1)s::INTEGER FOR SHARE OF j SKIP LOCKED;
+
+-- ForUpdate
+SELECT j."Key", j."order", j."Name"
+FROM books."Journal of Group" AS j
+WHERE j."order" > %(order_1)s::INTEGER FOR UPDATE OF j;
+
+-- ForUpdate|NoWait
+SELECT j."Key", j."order", j."Name"
+FROM books."Journal of Group" AS j
+WHERE j."order" > %(order_1)s::INTEGER FOR UPDATE OF j NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT j."Key", j."order", j."Name"
+FROM books."Journal of Group" AS j
+WHERE j."order" > %(order_1)s::INTEGER FOR UPDATE OF j SKIP LOCKED;
+
+-- schema and quoted names, limit ------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
+FROM books."Journal of Group" ORDER BY books."Journal of Group"."order"
+LIMIT %(param_1)s::INTEGER;
+
+-- SharedRead
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
+FROM books."Journal of Group" ORDER BY books."Journal of Group"."order"
+LIMIT %(param_1)s::INTEGER FOR SHARE OF "Journal of Group";
+
+-- SharedRead|NoWait
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
+FROM books."Journal of Group" ORDER BY books."Journal of Group"."order"
+LIMIT %(param_1)s::INTEGER FOR SHARE OF "Journal of Group" NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
+FROM books."Journal of Group" ORDER BY books."Journal of Group"."order"
+LIMIT %(param_1)s::INTEGER FOR SHARE OF "Journal of Group" SKIP LOCKED;
+
+-- ForUpdate
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
+FROM books."Journal of Group" ORDER BY books."Journal of Group"."order"
+LIMIT %(param_1)s::INTEGER FOR UPDATE OF "Journal of Group";
+
+-- ForUpdate|NoWait
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
+FROM books."Journal of Group" ORDER BY books."Journal of Group"."order"
+LIMIT %(param_1)s::INTEGER FOR UPDATE OF "Journal of Group" NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
+FROM books."Journal of Group" ORDER BY books."Journal of Group"."order"
+LIMIT %(param_1)s::INTEGER FOR UPDATE OF "Journal of Group" SKIP LOCKED;
 
 -- joined inheritance ------------------------------------------------------------------------------
 -- None_, NoLock, SnapshotRead
@@ -437,6 +814,42 @@ FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id FOR UPDAT
 -- ForUpdate|SkipLocked
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
 FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id FOR UPDATE OF shop_contract SKIP LOCKED;
+
+-- joined inheritance, limit -----------------------------------------------------------------------
+-- None_, NoLock, SnapshotRead
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id ORDER BY shop_lease.id
+LIMIT %(param_1)s::INTEGER;
+
+-- SharedRead
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id ORDER BY shop_lease.id
+LIMIT %(param_1)s::INTEGER FOR SHARE OF shop_contract;
+
+-- SharedRead|NoWait
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id ORDER BY shop_lease.id
+LIMIT %(param_1)s::INTEGER FOR SHARE OF shop_contract NOWAIT;
+
+-- SharedRead|SkipLocked
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id ORDER BY shop_lease.id
+LIMIT %(param_1)s::INTEGER FOR SHARE OF shop_contract SKIP LOCKED;
+
+-- ForUpdate
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id ORDER BY shop_lease.id
+LIMIT %(param_1)s::INTEGER FOR UPDATE OF shop_contract;
+
+-- ForUpdate|NoWait
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id ORDER BY shop_lease.id
+LIMIT %(param_1)s::INTEGER FOR UPDATE OF shop_contract NOWAIT;
+
+-- ForUpdate|SkipLocked
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id ORDER BY shop_lease.id
+LIMIT %(param_1)s::INTEGER FOR UPDATE OF shop_contract SKIP LOCKED;
 
 -- joined inheritance, its root --------------------------------------------------------------------
 -- None_, NoLock, SnapshotRead
@@ -752,32 +1165,32 @@ WHERE shop_voucher.year = %(pk_0)s::INTEGER AND shop_voucher.number = %(pk_1)s::
 
 -- by key, schema and quoted names -----------------------------------------------------------------
 -- SharedRead
-SELECT books."Journal of Group"."Key", books."Journal of Group"."order"
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
 FROM books."Journal of Group"
 WHERE books."Journal of Group"."Key" = %(pk_0)s::INTEGER FOR SHARE OF "Journal of Group";
 
 -- SharedRead|NoWait
-SELECT books."Journal of Group"."Key", books."Journal of Group"."order"
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
 FROM books."Journal of Group"
 WHERE books."Journal of Group"."Key" = %(pk_0)s::INTEGER FOR SHARE OF "Journal of Group" NOWAIT;
 
 -- SharedRead|SkipLocked
-SELECT books."Journal of Group"."Key", books."Journal of Group"."order"
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
 FROM books."Journal of Group"
 WHERE books."Journal of Group"."Key" = %(pk_0)s::INTEGER FOR SHARE OF "Journal of Group" SKIP LOCKED;
 
 -- ForUpdate
-SELECT books."Journal of Group"."Key", books."Journal of Group"."order"
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
 FROM books."Journal of Group"
 WHERE books."Journal of Group"."Key" = %(pk_0)s::INTEGER FOR UPDATE OF "Journal of Group";
 
 -- ForUpdate|NoWait
-SELECT books."Journal of Group"."Key", books."Journal of Group"."order"
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
 FROM books."Journal of Group"
 WHERE books."Journal of Group"."Key" = %(pk_0)s::INTEGER FOR UPDATE OF "Journal of Group" NOWAIT;
 
 -- ForUpdate|SkipLocked
-SELECT books."Journal of Group"."Key", books."Journal of Group"."order"
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
 FROM books."Journal of Group"
 WHERE books."Journal of Group"."Key" = %(pk_0)s::INTEGER FOR UPDATE OF "Journal of Group" SKIP LOCKED;
 
@@ -1010,37 +1423,37 @@ WHERE shop_voucher.year = %(year_1)s::INTEGER AND shop_voucher.number = %(number
 
 -- by keys, schema and quoted names ----------------------------------------------------------------
 -- None_, NoLock, SnapshotRead
-SELECT books."Journal of Group"."Key", books."Journal of Group"."order"
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
 FROM books."Journal of Group"
 WHERE books."Journal of Group"."Key" IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY books."Journal of Group"."Key";
 
 -- SharedRead
-SELECT books."Journal of Group"."Key", books."Journal of Group"."order"
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
 FROM books."Journal of Group"
 WHERE books."Journal of Group"."Key" IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY books."Journal of Group"."Key" FOR SHARE OF "Journal of Group";
 
 -- SharedRead|NoWait
-SELECT books."Journal of Group"."Key", books."Journal of Group"."order"
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
 FROM books."Journal of Group"
 WHERE books."Journal of Group"."Key" IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY books."Journal of Group"."Key" FOR SHARE OF "Journal of Group" NOWAIT;
 
 -- SharedRead|SkipLocked
-SELECT books."Journal of Group"."Key", books."Journal of Group"."order"
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
 FROM books."Journal of Group"
 WHERE books."Journal of Group"."Key" IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY books."Journal of Group"."Key" FOR SHARE OF "Journal of Group" SKIP LOCKED;
 
 -- ForUpdate
-SELECT books."Journal of Group"."Key", books."Journal of Group"."order"
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
 FROM books."Journal of Group"
 WHERE books."Journal of Group"."Key" IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY books."Journal of Group"."Key" FOR UPDATE OF "Journal of Group";
 
 -- ForUpdate|NoWait
-SELECT books."Journal of Group"."Key", books."Journal of Group"."order"
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
 FROM books."Journal of Group"
 WHERE books."Journal of Group"."Key" IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY books."Journal of Group"."Key" FOR UPDATE OF "Journal of Group" NOWAIT;
 
 -- ForUpdate|SkipLocked
-SELECT books."Journal of Group"."Key", books."Journal of Group"."order"
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
 FROM books."Journal of Group"
 WHERE books."Journal of Group"."Key" IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY books."Journal of Group"."Key" FOR UPDATE OF "Journal of Group" SKIP LOCKED;
 
@@ -1157,53 +1570,9 @@ SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
 FROM shop_invoice
 WHERE shop_invoice.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_invoice.id FOR UPDATE OF shop_invoice SKIP LOCKED;
 
--- by key, plain; 0.3 s ----------------------------------------------------------------------------
--- SharedRead
-SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order
-WHERE shop_order.id = %(pk_0)s::INTEGER FOR SHARE OF shop_order;
-
--- ForUpdate
-SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order
-WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order;
-
--- by key, joined inheritance: the root's row; 0.3 s -----------------------------------------------
--- SharedRead
-SELECT shop_contract.id
-FROM shop_contract
-WHERE shop_contract.id = %(pk_0)s::INTEGER FOR SHARE OF shop_contract;
-
--- ForUpdate
-SELECT shop_contract.id
-FROM shop_contract
-WHERE shop_contract.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_contract;
-
--- by keys, plain; 0.3 s ---------------------------------------------------------------------------
--- SharedRead
-SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order
-WHERE shop_order.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER, %(keys_3)s::INTEGER) ORDER BY shop_order.id FOR SHARE OF shop_order;
-
--- ForUpdate
-SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order
-WHERE shop_order.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER, %(keys_3)s::INTEGER) ORDER BY shop_order.id FOR UPDATE OF shop_order;
-
--- by keys, joined inheritance: the root's rows; 0.3 s ---------------------------------------------
--- SharedRead
-SELECT shop_contract.id, shop_contract.kind
-FROM shop_contract
-WHERE shop_contract.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_contract.id FOR SHARE OF shop_contract;
-
--- ForUpdate
-SELECT shop_contract.id, shop_contract.kind
-FROM shop_contract
-WHERE shop_contract.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_contract.id FOR UPDATE OF shop_contract;
-
 -- parts, one level --------------------------------------------------------------------------------
 -- None_, NoLock
-SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_box.id;
 
@@ -1215,19 +1584,19 @@ WHERE shop_box.delivery_id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER B
 
 -- parts, two levels -------------------------------------------------------------------------------
 -- None_, NoLock
-SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
 FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
 WHERE shop_box.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_item.id;
 
 -- parts, two levels, of several -------------------------------------------------------------------
 -- None_, NoLock
-SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
 FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
 WHERE shop_box.delivery_id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_item.id;
 
 -- parts, many-to-many -----------------------------------------------------------------------------
 -- None_, NoLock
-SELECT shop_label.id, shop_delivery_label.delivery_id
+SELECT shop_label.id
 FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
 WHERE shop_delivery_label.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_label.id;
 
@@ -1239,7 +1608,7 @@ WHERE shop_delivery_label.delivery_id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEG
 
 -- parts, composite key ----------------------------------------------------------------------------
 -- None_, NoLock
-SELECT shop_voucher_entry.id, shop_voucher_entry.year, shop_voucher_entry.number, shop_voucher_entry.year AS year__1, shop_voucher_entry.number AS number__1
+SELECT shop_voucher_entry.id, shop_voucher_entry.year, shop_voucher_entry.number
 FROM shop_voucher_entry
 WHERE shop_voucher_entry.year = %(pk_0)s::INTEGER AND shop_voucher_entry.number = %(pk_1)s::INTEGER;
 
@@ -1248,3 +1617,80 @@ WHERE shop_voucher_entry.year = %(pk_0)s::INTEGER AND shop_voucher_entry.number 
 SELECT shop_voucher_entry.id, shop_voucher_entry.year, shop_voucher_entry.number, shop_voucher_entry.year AS year__1, shop_voucher_entry.number AS number__1
 FROM shop_voucher_entry
 WHERE shop_voucher_entry.year = %(year_1)s::INTEGER AND shop_voucher_entry.number = %(number_1)s::INTEGER OR shop_voucher_entry.year = %(year_2)s::INTEGER AND shop_voucher_entry.number = %(number_2)s::INTEGER;
+
+-- claims, keys ------------------------------------------------------------------------------------
+-- None_
+SELECT shop_order.id
+FROM shop_order
+WHERE shop_order.total > %(total_1)s::INTEGER ORDER BY shop_order.total, shop_order.id
+LIMIT %(param_1)s::INTEGER;
+
+-- claims, keys after the first page ---------------------------------------------------------------
+-- None_
+SELECT shop_order.id
+FROM shop_order
+WHERE shop_order.total > %(total_1)s::INTEGER AND shop_order.id > %(id_1)s::INTEGER ORDER BY shop_order.id
+LIMIT %(param_1)s::INTEGER;
+
+-- claims, keys after the first page, composite ----------------------------------------------------
+-- None_
+SELECT shop_voucher.year, shop_voucher.number
+FROM shop_voucher
+WHERE shop_voucher.year > %(year_1)s::INTEGER OR shop_voucher.year = %(year_2)s::INTEGER AND shop_voucher.number > %(number_1)s::INTEGER ORDER BY shop_voucher.year, shop_voucher.number
+LIMIT %(param_1)s::INTEGER;
+
+-- claims, keys of what still matches --------------------------------------------------------------
+-- None_
+SELECT shop_order.id
+FROM shop_order
+WHERE shop_order.total > %(total_1)s::INTEGER AND shop_order.id IN (%(id_1_1)s::INTEGER, %(id_1_2)s::INTEGER);
+
+-- claims, a row again -----------------------------------------------------------------------------
+-- None_
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_lease.rent > %(rent_1)s::INTEGER AND shop_lease.id = %(doclock_key_0)s::INTEGER;
+
+-- claims, one -------------------------------------------------------------------------------------
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total > %(total_1)s::INTEGER AND shop_order.id = %(doclock_key_0)s::INTEGER FOR UPDATE OF shop_order;
+
+-- ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total > %(total_1)s::INTEGER AND shop_order.id = %(doclock_key_0)s::INTEGER FOR UPDATE OF shop_order SKIP LOCKED;
+
+-- claims, of several ------------------------------------------------------------------------------
+-- ForUpdate
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total > %(total_1)s::INTEGER AND shop_order.id IN (%(doclock_keys_1)s::INTEGER, %(doclock_keys_2)s::INTEGER) ORDER BY shop_order.id FOR UPDATE OF shop_order;
+
+-- ForUpdate|SkipLocked
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total > %(total_1)s::INTEGER AND shop_order.id IN (%(doclock_keys_1)s::INTEGER, %(doclock_keys_2)s::INTEGER) ORDER BY shop_order.id FOR UPDATE OF shop_order SKIP LOCKED;
+
+-- claims, composite, of several -------------------------------------------------------------------
+-- ForUpdate
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher
+WHERE shop_voucher.year = %(year_1)s::INTEGER AND shop_voucher.number = %(number_1)s::INTEGER OR shop_voucher.year = %(year_2)s::INTEGER AND shop_voucher.number = %(number_2)s::INTEGER ORDER BY shop_voucher.year, shop_voucher.number FOR UPDATE OF shop_voucher;
+
+-- ForUpdate|SkipLocked
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher
+WHERE shop_voucher.year = %(year_1)s::INTEGER AND shop_voucher.number = %(number_1)s::INTEGER OR shop_voucher.year = %(year_2)s::INTEGER AND shop_voucher.number = %(number_2)s::INTEGER ORDER BY shop_voucher.year, shop_voucher.number FOR UPDATE OF shop_voucher SKIP LOCKED;
+
+-- claims, joined inheritance, of several ----------------------------------------------------------
+-- ForUpdate
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_lease.rent > %(rent_1)s::INTEGER AND shop_lease.id IN (%(doclock_keys_1)s::INTEGER, %(doclock_keys_2)s::INTEGER) ORDER BY shop_lease.id FOR UPDATE OF shop_contract;
+
+-- ForUpdate|SkipLocked
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_lease.rent > %(rent_1)s::INTEGER AND shop_lease.id IN (%(doclock_keys_1)s::INTEGER, %(doclock_keys_2)s::INTEGER) ORDER BY shop_lease.id FOR UPDATE OF shop_contract SKIP LOCKED;

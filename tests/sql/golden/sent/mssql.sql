@@ -1,3 +1,7 @@
+-- mssql: what a session tells the driver, call by call.  Parameters stand behind their statement, what
+-- the driver does by a method is in parentheses.  A limit to the wait that is in no compiled text is
+-- here.
+
 -- get_entity ForUpdate ----------------------------------------------------------------------------
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order WITH (UPDLOCK, ROWLOCK)
@@ -22,7 +26,56 @@ WHERE shop_order.id = ?  -- 1
 (back to the pool)
 (rollback)
 
+-- get_entity ForUpdate, composite key, lock_timeout 0.3 -------------------------------------------
+SET LOCK_TIMEOUT 300; SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK)
+WHERE shop_voucher.year = ? AND shop_voucher.number = ?  -- 1, 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity ForUpdate, schema and quoted names ---------------------------------------------------
+SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
+FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK)
+WHERE books.[Journal of Group].[Key] = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity ForUpdate|NoWait, joined inheritance -------------------------------------------------
+SELECT shop_contract.id
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, NOWAIT)
+WHERE shop_contract.id = ?  -- 1
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_contract.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
 -- get_entity SharedRead ---------------------------------------------------------------------------
+SET TRANSACTION ISOLATION LEVEL SNAPSHOT
+(commit)
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- get_entity SharedRead, joined inheritance -------------------------------------------------------
+SET TRANSACTION ISOLATION LEVEL SNAPSHOT
+(commit)
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_contract.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- get_entity SharedRead|NoWait --------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT
 (commit)
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -138,12 +191,45 @@ FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST) ORDER BY shop_order.id
 (back to the pool)
 (rollback)
 
+-- entity_set SharedRead|SkipLocked, limit 10 ------------------------------------------------------
+SELECT TOP 10 shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST) ORDER BY shop_order.id
+(rollback)
+(back to the pool)
+(rollback)
+
 -- entity_set ForUpdate, joined inheritance --------------------------------------------------------
 SELECT shop_lease.id
 FROM shop_contract WITH (UPDLOCK, ROWLOCK) JOIN shop_lease ON shop_contract.id = shop_lease.id
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
 FROM shop_contract WITH (UPDLOCK, ROWLOCK) JOIN shop_lease ON shop_contract.id = shop_lease.id
 WHERE shop_lease.id IN (?)  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- entity_set ForUpdate, no parameters, lock_timeout 0.3 -------------------------------------------
+EXEC sp_executesql N'SET LOCK_TIMEOUT 300; SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)'
+(rollback)
+(back to the pool)
+(rollback)
+
+-- entity_set ForUpdate, a join, lock_timeout 0.3 --------------------------------------------------
+SET LOCK_TIMEOUT 300; SELECT shop_order.id
+FROM shop_order WITH (UPDLOCK, ROWLOCK) JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > ?  -- 0
+SET LOCK_TIMEOUT 300; SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK) JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > ? AND shop_order.id IN (?)  -- 0, 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- entity_set ForUpdate, names and texts in quotes, lock_timeout 0.3 -------------------------------
+EXEC sp_executesql N'SET LOCK_TIMEOUT 300; SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
+FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK)
+WHERE books.[Journal of Group].[Name] = ''it''''s'''
 (rollback)
 (back to the pool)
 (rollback)
@@ -315,13 +401,13 @@ WHERE shop_order.id IN (?, ?) ORDER BY shop_order.id  -- 1, 2
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery WITH (UPDLOCK, ROWLOCK)
 WHERE shop_delivery.id = ?  -- 1
-SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.delivery_id = ? ORDER BY shop_box.id  -- 1
-SELECT shop_label.id, shop_delivery_label.delivery_id
+SELECT shop_label.id
 FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
 WHERE shop_delivery_label.delivery_id = ? ORDER BY shop_label.id  -- 1
-SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
 FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
 WHERE shop_box.delivery_id = ? ORDER BY shop_item.id  -- 1
 (rollback)
@@ -334,13 +420,13 @@ SET TRANSACTION ISOLATION LEVEL SNAPSHOT
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = ?  -- 1
-SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.delivery_id = ? ORDER BY shop_box.id  -- 1
-SELECT shop_label.id, shop_delivery_label.delivery_id
+SELECT shop_label.id
 FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
 WHERE shop_delivery_label.delivery_id = ? ORDER BY shop_label.id  -- 1
-SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
 FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
 WHERE shop_box.delivery_id = ? ORDER BY shop_item.id  -- 1
 (rollback)
@@ -352,16 +438,131 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery WITH (NOLOCK)
 WHERE shop_delivery.id = ?  -- 1
-SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box WITH (NOLOCK)
 WHERE shop_box.delivery_id = ? ORDER BY shop_box.id  -- 1
-SELECT shop_label.id, shop_delivery_label.delivery_id
+SELECT shop_label.id
 FROM shop_label WITH (NOLOCK) JOIN shop_delivery_label WITH (NOLOCK) ON shop_label.id = shop_delivery_label.label_id
 WHERE shop_delivery_label.delivery_id = ? ORDER BY shop_label.id  -- 1
-SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
 FROM shop_box WITH (NOLOCK) JOIN shop_item WITH (NOLOCK) ON shop_box.id = shop_item.box_id
 WHERE shop_box.delivery_id = ? ORDER BY shop_item.id  -- 1
 (rollback)
+(back to the pool)
+(rollback)
+
+-- get_documents ForUpdate -------------------------------------------------------------------------
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery WITH (UPDLOCK, ROWLOCK)
+WHERE shop_delivery.id IN (?, ?) ORDER BY shop_delivery.id  -- 1, 2
+SELECT shop_box.id, shop_box.delivery_id
+FROM shop_box
+WHERE shop_box.delivery_id = ? ORDER BY shop_box.id  -- 1
+SELECT shop_label.id
+FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
+WHERE shop_delivery_label.delivery_id = ? ORDER BY shop_label.id  -- 1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
+FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
+WHERE shop_box.delivery_id = ? ORDER BY shop_item.id  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_documents SnapshotRead ----------------------------------------------------------------------
+SET TRANSACTION ISOLATION LEVEL SNAPSHOT
+(commit)
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id IN (?, ?) ORDER BY shop_delivery.id  -- 1, 2
+SELECT shop_box.id, shop_box.delivery_id
+FROM shop_box
+WHERE shop_box.delivery_id = ? ORDER BY shop_box.id  -- 1
+SELECT shop_label.id
+FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
+WHERE shop_delivery_label.delivery_id = ? ORDER BY shop_label.id  -- 1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
+FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
+WHERE shop_box.delivery_id = ? ORDER BY shop_item.id  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- guard, UPDATE of headers ------------------------------------------------------------------------
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery WITH (UPDLOCK, ROWLOCK)
+WHERE shop_delivery.id = ?  -- 1
+SELECT DISTINCT shop_delivery.id
+FROM shop_delivery
+UPDATE shop_delivery SET total=?  -- 7
+(rollback)
+(back to the pool)
+(rollback)
+
+-- guard, UPDATE and DELETE of parts ---------------------------------------------------------------
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery WITH (UPDLOCK, ROWLOCK)
+WHERE shop_delivery.id = ?  -- 1
+SELECT DISTINCT shop_box.delivery_id
+FROM shop_box
+WHERE shop_box.id > ?  -- 0
+UPDATE shop_box SET delivery_id=? WHERE shop_box.id > ?  -- 1, 0
+SELECT DISTINCT shop_box.delivery_id
+FROM shop_box
+WHERE shop_box.delivery_id = ?  -- 1
+DELETE FROM shop_box WHERE shop_box.delivery_id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- guard, UPDATE and DELETE of parts of parts ------------------------------------------------------
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery WITH (UPDLOCK, ROWLOCK)
+WHERE shop_delivery.id = ?  -- 1
+SELECT DISTINCT shop_item.box_id
+FROM shop_item
+WHERE shop_item.box_id = ?  -- 1
+SELECT shop_delivery_1.id
+FROM shop_delivery AS shop_delivery_1 JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
+WHERE shop_box_1.id = ?  -- 1
+UPDATE shop_item SET name=? WHERE shop_item.box_id = ?  -- 'b', 1
+SELECT DISTINCT shop_item.box_id
+FROM shop_item
+SELECT shop_delivery_1.id
+FROM shop_delivery AS shop_delivery_1 JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
+WHERE shop_box_1.id = ?  -- 1
+DELETE FROM shop_item
+(rollback)
+(back to the pool)
+(rollback)
+
+-- guard, DELETE without a lock --------------------------------------------------------------------
+SELECT DISTINCT shop_box.delivery_id
+FROM shop_box
+WHERE shop_box.id > ?  -- 5
+-- raises UnlockedWrite
+(rollback)
+(back to the pool)
+(rollback)
+
+-- guard, a part of a part that is changed ---------------------------------------------------------
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery WITH (UPDLOCK, ROWLOCK)
+WHERE shop_delivery.id = ?  -- 1
+SELECT shop_item.id, shop_item.box_id, shop_item.name
+FROM shop_item
+WHERE shop_item.id = ?  -- 1
+SELECT shop_delivery_1.id
+FROM shop_delivery AS shop_delivery_1 JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
+WHERE shop_box_1.id = ?  -- 1
+SELECT shop_delivery_1.id
+FROM shop_delivery AS shop_delivery_1 JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
+WHERE shop_box_1.id = ?  -- 1
+UPDATE shop_item SET name=? WHERE shop_item.id = ?  -- 'b', 1
+SELECT shop_delivery_1.id
+FROM shop_delivery AS shop_delivery_1 JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
+WHERE shop_box_1.id = ?  -- 1
+(commit)
 (back to the pool)
 (rollback)
 
@@ -424,5 +625,56 @@ FROM shop_customer
 WHERE shop_customer.id = ?  -- 1
 DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', @LockOwner = 'Transaction'; SELECT @doclock  -- 'user:42'
 (rollback)
+(back to the pool)
+(rollback)
+
+-- claim_each --------------------------------------------------------------------------------------
+SELECT [INFORMATION_SCHEMA].[TABLES].[TABLE_NAME]
+FROM [INFORMATION_SCHEMA].[TABLES]
+WHERE [INFORMATION_SCHEMA].[TABLES].[TABLE_SCHEMA] = CAST(? AS NVARCHAR(max)) AND [INFORMATION_SCHEMA].[TABLES].[TABLE_TYPE] = CAST(? AS NVARCHAR(max)) ORDER BY [INFORMATION_SCHEMA].[TABLES].[TABLE_NAME]  -- 'dbo', 'VIEW'
+SELECT TOP 101 shop_order.id
+FROM shop_order
+WHERE shop_order.total > ? ORDER BY shop_order.id  -- 0
+(commit)
+(back to the pool)
+(rollback)
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE shop_order.total > ? AND shop_order.id = ?  -- 0, 1
+UPDATE shop_order SET total=? WHERE shop_order.id = ?  -- 7, 1
+(commit)
+(back to the pool)
+(rollback)
+
+-- claim_each in batches ---------------------------------------------------------------------------
+SELECT [INFORMATION_SCHEMA].[TABLES].[TABLE_NAME]
+FROM [INFORMATION_SCHEMA].[TABLES]
+WHERE [INFORMATION_SCHEMA].[TABLES].[TABLE_SCHEMA] = CAST(? AS NVARCHAR(max)) AND [INFORMATION_SCHEMA].[TABLES].[TABLE_TYPE] = CAST(? AS NVARCHAR(max)) ORDER BY [INFORMATION_SCHEMA].[TABLES].[TABLE_NAME]  -- 'dbo', 'VIEW'
+SELECT TOP 101 shop_order.id
+FROM shop_order
+WHERE shop_order.total > ? ORDER BY shop_order.id  -- 0
+(commit)
+(back to the pool)
+(rollback)
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST)
+WHERE shop_order.total > ? AND shop_order.id = ?  -- 0, 1
+IF @@TRANCOUNT = 0 BEGIN TRANSACTION
+SAVE TRANSACTION sa_savepoint_1
+UPDATE shop_order SET total=? WHERE shop_order.id = ?  -- 7, 1
+(commit)
+(back to the pool)
+(rollback)
+
+-- batch session, ForUpdate ------------------------------------------------------------------------
+SELECT deadlock_priority FROM sys.dm_exec_sessions WHERE session_id = @@SPID
+SET DEADLOCK_PRIORITY LOW
+IF @@TRANCOUNT = 0 BEGIN TRANSACTION
+SAVE TRANSACTION sa_savepoint_1
+SET LOCK_TIMEOUT 60000; SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT)
+WHERE shop_order.id = ?  -- 1
+(rollback)
+SET DEADLOCK_PRIORITY 0
 (back to the pool)
 (rollback)

@@ -1,3 +1,7 @@
+-- mysql: what a session tells the driver, call by call.  Parameters stand behind their statement, what
+-- the driver does by a method is in parentheses.  A limit to the wait that is in no compiled text is
+-- here.
+
 -- get_entity ForUpdate ----------------------------------------------------------------------------
 SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT
@@ -37,6 +41,48 @@ WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT
 
+-- get_entity ForUpdate, composite key, lock_timeout 0.3 -------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_voucher'
+SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher
+WHERE shop_voucher.year = %s AND shop_voucher.number = %s FOR UPDATE OF shop_voucher  -- 1, 1
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- get_entity ForUpdate, schema and quoted names ---------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- 'books', 'Journal of Group'
+SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
+FROM books.`Journal of Group`
+WHERE books.`Journal of Group`.`Key` = %s FOR UPDATE OF `Journal of Group`  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- get_entity ForUpdate|NoWait, joined inheritance -------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
+SELECT shop_contract.id
+FROM shop_contract
+WHERE shop_contract.id = %s FOR UPDATE OF shop_contract NOWAIT  -- 1
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_contract.id = %s  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
 -- get_entity SharedRead ---------------------------------------------------------------------------
 SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT
@@ -44,6 +90,35 @@ SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, D
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR SHARE OF shop_order  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- get_entity SharedRead, joined inheritance -------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
+SELECT shop_contract.id
+FROM shop_contract
+WHERE shop_contract.id = %s FOR SHARE OF shop_contract  -- 1
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_contract.id = %s  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- get_entity SharedRead|NoWait --------------------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR SHARE OF shop_order NOWAIT  -- 1
 (rollback)
 (back to the pool)
 (rollback)
@@ -197,6 +272,19 @@ LIMIT %s FOR UPDATE OF shop_order SKIP LOCKED  -- 10
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
 COMMIT
 
+-- entity_set SharedRead|SkipLocked, limit 10 ------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %s FOR SHARE OF shop_order SKIP LOCKED  -- 10
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
 -- entity_set ForUpdate, joined inheritance --------------------------------------------------------
 SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
 COMMIT
@@ -206,6 +294,47 @@ FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id FOR
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
 FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id
 WHERE shop_lease.id IN (%s)  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- entity_set ForUpdate, no parameters, lock_timeout 0.3 -------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order FOR UPDATE OF shop_order
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- entity_set ForUpdate, a join, lock_timeout 0.3 --------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id
+FROM shop_order INNER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > %s FOR UPDATE OF shop_order  -- 0
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order INNER JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > %s AND shop_order.id IN (%s)  -- 0, 1
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- entity_set ForUpdate, names and texts in quotes, lock_timeout 0.3 -------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- 'books', 'Journal of Group'
+SELECT /*+ MAX_EXECUTION_TIME(300) */ books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
+FROM books.`Journal of Group`
+WHERE books.`Journal of Group`.`Name` = 'it''s' FOR UPDATE OF `Journal of Group`
 (rollback)
 (back to the pool)
 (rollback)
@@ -422,13 +551,13 @@ SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, D
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %s FOR UPDATE OF shop_delivery  -- 1
-SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.delivery_id = %s ORDER BY shop_box.id  -- 1
-SELECT shop_label.id, shop_delivery_label.delivery_id
+SELECT shop_label.id
 FROM shop_label INNER JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
 WHERE shop_delivery_label.delivery_id = %s ORDER BY shop_label.id  -- 1
-SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
 FROM shop_box INNER JOIN shop_item ON shop_box.id = shop_item.box_id
 WHERE shop_box.delivery_id = %s ORDER BY shop_item.id  -- 1
 (rollback)
@@ -442,13 +571,13 @@ START TRANSACTION READ ONLY
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %s  -- 1
-SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.delivery_id = %s ORDER BY shop_box.id  -- 1
-SELECT shop_label.id, shop_delivery_label.delivery_id
+SELECT shop_label.id
 FROM shop_label INNER JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
 WHERE shop_delivery_label.delivery_id = %s ORDER BY shop_label.id  -- 1
-SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
 FROM shop_box INNER JOIN shop_item ON shop_box.id = shop_item.box_id
 WHERE shop_box.delivery_id = %s ORDER BY shop_item.id  -- 1
 (rollback)
@@ -459,18 +588,156 @@ WHERE shop_box.delivery_id = %s ORDER BY shop_item.id  -- 1
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %s  -- 1
-SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.delivery_id = %s ORDER BY shop_box.id  -- 1
-SELECT shop_label.id, shop_delivery_label.delivery_id
+SELECT shop_label.id
 FROM shop_label INNER JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
 WHERE shop_delivery_label.delivery_id = %s ORDER BY shop_label.id  -- 1
-SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
 FROM shop_box INNER JOIN shop_item ON shop_box.id = shop_item.box_id
 WHERE shop_box.delivery_id = %s ORDER BY shop_item.id  -- 1
 (rollback)
 (back to the pool)
 (rollback)
+
+-- get_documents ForUpdate -------------------------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery FORCE INDEX (PRIMARY)
+WHERE shop_delivery.id IN (%s, %s) ORDER BY shop_delivery.id FOR UPDATE OF shop_delivery  -- 1, 2
+SELECT shop_box.id, shop_box.delivery_id
+FROM shop_box
+WHERE shop_box.delivery_id = %s ORDER BY shop_box.id  -- 1
+SELECT shop_label.id
+FROM shop_label INNER JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
+WHERE shop_delivery_label.delivery_id = %s ORDER BY shop_label.id  -- 1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
+FROM shop_box INNER JOIN shop_item ON shop_box.id = shop_item.box_id
+WHERE shop_box.delivery_id = %s ORDER BY shop_item.id  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- get_documents SnapshotRead ----------------------------------------------------------------------
+START TRANSACTION READ ONLY
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id IN (%s, %s) ORDER BY shop_delivery.id  -- 1, 2
+SELECT shop_box.id, shop_box.delivery_id
+FROM shop_box
+WHERE shop_box.delivery_id = %s ORDER BY shop_box.id  -- 1
+SELECT shop_label.id
+FROM shop_label INNER JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
+WHERE shop_delivery_label.delivery_id = %s ORDER BY shop_label.id  -- 1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
+FROM shop_box INNER JOIN shop_item ON shop_box.id = shop_item.box_id
+WHERE shop_box.delivery_id = %s ORDER BY shop_item.id  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- guard, UPDATE of headers ------------------------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id = %s FOR UPDATE OF shop_delivery  -- 1
+SELECT DISTINCT shop_delivery.id
+FROM shop_delivery
+UPDATE shop_delivery SET total=%s  -- 7
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- guard, UPDATE and DELETE of parts ---------------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id = %s FOR UPDATE OF shop_delivery  -- 1
+SELECT DISTINCT shop_box.delivery_id
+FROM shop_box
+WHERE shop_box.id > %s  -- 0
+UPDATE shop_box SET delivery_id=%s WHERE shop_box.id > %s  -- 1, 0
+SELECT DISTINCT shop_box.delivery_id
+FROM shop_box
+WHERE shop_box.delivery_id = %s  -- 1
+DELETE FROM shop_box WHERE shop_box.delivery_id = %s  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- guard, UPDATE and DELETE of parts of parts ------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id = %s FOR UPDATE OF shop_delivery  -- 1
+SELECT DISTINCT shop_item.box_id
+FROM shop_item
+WHERE shop_item.box_id = %s  -- 1
+SELECT shop_delivery_1.id
+FROM shop_delivery AS shop_delivery_1 INNER JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
+WHERE shop_box_1.id = %s  -- 1
+UPDATE shop_item SET name=%s WHERE shop_item.box_id = %s  -- 'b', 1
+SELECT DISTINCT shop_item.box_id
+FROM shop_item
+SELECT shop_delivery_1.id
+FROM shop_delivery AS shop_delivery_1 INNER JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
+WHERE shop_box_1.id = %s  -- 1
+DELETE FROM shop_item
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- guard, DELETE without a lock --------------------------------------------------------------------
+SELECT DISTINCT shop_box.delivery_id
+FROM shop_box
+WHERE shop_box.id > %s  -- 5
+-- raises UnlockedWrite
+(rollback)
+(back to the pool)
+(rollback)
+
+-- guard, a part of a part that is changed ---------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id = %s FOR UPDATE OF shop_delivery  -- 1
+SELECT shop_item.id, shop_item.box_id, shop_item.name
+FROM shop_item
+WHERE shop_item.id = %s  -- 1
+SELECT shop_delivery_1.id
+FROM shop_delivery AS shop_delivery_1 INNER JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
+WHERE shop_box_1.id = %s  -- 1
+SELECT shop_delivery_1.id
+FROM shop_delivery AS shop_delivery_1 INNER JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
+WHERE shop_box_1.id = %s  -- 1
+UPDATE shop_item SET name=%s WHERE shop_item.id = %s  -- 'b', 1
+SELECT shop_delivery_1.id
+FROM shop_delivery AS shop_delivery_1 INNER JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
+WHERE shop_box_1.id = %s  -- 1
+(commit)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
 
 -- lock_key ----------------------------------------------------------------------------------------
 SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
@@ -575,3 +842,64 @@ WHERE shop_customer.id = %s  -- 1
 (rollback)
 (back to the pool)
 (rollback)
+
+-- claim_each --------------------------------------------------------------------------------------
+SHOW FULL TABLES FROM `shop`
+SELECT shop_order.id
+FROM shop_order
+WHERE shop_order.total > %s ORDER BY shop_order.id
+LIMIT %s  -- 0, 101
+(commit)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total > %s AND shop_order.id = %s FOR UPDATE OF shop_order SKIP LOCKED  -- 0, 1
+UPDATE shop_order SET total=%s WHERE shop_order.id = %s  -- 7, 1
+(commit)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- claim_each in batches ---------------------------------------------------------------------------
+SHOW FULL TABLES FROM `shop`
+SELECT shop_order.id
+FROM shop_order
+WHERE shop_order.total > %s ORDER BY shop_order.id
+LIMIT %s  -- 0, 101
+(commit)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total > %s AND shop_order.id = %s FOR UPDATE OF shop_order SKIP LOCKED  -- 0, 1
+SAVEPOINT sa_savepoint_1
+UPDATE shop_order SET total=%s WHERE shop_order.id = %s  -- 7, 1
+RELEASE SAVEPOINT sa_savepoint_1
+(commit)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT
+
+-- batch session, ForUpdate ------------------------------------------------------------------------
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+COMMIT
+SAVEPOINT sa_savepoint_1
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT /*+ MAX_EXECUTION_TIME(60000) */ shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE OF shop_order NOWAIT  -- 1
+RELEASE SAVEPOINT sa_savepoint_1
+(rollback)
+(back to the pool)
+(rollback)
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
+COMMIT

@@ -1,3 +1,7 @@
+-- postgresql: what a session tells the driver, call by call.  Parameters stand behind their statement, what
+-- the driver does by a method is in parentheses.  A limit to the wait that is in no compiled text is
+-- here.
+
 -- get_entity ForUpdate ----------------------------------------------------------------------------
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
@@ -26,10 +30,60 @@ SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
 (back to the pool)
 (rollback)
 
+-- get_entity ForUpdate, composite key, lock_timeout 0.3 -------------------------------------------
+(pipeline)
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '300ms'
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher
+WHERE shop_voucher.year = %(pk_0)s::INTEGER AND shop_voucher.number = %(pk_1)s::INTEGER FOR UPDATE OF shop_voucher  -- 1, 1
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
+(end of pipeline)
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity ForUpdate, schema and quoted names ---------------------------------------------------
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
+FROM books."Journal of Group"
+WHERE books."Journal of Group"."Key" = %(pk_0)s::INTEGER FOR UPDATE OF "Journal of Group"  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity ForUpdate|NoWait, joined inheritance -------------------------------------------------
+SELECT shop_contract.id
+FROM shop_contract
+WHERE shop_contract.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_contract NOWAIT  -- 1
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_contract.id = %(pk_0)s::INTEGER  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
 -- get_entity SharedRead ---------------------------------------------------------------------------
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR SHARE OF shop_order  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity SharedRead, joined inheritance -------------------------------------------------------
+SELECT shop_contract.id
+FROM shop_contract
+WHERE shop_contract.id = %(pk_0)s::INTEGER FOR SHARE OF shop_contract  -- 1
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_contract.id = %(pk_0)s::INTEGER  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity SharedRead|NoWait --------------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_0)s::INTEGER FOR SHARE OF shop_order NOWAIT  -- 1
 (rollback)
 (back to the pool)
 (rollback)
@@ -149,12 +203,58 @@ LIMIT %(param_1)s::INTEGER FOR UPDATE OF shop_order SKIP LOCKED  -- 10
 (back to the pool)
 (rollback)
 
+-- entity_set SharedRead|SkipLocked, limit 10 ------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order ORDER BY shop_order.id
+LIMIT %(param_1)s::INTEGER FOR SHARE OF shop_order SKIP LOCKED  -- 10
+(rollback)
+(back to the pool)
+(rollback)
+
 -- entity_set ForUpdate, joined inheritance --------------------------------------------------------
 SELECT shop_lease.id
 FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id FOR UPDATE OF shop_contract
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
 FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
 WHERE shop_lease.id IN (%(id_2_1)s::INTEGER)  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- entity_set ForUpdate, no parameters, lock_timeout 0.3 -------------------------------------------
+(pipeline)
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '300ms'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order FOR UPDATE OF shop_order
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
+(end of pipeline)
+(rollback)
+(back to the pool)
+(rollback)
+
+-- entity_set ForUpdate, a join, lock_timeout 0.3 --------------------------------------------------
+(pipeline)
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '300ms'
+SELECT shop_order.id
+FROM shop_order JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > %(value_1)s::INTEGER FOR UPDATE OF shop_order  -- 0
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
+(end of pipeline)
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > %(value_1)s::INTEGER AND shop_order.id IN (%(id_1_1)s::INTEGER)  -- 0, 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- entity_set ForUpdate, names and texts in quotes, lock_timeout 0.3 -------------------------------
+(pipeline)
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '300ms'
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
+FROM books."Journal of Group"
+WHERE books."Journal of Group"."Name" = 'it''s' FOR UPDATE OF "Journal of Group"
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
+(end of pipeline)
 (rollback)
 (back to the pool)
 (rollback)
@@ -355,13 +455,13 @@ WHERE shop_order.id IN (%(keys_1)s::INTEGER) ORDER BY shop_order.id FOR SHARE OF
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_delivery  -- 1
-SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_box.id  -- 1
-SELECT shop_label.id, shop_delivery_label.delivery_id
+SELECT shop_label.id
 FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
 WHERE shop_delivery_label.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_label.id  -- 1
-SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
 FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
 WHERE shop_box.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_item.id  -- 1
 (rollback)
@@ -374,13 +474,13 @@ SET TRANSACTION READ ONLY
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %(pk_0)s::INTEGER  -- 1
-SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_box.id  -- 1
-SELECT shop_label.id, shop_delivery_label.delivery_id
+SELECT shop_label.id
 FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
 WHERE shop_delivery_label.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_label.id  -- 1
-SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
 FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
 WHERE shop_box.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_item.id  -- 1
 (rollback)
@@ -392,39 +492,160 @@ WHERE shop_box.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_item.id  -- 1
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %(pk_1)s::INTEGER  -- 1
-SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_box.id  -- 1
-SELECT shop_label.id, shop_delivery_label.delivery_id
+SELECT shop_label.id
 FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
 WHERE shop_delivery_label.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_label.id  -- 1
-SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
 FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
 WHERE shop_box.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_item.id  -- 1
 (rollback)
 (back to the pool)
 (rollback)
 
+-- get_documents ForUpdate -------------------------------------------------------------------------
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_delivery.id FOR UPDATE OF shop_delivery  -- 1, 2
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id IN (%(keys_1)s::INTEGER) ORDER BY shop_delivery.id FOR UPDATE OF shop_delivery  -- 2
+SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+FROM shop_box
+WHERE shop_box.delivery_id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_box.id  -- 1, 1
+SELECT shop_label.id, shop_delivery_label.delivery_id
+FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
+WHERE shop_delivery_label.delivery_id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_label.id  -- 1, 1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
+FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
+WHERE shop_box.delivery_id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_item.id  -- 1, 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_documents SnapshotRead ----------------------------------------------------------------------
+(isolation level REPEATABLE_READ)
+SET TRANSACTION READ ONLY
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_delivery.id  -- 1, 2
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id IN (%(keys_1)s::INTEGER) ORDER BY shop_delivery.id  -- 2
+SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+FROM shop_box
+WHERE shop_box.delivery_id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_box.id  -- 1, 1
+SELECT shop_label.id, shop_delivery_label.delivery_id
+FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
+WHERE shop_delivery_label.delivery_id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_label.id  -- 1, 1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
+FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
+WHERE shop_box.delivery_id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_item.id  -- 1, 1
+(rollback)
+(back to the pool)
+(rollback)
+(isolation level READ_COMMITTED)
+
+-- guard, UPDATE of headers ------------------------------------------------------------------------
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_delivery  -- 1
+SELECT DISTINCT shop_delivery.id
+FROM shop_delivery
+UPDATE shop_delivery SET total=%(total)s::INTEGER  -- 7
+(rollback)
+(back to the pool)
+(rollback)
+
+-- guard, UPDATE and DELETE of parts ---------------------------------------------------------------
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_delivery  -- 1
+SELECT DISTINCT shop_box.delivery_id
+FROM shop_box
+WHERE shop_box.id > %(id_1)s::INTEGER  -- 0
+UPDATE shop_box SET delivery_id=%(delivery_id)s::INTEGER WHERE shop_box.id > %(id_1)s::INTEGER  -- 1, 0
+SELECT DISTINCT shop_box.delivery_id
+FROM shop_box
+WHERE shop_box.delivery_id = %(delivery_id_1)s::INTEGER  -- 1
+DELETE FROM shop_box WHERE shop_box.delivery_id = %(delivery_id_1)s::INTEGER  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- guard, UPDATE and DELETE of parts of parts ------------------------------------------------------
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_delivery  -- 1
+SELECT DISTINCT shop_item.box_id
+FROM shop_item
+WHERE shop_item.box_id = %(box_id_1)s::INTEGER  -- 1
+SELECT shop_delivery_1.id
+FROM shop_delivery AS shop_delivery_1 JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
+WHERE shop_box_1.id = %(detail_0)s::INTEGER  -- 1
+UPDATE shop_item SET name=%(name)s::VARCHAR WHERE shop_item.box_id = %(box_id_1)s::INTEGER  -- 'b', 1
+SELECT DISTINCT shop_item.box_id
+FROM shop_item
+SELECT shop_delivery_1.id
+FROM shop_delivery AS shop_delivery_1 JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
+WHERE shop_box_1.id = %(detail_0)s::INTEGER  -- 1
+DELETE FROM shop_item
+(rollback)
+(back to the pool)
+(rollback)
+
+-- guard, DELETE without a lock --------------------------------------------------------------------
+SELECT DISTINCT shop_box.delivery_id
+FROM shop_box
+WHERE shop_box.id > %(id_1)s::INTEGER  -- 5
+-- raises UnlockedWrite
+(rollback)
+(back to the pool)
+(rollback)
+
+-- guard, a part of a part that is changed ---------------------------------------------------------
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_delivery  -- 1
+SELECT shop_item.id, shop_item.box_id, shop_item.name
+FROM shop_item
+WHERE shop_item.id = %(pk_1)s::INTEGER  -- 1
+SELECT shop_delivery_1.id
+FROM shop_delivery AS shop_delivery_1 JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
+WHERE shop_box_1.id = %(detail_0)s::INTEGER  -- 1
+SELECT shop_delivery_1.id
+FROM shop_delivery AS shop_delivery_1 JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
+WHERE shop_box_1.id = %(detail_0)s::INTEGER  -- 1
+UPDATE shop_item SET name=%(name)s::VARCHAR WHERE shop_item.id = %(shop_item_id)s::INTEGER  -- 'b', 1
+SELECT shop_delivery_1.id
+FROM shop_delivery AS shop_delivery_1 JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
+WHERE shop_box_1.id = %(detail_0)s::INTEGER  -- 1
+(commit)
+(back to the pool)
+(rollback)
+
 -- lock_key ----------------------------------------------------------------------------------------
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
 (rollback)
 (back to the pool)
 (rollback)
 
 -- lock_key shared ---------------------------------------------------------------------------------
-SELECT pg_advisory_xact_lock_shared(hashtextextended(%(key)s, 0))  -- 'user:42'
+SELECT pg_advisory_xact_lock_shared(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
 (rollback)
 (back to the pool)
 (rollback)
 
 -- lock_key, lock_timeout 0 ------------------------------------------------------------------------
-SELECT pg_try_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
+SELECT pg_try_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
 (rollback)
 (back to the pool)
 (rollback)
 
 -- lock_key shared, lock_timeout 0 -----------------------------------------------------------------
-SELECT pg_try_advisory_xact_lock_shared(hashtextextended(%(key)s, 0))  -- 'user:42'
+SELECT pg_try_advisory_xact_lock_shared(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
 (rollback)
 (back to the pool)
 (rollback)
@@ -432,7 +653,7 @@ SELECT pg_try_advisory_xact_lock_shared(hashtextextended(%(key)s, 0))  -- 'user:
 -- lock_key, lock_timeout 0.3 ----------------------------------------------------------------------
 (pipeline)
 SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '300ms'
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
 SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
 (end of pipeline)
 (rollback)
@@ -442,7 +663,7 @@ SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
 -- lock_key, lock_timeout 5 ------------------------------------------------------------------------
 (pipeline)
 SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '5000ms'
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
 SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
 (end of pipeline)
 (rollback)
@@ -450,14 +671,14 @@ SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
 (rollback)
 
 -- lock_key of two, twice --------------------------------------------------------------------------
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- "Zoë's own"
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- "Zoë's own"
 (commit)
 (back to the pool)
 (rollback)
 
 -- lock_key, then locked ---------------------------------------------------------------------------
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
@@ -470,7 +691,67 @@ UPDATE shop_order SET total=%(total)s::INTEGER WHERE shop_order.id = %(shop_orde
 SELECT shop_customer.id, shop_customer.name
 FROM shop_customer
 WHERE shop_customer.id = %(pk_1)s::INTEGER  -- 1
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))  -- 'user:42'
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
+(rollback)
+(back to the pool)
+(rollback)
+
+-- claim_each --------------------------------------------------------------------------------------
+SELECT pg_catalog.pg_class.relname
+FROM pg_catalog.pg_class JOIN pg_catalog.pg_namespace ON pg_catalog.pg_namespace.oid = pg_catalog.pg_class.relnamespace
+WHERE pg_catalog.pg_class.relkind = ANY (ARRAY[%(param_1)s::VARCHAR]) AND pg_catalog.pg_class.relpersistence != %(relpersistence_1)s::VARCHAR AND pg_catalog.pg_table_is_visible(pg_catalog.pg_class.oid) AND pg_catalog.pg_namespace.nspname != %(nspname_1)s::VARCHAR  -- 'v', 't', 'pg_catalog'
+SELECT pg_catalog.pg_class.relname
+FROM pg_catalog.pg_class JOIN pg_catalog.pg_namespace ON pg_catalog.pg_namespace.oid = pg_catalog.pg_class.relnamespace
+WHERE pg_catalog.pg_class.relkind = ANY (ARRAY[%(param_1)s::VARCHAR]) AND pg_catalog.pg_class.relpersistence != %(relpersistence_1)s::VARCHAR AND pg_catalog.pg_table_is_visible(pg_catalog.pg_class.oid) AND pg_catalog.pg_namespace.nspname != %(nspname_1)s::VARCHAR  -- 'm', 't', 'pg_catalog'
+SELECT shop_order.id
+FROM shop_order
+WHERE shop_order.total > %(total_1)s::INTEGER ORDER BY shop_order.id
+LIMIT %(param_1)s::INTEGER  -- 0, 101
+(commit)
+(back to the pool)
+(rollback)
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total > %(total_1)s::INTEGER AND shop_order.id = %(doclock_key_0)s::INTEGER FOR UPDATE OF shop_order SKIP LOCKED  -- 0, 1
+UPDATE shop_order SET total=%(total)s::INTEGER WHERE shop_order.id = %(shop_order_id)s::INTEGER  -- 7, 1
+(commit)
+(back to the pool)
+(rollback)
+
+-- claim_each in batches ---------------------------------------------------------------------------
+SELECT pg_catalog.pg_class.relname
+FROM pg_catalog.pg_class JOIN pg_catalog.pg_namespace ON pg_catalog.pg_namespace.oid = pg_catalog.pg_class.relnamespace
+WHERE pg_catalog.pg_class.relkind = ANY (ARRAY[%(param_1)s::VARCHAR]) AND pg_catalog.pg_class.relpersistence != %(relpersistence_1)s::VARCHAR AND pg_catalog.pg_table_is_visible(pg_catalog.pg_class.oid) AND pg_catalog.pg_namespace.nspname != %(nspname_1)s::VARCHAR  -- 'v', 't', 'pg_catalog'
+SELECT pg_catalog.pg_class.relname
+FROM pg_catalog.pg_class JOIN pg_catalog.pg_namespace ON pg_catalog.pg_namespace.oid = pg_catalog.pg_class.relnamespace
+WHERE pg_catalog.pg_class.relkind = ANY (ARRAY[%(param_1)s::VARCHAR]) AND pg_catalog.pg_class.relpersistence != %(relpersistence_1)s::VARCHAR AND pg_catalog.pg_table_is_visible(pg_catalog.pg_class.oid) AND pg_catalog.pg_namespace.nspname != %(nspname_1)s::VARCHAR  -- 'm', 't', 'pg_catalog'
+SELECT shop_order.id
+FROM shop_order
+WHERE shop_order.total > %(total_1)s::INTEGER ORDER BY shop_order.id
+LIMIT %(param_1)s::INTEGER  -- 0, 101
+(commit)
+(back to the pool)
+(rollback)
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total > %(total_1)s::INTEGER AND shop_order.id = %(doclock_key_0)s::INTEGER FOR UPDATE OF shop_order SKIP LOCKED  -- 0, 1
+SAVEPOINT sa_savepoint_1
+UPDATE shop_order SET total=%(total)s::INTEGER WHERE shop_order.id = %(shop_order_id)s::INTEGER  -- 7, 1
+RELEASE SAVEPOINT sa_savepoint_1
+(commit)
+(back to the pool)
+(rollback)
+
+-- batch session, ForUpdate ------------------------------------------------------------------------
+SAVEPOINT sa_savepoint_1
+(pipeline)
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '60000ms'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order NOWAIT  -- 1
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
+(end of pipeline)
+RELEASE SAVEPOINT sa_savepoint_1
 (rollback)
 (back to the pool)
 (rollback)

@@ -1,3 +1,7 @@
+-- sqlite: what a session tells the driver, call by call.  Parameters stand behind their statement, what
+-- the driver does by a method is in parentheses.  A limit to the wait that is in no compiled text is
+-- here.
+
 -- get_entity ForUpdate ----------------------------------------------------------------------------
 BEGIN IMMEDIATE
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -37,11 +41,74 @@ PRAGMA busy_timeout = 5000
 (back to the pool)
 (rollback)
 
+-- get_entity ForUpdate, composite key, lock_timeout 0.3 -------------------------------------------
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 300
+BEGIN IMMEDIATE
+PRAGMA busy_timeout = 5000
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 300
+SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
+FROM shop_voucher
+WHERE shop_voucher.year = ? AND shop_voucher.number = ?  -- 1, 1
+PRAGMA busy_timeout = 5000
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity ForUpdate, schema and quoted names ---------------------------------------------------
+BEGIN IMMEDIATE
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
+FROM books."Journal of Group"
+WHERE books."Journal of Group"."Key" = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity ForUpdate|NoWait, joined inheritance -------------------------------------------------
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 0
+BEGIN IMMEDIATE
+PRAGMA busy_timeout = 5000
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 0
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_contract.id = ?  -- 1
+PRAGMA busy_timeout = 5000
+(rollback)
+(back to the pool)
+(rollback)
+
 -- get_entity SharedRead ---------------------------------------------------------------------------
 BEGIN
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity SharedRead, joined inheritance -------------------------------------------------------
+BEGIN
+SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
+WHERE shop_contract.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_entity SharedRead|NoWait --------------------------------------------------------------------
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 0
+BEGIN
+PRAGMA busy_timeout = 5000
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 0
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+PRAGMA busy_timeout = 5000
 (rollback)
 (back to the pool)
 (rollback)
@@ -160,10 +227,57 @@ LIMIT ? OFFSET ?  -- 10, 0
 -- entity_set ForUpdate|SkipLocked, limit 10 -------------------------------------------------------
 -- raises LockNotSupported
 
+-- entity_set SharedRead|SkipLocked, limit 10 ------------------------------------------------------
+-- raises LockNotSupported
+
 -- entity_set ForUpdate, joined inheritance --------------------------------------------------------
 BEGIN IMMEDIATE
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
 FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
+(rollback)
+(back to the pool)
+(rollback)
+
+-- entity_set ForUpdate, no parameters, lock_timeout 0.3 -------------------------------------------
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 300
+BEGIN IMMEDIATE
+PRAGMA busy_timeout = 5000
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 300
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+PRAGMA busy_timeout = 5000
+(rollback)
+(back to the pool)
+(rollback)
+
+-- entity_set ForUpdate, a join, lock_timeout 0.3 --------------------------------------------------
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 300
+BEGIN IMMEDIATE
+PRAGMA busy_timeout = 5000
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 300
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order JOIN shop_line ON shop_order.id = shop_line.order_id
+WHERE shop_line.value > ?  -- 0
+PRAGMA busy_timeout = 5000
+(rollback)
+(back to the pool)
+(rollback)
+
+-- entity_set ForUpdate, names and texts in quotes, lock_timeout 0.3 -------------------------------
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 300
+BEGIN IMMEDIATE
+PRAGMA busy_timeout = 5000
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 300
+SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
+FROM books."Journal of Group"
+WHERE books."Journal of Group"."Name" = 'it''s'
+PRAGMA busy_timeout = 5000
 (rollback)
 (back to the pool)
 (rollback)
@@ -352,13 +466,13 @@ BEGIN IMMEDIATE
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = ?  -- 1
-SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.delivery_id = ? ORDER BY shop_box.id  -- 1
-SELECT shop_label.id, shop_delivery_label.delivery_id
+SELECT shop_label.id
 FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
 WHERE shop_delivery_label.delivery_id = ? ORDER BY shop_label.id  -- 1
-SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
 FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
 WHERE shop_box.delivery_id = ? ORDER BY shop_item.id  -- 1
 (rollback)
@@ -370,13 +484,13 @@ BEGIN
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = ?  -- 1
-SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.delivery_id = ? ORDER BY shop_box.id  -- 1
-SELECT shop_label.id, shop_delivery_label.delivery_id
+SELECT shop_label.id
 FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
 WHERE shop_delivery_label.delivery_id = ? ORDER BY shop_label.id  -- 1
-SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
 FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
 WHERE shop_box.delivery_id = ? ORDER BY shop_item.id  -- 1
 (rollback)
@@ -387,16 +501,134 @@ WHERE shop_box.delivery_id = ? ORDER BY shop_item.id  -- 1
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = ?  -- 1
-SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.delivery_id = ? ORDER BY shop_box.id  -- 1
-SELECT shop_label.id, shop_delivery_label.delivery_id
+SELECT shop_label.id
 FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
 WHERE shop_delivery_label.delivery_id = ? ORDER BY shop_label.id  -- 1
-SELECT shop_item.id, shop_item.box_id, shop_box.id AS id_1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
 FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
 WHERE shop_box.delivery_id = ? ORDER BY shop_item.id  -- 1
 (rollback)
+(back to the pool)
+(rollback)
+
+-- get_documents ForUpdate -------------------------------------------------------------------------
+BEGIN IMMEDIATE
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id IN (?, ?) ORDER BY shop_delivery.id  -- 1, 2
+SELECT shop_box.id, shop_box.delivery_id
+FROM shop_box
+WHERE shop_box.delivery_id = ? ORDER BY shop_box.id  -- 1
+SELECT shop_label.id
+FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
+WHERE shop_delivery_label.delivery_id = ? ORDER BY shop_label.id  -- 1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
+FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
+WHERE shop_box.delivery_id = ? ORDER BY shop_item.id  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get_documents SnapshotRead ----------------------------------------------------------------------
+BEGIN
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id IN (?, ?) ORDER BY shop_delivery.id  -- 1, 2
+SELECT shop_box.id, shop_box.delivery_id
+FROM shop_box
+WHERE shop_box.delivery_id = ? ORDER BY shop_box.id  -- 1
+SELECT shop_label.id
+FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
+WHERE shop_delivery_label.delivery_id = ? ORDER BY shop_label.id  -- 1
+SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
+FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
+WHERE shop_box.delivery_id = ? ORDER BY shop_item.id  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- guard, UPDATE of headers ------------------------------------------------------------------------
+BEGIN IMMEDIATE
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id = ?  -- 1
+SELECT DISTINCT shop_delivery.id
+FROM shop_delivery
+UPDATE shop_delivery SET total=?  -- 7
+(rollback)
+(back to the pool)
+(rollback)
+
+-- guard, UPDATE and DELETE of parts ---------------------------------------------------------------
+BEGIN IMMEDIATE
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id = ?  -- 1
+SELECT DISTINCT shop_box.delivery_id
+FROM shop_box
+WHERE shop_box.id > ?  -- 0
+UPDATE shop_box SET delivery_id=? WHERE shop_box.id > ?  -- 1, 0
+SELECT DISTINCT shop_box.delivery_id
+FROM shop_box
+WHERE shop_box.delivery_id = ?  -- 1
+DELETE FROM shop_box WHERE shop_box.delivery_id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- guard, UPDATE and DELETE of parts of parts ------------------------------------------------------
+BEGIN IMMEDIATE
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id = ?  -- 1
+SELECT DISTINCT shop_item.box_id
+FROM shop_item
+WHERE shop_item.box_id = ?  -- 1
+SELECT shop_delivery_1.id
+FROM shop_delivery AS shop_delivery_1 JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
+WHERE shop_box_1.id = ?  -- 1
+UPDATE shop_item SET name=? WHERE shop_item.box_id = ?  -- 'b', 1
+SELECT DISTINCT shop_item.box_id
+FROM shop_item
+SELECT shop_delivery_1.id
+FROM shop_delivery AS shop_delivery_1 JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
+WHERE shop_box_1.id = ?  -- 1
+DELETE FROM shop_item
+(rollback)
+(back to the pool)
+(rollback)
+
+-- guard, DELETE without a lock --------------------------------------------------------------------
+SELECT DISTINCT shop_box.delivery_id
+FROM shop_box
+WHERE shop_box.id > ?  -- 5
+DELETE FROM shop_box WHERE shop_box.id > ?  -- 5
+(rollback)
+(back to the pool)
+(rollback)
+
+-- guard, a part of a part that is changed ---------------------------------------------------------
+BEGIN IMMEDIATE
+SELECT shop_delivery.id, shop_delivery.total
+FROM shop_delivery
+WHERE shop_delivery.id = ?  -- 1
+SELECT shop_item.id, shop_item.box_id, shop_item.name
+FROM shop_item
+WHERE shop_item.id = ?  -- 1
+SELECT shop_delivery_1.id
+FROM shop_delivery AS shop_delivery_1 JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
+WHERE shop_box_1.id = ?  -- 1
+SELECT shop_delivery_1.id
+FROM shop_delivery AS shop_delivery_1 JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
+WHERE shop_box_1.id = ?  -- 1
+UPDATE shop_item SET name=? WHERE shop_item.id = ?  -- 'b', 1
+SELECT shop_delivery_1.id
+FROM shop_delivery AS shop_delivery_1 JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
+WHERE shop_box_1.id = ?  -- 1
+(commit)
 (back to the pool)
 (rollback)
 
@@ -469,6 +701,59 @@ SELECT shop_customer.id, shop_customer.name
 FROM shop_customer
 WHERE shop_customer.id = ?  -- 1
 BEGIN IMMEDIATE
+(rollback)
+(back to the pool)
+(rollback)
+
+-- claim_each --------------------------------------------------------------------------------------
+SELECT name FROM sqlite_master WHERE type='view' AND name NOT LIKE 'sqlite~_%' ESCAPE '~' ORDER BY name
+SELECT shop_order.id
+FROM shop_order
+WHERE shop_order.total > ? ORDER BY shop_order.id
+LIMIT ? OFFSET ?  -- 0, 101, 0
+(commit)
+(back to the pool)
+(rollback)
+BEGIN IMMEDIATE
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total > ? AND shop_order.id = ?  -- 0, 1
+UPDATE shop_order SET total=? WHERE shop_order.id = ?  -- 7, 1
+(commit)
+(back to the pool)
+(rollback)
+
+-- claim_each in batches ---------------------------------------------------------------------------
+SELECT name FROM sqlite_master WHERE type='view' AND name NOT LIKE 'sqlite~_%' ESCAPE '~' ORDER BY name
+SELECT shop_order.id
+FROM shop_order
+WHERE shop_order.total > ? ORDER BY shop_order.id
+LIMIT ? OFFSET ?  -- 0, 101, 0
+(commit)
+(back to the pool)
+(rollback)
+BEGIN IMMEDIATE
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.total > ? AND shop_order.id = ?  -- 0, 1
+SAVEPOINT sa_savepoint_1
+UPDATE shop_order SET total=? WHERE shop_order.id = ?  -- 7, 1
+RELEASE SAVEPOINT sa_savepoint_1
+(commit)
+(back to the pool)
+(rollback)
+
+-- batch session, ForUpdate ------------------------------------------------------------------------
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 0
+BEGIN IMMEDIATE
+PRAGMA busy_timeout = 5000
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 0
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+PRAGMA busy_timeout = 5000
 (rollback)
 (back to the pool)
 (rollback)

@@ -1,0 +1,209 @@
+"""Does one hot document starve the others, when 1000 asyncio tasks share a pool of 20?
+
+``tasks``: 1000 tasks, each updates one of ten documents.  ``unrelated``: one task holds a hot
+document, 19 more want it, and another task asks for a document that nobody uses: how long until
+it has it.  ``second session``: 100 tasks, each of which holds a lock and asks for another
+document in a second session.  All of it with a DocumentGate and without.
+
+    python -m benchmarks.async_gate [--databases postgresql] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import (
+    AsyncEngine,
+    AsyncSession,
+    async_sessionmaker,
+    create_async_engine,
+)
+from sqlalchemy.orm import selectinload
+
+from benchmarks.lab import script
+from benchmarks.lab.figures import Absent, Figure
+from benchmarks.lab.models import DeclaredDoc, Doc, clean, fill, totals_are_right
+from benchmarks.lab.places import Place
+from benchmarks.ways.doclock import document_gate, session_factory
+from benchmarks.ways.orm import change
+from sa_doclock import AsyncLockingSession, DocLockError, LockOptions
+
+POOL = 20
+TASKS, QUICK_TASKS = 1000, 100
+HOLDERS = 100  # with a second session
+HOT, UNRELATED = 1, 2
+HELD = 0.3  # seconds that the hot document is held
+POOL_TIMEOUT = 30.0
+SHORT_POOL_TIMEOUT = 3.0
+
+Operation = Callable[[int], Coroutine[Any, Any, None]]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    with script.run(__file__, __doc__ or "", arguments) as run:
+        run.on_each(("postgresql",), measure)
+
+
+def measure(run: script.Script, place: Place) -> None:
+    fill(place.engine(), documents=2 * HOLDERS)
+    asyncio.run(measure_all(run, place))
+    wrong = 0 if totals_are_right(place.engine()) else 1
+    run.findings.note(f"{place.name}.wrong_documents", Figure(wrong))
+    clean(place.engine())
+
+
+async def measure_all(run: script.Script, place: Place) -> None:
+    title = f"{run.findings.servers[place.name]}, asyncio, a pool of {POOL}"
+    table = run.table(title, "", "tasks: seconds", "errors", "unrelated: ms", "second session")
+    await measure_by_hand(run, place, table)
+    for name in ("no_gate", "gate"):
+        try:
+            options = {"gate": document_gate()} if name == "gate" else {}
+            session_factory(place.engine(), **options)  # raises where there is no gate=
+        except Absent as absent:
+            run.lacks(f"{place.name}.{name}", absent)
+            continue
+        await measure_sessions(run, place, table, name, options)
+    run.show(table)
+
+
+async def measure_by_hand(run: script.Script, place: Place, table: Any) -> None:
+    engine = new_engine(place)
+    sessions = async_sessionmaker(engine)
+
+    async def update(number: int) -> None:
+        async with sessions() as session:
+            doc = await session.get(
+                Doc,
+                number,
+                with_for_update=True,
+                populate_existing=True,
+                options=[selectinload(Doc.details)],
+            )
+            change(doc)
+            await session.commit()
+
+    seconds, errors = await many(update, tasks(run))
+    run.findings.note(f"{place.name}.by_hand.tasks.errors", Figure(errors.total()))
+    table.add_row("ORM by hand", f"{seconds:.2f}", told(errors), "", "")
+    await engine.dispose()
+
+
+async def measure_sessions(
+    run: script.Script,
+    place: Place,
+    table: Any,
+    name: str,
+    options: dict[str, Any],
+) -> None:
+    engine = new_engine(place)
+    sessions = async_sessionmaker(engine, class_=AsyncLockingSession, **options)
+    seconds, errors = await many(updating(sessions), tasks(run))
+    waits = [await unrelated(sessions) for _ in range(1 if run.tiny or run.quick else 5)]
+    await engine.dispose()
+    engine = new_engine(place, SHORT_POOL_TIMEOUT)
+    sessions = async_sessionmaker(engine, class_=AsyncLockingSession, **options)
+    second = await second_sessions(sessions, 5 if run.tiny else HOLDERS)
+    await engine.dispose()
+    group = f"{place.name}.{name}"
+    notes = {
+        "tasks.errors": errors.total(),
+        "unrelated.milliseconds": statistics.median(waits) * 1000,
+        "second_session.pool_timeouts": second[sa.exc.TimeoutError.__name__],
+        "second_session.named_errors": second["named"],
+    }
+    for what, value in notes.items():
+        run.findings.note(f"{group}.{what}", Figure(value))
+    del second["named"]
+    wait = f"{notes['unrelated.milliseconds']:.1f}"
+    table.add_row(name.replace("_", " "), f"{seconds:.2f}", told(errors), wait, told(second))
+
+
+def new_engine(place: Place, timeout: float = POOL_TIMEOUT) -> AsyncEngine:
+    return create_async_engine(place.url, pool_size=POOL, max_overflow=0, pool_timeout=timeout)
+
+
+def tasks(run: script.Script) -> int:
+    if run.tiny:
+        return 2 * POOL
+    return QUICK_TASKS if run.quick else TASKS
+
+
+def updating(sessions: async_sessionmaker[AsyncLockingSession]) -> Operation:
+    async def update(number: int) -> None:
+        async with sessions() as session:
+            doc = await session.get_document(DeclaredDoc, number, LockOptions.ForUpdate)
+            change(doc)
+            await session.save_changes()
+
+    return update
+
+
+async def many(update: Operation, number: int) -> tuple[float, Counter[str]]:
+    """So many tasks at once on ten documents: the seconds, and the errors by name."""
+    began = time.perf_counter()
+    outcomes = await asyncio.gather(
+        *(update(task % 10 + 1) for task in range(number)), return_exceptions=True
+    )
+    seconds = time.perf_counter() - began
+    return seconds, Counter(type(one).__name__ for one in outcomes if one is not None)
+
+
+async def unrelated(sessions: async_sessionmaker[AsyncLockingSession]) -> float:
+    """Seconds until another document is there, while 19 tasks wait for the hot one."""
+    held = asyncio.Event()
+
+    async def hold() -> None:
+        async with sessions() as session:
+            await session.get_entity(DeclaredDoc, HOT, LockOptions.ForUpdate)
+            held.set()
+            await asyncio.sleep(HELD)
+
+    update = updating(sessions)
+    holder = asyncio.create_task(hold())
+    await held.wait()
+    waiters = [asyncio.create_task(update(HOT)) for _ in range(POOL - 1)]
+    await asyncio.sleep(HELD / 2)  # all of them ask by now
+    began = time.perf_counter()
+    async with sessions() as session:
+        assert await session.get_entity(DeclaredDoc, UNRELATED, LockOptions.ForUpdate)
+        waited = time.perf_counter() - began
+    await asyncio.gather(holder, *waiters)
+    return waited
+
+
+async def second_sessions(
+    sessions: async_sessionmaker[AsyncLockingSession], number: int
+) -> Counter[str]:
+    """What became of tasks that lock in a second session what nobody else wants."""
+
+    async def task(first: int) -> None:
+        async with sessions() as session:
+            await session.get_entity(DeclaredDoc, first, LockOptions.ForUpdate)
+            await asyncio.sleep(0.05)
+            async with sessions() as second:
+                await _touch(second, first + number)
+
+    results = await asyncio.gather(*(task(n + 1) for n in range(number)), return_exceptions=True)
+    counted = Counter(type(one).__name__ if one else "fine" for one in results)
+    counted["named"] = sum(isinstance(one, DocLockError) for one in results)
+    return counted
+
+
+async def _touch(session: AsyncSession, number: int) -> None:
+    assert isinstance(session, AsyncLockingSession)
+    await session.get_entity(DeclaredDoc, number, LockOptions.ForUpdate)
+
+
+def told(counted: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counted.most_common() if count) or "0"
+
+
+if __name__ == "__main__":
+    main()

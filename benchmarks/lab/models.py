@@ -1,0 +1,83 @@
+"""The tables, mapped twice: declared as documents, and plain, as code by hand has them.
+
+A declared class has listeners, which hand-written code would not have to pay for.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import sqlalchemy as sa
+from sqlalchemy import ForeignKey
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+from sa_doclock import document
+
+DETAILS = 5
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Doc(Base):
+    __tablename__ = "doclock_bench_doc"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    total: Mapped[int]
+    details: Mapped[list[Detail]] = relationship(cascade="all, delete-orphan")
+
+
+class Detail(Base):
+    __tablename__ = "doclock_bench_detail"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    doc_id: Mapped[int] = mapped_column(ForeignKey(Doc.id), index=True)
+    value: Mapped[int]
+
+
+class DeclaredBase(DeclarativeBase):
+    pass
+
+
+@document
+class DeclaredDoc(DeclaredBase):
+    __tablename__ = "doclock_bench_doc"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    total: Mapped[int]
+    details: Mapped[list[DeclaredDetail]] = relationship(cascade="all, delete-orphan")
+
+
+class DeclaredDetail(DeclaredBase):
+    __tablename__ = "doclock_bench_detail"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    doc_id: Mapped[int] = mapped_column(ForeignKey(DeclaredDoc.id), index=True)
+    value: Mapped[int]
+
+
+numbers: Iterator[int] = itertools.count(1)
+"""A new value each time: one that is there already would not be written."""
+
+
+def fill(engine: sa.Engine, documents: int = 1, details: int = DETAILS) -> None:
+    """Make the tables new, with the documents 1 to ``documents``."""
+    clean(engine)
+    Base.metadata.create_all(engine)
+    with engine.begin() as connection:
+        headers = [{"id": doc, "total": 0} for doc in range(1, documents + 1)]
+        connection.execute(sa.insert(Doc), headers)
+        keys = itertools.product(range(1, documents + 1), range(details))
+        rows = [{"id": doc * 100_000 + n, "doc_id": doc, "value": 0} for doc, n in keys]
+        for start in range(0, len(rows), 1000):
+            connection.execute(sa.insert(Detail), rows[start : start + 1000])
+
+
+def clean(engine: sa.Engine) -> None:
+    Base.metadata.drop_all(engine)
+
+
+def totals_are_right(engine: sa.Engine) -> bool:
+    """Whether each total is the sum of the values."""
+    values = sa.func.coalesce(sa.func.sum(Detail.value), 0)
+    wrong = sa.select(Doc.id).outerjoin(Detail).group_by(Doc.id, Doc.total)
+    with engine.connect() as connection:
+        return connection.execute(wrong.having(Doc.total != values)).first() is None

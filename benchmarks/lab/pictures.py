@@ -1,0 +1,111 @@
+"""The pictures: throughput against threads, cost against details, the time line of an update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.lab.figures import Absent, Findings
+from benchmarks.lab.proxy import BACK, THERE
+
+Picture = Callable[[Findings, Path], None]
+
+
+def _figure(rows: int, width: float, height: float) -> tuple[Any, Any]:
+    """:raises Absent: matplotlib is not installed."""
+    try:
+        import matplotlib as mpl  # noqa: PLC0415  # of the dependency group "bench"
+    except ImportError:
+        raise Absent("matplotlib is not installed (dependency group bench)") from None
+    mpl.use("svg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    figure, axes = plt.subplots(max(rows, 1), 1, figsize=(width, height * rows), squeeze=False)
+    return figure, [row[0] for row in axes]
+
+
+def _save(figure: Any, path: Path) -> None:
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+def _of(findings: Findings, what: str) -> Mapping[str, Any]:
+    """By server; :raises Absent: nothing was measured."""
+    ending = f".{what}"
+    found = {n.removesuffix(ending): s for n, s in findings.series.items() if n.endswith(ending)}
+    found = {name: series for name, series in found.items() if any(series.values())}
+    if not found:
+        raise Absent(f"no {what.replace('_', ' ')} was measured")
+    return found
+
+
+def throughput(findings: Findings, path: Path) -> None:
+    """Updates a second against threads."""
+    series = _of(findings, "curve")
+    figure, axes = _figure(len(series), 7, 4.5)
+    for axis, (server, curves) in zip(axes, series.items(), strict=True):
+        for name, points in curves.items():
+            axis.plot(*zip(*points, strict=True), marker="o", label=name)
+        axis.set(title=findings.servers[server], xlabel="threads", ylabel="updates a second")
+        axis.set_xscale("log", base=2)
+        threads = sorted({threads for points in curves.values() for threads, _ in points})
+        axis.set_xticks(threads, [str(number) for number in threads])
+        axis.set_ylim(bottom=0)
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize="small")
+    _save(figure, path)
+
+
+def costs(findings: Findings, path: Path) -> None:
+    """Milliseconds of an update against the details of its document."""
+    series = _of(findings, "costs")
+    figure, axes = _figure(len(series), 7, 4)
+    for axis, (server, curves) in zip(axes, series.items(), strict=True):
+        for name, points in curves.items():
+            sizes, times, _ = zip(*points, strict=True)
+            axis.plot(sizes, times, marker="o", label=name)
+        axis.set(title=findings.servers[server], xlabel="details", ylabel="ms an update")
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize="small")
+    _save(figure, path)
+
+
+def time_lines(findings: Findings, path: Path) -> None:
+    """What one locked update says over the wire, and while it holds the lock."""
+    series = _of(findings, "time_lines")
+    figure, axes = _figure(len(series), 9, 4)
+    for axis, (server, lines) in zip(axes, series.items(), strict=True):
+        for row, (_, chunks) in enumerate(lines.items()):
+            _line(axis, row, chunks)
+        axis.set_yticks(range(len(lines)), list(lines))
+        axis.invert_yaxis()
+        title = f"{findings.servers[server]}, 1 ms each way: bar = the lock is held"
+        axis.set(title=title, xlabel="ms")
+    _save(figure, path)
+
+
+def _line(axis: Any, row: int, chunks: Any) -> None:
+    # at, direction, statements, locks, releases; as JSON gives them back too
+    locked = next(n for n, chunk in enumerate(chunks) if chunk[3])
+    granted = next((chunk[0] for chunk in chunks[locked:] if chunk[1] == BACK), chunks[locked][0])
+    released = next(chunk[0] for chunk in chunks[locked:] if chunk[4])
+    axis.barh(row, (released - granted) * 1000, left=granted * 1000, height=0.5, alpha=0.3)
+    for at, direction, statements, *_ in chunks:
+        if direction == THERE:
+            axis.plot(at * 1000, row, marker="|", color="black")
+            told = "\n".join(statements[:4])
+            axis.annotate(told, (at * 1000, row), fontsize=5, va="bottom", rotation=30)
+
+
+PICTURES: Mapping[str, Picture] = {
+    "hot_document": throughput,
+    "scale": throughput,
+    "details": costs,
+    "layers": time_lines,
+}

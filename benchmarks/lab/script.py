@@ -1,0 +1,150 @@
+"""What every script does around its measurement: arguments, databases, a table, JSON, a picture."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from benchmarks.lab import pictures
+from benchmarks.lab.figures import Absent, Findings
+from benchmarks.lab.machine import one_line
+from benchmarks.lab.pairing import Effort
+from benchmarks.lab.places import NAMES, Place, place
+
+WIDTH = 150
+"""Columns, also of what goes to a file."""
+
+QUICK = 0.08
+"""What a quick run measures, of the time of a full one."""
+
+
+class Script:
+    """One run of one script."""
+
+    def __init__(self, findings: Findings, options: argparse.Namespace, folder: Path) -> None:
+        self.findings = findings
+        self.options = options
+        self.quick: bool = options.quick
+        self.tiny: bool = options.tiny
+        self.console = Console()
+        self.console.width = max(self.console.width, WIDTH)
+        self._folder = folder
+
+    def effort(self, seconds: float) -> Effort:
+        """How much to measure, where so many seconds are usual."""
+        if self.tiny:
+            return Effort(seconds=0, rounds=1, repeat=1)
+        if self.options.seconds is not None:
+            seconds = self.options.seconds
+        elif self.quick:
+            seconds *= QUICK
+        effort = Effort(seconds)
+        return effort._replace(fewest=3, slice=0.02) if self.quick else effort
+
+    def on_each(self, names: Iterable[str], measure: Callable[[Script, Place], None]) -> None:
+        """Measure on the databases of these names that are wanted and there.
+
+        What fails costs the figures of its database, not of the next.
+        """
+        given = dict(one.split("=", 1) for one in self.options.url)
+        for name in names:
+            if name not in self.options.databases:
+                self.findings.lacks(name, f"{name} was left out by --databases")
+                continue
+            try:
+                with closing(place(name, given, self._folder)) as found:
+                    self.findings.servers[name] = found.version
+                    measure(self, found)
+            except Absent as absent:
+                self.lacks(name, absent)
+            except Exception as error:  # whatever it was, it is told and the rest is measured
+                if self.tiny:
+                    raise
+                self.console.print_exception(max_frames=6)
+                self.lacks(name, Absent(f"{type(error).__name__}: {first_line(error)}"))
+
+    def lacks(self, name: str, absent: Absent) -> None:
+        """Say that these figures are missing, in the table and in the findings."""
+        self.findings.lacks(name, str(absent))
+        self.console.print(f"[yellow]missing[/] {escape(name)}: {escape(str(absent))}")
+
+    def table(self, title: str, *columns: str) -> Table:
+        table = Table(title=title, title_justify="left", box=box.SIMPLE)
+        for number, column in enumerate(columns):
+            table.add_column(column, justify="right" if number else "left", no_wrap=True)
+        return table
+
+    def show(self, table: Table) -> None:
+        if table.row_count:
+            self.console.print(table)
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [repr(error)])[0]
+
+
+@contextmanager
+def run(module: str, question: str, arguments: Sequence[str] | None) -> Iterator[Script]:
+    """Run a script; what it has found by the end is written, whatever happens.
+
+    :param module: ``__file__`` of the script.
+    :param question: its docstring, whose first paragraph is the question.
+    """
+    paragraphs = question.split("\n\n")
+    options = _arguments(question, arguments)
+    findings = Findings(Path(module).stem, " ".join(paragraphs[0].split()))
+    with tempfile.TemporaryDirectory() as folder:
+        script = Script(findings, options, Path(folder))
+        script.console.print(f"[bold]{escape(findings.question)}[/]")
+        script.console.print(one_line(), highlight=False)
+        try:
+            yield script
+        finally:
+            if options.json:
+                findings.write(options.json)
+    if options.plot:
+        _draw(script, findings, options.plot)
+
+
+def _draw(script: Script, findings: Findings, folder: Path) -> None:
+    draw: Callable[[Findings, Path], None] | None = pictures.PICTURES.get(findings.script)
+    if draw is None:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        draw(findings, folder / f"{findings.script}.svg")
+    except Absent as absent:
+        script.console.print(f"[yellow]no picture[/]: {escape(str(absent))}")
+
+
+def _arguments(question: str, arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=question, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, help="of one comparison")
+    parser.add_argument("--quick", action="store_true", help="measure less, and less exactly")
+    parser.add_argument("--tiny", action="store_true", help="see that it runs; measure nothing")
+    parser.add_argument(
+        "--databases",
+        type=lambda names: names.split(","),
+        default=list(NAMES),
+        help=f"of {', '.join(NAMES)}; separated by commas",
+    )
+    parser.add_argument(
+        "--url",
+        action="append",
+        default=[],
+        metavar="NAME=URL",
+        help="of a server; else SA_DOCLOCK_TEST_POSTGRESQL_URL and so on",
+    )
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--plot", type=Path, metavar="FOLDER", help="draw a picture there")
+    return parser.parse_args(arguments)

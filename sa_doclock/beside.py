@@ -1,0 +1,64 @@
+"""Which sessions of one task, or thread, hold a lock: a second one would wait for its connection.
+
+Known by a context variable, so that a thread of a pool, or a task that was started in the midst of
+a lock, does not count as the one that has taken it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+from sqlalchemy.pool import Pool
+
+
+class Holder:
+    """One session, as the others of its task see it."""
+
+    def __init__(self, gate: object) -> None:
+        self.gate = gate
+        self.pools: frozenset[Pool] = frozenset()
+        self.document = ""
+        self._thread = 0
+        self._task: weakref.ref[asyncio.Task[Any]] | None = None
+
+    def holds(self, document: str, pools: Iterable[Pool]) -> None:
+        """It has been granted a lock, in this task and thread; its connections are of these."""
+        if not self.pools:
+            self.document = document
+        self.pools = frozenset(pools)
+        task = _task()
+        self._thread = threading.get_ident()
+        self._task = None if task is None else weakref.ref(task)
+        known = _here.get()
+        if self not in known:
+            # Another tuple: a context that was copied before does not see it.
+            _here.set((*(other for other in known if other.pools), self))
+
+    def holds_nothing(self) -> None:
+        """All is given up, wherever that was done."""
+        self.pools = frozenset()
+
+    def beside(self) -> Iterator[Holder]:
+        """The others of this task and thread that hold something."""
+        return (one for one in _here.get() if one is not self and one.pools and one.is_here)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is this task and thread that has locked last in it."""
+        task = None if self._task is None else self._task()
+        return self._thread == threading.get_ident() and task is _task()
+
+
+_here: ContextVar[tuple[Holder, ...]] = ContextVar("sa_doclock.here", default=())
+
+
+def _task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no loop runs in this thread
+        return None

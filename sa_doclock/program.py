@@ -1,0 +1,48 @@
+"""Where in the program that uses the library: the line that a warning, or an error, is about."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+import warnings
+from collections.abc import Iterator
+from os import sep
+from pathlib import Path
+from types import FrameType
+
+import sqlalchemy
+
+_LIBRARIES = (
+    "<sqlalchemy generated",  # wrappers, which have no file
+    contextlib.__file__,
+    *(f"{Path(file).parent}{sep}" for file in (__file__, sqlalchemy.__file__)),
+)
+
+
+def frame_of_program() -> FrameType | None:
+    """The innermost frame that is neither SQLAlchemy's nor ours."""
+    inside = (f for f in _frames() if not f.f_code.co_filename.startswith(_LIBRARIES))
+    return next(inside, None)
+
+
+def warn_program(text: str, category: type[Warning]) -> None:
+    """Warn, as if the program's own line did."""
+    frame = frame_of_program()
+    if frame is None:
+        warnings.warn(text, category, stacklevel=2)
+    else:
+        registry = frame.f_globals.setdefault("__warningregistry__", {})
+        where = (frame.f_code.co_filename, frame.f_lineno)
+        warnings.warn_explicit(text, category, *where, registry=registry)
+
+
+def _frames() -> Iterator[FrameType]:
+    frame = inspect.currentframe()
+    greenlet = getattr(sys.modules.get("greenlet"), "getcurrent", lambda: None)()
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+        if frame is None and greenlet is not None:  # asyncio: who awaits is in the parent
+            greenlet = greenlet.parent
+            frame = None if greenlet is None else greenlet.gr_frame

@@ -1,0 +1,79 @@
+"""docs/mssql.md says of each claim what it rests on: the letters are those of the tests behind it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from tests.docs.pages import ROOT, text_of
+
+PAGE = "docs/mssql.md"
+TESTS = ROOT / "tests"
+#: What each file under tests/ is evidence of, by the beginning of its path; what is not here is
+#: of the live suite.
+LETTERS = {
+    "sql/test_golden.py": "T",
+    "sql/test_rules.py": "T",
+    "sql/test_mssql_migrations.py": "T",
+    "sql/test_mssql_waits.py": "TS",
+    "sql/test_mssql_": "S",
+    "alembic/test_online.py": "S",
+    "tsql/": "P",
+    "tds/": "W",
+}
+_FILE = re.compile(r"`([\w/]+\.py)`")
+
+
+class Claim(NamedTuple):
+    text: str
+    letters: frozenset[str]
+    where: str
+
+    @property
+    def files(self) -> list[str]:
+        """The tests that it names."""
+        return _FILE.findall(self.where)
+
+
+def _claims() -> Iterator[Claim]:
+    _, _, rest = text_of(PAGE).partition("| Claim | rests on | in `tests/` |\n|---|---|---|\n")
+    for line in rest.partition("\n\n")[0].splitlines():
+        text, letters, where = (cell.strip() for cell in line.strip("| \n").split(" | "))
+        yield Claim(text, frozenset(letters.split(", ")), where)
+
+
+CLAIMS = [*_claims()]
+
+
+def _letters_of(file: str) -> str:
+    return next((found for start, found in LETTERS.items() if file.startswith(start)), "L")
+
+
+def test_there_are_claims() -> None:
+    assert len(CLAIMS) > 30
+    assert frozenset().union(*(claim.letters for claim in CLAIMS)) == set("TPSWLM")
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.text[:60])
+def test_a_claim_rests_on_the_tests_that_it_names(claim: Claim) -> None:
+    missing = [file for file in claim.files if not (TESTS / file).is_file()]
+    assert missing == []
+    assert {letter for file in claim.files for letter in _letters_of(file)} == claim.letters - {"M"}
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.text[:60])
+def test_what_rests_on_documentation_says_which(claim: Claim) -> None:
+    if "M" in claim.letters:
+        assert re.search(r"https://|the same$|the guide$", claim.text + claim.where)
+
+
+@pytest.mark.parametrize(
+    "unseen",
+    ["real lock manager", "Escalation", "Dirty reads", "pending states of ALTER DATABASE"],
+)
+def test_what_nobody_has_seen_is_told(unseen: str) -> None:
+    _, _, found = text_of(PAGE).partition("### What no test has seen\n")
+    assert unseen in found

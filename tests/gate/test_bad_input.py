@@ -1,0 +1,29 @@
+"""What is no gate, and what a gate is not made with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sa_doclock import AsyncLockingSession, DocumentGate, LockingSession
+
+
+@pytest.mark.parametrize("wrong", [True, "gate", DocumentGate])
+def test_what_is_no_gate_is_refused(wrong: Any) -> None:
+    for kind in (LockingSession, AsyncLockingSession):
+        with pytest.raises(TypeError, match="gate must be a DocumentGate"):
+            kind(gate=wrong)
+
+
+def test_none_is_no_gate(gate: DocumentGate) -> None:
+    assert LockingSession(gate=None)._books.passage is None
+    assert LockingSession(gate=gate)._books.passage is not None
+
+
+def test_so_is_what_is_no_option() -> None:
+    wrong: Any = 1
+    with pytest.raises(TypeError, match="next_waits_at_server must be True or False, not 1"):
+        DocumentGate(next_waits_at_server=wrong)
+    with pytest.raises(ValueError, match='second_session must be "refuse" or "allow", not 1'):
+        DocumentGate(second_session=wrong)

@@ -1,0 +1,184 @@
+"""What an engine says of a cluster before its first lock, and from which answers it knows of one.
+
+The servers are scripted: Galera is met in tests/cluster; Group Replication was met by hand, Percona
+XtraDB Cluster by nobody.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.exc import OperationalError as SAOperationalError
+
+from sa_doclock import (
+    ClusterLockWarning,
+    DeadlockDetected,
+    LockingSession,
+    LockOptions,
+)
+from sa_doclock.dialects import strategy_for
+from tests.sql.models import Order
+from tests.sql.script import Script
+from tests.sql.servers import SERVERS, OperationalError, serving
+
+ForUpdate = LockOptions.ForUpdate
+PROVIDER = ("wsrep_provider", "/usr/lib/libgalera_smm.so")
+WSREP = [("wsrep_on", "ON"), PROVIDER]
+PRIMARIES = [
+    ("group_replication_group_name", "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"),
+    ("group_replication_single_primary_mode", "OFF"),
+]
+
+
+def answering(name: str, settings: list[tuple[str, str]]) -> Callable[[Script], Engine]:
+    def connect(script: Script) -> Engine:
+        engine = SERVERS[name](script)
+        script.handshake = {
+            **script.handshake,
+            "innodb_rollback_on_timeout": settings or [("", "")],
+        }
+        return engine
+
+    return connect
+
+
+@contextmanager
+def session_of(name: str, settings: list[tuple[str, str]]) -> Iterator[LockingSession]:
+    with serving(name, answering(name, settings)) as (engine, _), LockingSession(engine) as session:
+        yield session
+
+
+def for_update(session: LockingSession) -> object:
+    return session.get_entity(Order, 1, ForUpdate)
+
+
+def shared_read(session: LockingSession) -> object:
+    return session.get_entity(Order, 1, LockOptions.SharedRead)
+
+
+def many(session: LockingSession) -> object:
+    return session.get_entities(Order, [1], ForUpdate)
+
+
+def a_set(session: LockingSession) -> object:
+    return session.scalars(session.entity_set(Order, ForUpdate)).all()
+
+
+def snapshot(session: LockingSession) -> object:
+    return session.get_entity(Order, 1, LockOptions.SnapshotRead)
+
+
+def plain(session: LockingSession) -> object:
+    return session.get_entity(Order, 1)
+
+
+NODES = [("mariadb", WSREP), ("mysql", WSREP), ("mysql", PRIMARIES)]
+NO_NODES: list[tuple[str, list[tuple[str, str]]]] = [
+    ("mariadb", []),
+    ("mysql", []),
+    ("mariadb", [("wsrep_on", "OFF"), PROVIDER]),
+    ("mariadb", [("wsrep_on", "ON"), ("wsrep_provider", "none")]),
+    ("mariadb", [("wsrep_on", "ON"), ("wsrep_provider", "")]),
+    ("mysql", [PRIMARIES[0], ("group_replication_single_primary_mode", "ON")]),
+    ("mysql", [("group_replication_group_name", ""), PRIMARIES[1]]),
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), NODES)
+@pytest.mark.parametrize("lock", [for_update, shared_read, many, a_set])
+def test_the_first_lock_of_rows_warns_and_says_what_to_do(
+    name: str, settings: list[tuple[str, str]], lock: Callable[[LockingSession], Any]
+) -> None:
+    with session_of(name, settings) as session:
+        advice = "change the header in each .* run_transaction.* send all writers to one node"
+        with pytest.warns(ClusterLockWarning, match=advice) as caught:
+            lock(session)
+        session.rollback()
+        lock(session)
+        assert len(caught) == 1
+        assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(("name", "settings"), NO_NODES)
+def test_a_server_that_is_no_node_of_a_cluster_does_not(
+    name: str, settings: list[tuple[str, str]]
+) -> None:
+    with session_of(name, settings) as session:
+        for_update(session)
+        session.lock_key("a key")
+        assert strategy_for(session.get_bind()).cluster is None
+
+
+@pytest.mark.parametrize("read", [snapshot, plain])
+def test_a_read_without_a_lock_does_not(read: Callable[[LockingSession], Any]) -> None:
+    with session_of("mariadb", WSREP) as session:
+        read(session)
+
+
+def test_a_named_lock_has_a_warning_of_its_own() -> None:
+    with session_of("mariadb", WSREP) as session:
+        with pytest.warns(ClusterLockWarning, match="no COMMIT fails"):
+            session.lock_key("a key")
+        session.lock_key("another key")  # a warning would be an error
+        with pytest.warns(ClusterLockWarning, match="row locks are local"):
+            for_update(session)
+
+
+def test_where_it_is_an_error_nothing_is_sent_and_each_lock_raises() -> None:
+    with (
+        serving("mariadb", answering("mariadb", WSREP)) as (engine, script),
+        LockingSession(engine) as session,
+    ):
+        for _ in range(2):
+            with pytest.raises(ClusterLockWarning):  # as pytest makes them all
+                for_update(session)
+            assert not session.in_transaction()
+        assert script.sent == []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ClusterLockWarning)
+            for_update(session)
+        assert session.held_locks
+
+
+@pytest.mark.parametrize(
+    ("number", "text", "kind"),
+    [
+        (
+            3101,
+            "Plugin instructed the server to rollback the current transaction.",
+            DeadlockDetected,
+        ),
+        (
+            1180,
+            "Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT",
+            DeadlockDetected,
+        ),
+        (1180, "Got error 28 - 'No space left on device' during COMMIT", SAOperationalError),
+        (1180, "Got error 1490 - 'Some other' during COMMIT", SAOperationalError),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::sa_doclock.ClusterLockWarning")
+def test_the_errors_of_a_commit_in_a_group_of_primaries(
+    number: int, text: str, kind: type[Exception]
+) -> None:
+    with (
+        serving("mysql", answering("mysql", PRIMARIES)) as (engine, script),
+        LockingSession(engine) as session,
+    ):
+        for_update(session)
+        script.failures.append(("(commit)", OperationalError(number, text)))
+        with pytest.raises(kind) as caught:
+            session.commit()
+        assert type(caught.value) is kind
+        session.rollback()
+
+
+def test_each_engine_warns_for_itself() -> None:
+    for _ in range(2):
+        with session_of("mariadb", WSREP) as session, pytest.warns(ClusterLockWarning):
+            for_update(session)

@@ -1,0 +1,59 @@
+"""SQL Server: what the Alembic operations send, and what they write into a script.
+
+The server is scripted: tests/alembic says what it does with each, golden/ what a reviewer reads.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from sa_doclock.alembic import DisableSnapshotIsolationOp, EnableSnapshotIsolationOp
+from tests.alembic.scripted import Server, migrating
+from tests.alembic.test_offline import script_of
+from tests.sql.golden import FOLDER
+
+Op = type[EnableSnapshotIsolationOp | DisableSnapshotIsolationOp]
+GOLDEN = FOLDER / "migrations" / "mssql.sql"
+HEAD = """\
+-- mssql: what the Alembic operations send, a batch at a time, and the script that --sql writes.
+"""
+OPERATIONS: dict[Op, str] = {
+    EnableSnapshotIsolationOp: "op.enable_snapshot_isolation",
+    DisableSnapshotIsolationOp: "op.disable_snapshot_isolation",
+}
+_OURS = ("FROM sys.databases", "s.login_name", "ALTER DATABASE", "SET TRANSACTION")
+
+
+def sent_by(operation: Op, *, rcs: bool) -> Iterator[str]:
+    """Run it where it has something to do; yield what it sends, of ours, and in which mode."""
+    on = operation is DisableSnapshotIsolationOp
+    server = Server(snapshot=int(on))
+    server.read_committed_snapshot = on
+    with migrating(server) as op:
+        op.invoke(operation(read_committed_snapshot=rcs))
+    for sent in server.sent:
+        if any(mark in sent.sql for mark in _OURS):
+            mode = "autocommit" if sent.autocommit else "in a transaction"
+            lines = "\n".join(line.rstrip() for line in sent.sql.splitlines())
+            yield f"-- {mode}\n{lines}"
+
+
+def golden() -> str:
+    """Return what the golden file holds."""
+    parts = [HEAD]
+    for (operation, name), rcs in itertools.product(OPERATIONS.items(), (False, True)):
+        call = f"{name}({'read_committed_snapshot=True' if rcs else ''})"
+        parts.append(_heading(call))
+        parts += [f"{batch}\nGO\n" for batch in sent_by(operation, rcs=rcs)]
+        parts.append(_heading(f"{call}, --sql"))
+        parts.append(script_of(operation, "mssql", rcs=rcs).strip() + "\n")
+    return "\n".join(parts)
+
+
+def test_the_text_is_the_golden_one() -> None:
+    assert golden() == GOLDEN.read_text(encoding="utf-8")
+
+
+def _heading(title: str) -> str:
+    return f"-- {title} ".ljust(100, "-")
