@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import Lock
+from traceback import walk_tb
 from typing import Any
 
 from sqlalchemy import Connection, Engine, event
@@ -343,8 +344,28 @@ def _is_in(savepoint: SessionTransaction | None, transaction: SessionTransaction
 
 
 def _on_error(context: ExceptionContext) -> BaseException | None:
-    if context.connection is None or context.sqlalchemy_exception is None:
+    if context.connection is None:
         return None
+    if context.sqlalchemy_exception is None:
+        return _interruption(context)
     reference = _by_connection.get(context.connection)
     aftermath = reference() if reference is not None else None
     return None if aftermath is None else aftermath.translate(context)
+
+
+def _interruption(context: ExceptionContext) -> BaseException | None:
+    """The Ctrl-C or cancellation that has met the driver at a place where it reckons with none.
+
+    What comes out then is an error of the driver's own, as psycopg's AssertionError out of its
+    pipeline.  Where it stands with the server nobody knows any more: the connection is given up.
+    """
+    error: BaseException | None = context.original_exception
+    frames = [frame for frame, _ in walk_tb(context.original_exception.__traceback__)]
+    while isinstance(error, Exception):
+        error = error.__context__
+    if error is None or error is context.original_exception or error.__traceback__ is None:
+        return None
+    if error.__traceback__.tb_frame not in frames:
+        return None  # the caller's, who handles it by this statement
+    context.is_disconnect = True
+    return error

@@ -14,6 +14,7 @@ from sqlalchemy import Select
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.interfaces import ORMOption
 from sqlalchemy.sql.dml import ValuesBase
+from sqlalchemy.util import immutabledict
 
 from .errors import LockNotSupported
 
@@ -126,6 +127,16 @@ def hint_of(statement: Select[Any], table: Any, dialect: str) -> str | None:
         if name in ("*", dialect) and hinted == table:
             found = hint
     return found
+
+
+def with_last_hint(statement: S, table: Any, hint: str, dialect: str) -> S:
+    """``with_hint()``, in force also where the table has several hints on this dialect."""
+    # One for the same dialect would be replaced where it stands, in front of one for all.
+    hinted = statement.with_hint(table, hint, dialect)
+    mine = [(key, text) for key, text in hinted._hints.items() if key == (table, dialect)]
+    others = [(key, text) for key, text in hinted._hints.items() if key != (table, dialect)]
+    hinted._hints = immutabledict([*others, *mine])
+    return hinted
 
 
 def without_lock(statement: S) -> S:

@@ -35,6 +35,7 @@ from .shapes import (
     options_of,
     refuse_unlockable_shape,
     relationships_with_options,
+    with_last_hint,
 )
 
 # Bare: a Select of two entities is Select[tuple[A, B]] in 2.0 and Select[A, B] in 2.1.
@@ -186,7 +187,7 @@ def _hinted(statement: S, tables: Iterable[Table | Alias], lock: LockOptions) ->
     hints = [(one.hints[lock], one.name) for one in table_hints() if lock in one.hints]
     for table in tables:
         for hint, dialect in hints:
-            statement = statement.with_hint(table, hint, dialect)
+            statement = with_last_hint(statement, table, hint, dialect)
     return statement
 
 

@@ -6,13 +6,14 @@ import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 import sqlalchemy as sa
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Engine, event
 
-from sa_doclock import DocLockError, LockMisuse
+from sa_doclock import DocLockError, LockingSession, LockMisuse
 from tests.history.record import Outcome, Transaction
 
 
@@ -60,9 +61,16 @@ class Log:
     _ended: int = 0
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def listen(self, engine: Engine) -> None:
-        """Note when an attempt's COMMIT is about to be sent."""
-        event.listen(engine, "commit", _note_commit)
+    @contextmanager
+    def listening(self, engine: Engine, *, pipelined: bool = False) -> Iterator[None]:
+        """Note when an attempt's COMMIT is about to be sent.
+
+        :param pipelined: the sessions may send it with the last flush.
+        """
+        target, name = (LockingSession, "before_commit") if pipelined else (engine, "commit")
+        event.listen(target, name, _note_commit)
+        yield
+        event.remove(target, name, _note_commit)
 
     def begin(self, update: int) -> Attempt:
         """Begin another attempt at this update in this thread or task."""
@@ -123,7 +131,7 @@ def is_typed(error: BaseException) -> bool:
     return isinstance(error, (DocLockError, sa.exc.DBAPIError, sa.exc.TimeoutError))
 
 
-def _note_commit(_: Connection) -> None:
+def _note_commit(_: object) -> None:
     attempt = current.get()
     if attempt is not None:
         attempt.commit_sent = True

@@ -106,7 +106,8 @@ def _decide(attempts: Sequence[Attempt], marks: Marks) -> set[int]:
 
     :returns: the attempts that are not there.
     """
-    last = max((attempt.transaction.ended for attempt in attempts), default=0)
+    ticks = (max(one.transaction.began, one.transaction.ended) for one in attempts)
+    last = max(ticks, default=0)
     unknown = [attempt for attempt in attempts if attempt.outcome is Outcome.UNKNOWN]
     for attempt in unknown:
         there = bool(marks.get(attempt.number))

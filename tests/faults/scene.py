@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from traceback import format_exception
 from typing import Any
 
@@ -11,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import Engine
 from sqlalchemy.pool import NullPool
 
-from tests.databases import Database
+from tests.databases import PIPELINED, Database
 from tests.faults.chaos import Chaos
 from tests.faults.clients import CLIENTS, Clients
 from tests.faults.leftovers import locks_left
@@ -61,6 +62,10 @@ class Scene:
             fill(connection)
         return Log()
 
+    def listening(self, log: Log, engine: Engine) -> AbstractContextManager[None]:
+        """Have the log know when a COMMIT is sent on this engine."""
+        return log.listening(engine, pipelined=self.column == PIPELINED)
+
     def row(self, name: str) -> Row:
         """Return where this fault is counted."""
         return self._reliability.row(name, self.column)
@@ -84,18 +89,18 @@ class Scene:
         :param was_killed: the server is, ``in_the_middle``.
         """
         log = self.empty_log()
-        log.listen(engine)
         chance = random.Random(f"{chaos.name} {self.column}")
         clients = Clients(engine, log, chance.randrange(1000), before, pause)
-        try:
-            with clients.at_work():
-                self._inject(chaos, chance, log, injections // 2, share / 2)
-                in_the_middle()
-                self._inject(chaos, chance, log, injections - injections // 2, share / 2)
-                log.wait_for(log.ended + UPDATES_BETWEEN)
-        finally:
-            self.row(chaos.name).injected += chaos.heal()
-        clients.join()
+        with self.listening(log, engine):
+            try:
+                with clients.at_work():
+                    self._inject(chaos, chance, log, injections // 2, share / 2)
+                    in_the_middle()
+                    self._inject(chaos, chance, log, injections - injections // 2, share / 2)
+                    log.wait_for(log.ended + UPDATES_BETWEEN)
+            finally:
+                self.row(chaos.name).injected += chaos.heal()
+                clients.join()
         wrong = pool_is_wrong(engine, self.direct)
         self.verify(chaos.name, log, wrong, was_killed=was_killed)
 

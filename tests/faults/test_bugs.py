@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import DeadlockDetected, LockFailed, LockingSession, LockNotAvailable, LockOptions
 from sa_doclock.ledger import Ledger
+from tests.databases import PIPELINED
 from tests.faults import ways
 from tests.faults.changing import change, look
 from tests.faults.clients import take
@@ -22,7 +23,8 @@ from tests.faults.on_disk import Found, look_on_disk
 from tests.faults.scene import Scene
 from tests.faults.ways import Desk
 
-pytestmark = pytest.mark.not_databases("mssql", "sqlite-journal")
+#: With pipeline=True the COMMIT is sent by another way.
+pytestmark = pytest.mark.not_databases("mssql", "sqlite-journal", PIPELINED)
 
 FOR_UPDATE = LockOptions.ForUpdate
 
@@ -33,12 +35,12 @@ def log(scene: Scene) -> Log:
 
 
 @pytest.fixture
-def engine(scene: Scene, log: Log) -> Engine:
+def engine(scene: Scene, log: Log) -> Iterator[Engine]:
     """Make an engine whose plain reads are no snapshot: MariaDB refuses to write over one."""
     options = {"isolation_level": "READ COMMITTED"} if "sqlite" not in scene.column else {}
     engine = scene.engine(**options)
-    log.listen(engine)
-    return engine
+    with log.listening(engine):
+        yield engine
 
 
 def desk_at(engine: Engine, log: Log, pause: Callable[[], None] = ways.go_on) -> Desk:

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.util import greenlet_spawn
 
-from tests.asyncio.drivers import DRIVERS, connected, in_a_loop, url_for
+from tests.asyncio.drivers import connected, drivers_of, in_a_loop, url_for
 from tests.databases import Database
 from tests.faults.async_clients import AsyncClients
 from tests.faults.clients import CLIENTS
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.not_databases("mssql", "sqlite-journ
 
 @in_a_loop
 async def test_tasks_are_cancelled(scene: Scene, database: Database) -> None:
-    for driver in DRIVERS[database.name]:
+    for driver in drivers_of(database.column):
         await survive_cancellations(scene, url_for(database, driver), driver)
 
 
@@ -30,11 +30,11 @@ async def survive_cancellations(scene: Scene, url: sa.URL, driver: str) -> None:
     chance = random.Random(name)
     pool: dict[str, Any] = {"pool_size": CLIENTS, "max_overflow": 0, "connect_args": {}}
     async with connected(url, **pool) as engine:
-        log.listen(engine.sync_engine)
-        clients = AsyncClients(engine, log, seed=1)
-        for done in scene.soak.rounds(short=2 * INJECTIONS, share=0.05):
-            scene.row(name).injected += await clients.cancel_one(chance, UPDATES_BETWEEN)
-            scene.tell(name, done, log)
-        await clients.stop()
+        with scene.listening(log, engine.sync_engine):
+            clients = AsyncClients(engine, log, seed=1)
+            for done in scene.soak.rounds(short=2 * INJECTIONS, share=0.05):
+                scene.row(name).injected += await clients.cancel_one(chance, UPDATES_BETWEEN)
+                scene.tell(name, done, log)
+            await clients.stop()
         wrong = await greenlet_spawn(pool_is_wrong, engine.sync_engine, scene.direct)
     scene.verify(name, log, wrong)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Select, select
+from sqlalchemy.dialects import mssql
 from sqlalchemy.orm import Session
 
 from sa_doclock import LockingSession, LockMisuse, LockOptions, with_lock
@@ -26,7 +27,9 @@ REPLACED: Mapping[str, Change] = {
     "hint": lambda locked: locked.with_hint(Order, "WITH (NOLOCK)", "mssql"),
     "hint of every database": lambda locked: locked.with_hint(Order, "WITH (NOLOCK)"),
 }
+HINTED = select(Order).with_hint(Order, "/* mine */", "mssql").with_hint(Order, "/* any */")
 LEFT: Mapping[str, Change] = {
+    "two hints before the lock": lambda _: with_lock(HINTED, LockOptions.ForUpdate),
     "the same": lambda locked: locked.with_for_update(of=ORDERS),
     "hint of another table": lambda locked: locked.with_hint(Customer, "WITH (NOLOCK)", "mssql"),
     "hint of another database": lambda locked: locked.with_hint(Order, "FORCE INDEX", "mysql"),
@@ -43,6 +46,14 @@ def test_a_lock_that_was_replaced_is_refused(
     with pytest.raises(LockMisuse, match="has replaced the lock"):
         session.execute(change(with_lock(select(Order), LockOptions.ForUpdate)))
     assert sent == []
+
+
+def test_the_lock_is_the_hint_in_force() -> None:
+    """Of hints that the statement had before, one for the same database, and one for all."""
+    locked = with_lock(HINTED, LockOptions.ForUpdate)
+    text = str(locked.compile(dialect=mssql.dialect()))  # type: ignore[no-untyped-call]
+    assert "WITH (UPDLOCK, ROWLOCK)" in text
+    assert hint_of(locked, ORDERS, "mssql") == "WITH (UPDLOCK, ROWLOCK)"
 
 
 @pytest.mark.parametrize("change", LEFT.values(), ids=LEFT)
