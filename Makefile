@@ -3,12 +3,13 @@
 
 PYTHON ?= python3
 ARGS ?=
+SOAK_SECONDS ?= 60
 VENV := .venv
 BIN := $(VENV)/bin
 SERVERS := $(BIN)/python -m tests.servers --for --
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-quick clean
+.PHONY: help demo test soak check bench bench-quick clean
 
 help: ## Print these lines
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,6 +19,9 @@ demo: $(VENV)/installed-cli ## Show on an SQLite file what locking a document is
 
 test: $(VENV)/installed-test ## Test on every database that can be had here
 	$(BIN)/python -m pytest $(ARGS)
+
+soak: $(VENV)/installed-test ## Let everything fail for SOAK_SECONDS (60) on each server, and tell what was survived
+	$(BIN)/python -m pytest -m soak --soak-seconds $(SOAK_SECONDS) --timeout 1800 -p no:randomly $(ARGS)
 
 check: $(VENV)/installed-dev ## Lint, check types and imports, run the README's code
 	$(BIN)/ruff check

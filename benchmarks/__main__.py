@@ -29,6 +29,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "RESULTS.md"
 MOST = 240.0  # seconds of one script
 QUICK_DATABASES = "sqlite,postgresql"
+WITHOUT_GOALS = ("documents", "scale")  # left out of a quick run
 
 
 def main() -> int:
@@ -38,9 +39,10 @@ def main() -> int:
     busy = machine.load()
     with tempfile.TemporaryDirectory() as folder:
         found = []
-        for number, name in enumerate(SCRIPTS, 1):
+        names = [name for name in SCRIPTS if not (options.quick and name in WITHOUT_GOALS)]
+        for number, name in enumerate(names, 1):
             passed = time.monotonic() - began
-            out.rule(f"[{number}/{len(SCRIPTS)}] {name}, after {passed:.0f} s", align="left")
+            out.rule(f"[{number}/{len(names)}] {name}, after {passed:.0f} s", align="left")
             found.append(run(name, Path(folder) / f"{name}.json", options))
     verdicts = report.verdicts(found)
     minutes = (time.monotonic() - began) / 60
@@ -53,7 +55,7 @@ def main() -> int:
         page = report.markdown(verdicts, described, servers_of(found), pictures)
         options.results.write_text(page, encoding="utf-8")
         out.print(f"written: {options.results}")
-    return 1 if any(name in one.missing for one, name in zip(found, SCRIPTS, strict=True)) else 0
+    return 1 if any(one.script in one.missing for one in found) else 0
 
 
 def run(name: str, path: Path, options: argparse.Namespace) -> Findings:

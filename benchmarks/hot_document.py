@@ -25,7 +25,7 @@ THREADS = 8
 CURVE = (1, 2, 4, 8, 16)
 TINY_CURVE = (1, 2)
 SECONDS = 24.0  # of the comparison at 8 threads
-SLICE = 0.6  # seconds that one way is measured at a time
+SLICE, QUICK_SLICE = 0.6, 0.25  # seconds that one way is measured at a time
 
 
 def _gated(engine: sa.Engine) -> Way:
@@ -67,7 +67,7 @@ def measure(run: script.Script, place: Place) -> None:
     ways = made(run, place)
     place.proxy.delay(LATENCY)
     try:
-        length = 0.03 if run.tiny else SLICE
+        length = 0.03 if run.tiny else QUICK_SLICE if run.quick else SLICE
         rates = compare(ways, 2 if run.tiny else THREADS, hot, run.effort(SECONDS), length)
         curve = {name: dict[int, float]() for name in ways}
         for threads in TINY_CURVE if run.tiny else () if run.quick else CURVE:

@@ -23,7 +23,7 @@ from benchmarks.ways.orm import orm
 SECONDS = 5.0  # of one number of threads
 SLICE = 0.4
 THREADS = (1, 4, 16, 64)
-TINY_THREADS = (1, 4)
+QUICK_THREADS, TINY_THREADS = (1, 16), (1, 4)
 MAKERS = {"orm": orm, "entity": doclock, "document": whole}
 
 
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def measure(run: script.Script, place: Place) -> None:
-    numbers = TINY_THREADS if run.tiny else THREADS
+    numbers = TINY_THREADS if run.tiny else QUICK_THREADS if run.quick else THREADS
     fill(place.engine(), documents=max(numbers))
     options: dict[str, Any] = {"pool_size": max(numbers), "max_overflow": 0}
     ways = {name: make(place.engine(**options)) for name, make in MAKERS.items()}

@@ -39,6 +39,25 @@ _by_connection = weakref.WeakKeyDictionary()
 class Aftermath:
     """The failed lock of one session, until its transaction is rolled back."""
 
+    # Of most sessions no lock ever fails: what they do not set they need not be given.
+    diagnosis: Diagnosis | None = None
+    undone_by: BaseException | None = None
+    """The error of a flush that SQLAlchemy has rolled back, while it waits for rollback()."""
+    _keys: Sequence[tuple[Any, ...]] = ()
+    _engine: Engine | None = None  # that has failed the lock call under way
+    _asked: Asked | None = None
+    _asked_at: float
+    _held_before: tuple[int, ...]
+    _undone = False  # a savepoint undoes what the attempt under way meets
+    _cause: BaseException | None = None
+    _savepoint: SessionTransaction | None = None
+    _opened_here = False
+    _met: BaseException | None = None  # what the lock call under way met at the server
+    _gone = False
+    _abort: BaseException | None = None  # the error that only a rollback can follow
+    _abort_savepoint: SessionTransaction | None = None
+    _refusing: Sequence[Connection] = ()
+
     def __init__(
         self, session: Session, participants: Participants, ledger: Ledger, telling: Telling
     ) -> None:
@@ -46,23 +65,6 @@ class Aftermath:
         self._participants = participants
         self._ledger = ledger
         self._telling = telling
-        self.diagnosis: Diagnosis | None = None
-        self._keys: Sequence[tuple[Any, ...]] = ()
-        self._engine: Engine | None = None  # that has failed the lock call under way
-        self._asked: Asked | None = None
-        self._asked_at = 0.0
-        self._held_before = ledger.mark()
-        self._undone = False  # a savepoint undoes what the attempt under way meets
-        self._cause: BaseException | None = None
-        self._savepoint: SessionTransaction | None = None
-        self._opened_here = False
-        self._met: BaseException | None = None  # what the lock call under way met at the server
-        self._gone = False
-        self.undone_by: BaseException | None = None
-        """The error of a flush that SQLAlchemy has rolled back, while it waits for rollback()."""
-        self._abort: BaseException | None = None  # the error that only a rollback can follow
-        self._abort_savepoint: SessionTransaction | None = None
-        self._refusing: list[Connection] = []
 
     def watch(self, connection: Connection) -> None:
         """Translate the errors of this connection, as long as it is open."""
@@ -211,7 +213,7 @@ class Aftermath:
         for connection in self._refusing:
             event.remove(connection, "before_cursor_execute", self._refuse_statement)
             event.remove(connection, "commit", self._refuse_commit)
-        self._refusing = []
+        self._refusing = ()
         self._cause = self._savepoint = None
         self._gone = False
         if not self._session.in_transaction():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from sqlalchemy import Connection, Engine, event
@@ -14,6 +15,7 @@ from .aftermath import Aftermath
 from .bulk import BulkGuard
 from .declarations import follow_declared
 from .dialects import product_of
+from .dialects.base import Read
 from .errors import DocLockError, WrongIsolation
 from .events import EventfulSession
 from .gate import DocumentGate
@@ -23,12 +25,15 @@ from .on_commit import OnCommit
 from .options import LockOptions, is_row_lock
 from .passage import Passage, Wanted
 from .patience import Patience, pause
+from .pipelining import Pipelining
 from .reads import Reads
 from .shapes import statement_of
 from .telling import Telling
 from .transactions import Participant, Participants
 
 T = TypeVar("T")
+
+_ALONE: Final = nullcontext()
 
 
 class Books:
@@ -42,6 +47,7 @@ class Books:
         guard: GuardMode,
         *,
         guard_tracing: bool,
+        pipeline: bool = False,
     ) -> None:
         self._session = session
         self.telling = Telling(session)
@@ -51,12 +57,20 @@ class Books:
         self.aftermath = Aftermath(session, self.participants, self.ledger, self.telling)
         self.guard = Guard(session, self.ledger, guard)
         self.reads = Reads(self.ledger, tracing=guard_tracing)
-        self.bulk = BulkGuard(session, self.guard, self.ledger)
         self.on_commit = OnCommit()
         self.passage: Passage | None = None  # through a gate, where there is one
+        self.pipelining = Pipelining(self.aftermath) if pipeline else None
         self.binds: tuple[Engine | Connection, ...] = ()  # of the session, beside session.bind
-        self._marks: WeakKeyDictionary[SessionTransaction, tuple[tuple[int, ...], int]]
-        self._marks = WeakKeyDictionary()
+
+    @cached_property
+    def bulk(self) -> BulkGuard:
+        """What it may write by statements."""
+        return BulkGuard(self._session, self.guard, self.ledger)
+
+    @cached_property
+    def _marks(self) -> WeakKeyDictionary[SessionTransaction, tuple[tuple[int, ...], int]]:
+        """What there was when each savepoint was set."""
+        return WeakKeyDictionary()
 
     def pass_through(self, gate: DocumentGate) -> None:
         """Queue at this gate.  :raises TypeError: it is none."""
@@ -106,10 +120,22 @@ class Books:
         """Limit the waits of the block; in a batch, a lock that is not available is undone."""
         strategy, connection = participant.strategy, participant.connection
         tries = self.patience.gives_way and LockOptions.NoWait in lock
-        limited = strategy.waiting(connection, lock, seconds)
+        limited = (
+            strategy.waiting(connection, lock, seconds)
+            if self.pipelining is None
+            else self.pipelining.locking(connection, seconds)
+        )
         if tries and is_row_lock(participant.row_lock(lock)):
             return self.aftermath.undone_by_savepoint(connection, limited)
         return limited
+
+    def reading_ahead(self, reads: Callable[[], Iterable[Read]]) -> AbstractContextManager[None]:
+        """What is locked in this block is read on by these statements, which may travel along."""
+        return _ALONE if self.pipelining is None else self.pipelining.reading_ahead(reads)
+
+    def committing(self) -> AbstractContextManager[None]:
+        """A flush in this block may travel with the COMMIT that follows."""
+        return _ALONE if self.pipelining is None else self.pipelining.committing()
 
     def refuse_write_in_snapshot(self) -> None:
         """:raises WrongIsolation: a SnapshotRead has opened the transaction."""
@@ -149,6 +175,8 @@ class Books:
         released = self.ledger.clear()
         try:
             self.participants.ended()
+            if self.pipelining is not None:
+                self.pipelining.ended()
             self.aftermath.over()
             self.telling.released(released, outcome)
         finally:
@@ -172,6 +200,11 @@ class BookkeepingSession(EventfulSession):
     def _product_of(self, *args: Any, **kwargs: Any) -> str:
         """The name of the database that this is in, also where no connection is to be had."""
         return product_of(super().get_bind(*args, **kwargs).dialect)
+
+    def commit(self) -> None:
+        """See ``Session.commit()``."""
+        with self._books.committing():
+            super().commit()
 
     def rollback(self) -> None:
         """See ``Session.rollback()``."""
@@ -221,6 +254,9 @@ def _after_begin(
     """Note the connection, and the errors that it will meet."""
     session._books.participants.joined(connection)
     session._books.aftermath.watch(connection)
+    if session._books.pipelining is not None:
+        lent = any(connection is bind for bind in (session.bind, *session._books.binds))
+        session._books.pipelining.joined(connection, lent=lent)
 
 
 @event.listens_for(BookkeepingSession, "after_transaction_create")
@@ -229,6 +265,14 @@ def _after_transaction_create(session: BookkeepingSession, transaction: SessionT
     if transaction.nested:
         session._books.open_savepoint(transaction)
         session._books.participants.before_savepoint()
+
+
+@event.listens_for(BookkeepingSession, "after_rollback")
+def _after_rollback(session: BookkeepingSession) -> None:
+    """Have nothing more of the connections, and note the end, before they are given back."""
+    if session._books.pipelining is not None:
+        session._books.pipelining.rolled_back()
+    session._books.note_end()
 
 
 @event.listens_for(BookkeepingSession, "after_soft_rollback")
@@ -251,24 +295,23 @@ def _after_transaction_end(session: BookkeepingSession, transaction: SessionTran
 @event.listens_for(BookkeepingSession, "before_commit")
 def _before_commit(session: BookkeepingSession) -> None:
     """Commit nothing after a failed lock, or another error that was not rolled back."""
-    session._books.aftermath.refuse_commit()
+    books = session._books
+    books.aftermath.refuse_commit()
     if not session.in_nested_transaction():
-        session._books.participants.commit_begins()
+        books.participants.commit_begins()
+        if books.pipelining is not None:
+            books.pipelining.before_commit()
 
 
 @event.listens_for(BookkeepingSession, "after_commit")
 def _after_commit(session: BookkeepingSession) -> None:
     """Note that it was done, for what waits for it."""
     if not session.in_nested_transaction():
+        if session._books.pipelining is not None:
+            session._books.pipelining.send_writes()
         session._books.participants.commit_returned()
         session._books.on_commit.committed()
         session._books.note_end()
-
-
-@event.listens_for(BookkeepingSession, "after_rollback")
-def _after_rollback(session: BookkeepingSession) -> None:
-    """Note that it was done, for the pool that the connection goes back to."""
-    session._books.note_end()
 
 
 @event.listens_for(BookkeepingSession, "before_flush")
@@ -322,7 +365,7 @@ def _on_write(write: Write) -> Callable[..., None]:
 
 def _on_load(state: InstanceState[Any], context: Any, *_: object) -> None:
     if context is not None and isinstance(context.session, BookkeepingSession):
-        books = context.session._books
-        books.reads.note(state, context)
-        if statement_of(context).is_dml:  # INSERT .. RETURNING
-            books.guard.note_returned(state, statement_of(context))
+        books, statement = context.session._books, statement_of(context)
+        books.reads.note(state, statement)
+        if statement.is_dml:  # INSERT .. RETURNING
+            books.guard.note_returned(state, statement)

@@ -16,6 +16,7 @@ from .documents import document_key, own_table, root_of, spans_rows
 from .freshness import forget_vanished, make_stale, refuse_unsaved
 from .loading import load_again
 from .options import LockOptions, is_row_lock
+from .quiet import without_autoflush
 from .shapes import relationships_with_options
 from .statements import key_names, lock_by_key, select_by_key
 from .transactions import Participant
@@ -36,7 +37,8 @@ def read(
 ) -> T | None:
     """A plain read, as ``Session.get()``; a dirty one where the database has such."""
     if lock is LockOptions.NoLock and lock in hints_of(session.get_bind(mapper)):
-        return _select(session, select_by_key(mapper, lock), mapper, identity, options)
+        with without_autoflush(session):
+            return _select(session, select_by_key(mapper, lock), mapper, identity, options)
     return session.get(mapper.class_, identity, options=options)
 
 
@@ -69,8 +71,7 @@ def lock_and_read(
     participant = books.participants.prepare({"mapper": mapper}, mapper, lock, seconds)
     unreadable = make_stale(session, root_of(mapper), (identity,), books.ledger.held)
     asked = (session, participant, mapper, identity, lock, seconds, options)
-    # The option "autoflush" counts neither for Core nor for what loader options send.
-    with session.no_autoflush, books.waiting(participant, lock, seconds):
+    with without_autoflush(session), books.waiting(participant, lock, seconds):
         found = _locked_row(*asked)
         if found is None and participant.strategy.rereads_missing:
             found = _locked_row(*asked)
@@ -89,7 +90,7 @@ def lock_and_read(
     if odd:
         unreadable = make_stale(session, root_of(mapper), (actual,), books.ledger.held)
         plain = select_by_key(mapper, LockOptions.None_)
-        with session.no_autoflush:
+        with without_autoflush(session):
             _select(session, plain, mapper, actual, options)
             load_again(session, unreadable)
     books.ledger.record(document_key(mapper, actual), lock)

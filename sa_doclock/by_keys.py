@@ -14,6 +14,7 @@ from .documents import document_key, identity_of, own_table, root_of, spans_rows
 from .freshness import forget_vanished, make_stale, refuse_unsaved
 from .loading import load_again
 from .options import LockOptions, is_row_lock
+from .quiet import without_autoflush
 from .shapes import relationships_with_options
 from .statements import chunks, lock_by_keys, parameters_by_keys, select_by_keys
 from .transactions import Participant
@@ -96,8 +97,7 @@ def lock_and_read_many(
     unreadable = make_stale(session, root, frozenset(identities), books.ledger.held)
     asked = (session, participant, mapper, lock, seconds, options)
     strategy = participant.strategy
-    # The option "autoflush" counts neither for Core nor for what loader options send.
-    with session.no_autoflush, books.waiting(participant, lock, seconds):
+    with without_autoflush(session), books.waiting(participant, lock, seconds):
         found = list(_locked_rows(*asked, identities))
         missing = _missing(mapper, found, identities)
         skips = LockOptions.SkipLocked in lock
@@ -118,7 +118,7 @@ def lock_and_read_many(
         refuse_unsaved(session, root, {*identities, *odd}, ask=True)
     if odd:
         unreadable = make_stale(session, root, odd, books.ledger.held)
-        with session.no_autoflush:
+        with without_autoflush(session):
             read_many(session, mapper, sorted(odd), LockOptions.None_, options)
             load_again(session, unreadable)
     for identity in actual:

@@ -63,10 +63,10 @@ def own_table(mapper: Mapper[Any]) -> Table:
 
 
 @remembered
-def lockable(mapper: Mapper[Any]) -> bool:
-    """Whether the class has a header row; see :func:`header_table` for what it raises."""
+def lockable(mapper: Mapper[Any]) -> Mapper[Any]:
+    """The root of a class that has a header row; see :func:`header_table` for what it raises."""
     header_table(mapper.class_)
-    return True
+    return root_of(mapper)
 
 
 def header_table(entity: Any) -> Table | Alias:

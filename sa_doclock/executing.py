@@ -16,6 +16,7 @@ from .books import BookkeepingSession
 from .errors import DocLockError
 from .guard import Write
 from .options import LockOptions
+from .quiet import without_autoflush
 from .sets import execute_locked, refuse_streaming
 from .statements import (
     LOCK_OPTION,
@@ -107,7 +108,9 @@ class ExecutingSession(BookkeepingSession):
         self._books.refuse_write_in_snapshot()
         names = arguments.keys() & {"execution_options", "bind_arguments"}
         how = {name: arguments[name] for name in names}
-        return self._books.bulk.statement(statement, params, how)
+        guarded = self._books.bulk.statement(statement, params, how)
+        pipelining = self._books.pipelining
+        return guarded if pipelining is None else pipelining.answered(guarded)
 
     def _execute_locked(
         self,
@@ -138,7 +141,7 @@ class ExecutingSession(BookkeepingSession):
             if lock is not locked.lock:  # NoWait, of a lock_timeout of 0 or of a batch
                 with_it = locking(statement, locked.entity, lock)
             asked = locked._replace(lock=lock, seconds=seconds)
-            with self.no_autoflush:
+            with without_autoflush(self):
                 return execute_locked(self, self._books, run, with_it, arguments, asked)
 
         lock, seconds = self._books.patience.of(locked.lock, locked.seconds)

@@ -128,6 +128,8 @@ def refuse_unsaved(
     :returns: whether it would have to be asked, which is to be done under the lock.
     :raises UnsavedChanges: one of them has.
     """
+    if not session.identity_map and not session.new:
+        return False  # nothing is known, as mostly at the first lock
     postponed = False
     for instance in _pending(session):
         state = inspect(instance)

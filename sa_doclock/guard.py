@@ -61,7 +61,8 @@ class Guard:
         self.ledger = ledger
         self._mode = mode
         self._lifted = 0
-        self._seen: set[InstanceState[Any]] = set()  # held when this flush began
+        # Held when this flush began, as long as none of these attributes is changed.
+        self._seen: dict[InstanceState[Any], frozenset[str]] = {}
         self._warned: set[tuple[type[Any], Identity]] = set()
 
     @property
@@ -113,11 +114,11 @@ class Guard:
 
     def check_row(self, state: InstanceState[Any], write: Write) -> None:
         """The same for one row that a flush has written, and may have to take back."""
+        settled = self._seen.get(state)
+        if settled is not None and settled.isdisjoint(state.committed_state):
+            return
         interest = interest_in(state.mapper)
         if interest is None:
-            return
-        changed = state.committed_state
-        if state in self._seen and interest.settled.isdisjoint(changed):
             return
         if self.active and not self._is_held(interest, state, write):
             _Writes(self, self._session).check([(state, interest, write)])
@@ -133,7 +134,7 @@ class Guard:
                 if not self._is_held(interest, state, write):
                     suspects.append((state, interest, write))
                 elif write is Write.UPDATE:
-                    self._seen.add(state)
+                    self._seen[state] = interest.settled
 
     def _is_held(self, interest: Interest, state: InstanceState[Any], write: Write) -> bool:
         """Whether a glance shows that all is well, as it mostly does."""
@@ -143,7 +144,7 @@ class Guard:
         changed = state.committed_state
         if interest.watched and not interest.watched.keys().isdisjoint(changed):
             return False
-        if state.identity is None:
+        if state.key is None:
             return interest.header or self._new_row_is_held(interest, state)
         return interest.moves.isdisjoint(changed) and self._row_is_held(interest, state)
 

@@ -10,17 +10,26 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, and_, bindparam, inspect, select
+from sqlalchemy import Select, and_, bindparam, select
 from sqlalchemy.orm import Mapper, RelationshipProperty, Session, aliased
 from sqlalchemy.orm.attributes import instance_dict, instance_state, set_committed_value
 from sqlalchemy.orm.collections import collection_adapter
 
 from .declarations import chain_of, parts_of
-from .documents import key_attributes, remembered, root_of
+from .dialects.base import Read
+from .documents import key_attributes, remembered, root_of, spans_rows
 from .freshness import Unreadable
 from .options import LockOptions
 from .parts import Part
-from .statements import among, chunks, dirty, key_names, parameters_by_keys, select_by_keys
+from .statements import (
+    among,
+    chunks,
+    dirty,
+    key_names,
+    parameters_by_keys,
+    select_by_key,
+    select_by_keys,
+)
 
 Identity = tuple[Any, ...]
 
@@ -31,11 +40,11 @@ def load_parts(session: Session, headers: Sequence[Any], lock: LockOptions) -> N
     """Load the parts of these documents that are not loaded; all of one hierarchy."""
     if not headers:
         return
-    root = root_of(inspect(headers[0]).mapper)
+    root = root_of(instance_state(headers[0]).mapper)
     at: dict[str, list[Any]] = {"": list(headers)}
-    keys = [inspect(header).identity for header in headers]
+    keys = _keys(headers)
     read: set[int] = set()  # what the database has at these headers; the rest is yet to move there
-    _complete(session, headers)
+    _complete(session, root, headers)
     for step in _steps(root, lock):
         part = step.part
         owners = [one for one in at.get(part.above, ()) if isinstance(one, part.owner.class_)]
@@ -45,6 +54,18 @@ def load_parts(session: Session, headers: Sequence[Any], lock: LockOptions) -> N
             at[part.above].extend(found)
             found = _below(session, step, found, keys, read)
             at[part.path].extend(found)
+
+
+def reads_of(entity: Mapper[Any], identity: Identity, lock: LockOptions) -> Iterator[Read]:
+    """What load_parts() will send for the document of this key, as far as it is known before."""
+    root = root_of(entity)
+    if spans_rows(entity, undeferred=False):  # its other tables are read once the root is locked
+        plain = select_by_key(entity, LockOptions.None_)
+        yield plain, dict(zip(key_names(entity), identity, strict=True))
+    for step in _steps(root, lock):
+        owner = step.chain[0].owner
+        if owner.isa(root) and entity.common_parent(owner):
+            yield _statement(step, [identity])
 
 
 def load_again(session: Session, unreadable: Unreadable) -> None:
@@ -89,21 +110,29 @@ def _below(
     if missing:
         _fill(session, step, missing, keys, read)
     found = [detail for owner in owners for detail in _members(owner, part)]
-    _complete(session, found)
+    _complete(session, part.detail, found)
     return found
 
 
-def _complete(session: Session, instances: Iterable[Any]) -> None:
-    """Load the columns that a subclass has in a table of its own."""
+def _keys(instances: Iterable[Any]) -> list[Identity]:
+    """The primary keys of instances that have one."""
+    keys = (instance_state(instance).key for instance in instances)
+    return [key[1] for key in keys if key is not None]
+
+
+def _complete(session: Session, mapper: Mapper[Any], instances: Iterable[Any]) -> None:
+    """Load the columns that a subclass of the mapper has in a table of its own."""
+    if not _has_own_columns(mapper):
+        return
     incomplete: dict[Mapper[Any], list[Identity]] = defaultdict(list)
     for instance in instances:
         state = instance_state(instance)
         own = _own_columns(state.mapper)
         if own and not own <= state.dict.keys() and state.identity is not None:
             incomplete[state.mapper].append(state.identity)
-    for mapper, keys in incomplete.items():
+    for one, keys in incomplete.items():
         for some in chunks(keys):
-            statement = select_by_keys(mapper, LockOptions.None_, some)
+            statement = select_by_keys(one, LockOptions.None_, some)
             session.scalars(statement, parameters_by_keys(some)).unique().all()
 
 
@@ -116,6 +145,11 @@ def _comes_twice(step: _Step) -> bool:
         for relationship in mapper.relationships
     )
     return any(part.foreign_key is None for part in step.chain) or any(eager)
+
+
+@remembered
+def _has_own_columns(mapper: Mapper[Any]) -> bool:
+    return any(_own_columns(one) for one in mapper.self_and_descendants)
 
 
 @remembered
@@ -143,25 +177,39 @@ def _unknown(found: Iterable[Any], known: list[Any]) -> list[Any]:
 def _fill(
     session: Session, step: _Step, missing: list[Any], keys: list[Identity], read: set[int]
 ) -> None:
-    details: dict[Identity, list[Any]] = defaultdict(list)
     if any(id(owner) not in read for owner in missing):
         step = _Step((step.part,), step.lock)  # seen from the header it may be elsewhere
     if len(step.chain) == 1:
-        missing = [owner for owner in missing if instance_state(owner).identity is not None]
-        keys = [inspect(owner).identity for owner in missing]
+        missing = [owner for owner in missing if instance_state(owner).key is not None]
+        keys = _keys(missing)
+    details: dict[Identity, Sequence[Any]] = {}
     for some in chunks(keys):
-        statement, parameters = _statement(step, some)
-        rows = session.execute(statement, parameters)
-        for detail, *owner in rows.unique() if _comes_twice(step) else rows:
-            details[tuple(owner)].append(detail)
-            read.add(id(detail))
+        details.update(_details(session, step, some))
+    for found in details.values():
+        read.update(map(id, found))
     part = step.part
-    for owner in missing:
+    for owner, key in zip(missing, _keys(missing), strict=True):
         if part.name in instance_dict(owner):
             continue  # its members were refreshed by their rows
-        found = details[inspect(owner).identity]
+        found = details.get(key, ())
         value = found if part.relationship.uselist else next(iter(found), None)
         set_committed_value(owner, part.name, value)
+
+
+def _details(
+    session: Session, step: _Step, keys: Sequence[Identity]
+) -> Mapping[Identity, Sequence[Any]]:
+    """The parts below these keys, by the keys of their owners."""
+    statement, parameters = _statement(step, keys)
+    rows = session.execute(statement, parameters)
+    if _comes_twice(step):
+        rows = rows.unique()
+    if len(keys) == 1 and len(step.chain) == 1:
+        return {keys[0]: rows.scalars().all()}
+    details: dict[Identity, list[Any]] = defaultdict(list)
+    for detail, *owner in rows:
+        details[tuple(owner)].append(detail)
+    return details
 
 
 def _members(owner: Any, part: Part) -> Iterator[Any]:
@@ -177,33 +225,32 @@ def _statement(step: _Step, keys: Sequence[Identity]) -> tuple[Select[Any], Mapp
         return _by_one_key(step), dict(zip(names, keys[0], strict=True))
     if len(first.primary_key) == 1:
         return _by_keys(step), {"keys": [key[0] for key in keys]}
-    statement, columns = _joined(step)
-    return statement.where(among(columns, keys)), {}
+    statement, columns, owner = _joined(step)
+    return statement.add_columns(*owner).where(among(columns, keys)), {}
 
 
 @remembered
 def _by_one_key(step: _Step) -> Select[Any]:
-    statement, columns = _joined(step)
+    statement, columns, owner = _joined(step)
     names = key_names(step.chain[0].owner)
-    return statement.where(
-        and_(
-            *(
-                column == bindparam(name, type_=column.type)
-                for column, name in zip(columns, names, strict=True)
-            )
-        )
+    equal = (
+        column == bindparam(name, type_=column.type)
+        for column, name in zip(columns, names, strict=True)
     )
+    if len(step.chain) > 1:  # else all rows are of the one owner
+        statement = statement.add_columns(*owner)
+    return statement.where(and_(*equal))
 
 
 @remembered
 def _by_keys(step: _Step) -> Select[Any]:
-    statement, (column,) = _joined(step)
-    return statement.where(column.in_(bindparam("keys", expanding=True)))
+    statement, (column,), owner = _joined(step)
+    return statement.add_columns(*owner).where(column.in_(bindparam("keys", expanding=True)))
 
 
 @remembered
-def _joined(step: _Step) -> tuple[Select[Any], list[Any]]:
-    """The details with the keys of their owners, and the columns to look for the keys in."""
+def _joined(step: _Step) -> tuple[Select[Any], list[Any], list[Any]]:
+    """The details, the columns to look for the keys in, and those with the keys of the owners."""
     chain, first, last = step.chain, step.chain[0], step.part
     detail: Any = last.detail.class_  # not aliased: the relationship's ORDER BY names its table
     # What each part is joined to: the owner of the next, at last the detail.
@@ -213,11 +260,10 @@ def _joined(step: _Step) -> tuple[Select[Any], list[Any]]:
     for part, source, target in zip(chain[1:], targets, targets[1:], strict=False):
         statement = _join(statement, part, source, target)
     owner = keys if len(chain) == 1 else _keys_of(targets[-2], last.owner)
-    statement = statement.add_columns(*owner)
     statement = statement.order_by(*(last.relationship.order_by or ()))
     if step.lock is LockOptions.NoLock:
         statement = dirty(statement)
-    return statement, keys
+    return statement, keys, owner
 
 
 def _owners(chain: tuple[Part, ...]) -> list[Any]:

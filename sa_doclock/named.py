@@ -101,7 +101,12 @@ def take(
     participant = books.participants.prepare(
         bind_arguments, None, LockOptions.ForUpdate, 0.0 if at_once else seconds
     )
-    failure = participant.strategy.take_key(participant.connection, key, lock, seconds)
+    strategy, connection = participant.strategy, participant.connection
+    if books.pipelining is None:
+        failure = strategy.take_key(connection, key, lock, seconds)
+    else:
+        with books.pipelining.locking(connection, seconds):
+            failure = strategy.take_key(connection, key, lock, None)
     if failure is not None:
         raise books.aftermath.answered(failure, participant.strategy.name)
     books.ledger.record_key((participant.connection.engine, key), lock)

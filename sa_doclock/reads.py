@@ -12,7 +12,6 @@ from sqlalchemy.orm import InstanceState
 
 from .ledger import Ledger
 from .program import frame_of_program
-from .shapes import statement_of
 
 _KEY = "sa_doclock.read"
 
@@ -38,7 +37,7 @@ class Reads:
         self._ledger = ledger
         self._tracing = tracing
 
-    def note(self, state: InstanceState[Any], context: Any) -> None:
+    def note(self, state: InstanceState[Any], statement: Any) -> None:
         """An object was loaded, or attributes of it were."""
         how = " without the lock"
         if self._ledger.asked:
@@ -46,7 +45,7 @@ class Reads:
         elif self._ledger.held:
             how = ""  # to find out for every row whether it is of the document that is held?
         line = _line_of_program() if self._tracing else None
-        state.info[_KEY] = Read(statement_of(context), how, line)
+        state.info[_KEY] = Read(statement, how, line)
 
 
 def told(state: InstanceState[Any]) -> str:

@@ -21,17 +21,19 @@ from .by_key import lock_and_read, read, read_again
 from .by_keys import alone, identities_of, lock_and_read_many, read_held, read_many
 from .declarations import parts_of
 from .dialects import product_of
-from .documents import DocumentKey, document_key, identity_of, lockable, mapper_of, root_of
+from .dialects.base import Read
+from .documents import DocumentKey, document_key, identity_of, lockable, mapper_of
 from .errors import DocLockError, LockMisuse
 from .executing import ExecutingSession
 from .freshness import refuse_unsaved
 from .gate import DocumentGate
 from .guard import GuardMode
 from .ledger import ranks_of
-from .loading import load_parts
+from .loading import load_parts, reads_of
 from .named import bind_of_key, check_key, lock_of_key, take
 from .options import LockOptions, LockTimeout, base_of, check_lock, check_wait, is_row_lock
 from .patience import Patience, Priority
+from .quiet import without_autoflush
 from .shapes import checked_options, refuse_unlockable_options
 from .statements import locked_select
 from .wording import name_document
@@ -65,10 +67,13 @@ class LockingSession(ExecutingSession):
         ``blockers``, asked of the server over a second connection, beside the pool.
     :param gate: where those of this process who want the same document queue before they take a
         connection; see :class:`DocumentGate`.
+    :param pipeline: send in one round trip what need not be answered one by one: a lock with its
+        BEGIN and, in get_document(), with the parts; the last flush with COMMIT.  PostgreSQL
+        with psycopg 3; elsewhere the first use of the session raises LockNotSupported.
     :raises TypeError: ``lock_order`` names something that is not a mapped class;
         ``lock_timeout`` is no time; ``gate`` is no gate.
     :raises ValueError: ``lock_order`` names a hierarchy twice; no such ``guard`` or ``priority``;
-        ``lock_timeout`` is negative or not finite.
+        ``lock_timeout`` is negative or not finite; ``pipeline`` with ``twophase``.
     """
 
     def __init__(
@@ -81,15 +86,19 @@ class LockingSession(ExecutingSession):
         guard_tracing: bool = False,
         diagnose: bool = False,
         gate: DocumentGate | None = None,
+        pipeline: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
+        if pipeline and self.twophase:
+            raise ValueError("pipeline=True and twophase=True exclude each other")
         self._books = Books(
             self,
             ranks_of(tuple(lock_order)),
             Patience(lock_timeout, priority),
             guard,
             guard_tracing=guard_tracing,
+            pipeline=pipeline,
         )
         self._books.binds = tuple((kwargs.get("binds") or {}).values())
         if gate is not None:
@@ -156,7 +165,7 @@ class LockingSession(ExecutingSession):
             if base_of(lock) in (LockOptions.None_, LockOptions.NoLock):
                 return read(self, mapper, identity, lock, options)
             if books.ledger.covers(document_key(mapper, identity), lock):
-                with self.no_autoflush:
+                with without_autoflush(self):
                     return read_again(self, mapper, identity, options)
             postponed = self._check_lockable(mapper, lock, options, (identity,))
             return books.take(
@@ -181,12 +190,12 @@ class LockingSession(ExecutingSession):
         identities: Collection[tuple[Any, ...]],
     ) -> bool:
         """Whether pending changes have to be looked at once more, under the lock."""
-        lockable(mapper)
-        parts_of(root_of(mapper))  # raises where the document is declared wrongly
+        root = lockable(mapper)
+        parts_of(root)  # raises where the document is declared wrongly
         refuse_unlockable_options(options)
         if is_row_lock(lock):
-            self._books.ledger.check_order(root_of(mapper))
-        return refuse_unsaved(self, root_of(mapper), identities)
+            self._books.ledger.check_order(root)
+        return refuse_unsaved(self, root, identities)
 
     def get_one_entity(
         self,
@@ -242,13 +251,14 @@ class LockingSession(ExecutingSession):
         ident = alone(identities)
         try:
             if base_of(lock) in (LockOptions.None_, LockOptions.NoLock):
-                return read_many(self, mapper, identities, lock, options)
+                with without_autoflush(self):
+                    return read_many(self, mapper, identities, lock, options)
             wanted: list[tuple[Any, ...]] = []
             held: list[tuple[Any, ...]] = []
             for identity in identities:
                 covered = books.ledger.covers(document_key(mapper, identity), lock)
                 (held if covered else wanted).append(identity)
-            with self.no_autoflush:
+            with without_autoflush(self):
                 found = read_held(self, mapper, held, options)
             if wanted:
                 postponed = self._check_lockable(mapper, lock, options, wanted)
@@ -287,9 +297,15 @@ class LockingSession(ExecutingSession):
         What is loaded already and not stale is not loaded again: pending changes of a
         document that is held stay.
         """
-        found = self.get_entity(entity, ident, lock, lock_timeout=lock_timeout, options=options)
-        if found is not None:
-            self._load_parts([found], lock)
+
+        def reads() -> Iterable[Read]:
+            mapper = mapper_of(entity)
+            return reads_of(mapper, identity_of(mapper, ident), lock)
+
+        with self._books.reading_ahead(reads):
+            found = self.get_entity(entity, ident, lock, lock_timeout=lock_timeout, options=options)
+            if found is not None:
+                self._load_parts([found], lock)
         return found
 
     def get_documents(
@@ -307,7 +323,7 @@ class LockingSession(ExecutingSession):
         return found
 
     def _load_parts(self, found: Sequence[Any], lock: LockOptions) -> None:
-        with self.no_autoflush:
+        with without_autoflush(self):
             load_parts(self, found, lock)
 
     def entity_set(
@@ -448,9 +464,13 @@ class LockingSession(ExecutingSession):
         :raises LockFailed: a deadlock or conflict that the server found only now.
         """
         self._books.aftermath.refuse()
-        self.flush()
-        if self.in_transaction() and self._ends_here():
-            self.commit()
+        if not self._ends_here():
+            self.flush()
+            return
+        with self._books.committing():
+            self.flush()
+            if self.in_transaction() and self._ends_here():
+                self.commit()
 
     def release_locks(self) -> None:
         """Roll back, so that every lock is released; pending changes are lost with it.

@@ -259,7 +259,7 @@ def select_by_key(
 
 
 def _select(mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[str]) -> Select[Any]:
-    statement = select(mapper.class_).execution_options(autoflush=False)
+    statement = select(mapper.class_)
     if lock is LockOptions.None_:
         return statement
     eager = _eager_by_second_statement(mapper.class_, chosen)

@@ -21,14 +21,10 @@ from .dialects import find_strategy, strategy_for
 from .dialects.base import AUTOCOMMIT, LockStrategy
 from .documents import own_table
 from .errors import LockNotSupported
+from .levels import level_was_set
 from .options import LockOptions
-from .pooled import (
-    level_was_set,
-    note_ended,
-    rollback_later,
-    rollback_not_needed,
-    undo_now,
-)
+from .pooled import undo_now
+from .resets import note_ended, rollback_later, rollback_not_needed
 
 ISOLATION = "isolation_level"
 
@@ -112,13 +108,13 @@ class Participants:
 
     def commit_begins(self) -> None:
         """All of them are about to commit."""
-        for connection in self.connections():
-            rollback_later(connection)
+        for participant in self._by_engine.values():
+            rollback_later(participant.connection)
 
     def commit_returned(self) -> None:
         """All of them have committed."""
-        for connection in self.connections():
-            rollback_not_needed(connection)
+        for participant in self._by_engine.values():
+            rollback_not_needed(participant.connection)
 
     def read_only(self) -> bool:
         """Whether the transaction was opened for a SnapshotRead."""

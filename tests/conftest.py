@@ -2,8 +2,9 @@
 
 A test that asks for the fixture ``database`` runs once on each database. It limits itself with
 ``@pytest.mark.databases("postgresql", "mysql")`` or ``@pytest.mark.not_databases("sqlite")``.
-``--databases`` limits a run. A database that is not there is skipped, with a line in the summary
-that says why, unless ``SA_DOCLOCK_TEST_REQUIRE`` names it: then nothing runs at all.
+``--databases`` limits a run; ``postgresql-pipeline`` runs only where it is named there. A database
+that is not there is skipped, with a line in the summary that says why, unless
+``SA_DOCLOCK_TEST_REQUIRE`` names it: then nothing runs at all.
 """
 
 from __future__ import annotations
@@ -18,15 +19,18 @@ from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import LockingSession
 from tests.actors import Actor
-from tests.databases import MATRIX, Database, new_sqlite_file, product
+from tests.databases import MATRIX, PIPELINED, Database, new_sqlite_file, product
 from tests.servers import NAMES, Missing, Server, find_servers
 
 #: Packages whose tests prove what the library decides by itself. What a database has to do with
 #: it is SQL that does not depend on the journal of an SQLite file.
 OWN_LOGIC = (
-    *("claims", "documents", "guard", "mistakes", "on_commit", "order"),
-    *("priority", "retry", "telling"),
+    *("claims", "documents", "gate", "guard", "mistakes", "on_commit", "order"),
+    *("priority", "retry", "returned", "telling"),
 )
+
+#: Packages whose tests let many sessions work for some seconds, on each database.
+LONG = ("faults", "history", "leaks")
 
 pytest_plugins = ["tests.reliability.plugin"]
 
@@ -44,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--own-logic-on",
         default=",".join(PRODUCTS),
-        help=f"of these, the ones for the tests of {', '.join(OWN_LOGIC)}",
+        help=f"of these, the ones for the tests of {', '.join(sorted((*OWN_LOGIC, *LONG)))}",
     )
 
 
@@ -53,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for marker in ("databases", "not_databases"):
         config.addinivalue_line("markers", f"{marker}(*names): which databases this test is for")
     config.stash[SERVERS] = {}
-    wanted = _columns(config.getoption("databases").split(","))
+    wanted = _named(config.getoption("databases"))
     if absent := _required() - set(map(product, wanted)):
         msg = f"SA_DOCLOCK_TEST_REQUIRE names what --databases leaves out: {', '.join(absent)}"
         raise pytest.UsageError(msg)
@@ -63,10 +67,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test that uses ``database`` once on each database that it is for."""
     if "database" not in metafunc.fixturenames:
         return
-    columns = _columns(metafunc.config.getoption("databases").split(","))
-    if metafunc.module.__name__.split(".")[1] in OWN_LOGIC:
-        wanted = _columns(metafunc.config.getoption("own_logic_on").split(","))
-        columns = [one for one in columns if one in wanted and one != "sqlite-journal"]
+    columns = _named(metafunc.config.getoption("databases"))
+    package = metafunc.module.__name__.split(".")[1]
+    if package in OWN_LOGIC or package in LONG:
+        wanted = [*_named(metafunc.config.getoption("own_logic_on")), PIPELINED]
+        columns = [one for one in columns if one in wanted]
+    if package in OWN_LOGIC:
+        columns = [one for one in columns if one != "sqlite-journal"]
     for mark in metafunc.definition.iter_markers("databases"):
         columns = [column for column in columns if column in _columns(mark.args)]
     for mark in metafunc.definition.iter_markers("not_databases"):
@@ -104,7 +111,7 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test whose database is missing; here, not in the fixture, so that they add up."""
-    if isinstance(item.config.stash[SERVERS].get(_column_of(item) or ""), Missing):
+    if isinstance(item.config.stash[SERVERS].get(product(_column_of(item) or "")), Missing):
         pytest.skip(f"no {_column_of(item)}")
 
 
@@ -127,13 +134,19 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+def database(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Database]:
     """Give the test one database of the matrix; it runs once for each."""
     column: str = request.param
+    if column == PIPELINED:  # wherever a session is made, and by whatever subclass
+        defaults = LockingSession.__init__.__kwdefaults__
+        assert defaults is not None
+        monkeypatch.setitem(defaults, "pipeline", True)
     if product(column) == "sqlite":
         found = new_sqlite_file(column, tmp_path)
     else:
-        server = request.config.stash[SERVERS][column]
+        server = request.config.stash[SERVERS][product(column)]
         assert isinstance(server, Server)  # else the test has been skipped
         found = Database(column, server.url, server.version)
     yield found
@@ -189,6 +202,12 @@ def _columns(names: Iterable[str]) -> list[str]:
         msg = f"no such database: {', '.join(unknown)}; there are {', '.join(MATRIX)}"
         raise pytest.UsageError(msg)
     return [column for column in MATRIX if column in wanted or product(column) in wanted]
+
+
+def _named(option: str) -> list[str]:
+    """Return the columns that an option stands for."""
+    names = option.split(",")
+    return [one for one in _columns(names) if one != PIPELINED or PIPELINED in names]
 
 
 def _required() -> set[str]:

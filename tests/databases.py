@@ -14,8 +14,11 @@ from sqlalchemy.pool import NullPool
 from tests.connections import ConnectionLog
 from tests.servers import NAMES
 
+#: PostgreSQL once more, with sessions that are made with ``pipeline=True``.
+PIPELINED = "postgresql-pipeline"
+
 #: Every column of the matrix. SQLite comes twice: in WAL mode, and with a rollback journal.
-MATRIX = (*NAMES, "sqlite", "sqlite-journal")
+MATRIX = (*NAMES, PIPELINED, "sqlite", "sqlite-journal")
 
 # How the administrator's connection is kept from waiting for ever: a number of seconds goes in.
 _LOCK_TIMEOUT: Mapping[str, str] = {

@@ -13,6 +13,7 @@ from ..dialects import product_of, strategy_for
 from ..documents import document_key, own_table, root_of
 from ..errors import DocLockError
 from ..options import LockOptions, is_row_lock
+from ..quiet import without_autoflush
 from ..session import LockingSession
 from ..statements import lock_by_keys, parameters_by_keys
 from ..transactions import Participant
@@ -73,7 +74,7 @@ def _lock(
 ) -> dict[Identity, Any]:
     mapper = claimable.mapper
     participant = books.participants.prepare({"mapper": mapper}, mapper, lock, seconds)
-    with session.no_autoflush, books.waiting(participant, lock, seconds):
+    with without_autoflush(session), books.waiting(participant, lock, seconds):
         found = _locked(session, participant, claimable, identities, lock, seconds)
     rows = {tuple(inspect(row).identity): row for row in found}
     for identity in rows:

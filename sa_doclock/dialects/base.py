@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from sqlalchemy import Connection, Select, Table, event
 from sqlalchemy.engine import Dialect
@@ -27,6 +27,40 @@ AUTOCOMMIT = (
     "the connection is in AUTOCOMMIT, where a lock ends with its statement; "
     "use an engine or session with a transactional isolation level"
 )
+
+
+Read = tuple[Select[Any], Mapping[str, Any]]
+"""A statement and its parameters."""
+
+
+class Pipeline(Protocol):
+    """What sends several statements over one connection in one round trip."""
+
+    def locking(
+        self, seconds: float | None, reads: Callable[[], Iterable[Read]]
+    ) -> AbstractContextManager[None]:
+        """Take a lock in this block; BEGIN, its limit and these reads travel with it.
+
+        The reads come after the lock.  Who executes one of them next, in this block, gets what
+        came; any other statement makes that void.
+        """
+
+    def keep_writes(self, may_commit: Callable[[], bool]) -> None:
+        """From now on the writes of a flush wait for COMMIT, and travel with it.
+
+        Whatever else is executed is executed after those that wait.
+
+        :param may_commit: asked when COMMIT is due: whether it may travel with them.
+        """
+
+    def send_writes(self) -> None:
+        """Send those that wait.  :raises StaleDataError: one has not found its row."""
+
+    def forget_writes(self) -> None:
+        """No write waits any more; those that did are not sent."""
+
+    def pause(self, *, paused: bool) -> None:
+        """Keep no writes for now."""
 
 
 class LockStrategy:
@@ -228,6 +262,10 @@ class LockStrategy:
     ) -> AbstractContextManager[None]:
         """Limit the waits of the block, and put the old limit back whatever happens."""
         return nullcontext()
+
+    def pipeline(self, connection: Connection) -> Pipeline | None:
+        """What sends statements together; None where the driver cannot."""
+        return None
 
     def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
         """The statement with the limit in its text, where SQLAlchemy can write it there."""

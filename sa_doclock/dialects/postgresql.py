@@ -20,7 +20,8 @@ from ..errors import (
 from ..options import LockOptions, base_of, milliseconds
 from ..parties import LockParty, Wait
 from . import postgresql_holders
-from .base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode
+from .base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode, Pipeline
+from .postgresql_timeout import LOCKING, PUT_TIMEOUT, TAKE_TIMEOUT_BACK
 
 # set_config(.., true) is SET LOCAL, which takes no parameter: rolled back with the
 # transaction or savepoint, but it lasts past the lock, so the old value is asked along.
@@ -31,17 +32,6 @@ _SET_TIMEOUT = select(
 _RESET_TIMEOUT = select(
     func.set_config("lock_timeout", bindparam("doclock_timeout"), literal(True))
 )
-
-# In a pipeline nothing is known yet when the next statement is sent: a setting of our own keeps
-# the old value, and ends with the transaction too.
-_PUT_TIMEOUT = (
-    "SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), "
-    "set_config('lock_timeout', %s, true)"
-)
-_TAKE_TIMEOUT_BACK = (
-    "SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)"
-)
-_LOCKING = ("FOR UPDATE", "FOR SHARE", "pg_advisory_xact_lock")
 
 # A lock on 64 bits, which two keys may share: that is a needless wait, and no more.
 # A standby grants them too, among its own sessions: there it is no row that comes back.
@@ -108,6 +98,16 @@ class PostgreSQLLocks(LockStrategy):
             return nullcontext()
         limited = _pipelined_lock_timeout if _has_pipeline(connection) else _lock_timeout
         return limited(connection, seconds)
+
+    def pipeline(self, connection: Connection) -> Pipeline | None:
+        if connection.dialect.driver != "psycopg":
+            return None
+        dbapi: Any = connection.dialect.loaded_dbapi
+        if not dbapi.Pipeline.is_supported():
+            return None
+        from .postgresql_psycopg import PsycopgPipeline  # noqa: PLC0415  # imports psycopg
+
+        return PsycopgPipeline(connection)
 
     def take_key(
         self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
@@ -222,14 +222,14 @@ def _pipelined_lock_timeout(connection: Connection, seconds: float) -> Iterator[
     open_pipelines: list[Any] = []
 
     def before_cursor_execute(_: Connection, __: Any, statement: str, *___: Any) -> None:
-        if any(words in statement for words in _LOCKING):
+        if any(words in statement for words in LOCKING):
             open_pipelines.append(driver.pipeline())
             open_pipelines[-1].__enter__()
-            driver.execute(_PUT_TIMEOUT, (limit,))
+            driver.execute(PUT_TIMEOUT, (limit,))
 
     def after_cursor_execute(*_: Any) -> None:
         if open_pipelines:
-            driver.execute(_TAKE_TIMEOUT_BACK)
+            driver.execute(TAKE_TIMEOUT_BACK)
             open_pipelines.pop().__exit__(None, None, None)
 
     event.listen(connection, "before_cursor_execute", before_cursor_execute)
@@ -243,6 +243,6 @@ def _pipelined_lock_timeout(connection: Connection, seconds: float) -> Iterator[
         # transaction may go on.
         for pipeline in open_pipelines:
             with suppress(Exception):
-                driver.execute(_TAKE_TIMEOUT_BACK)
+                driver.execute(TAKE_TIMEOUT_BACK)
             with suppress(Exception):
                 pipeline.__exit__(None, None, None)

@@ -10,8 +10,8 @@ import sqlalchemy as sa
 
 from tests.actors import Actor
 from tests.asyncio.bridge import Bridge
-from tests.asyncio.drivers import DRIVERS, url_for
-from tests.databases import Database, product
+from tests.asyncio.drivers import DRIVERS, drivers_of, url_for
+from tests.databases import Database
 from tests.locks.conftest import documents, keepers
 
 __all__ = ["documents", "keepers"]  # the tables and rows of the tests with threads
@@ -36,7 +36,7 @@ def _fits(item: pytest.Item) -> bool:
     column, driver = parameters.get("database"), parameters.get("driver")
     if not isinstance(column, str) or driver not in ALL:
         return True
-    return driver in DRIVERS[product(column)]
+    return driver in drivers_of(column)
 
 
 @pytest.fixture

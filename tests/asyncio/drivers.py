@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from sa_doclock import AsyncLockingSession
-from tests.databases import Database
+from tests.databases import PIPELINED, Database, product
 
 DRIVERS: Mapping[str, tuple[str, ...]] = {
     "postgresql": ("psycopg", "asyncpg"),
@@ -24,6 +24,13 @@ DRIVERS: Mapping[str, tuple[str, ...]] = {
     "mssql": ("aioodbc",),
     "sqlite": ("aiosqlite",),
 }
+
+
+def drivers_of(column: str) -> tuple[str, ...]:
+    """Return those for a column of the matrix: psycopg alone has a pipeline."""
+    return ("psycopg",) if column == PIPELINED else DRIVERS[product(column)]
+
+
 #: No wait for a lock ends by itself while a test looks: SQLite's own limit is 5 s.
 PATIENT: Mapping[str, dict[str, Any]] = {"sqlite": {"connect_args": {"timeout": 60}}}
 

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import async_sessionmaker
 from sqlalchemy.pool import QueuePool
 
 from sa_doclock import AsyncLockingSession
-from tests.asyncio.drivers import DRIVERS, connected, url_for
+from tests.asyncio.drivers import connected, drivers_of, url_for
 from tests.databases import Database
 
 Factory = async_sessionmaker[AsyncLockingSession]
@@ -19,7 +19,7 @@ Factory = async_sessionmaker[AsyncLockingSession]
 @asynccontextmanager
 async def factory(database: Database) -> AsyncIterator[Factory]:
     """Make sessions of the first driver; in the end all of its connections are in the pool."""
-    async with connected(url_for(database, DRIVERS[database.name][0])) as engine:
+    async with connected(url_for(database, drivers_of(database.column)[0])) as engine:
         yield async_sessionmaker(engine, class_=AsyncLockingSession)
         pool = engine.sync_engine.pool
         assert isinstance(pool, QueuePool)

@@ -18,6 +18,7 @@ from sa_doclock.dialects import strategy_for
 from tests.docs.pages import ROOT, generated_parts, pages, with_generated_parts
 from tests.mistakes import rows
 from tests.not_granted.rows import table as not_granted
+from tests.reliability import soaked
 from tests.sql.models import Lease, Line, Order
 from tests.sql.servers import serving
 
@@ -210,6 +211,8 @@ PARTS: Mapping[str, Callable[[], Iterable[str]]] = {
     "databases": first_screen,
     "lock-options": lock_options,
     "mistakes": rows.table,
+    "reliability": soaked.in_short,
+    "reliability-at-length": soaked.at_length,
     **{f"sent-to-{database}": partial(sent_to, database) for database in PRODUCTS},
     **{f"not-granted-{database}": partial(not_granted, database) for database in PRODUCTS},
 }

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from sa_doclock import AsyncLockingSession, LockOptions
-from tests.asyncio.drivers import DRIVERS, connected, in_a_loop, url_for
+from tests.asyncio.drivers import connected, drivers_of, in_a_loop, url_for
 from tests.databases import Database
 from tests.documents.hierarchies import Contract
 from tests.documents.loading import Basket, Bill, Folder
@@ -29,7 +29,7 @@ KINDS: list[tuple[type[Any], Any]] = [
 
 @pytest.fixture
 def url(documents: Database) -> sa.URL:
-    return url_for(documents, DRIVERS[documents.name][-1])
+    return url_for(documents, drivers_of(documents.column)[-1])
 
 
 def opened(engine: Any) -> AsyncLockingSession:

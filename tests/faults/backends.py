@@ -24,6 +24,11 @@ class Backends:
         with self._lock:
             return sorted(self._ids.values())
 
+    def forget(self) -> None:
+        """The server has come back, and gives the same ids to others."""
+        with self._lock:
+            self._ids.clear()
+
     def _connected(self, dbapi_connection: DBAPIConnection, _: object) -> None:
         with self._lock:
             self._ids[id(dbapi_connection)] = _server_id(dbapi_connection)

@@ -21,6 +21,9 @@ CLIENTS = 6
 #: Seconds that a lock may be waited for: a client that is stalled must not stop the others.
 LOCK_TIMEOUT = 4.0
 
+#: Seconds after an error.
+BREATH = 0.01
+
 #: Seconds after which a client that was told to stop is taken to hang.
 PATIENCE = 60.0
 
@@ -79,11 +82,12 @@ class Clients:
     def _work(self, desk: Desk) -> None:
         while not self._stop.is_set():
             self._before()
-            take(desk)
+            if not take(desk):
+                self._stop.wait(BREATH)  # a server that is away is not asked all the time
 
 
-def take(desk: Desk, way: str | None = None) -> None:
-    """Take a way to its end; an error that comes out of it is noted."""
+def take(desk: Desk, way: str | None = None) -> bool:
+    """Take a way to its end, and return whether it is acknowledged; note the error if not."""
     current.set(None)
     try:
         WAYS[way or desk.chance.choice(list(WAYS))](desk)
@@ -92,5 +96,8 @@ def take(desk: Desk, way: str | None = None) -> None:
         attempt = current.get()
         if attempt is not None:
             desk.log.give_up(attempt)
+        return False
+    else:
+        return True
     finally:
         desk.log.update_ended()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, func, select
@@ -11,7 +11,7 @@ from sqlalchemy import Connection, func, select
 from tests.faults.log import Attempt, Log
 from tests.faults.model import FOLDERS, Folder, Mark, Sheet
 from tests.history.checker import check
-from tests.history.record import History, Outcome
+from tests.history.record import History, Outcome, Read
 
 Marks = Mapping[int, Mapping[int, int]]
 """By attempt: by folder, the change of its total."""
@@ -33,8 +33,11 @@ class Found:
     inconsistent: list[str] = field(default_factory=list)
 
 
-def look_on_disk(connection: Connection, log: Log) -> Found:
-    """Compare; the connection is a fresh one."""
+def look_on_disk(connection: Connection, log: Log, *, was_killed: bool = False) -> Found:
+    """Compare; the connection is a fresh one.
+
+    :param was_killed: the server, in the meantime.
+    """
     marks = _marks(connection)
     attempts = list(log.updates())
     found = Found(sum(attempt.acknowledged for attempt in attempts))
@@ -45,8 +48,12 @@ def look_on_disk(connection: Connection, log: Log) -> Found:
         *_twice(attempts, marks),
         *_not_adding_up(connection, marks),
     ]
-    _decide(attempts, marks)
-    history = History(attempt.transaction for attempt in log.attempts)
+    lost = _decide(attempts, marks)
+    history = History(
+        attempt.transaction
+        for attempt in log.attempts
+        if not (was_killed and _saw_too_much(attempt, lost))
+    )
     found.inconsistent += map(str, check(history))
     return found
 
@@ -94,9 +101,25 @@ def _not_adding_up(connection: Connection, marks: Marks) -> Iterator[str]:
             )
 
 
-def _decide(attempts: Iterable[Attempt], marks: Marks) -> None:
-    """What became of a commit whose answer was lost is known now."""
-    for attempt in attempts:
-        if attempt.outcome is Outcome.UNKNOWN:
-            there = bool(marks.get(attempt.number))
-            attempt.transaction.outcome = Outcome.COMMITTED if there else Outcome.ABORTED
+def _decide(attempts: Sequence[Attempt], marks: Marks) -> set[int]:
+    """What became of a commit whose answer was lost is known now; when, is not.
+
+    :returns: the attempts that are not there.
+    """
+    last = max((attempt.transaction.ended for attempt in attempts), default=0)
+    unknown = [attempt for attempt in attempts if attempt.outcome is Outcome.UNKNOWN]
+    for attempt in unknown:
+        there = bool(marks.get(attempt.number))
+        attempt.transaction.outcome = Outcome.COMMITTED if there else Outcome.ABORTED
+        attempt.transaction.ended = last + 1
+    return {attempt.number for attempt in unknown if not marks.get(attempt.number)}
+
+
+def _saw_too_much(attempt: Attempt, lost: set[int]) -> bool:
+    """Whether a reader saw a commit that was on no disk yet when the server was killed.
+
+    InnoDB gives up the locks of a transaction, and shows what it wrote, before its log is
+    flushed.  Who has only read needs no flush; who has written is on disk behind it, or not.
+    """
+    reads = (one for one in attempt.transaction.operations if isinstance(one, Read))
+    return not attempt.update and any(one.version.writer in lost for one in reads)

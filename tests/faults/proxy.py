@@ -115,6 +115,7 @@ class Proxy:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.sleep(0)  # what was aborted is closed now
 
         self._run(end())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -128,7 +129,13 @@ class Proxy:
         self, from_client: asyncio.StreamReader, client: asyncio.StreamWriter
     ) -> None:
         host, port = self._server.host, self._server.port
-        from_server, server = await asyncio.open_connection(host, port)
+        try:
+            from_server, server = await asyncio.open_connection(host, port)
+        except BaseException as error:
+            client.transport.abort()
+            if isinstance(error, OSError):  # the server is away
+                return
+            raise
         link = Link(client, server)
         self._links.append(link)
         try:
@@ -137,6 +144,8 @@ class Proxy:
             )
         finally:
             self._links.remove(link)
+            client.close()
+            server.close()
 
     def _run(self, what: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(what, self._loop).result(30)

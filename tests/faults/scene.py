@@ -23,8 +23,8 @@ from tests.faults.ways import go_on
 from tests.reliability import Reliability, Row, Soak
 
 #: Injections in the short form, and the updates that end between two of them.
-INJECTIONS = 12
-UPDATES_BETWEEN = 4
+INJECTIONS = 8
+UPDATES_BETWEEN = 3
 
 
 class Scene:
@@ -74,35 +74,49 @@ class Scene:
         before: Callable[[], None] = go_on,
         pause: Callable[[], None] = go_on,
         injections: int = INJECTIONS,
-        log: Log | None = None,
+        in_the_middle: Callable[[], None] = go_on,
+        was_killed: bool = False,
     ) -> None:
         """Let the clients work on this engine, inject faults, and verify everything.
 
         :param share: of the seconds that a server is soaked.
         :param before: what clients call before each update, ``pause`` before each commit.
+        :param was_killed: the server is, ``in_the_middle``.
         """
-        log = log or self.empty_log()
+        log = self.empty_log()
         log.listen(engine)
         chance = random.Random(f"{chaos.name} {self.column}")
         clients = Clients(engine, log, chance.randrange(1000), before, pause)
-        row = self.row(chaos.name)
         try:
             with clients.at_work():
-                for number in self.soak.rounds(short=injections, share=share):
-                    log.wait_for(log.ended + UPDATES_BETWEEN)
-                    row.injected += chaos.inject(chance)
-                    self.tell(chaos.name, number, log)
+                self._inject(chaos, chance, log, injections // 2, share / 2)
+                in_the_middle()
+                self._inject(chaos, chance, log, injections - injections // 2, share / 2)
                 log.wait_for(log.ended + UPDATES_BETWEEN)
         finally:
-            row.injected += chaos.heal()
+            self.row(chaos.name).injected += chaos.heal()
         clients.join()
-        self.verify(chaos.name, log, pool_is_wrong(engine, self.direct))
+        wrong = pool_is_wrong(engine, self.direct)
+        self.verify(chaos.name, log, wrong, was_killed=was_killed)
 
-    def verify(self, name: str, log: Log, wrong_in_pool: Sequence[str]) -> None:
-        """Fail if anything is wrong; what was found is in the table in any case."""
+    def _inject(
+        self, chaos: Chaos, chance: random.Random, log: Log, injections: int, share: float
+    ) -> None:
+        for number in self.soak.rounds(short=injections, share=share):
+            log.wait_for(log.ended + UPDATES_BETWEEN)
+            self.row(chaos.name).injected += chaos.inject(chance)
+            self.tell(chaos.name, number, log)
+
+    def verify(
+        self, name: str, log: Log, wrong_in_pool: Sequence[str], *, was_killed: bool = False
+    ) -> None:
+        """Fail if anything is wrong; what was found is in the table in any case.
+
+        :param was_killed: the server, in the meantime.
+        """
         left = locks_left(self.direct)
         with self.direct.connect() as connection:
-            found = look_on_disk(connection, log)
+            found = look_on_disk(connection, log, was_killed=was_killed)
         self._count(name, log, found)
         wrong = [
             *(f"lost: {what}" for what in found.lost),

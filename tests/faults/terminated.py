@@ -45,6 +45,12 @@ class _Kills:
                 raise
             return 0
 
+    def restarted(self) -> None:
+        """The server was killed, and has come back."""
+        self._backends.forget()
+        self._administrator.invalidate()
+        self._administrator.rollback()
+
     def heal(self) -> int:
         self._administrator.close()
         return 0

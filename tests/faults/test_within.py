@@ -6,7 +6,7 @@ import pytest
 
 from tests.faults.crowd import POOL_TIMEOUT, FullPool
 from tests.faults.interrupts import Interrupts
-from tests.faults.scene import Scene
+from tests.faults.scene import INJECTIONS, Scene
 
 pytestmark = [pytest.mark.soak, pytest.mark.not_databases("mssql", "sqlite-journal")]
 
@@ -20,4 +20,5 @@ def test_the_pool_is_full(scene: Scene) -> None:
 def test_exceptions_nobody_expects(scene: Scene) -> None:
     engine = scene.engine()
     interrupts = Interrupts(engine)
-    scene.survives(engine, interrupts, share=0.1, pause=interrupts.pause, injections=25)
+    pause = interrupts.pause
+    scene.survives(engine, interrupts, share=0.1, pause=pause, injections=2 * INJECTIONS)

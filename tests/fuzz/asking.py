@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Engine
+from sqlalchemy.exc import InvalidRequestError
 
 from sa_doclock import DocLockError, LockingSession, LockOptions
+from sa_doclock.guard import GuardMode
 from tests.fuzz.entities import Shape
 from tests.fuzz.states import STATES
 from tests.fuzz.words import Asked, missing
@@ -22,6 +24,8 @@ VALID = [
     *BASES,
     *(base | modifier for base in QUEUEING for modifier in LockOptions if modifier in MODIFIERS),
 ]
+
+GUARDS: tuple[GuardMode, ...] = ("raise", "warn", "off")
 
 #: The polymorphic column, also as a subquery names it.
 KINDS = ("kind", "shop_contract_kind", "shop_project_kind", "shop_ticket_kind")
@@ -37,6 +41,7 @@ class Wish(NamedTuple):
     """What is asked for.
 
     :ivar seconds: of the call, ``session_seconds`` of the session.
+    :ivar then: what the session has done after ``state``.
     """
 
     shape: Shape
@@ -45,6 +50,12 @@ class Wish(NamedTuple):
     session_seconds: float | None = None
     batch: bool = False
     state: str = "no transaction"
+    guard: GuardMode = "raise"
+    then: str = "no transaction"
+
+    @property
+    def states(self) -> list[str]:
+        return list(dict.fromkeys((self.state, self.then)))
 
     @property
     def contradictory(self) -> bool:
@@ -62,13 +73,24 @@ class Wish(NamedTuple):
         seconds = self.session_seconds if self.seconds is None else self.seconds
         return seconds == 0 or self.batch
 
+    @property
+    def limit(self) -> float | None:
+        """The seconds that the database must be told to wait, at most."""
+        if self.lock not in QUEUEING or self.no_wait:
+            return None
+        return self.session_seconds if self.seconds is None else self.seconds
+
 
 class Answer(NamedTuple):
-    """What came of it: an error, or ``lacks``, what the database was not told."""
+    """What came of it: an error, or ``lacks``, what the database was not told.
+
+    :ivar earlier: what the transaction was told before.
+    """
 
     error: Exception | None
     told: list[str]
     lacks: str | None = None
+    earlier: Sequence[str] = ()
 
 
 def answer(served: Sessions, wish: Wish, ask: Ask, *, held: bool = False) -> Answer | None:
@@ -83,10 +105,11 @@ def answer(served: Sessions, wish: Wish, ask: Ask, *, held: bool = False) -> Ans
         engine,
         lock_timeout=wish.session_seconds,
         priority="batch" if wish.batch else "interactive",
+        guard=wish.guard,
     ) as session:
         try:
-            kept = STATES[wish.state](session, wish.shape)
-        except DocLockError:
+            kept = [STATES[name](session, wish.shape) for name in wish.states]
+        except (DocLockError, InvalidRequestError):
             return None
         earlier = list(_since_checkout(script.sent))
         told_before = len(script.sent)
@@ -98,10 +121,10 @@ def answer(served: Sessions, wish: Wish, ask: Ask, *, held: bool = False) -> Ans
         told = script.sent[told_before:]
         del kept
     if held:
-        return Answer(None, told)
+        return Answer(None, told, earlier=earlier)
     base = wish.lock & ~MODIFIERS
     skip = LockOptions.SkipLocked in wish.lock
-    asked = Asked(base, wish.no_wait, skip, wish.shape.header, earlier, told)
+    asked = Asked(base, wish.no_wait, skip, wish.limit, wish.shape.header, earlier, told)
     return Answer(None, told, missing(database, asked))
 
 

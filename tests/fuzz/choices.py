@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from sa_doclock import LockOptions
-from tests.fuzz.asking import EVERY, VALID
+from tests.fuzz.asking import EVERY, GUARDS, VALID
 from tests.fuzz.entities import ENTITIES
-from tests.fuzz.states import STATES
+from tests.fuzz.states import AFTERWARDS, STATES
 
 
 def some(names: Iterable[str], usual: Iterable[str]) -> st.SearchStrategy[str]:
@@ -26,8 +26,10 @@ locks = st.one_of(
 )
 shapes = st.sampled_from(sorted(ENTITIES))
 states = some(STATES, ["no transaction"])
+later = st.sampled_from((*["no transaction"] * 6, *AFTERWARDS))
 waits = st.sampled_from((None, None, None, 0, 0.3))
 batches = st.sampled_from((False, False, False, True))
+guards = st.sampled_from(GUARDS)
 
 
 def the_same_always(examples: int) -> settings:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sa_doclock import LockingSession, LockOptions
+from sa_doclock.options import base_of
 from tests.fuzz.entities import Shape
 from tests.sql.models import Customer
 
@@ -80,3 +81,18 @@ STATES: Mapping[str, Prepare] = {
     "another held SnapshotRead": _other(LockOptions.SnapshotRead),
     "rolled back": _rolled_back,
 }
+
+AFTERWARDS = (
+    *("savepoint", "read in a savepoint", "new elsewhere", "loaded"),
+    *("another held ForUpdate", "another held SharedRead"),
+)
+"""What a session may do after that; it ends no transaction."""
+
+
+def brought_by(state: str, lock: LockOptions) -> bool:
+    """Whether the state holds the same document as strongly, so that nothing has to be told."""
+    if not state.startswith("held "):
+        return False
+    strength = (LockOptions.SnapshotRead, LockOptions.SharedRead, LockOptions.ForUpdate)
+    held, wanted = LockOptions[state.removeprefix("held ")], base_of(lock)
+    return wanted in strength and strength.index(held) >= strength.index(wanted)

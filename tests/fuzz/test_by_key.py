@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,10 +11,12 @@ from hypothesis import assume, given, note
 from hypothesis import strategies as st
 from sqlalchemy.exc import NoResultFound
 
-from sa_doclock import DocLockError, LockingSession, LockOptions
-from tests.fuzz.asking import BASES, MODIFIERS, Sessions, Wish, answer, is_ours
-from tests.fuzz.choices import batches, locks, shapes, states, the_same_always, waits
+from sa_doclock import AsyncLockingSession, DocLockError, LockingSession, LockOptions
+from sa_doclock.guard import GuardMode
+from tests.fuzz.asking import BASES, Sessions, Wish, answer, is_ours
+from tests.fuzz.choices import batches, guards, later, locks, shapes, states, the_same_always, waits
 from tests.fuzz.entities import CLASSES, ENTITIES, exists_on
+from tests.fuzz.states import brought_by
 
 KEYS = ("right", "missing", "wrong shape", "None")
 
@@ -32,6 +35,18 @@ def _many(method: str) -> Callable[..., Any]:
     return ask
 
 
+def _awaited(method: str) -> Callable[..., Any]:
+    """Ask an AsyncLockingSession, which hands it to this session."""
+
+    def ask(session: LockingSession, entity: Any, ident: Any, lock: LockOptions, **how: Any) -> Any:
+        one = AsyncLockingSession()
+        one.sync_session = session
+        asked = ident if method == "get_entity" else [ident]
+        return asyncio.run(getattr(one, method)(entity, asked, lock, **how))
+
+    return ask
+
+
 WAYS: Mapping[str, Callable[..., Any]] = {
     "get_entity": LockingSession.get_entity,
     "get_one_entity": LockingSession.get_one_entity,
@@ -39,8 +54,11 @@ WAYS: Mapping[str, Callable[..., Any]] = {
     "get_entities": _many("get_entities"),
     "get_documents": _many("get_documents"),
     "locked": _locked,
+    "async get_entity": _awaited("get_entity"),
+    "async get_entities": _awaited("get_entities"),
+    "async get_documents": _awaited("get_documents"),
 }
-SETS = ("get_entities", "get_documents")
+SETS = ("get_entities", "get_documents", "async get_entities", "async get_documents")
 
 
 @pytest.mark.soak
@@ -54,6 +72,8 @@ SETS = ("get_entities", "get_documents")
     session_seconds=waits,
     batch=batches,
     state=states,
+    guard=guards,
+    then=later,
 )
 def test_the_lock_is_told_or_an_error_of_ours_comes_out(
     served: Sessions,
@@ -65,16 +85,18 @@ def test_the_lock_is_told_or_an_error_of_ours_comes_out(
     session_seconds: float | None,
     batch: bool,
     state: str,
+    guard: GuardMode,
+    then: str,
 ) -> None:
     assume(exists_on(served[0], entity))
     shape = ENTITIES[entity]
-    wish = Wish(shape, lock, seconds, session_seconds, batch, state)
+    wish = Wish(shape, lock, seconds, session_seconds, batch, state, guard, then)
     ident = {"right": shape.key, "missing": shape.missing, "None": None}.get(key, (1, 2, 3))
 
     def ask(session: LockingSession) -> Any:
         return WAYS[way](session, shape.entity, ident, lock, lock_timeout=seconds)
 
-    found = answer(served, wish, ask, held=key == "right" and _brought_by(state, lock))
+    found = answer(served, wish, ask, held=key == "right" and brought_by(state, lock))
     if found is None:
         return
     note(f"told {found.told}, raised {found.error!r}")
@@ -90,15 +112,6 @@ def test_the_lock_is_told_or_an_error_of_ours_comes_out(
     else:
         assert found.error is None or isinstance(found.error, (DocLockError, NoResultFound))
         assert found.lacks is None
-
-
-def _brought_by(state: str, lock: LockOptions) -> bool:
-    """Whether the state holds the same document as strongly, so that nothing has to be told."""
-    if not state.startswith("held "):
-        return False
-    strength = (LockOptions.SnapshotRead, LockOptions.SharedRead, LockOptions.ForUpdate)
-    held, wanted = LockOptions[state.removeprefix("held ")], lock & ~MODIFIERS
-    return wanted in strength and strength.index(held) >= strength.index(wanted)
 
 
 def _is_wrong(way: str, wish: Wish, key: str) -> bool:

@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from sa_doclock import DocLockError, LockingSession, LockOptions, with_lock
 from tests.fuzz.asking import Sessions, Wish, answer, is_ours
-from tests.fuzz.choices import batches, locks, shapes, some, states, the_same_always, waits
+from tests.fuzz.choices import batches, later, locks, shapes, some, states, the_same_always, waits
 from tests.fuzz.entities import ENTITIES, exists_on
 from tests.fuzz.statements import CHANGES, USUAL
 
@@ -73,6 +73,7 @@ def _cannot_be(build: Callable[[LockOptions | None], Any]) -> bool:
     batch=batches,
     session_seconds=waits,
     state=states,
+    then=later,
 )
 def test_the_lock_is_told_or_an_error_of_ours_comes_out(
     served: Sessions,
@@ -85,6 +86,7 @@ def test_the_lock_is_told_or_an_error_of_ours_comes_out(
     batch: bool,
     session_seconds: float | None,
     state: str,
+    then: str,
 ) -> None:
     assume(exists_on(served[0], entity))
     shape = ENTITIES[entity]
@@ -99,7 +101,7 @@ def test_the_lock_is_told_or_an_error_of_ours_comes_out(
         return _changed(statement, shape.entity, after)
 
     assume(not _cannot_be(build))
-    wish = Wish(shape, lock, None, session_seconds, batch, state)
+    wish = Wish(shape, lock, None, session_seconds, batch, state, then=then)
     found = answer(served, wish, lambda session: _run(session, build(lock), run))
     if found is None:
         return

@@ -21,6 +21,7 @@ _END = r"( WAIT \d+)?(  -- .*)?$"  # MariaDB has a word for a lock_timeout
 
 class Asked(NamedTuple):
     """:ivar lock: the base lock.
+    :ivar limit: seconds; the tests ask for 0.3 alone.
     :ivar earlier: what the transaction was told before.
     :ivar told: what it was told for this lock.
     """
@@ -28,6 +29,7 @@ class Asked(NamedTuple):
     lock: LockOptions
     no_wait: bool
     skip: bool
+    limit: float | None
     header: str
     earlier: Sequence[str]
     told: Sequence[str]
@@ -44,7 +46,26 @@ def missing(database: str, asked: Asked) -> str | None:
     ):
         locked = [sql for sql in asked.told if ANY_LOCK.search(sql)]
         return f"no lock, but {locked}" if locked else None
-    return _DATABASES[database](asked)
+    return _DATABASES[database](asked) or (_no_limit(database, asked) if asked.limit else None)
+
+
+def _no_limit(database: str, asked: Asked) -> str | None:
+    """The wait is limited wherever there is something to wait for."""
+    if database == "mssql" and asked.lock is _SHARED and _mssql_snapshot(asked) is None:
+        return None
+    words = _LIMITS[database]
+    return None if any(re.search(words, sql) for sql in asked.told) else words
+
+
+#: 0.3 seconds.
+_LIMITS: Mapping[str, str] = {
+    "postgresql": r"set_config\('lock_timeout', .* -- '300(ms)?'",
+    "mysql": r"/\*\+ MAX_EXECUTION_TIME\(300\) \*/",
+    "mysql-5.7": r"/\*\+ MAX_EXECUTION_TIME\(300\) \*/",
+    "mariadb": r"max_statement_time=0\.300 FOR",
+    "mssql": r"SET LOCK_TIMEOUT 300",
+    "sqlite": r"PRAGMA busy_timeout = 300",
+}
 
 
 def _row_lock(words: Mapping[LockOptions, str], quotes: str) -> Callable[[Asked], str | None]:
@@ -76,7 +97,7 @@ def _innodb(for_update: str, shared: str) -> Callable[[Asked], str | None]:
 
 
 def _mssql(asked: Asked) -> str | None:
-    snapshot = _in_order(asked.all, "SET TRANSACTION ISOLATION LEVEL SNAPSHOT")
+    snapshot = _mssql_snapshot(asked)
     if asked.lock is LockOptions.SnapshotRead:
         return snapshot
     if asked.lock is _SHARED and not asked.skip and snapshot is None:
@@ -85,6 +106,10 @@ def _mssql(asked: Asked) -> str | None:
     hint += ", NOWAIT" if asked.no_wait else ", READPAST" if asked.skip else ""
     table = re.escape(_quoted(asked.header, "[]"))
     return _a_select(asked.told, rf"(?<!\w){table} WITH \({hint}\)")
+
+
+def _mssql_snapshot(asked: Asked) -> str | None:
+    return _in_order(asked.all, "SET TRANSACTION ISOLATION LEVEL SNAPSHOT")
 
 
 def _sqlite(asked: Asked) -> str | None:

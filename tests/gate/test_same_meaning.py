@@ -15,6 +15,7 @@ from sa_doclock import (
     LockingSession,
     LockNotAvailable,
     LockOptions,
+    passage,
 )
 from sa_doclock.dialects import strategy_for
 from tests.actors import Actor
@@ -61,30 +62,62 @@ def test_a_transaction_of_the_callers_refuses_all_that_follows(alice: Player, bo
     assert bob.does(locks(Order, 1)).total == 30
 
 
-def test_what_was_waited_at_the_gate_is_taken_off(
-    gate: DocumentGate,
-    engine: sa.Engine,
-    monkeypatch: pytest.MonkeyPatch,
-    alice: Player,
-    bob: Player,
-) -> None:
+class Clock:
+    """Stands still, but when the test says so."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(passage, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def limits(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
+    """Note how long the server may wait, of each lock that it is asked for."""
+    noted: list[float | None] = []
     strategy = strategy_for(engine)
-    limits: list[float] = []
     waiting = strategy.waiting
 
-    def noted(connection: sa.Connection, lock: LockOptions, seconds: float) -> Any:
-        limits.append(seconds)
+    def note(connection: sa.Connection, lock: LockOptions, seconds: float | None) -> Any:
+        noted.append(seconds)
         return waiting(connection, lock, seconds)
 
-    monkeypatch.setattr(strategy, "waiting", noted)
+    monkeypatch.setattr(strategy, "waiting", note)
+    return noted
+
+
+def test_what_was_waited_at_the_gate_is_taken_off(
+    gate: DocumentGate, clock: Clock, limits: list[float | None], alice: Player, bob: Player
+) -> None:
     alice.does(locks(Order, 1, lock_timeout=29.5))
+    assert set(limits) == {29.5}  # it had not to wait
     queued = bob.starts(locks(Order, 1, lock_timeout=20))
     wait_until_queued(gate, queued)
+    clock.now += 7
     alice.does(roll_back)
     queued.result()
-    assert limits[0] == 29.5  # which had not to wait
-    assert 0 < limits[-1] <= 20
-    assert limits[-1] * 10 % 20 == 0  # in tenths of the whole
+    assert set(limits) == {29.5, 14}  # of the 13 s that are left, in tenths of the whole
+
+
+def test_who_comes_in_when_the_time_is_over_is_told_so(
+    gate: DocumentGate, clock: Clock, limits: list[float | None], alice: Player, bob: Player
+) -> None:
+    alice.does(locks(Order, 1))
+    limits.clear()
+    queued = bob.starts(locks(Order, 1, lock_timeout=20))
+    wait_until_queued(gate, queued)
+    clock.now += 20
+    alice.does(roll_back)
+    assert isinstance(queued.exception(), LockNotAvailable)
+    assert not limits
+    assert gate._lines == {}
 
 
 def test_no_wait_asks_the_database(alice: Player, bob: Player) -> None:

@@ -26,3 +26,8 @@ def test_a_wrong_document_is_found_by_its_name(case: str) -> None:
 def test_its_right_twin_passes(case: str) -> None:
     *_, right = DOCUMENTS[case]
     assert list(map(str, check(history_of(right)))) == []
+
+
+def test_what_was_there_at_first_is_not_inserted() -> None:
+    found = check(history_of("r1(d0) w1(d1/d-) c1"))
+    assert [one.name for one in found] == [Name.GARBAGE_READ]

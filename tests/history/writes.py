@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.history.anomalies import Anomaly, Name
-from tests.history.record import ABSENT, History, Item, Outcome, Transaction, Version, Write
+from tests.history.record import ABSENT, FIRST, History, Item, Outcome, Transaction, Version, Write
 
 
 def found_in_writes(history: History) -> Iterator[Anomaly]:
@@ -20,7 +20,7 @@ def found_in_writes(history: History) -> Iterator[Anomaly]:
 def _dirty(history: History, writer: Transaction, write: Write) -> Iterator[Anomaly]:
     """It has replaced what was not committed."""
     over = write.over
-    if over is None or over.writer in (0, writer.number):
+    if over in (None, FIRST, ABSENT) or over.writer == writer.number:
         return
     what = f"{writer} replaced {over} of {write.item}"
     other = history.transactions.get(over.writer)

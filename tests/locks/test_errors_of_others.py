@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockNotAvailable, LockOptions
 from tests.asyncio.drivers import connected, in_a_loop, url_for
-from tests.databases import Database
+from tests.databases import PIPELINED, Database
 from tests.models import Order
 
 ForUpdate = LockOptions.ForUpdate
@@ -30,6 +30,7 @@ def test_a_row_that_is_not_available_is_not_the_one_that_is_held(
     session.invalidate()  # the connection goes with its limit
 
 
+@pytest.mark.not_databases(PIPELINED)
 @pytest.mark.databases("postgresql")
 @in_a_loop
 async def test_of_the_lender_between_two_transactions_it_is_nothing(documents: Database) -> None:

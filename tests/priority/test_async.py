@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from sa_doclock import AsyncLockingSession, LockNotAvailable, LockOptions, books, patience
-from tests.asyncio.drivers import DRIVERS, connected, in_a_loop, url_for
+from tests.asyncio.drivers import connected, drivers_of, in_a_loop, url_for
 from tests.databases import Database
 from tests.models import Order
 from tests.priority.batches import seeing_tries
@@ -25,7 +25,7 @@ def by_each_driver(play: Play) -> Any:
 
     @in_a_loop
     async def test(documents: Database) -> None:
-        for driver in DRIVERS[documents.name]:
+        for driver in drivers_of(documents.column):
             url = url_for(documents, driver)
             async with (
                 connected(url) as engine,
@@ -68,17 +68,21 @@ async def _alongside(_: AsyncEngine, holder: Session, batch: Session) -> None:
             await asyncio.sleep(0)
             turns[0] += 1
 
+    paused = asyncio.Event()
+
     def pause(seconds: float, **how: Any) -> None:
         before = turns[0]
         original(seconds, **how)
         during.append(turns[0] - before)
+        paused.set()
 
     working = asyncio.ensure_future(work())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(books, "pause", pause)
         trying = asyncio.ensure_future(batch.get_one_entity(Order, 1, ForUpdate))
-        while not during and not trying.done():
-            await asyncio.sleep(0)
+        once = asyncio.ensure_future(paused.wait())
+        await asyncio.wait([trying, once], return_when=asyncio.FIRST_COMPLETED)
+        once.cancel()
         await holder.rollback()
         await trying
     working.cancel()

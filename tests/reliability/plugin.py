@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 
 from tests.reliability.record import Reliability
 from tests.reliability.soak import Soak
+from tests.reliability.soaked import save
 from tests.reliability.table import long_table, short_table
 
 RELIABILITY = pytest.StashKey[Reliability]()
@@ -22,6 +25,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=float,
         default=0,
         help="the long form of the tests marked soak, and how long they last on each server",
+    )
+    parser.addoption(
+        "--soak-record",
+        type=Path,
+        help="if all went well, write what was survived to this file; see tests/reliability",
     )
 
 
@@ -57,11 +65,14 @@ def reliability(pytestconfig: pytest.Config) -> Reliability:
 
 
 def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+    terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> None:
-    """Print what was collected."""
+    """Print what was collected, and record it."""
     found = config.stash[RELIABILITY]
     rows = found.rows()
+    record = config.getoption("soak_record")
+    if record and exitstatus == pytest.ExitCode.OK:
+        save(found, record)
     if not rows and not found.inputs:
         return
     terminalreporter.section("injected and survived")

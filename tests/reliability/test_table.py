@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 from tests.reliability import Reliability, Soak
+from tests.reliability.soaked import load, save
 from tests.reliability.table import long_table, short_table
 
 
@@ -55,3 +57,27 @@ def test_the_long_form_goes_on_past_the_short_one() -> None:
 
 def test_the_long_form_ends_with_its_seconds() -> None:
     assert list(Soak(seconds=1e-9).rounds(short=3)) == [0, 1, 2]
+
+
+def test_what_was_recorded_is_replaced_by_a_later_run(tmp_path: Path) -> None:
+    path = tmp_path / "soaked.json"
+    save(some_rows(), path)
+    later = Reliability()
+    later.row("backends terminated", "mysql").injected = 5
+    later.fuzzed("options", 6)
+    save(later, path)
+    assert [(row.database, row.injected) for row in load(path).rows()] == [
+        ("mysql", 5),
+        ("postgresql", 1000),
+    ]
+    assert load(path).inputs == {"options": 6}
+
+
+def test_the_run_on_the_pages_was_a_long_one_and_nothing_was_lost() -> None:
+    """make soak ARGS='--soak-record tests/reliability/soaked.json'"""
+    rows, inputs = load().rows(), load().inputs
+    assert {row.database for row in rows} >= {"postgresql", "mysql", "mariadb", "sqlite"}
+    assert [row for row in rows if row.lost or row.inconsistent] == []
+    assert sum(row.injected for row in rows) > 5_000
+    assert sum(row.acknowledged for row in rows) > 20_000
+    assert sum(inputs.values()) > 30_000

@@ -12,7 +12,15 @@ instead of the newest. SQL Server has no third way. SQLite needs no server and i
 
 from __future__ import annotations
 
-from tests.servers.find import find_servers
-from tests.servers.model import NAMES, Missing, Server, url_variable
+from tests.servers.find import find_servers, start_private
+from tests.servers.model import NAMES, Missing, Server, UnavailableError, url_variable
 
-__all__ = ["NAMES", "Missing", "Server", "find_servers", "url_variable"]
+__all__ = [
+    "NAMES",
+    "Missing",
+    "Server",
+    "UnavailableError",
+    "find_servers",
+    "start_private",
+    "url_variable",
+]

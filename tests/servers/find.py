@@ -32,6 +32,14 @@ def find_servers(names: Iterable[str]) -> dict[str, Server | Missing]:
         return dict(zip(wanted, pool.map(_find, wanted), strict=True))
 
 
+def start_private(name: str) -> Server:
+    """Start a server that nobody else uses, and that may be killed.
+
+    :raises UnavailableError: it cannot be unpacked and started here.
+    """
+    return _start_local(name)
+
+
 def _find(name: str) -> Server | Missing:
     # A URL that does not work must not be replaced by another server behind the user's back.
     if url := os.environ.get(url_variable(name)):

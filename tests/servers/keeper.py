@@ -3,12 +3,14 @@
 Run as ``python keeper.py [--user NAME] --signal N FOLDER COMMAND...``, with the read end of a pipe
 as standard input. Its other end is held open by whoever wants the server; when that process closes
 it or dies, in whatever way (``kill -9`` included), the keeper reads the end of the file and tidies
-up. No signal handler in the tests could promise as much. This file imports nothing of ours.
+up. A byte that it reads instead is a power failure: the server is killed with all of its processes,
+``killed`` is written to standard output, and the command is run again in the same folder. No signal handler in the tests could promise as much. This file imports nothing of ours.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import os
 import select
@@ -16,10 +18,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import FrameType
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+#: For so long PostgreSQL may refuse to start, until all processes of before are gone.
+_RESTART_SECONDS = 20
 
 
 def main() -> None:
@@ -42,8 +47,25 @@ def _exit(_number: int, _frame: FrameType | None) -> None:
 
 
 def _keep(command: list[str], folder: Path, user: str | None, stop_signal: int) -> None:
+    server = _start(command, folder, user)
+    restarted = float("-inf")
+    try:
+        while (told := _told()) != b"":
+            if told is not None:
+                _kill_all(server)
+                os.write(1, b"killed\n")
+                restarted = time.monotonic()
+            if server.poll() is not None:
+                if time.monotonic() - restarted > _RESTART_SECONDS:
+                    sys.exit(_last_words(folder / "log"))
+                server = _start(command, folder, user)
+    finally:
+        _stop(server, stop_signal)
+
+
+def _start(command: list[str], folder: Path, user: str | None) -> subprocess.Popen[bytes]:
     with (folder / "log").open("ab") as log:
-        server = subprocess.Popen(
+        return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -54,12 +76,19 @@ def _keep(command: list[str], folder: Path, user: str | None, stop_signal: int) 
             extra_groups=None if user is None else [],
             preexec_fn=_die_with_keeper,  # noqa: PLW1509  # the keeper has one thread
         )
-    try:
-        while not _stdin_ended():
-            if server.poll() is not None:
-                sys.exit(_last_words(folder / "log"))
-    finally:
-        _stop(server, stop_signal)
+
+
+def _kill_all(server: subprocess.Popen[bytes]) -> None:
+    """Kill it and its children; where there is no /proc, those end when they miss their parent."""
+    children = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has just ended
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == server.pid:
+                children.append(int(stat.parent.name))
+    for process in (server.pid, *children):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    server.wait()
 
 
 def _group_of(user: str) -> int:
@@ -74,9 +103,10 @@ def _die_with_keeper() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _stdin_ended() -> bool:
+def _told() -> bytes | None:
+    """Return what is on standard input: nothing at all at its end, None if nothing came yet."""
     readable, _, _ = select.select([0], [], [], 0.2)
-    return bool(readable) and not os.read(0, 1)
+    return os.read(0, 1) if readable else None
 
 
 def _last_words(log: Path) -> str:

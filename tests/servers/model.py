@@ -13,15 +13,24 @@ def no_stop() -> None:
     """Leave a server alone that was running before us."""
 
 
+def no_crash() -> None:
+    """Refuse: it is not ours to kill."""
+    raise NotImplementedError
+
+
 @dataclass(frozen=True)
 class Server:
-    """A running server with an empty database, and an account that may see who waits for whom."""
+    """A running server with an empty database, and an account that may see who waits for whom.
+
+    :ivar crash: kill it, and return when it has come back with what was on its disk.
+    """
 
     name: str
     url: str
     version: str
     origin: str
     stop: Callable[[], None] = field(default=no_stop, repr=False)
+    crash: Callable[[], None] = field(default=no_crash, repr=False)
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,8 @@ def start(
     accounts = folder / "accounts.sql"
     accounts.write_text(
         f"{first}\n"
-        "CREATE DATABASE doclock;\n"
-        f"CREATE USER 'doclock'@'%' IDENTIFIED BY '{password}';\n"
+        "CREATE DATABASE IF NOT EXISTS doclock;\n"
+        f"CREATE USER IF NOT EXISTS 'doclock'@'%' IDENTIFIED BY '{password}';\n"
         "GRANT ALL PRIVILEGES ON *.* TO 'doclock'@'%' WITH GRANT OPTION;\n",
         encoding="ascii",
     )
@@ -65,4 +65,9 @@ def start(
     except BaseException:
         process.stop()
         raise
-    return Server(name, url, version, origin, process.stop)
+
+    def crash() -> None:
+        process.crash()
+        wait_until_ready(name, url, process.check_alive)
+
+    return Server(name, url, version, origin, process.stop, crash)

@@ -59,7 +59,12 @@ def start() -> Server:
     except BaseException:
         process.stop()
         raise
-    return Server("postgresql", _text(url, "doclock"), version, "the wheel", process.stop)
+
+    def crash() -> None:
+        process.crash()
+        wait_until_ready("postgresql", _text(url, "doclock"), process.check_alive)
+
+    return Server("postgresql", _text(url, "doclock"), version, "the wheel", process.stop, crash)
 
 
 def _installation() -> Path:

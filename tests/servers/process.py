@@ -98,6 +98,7 @@ class ServerProcess:
                 *("--signal", str(int(stop_signal)), str(folder), *command),
             ],
             stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             # Ctrl-C reaches all processes of the terminal; the servers must outlast the tests.
@@ -110,6 +111,14 @@ class ServerProcess:
             return
         _, said = self._keeper.communicate()
         raise EndedError(said.strip())
+
+    def crash(self) -> None:
+        """Kill the server with all of its processes; it starts again on what is on its disk."""
+        assert self._keeper.stdin is not None
+        assert self._keeper.stdout is not None
+        self._keeper.stdin.write("!")
+        self._keeper.stdin.flush()
+        self._keeper.stdout.readline()  # it is dead
 
     def stop(self) -> None:
         """End the server and wait until its folder is gone."""

@@ -16,7 +16,7 @@ from sa_doclock import (
     LockOptions,
     with_lock,
 )
-from tests.asyncio.drivers import DRIVERS, connected, in_a_loop, url_for
+from tests.asyncio.drivers import connected, drivers_of, in_a_loop, url_for
 from tests.databases import Database
 from tests.models import Lease, Order
 from tests.waiting.ways import SHORT
@@ -59,7 +59,7 @@ def each_driver(play: Callable[[Session, str], Awaitable[None]], **options: Any)
 
     @in_a_loop
     async def test(documents: Database) -> None:
-        for driver in DRIVERS[documents.name]:
+        for driver in drivers_of(documents.column):
             async with connected(url_for(documents, driver)) as engine, Session(engine) as holder:
                 await holder.get_one_entity(Order, 1, ForUpdate)
                 await holder.get_one_entity(Lease, 1, ForUpdate)
@@ -117,7 +117,7 @@ def test_a_limit_that_is_none_is_refused(value: float) -> None:
 @pytest.mark.databases("postgresql")
 @in_a_loop
 async def test_what_is_not_supported_is_told_with_a_limit_as_without(documents: Database) -> None:
-    for driver in DRIVERS["postgresql"]:
+    for driver in drivers_of(documents.column):
         async with connected(url_for(documents, driver)) as engine, Session(engine) as session:
             await session.execute(sa.text("SET TRANSACTION READ ONLY"))
             with pytest.raises(LockNotSupported, match="read-only"):

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from sa_doclock import LockingSession, LockOptions
-from tests.databases import Database
+from tests.databases import PIPELINED, Database
 from tests.models import Customer, Order
 from tests.waiting.ways import WAYS, Way
 from tests.waiting.wire import Wire, over, wire_to
@@ -71,11 +71,13 @@ def test_nor_in_a_transaction_of_the_callers(wire: Wire, session: Session) -> No
     assert trips(wire, session, lock) == trips(wire, session, partial(lock, lock_timeout=5)) == 3
 
 
+@pytest.mark.not_databases(PIPELINED)
 def test_the_header_and_its_parts_take_two_after_begin(wire: Wire, session: Session) -> None:
     document = partial(WAYS["get_document"], lock_timeout=29.5)
     assert trips(wire, session, document) == 3
 
 
+@pytest.mark.not_databases(PIPELINED)
 def test_without_a_pipeline_it_costs_two(
     wire: Wire, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:

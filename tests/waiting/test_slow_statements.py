@@ -15,7 +15,7 @@ from sqlalchemy.orm import aliased
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from tests.actors import Actor
 from tests.asyncio.drivers import in_a_loop, opened, url_for
-from tests.databases import Database
+from tests.databases import PIPELINED, Database
 from tests.models import Order
 from tests.waiting.ways import WAYS, hold
 from tests.waits import wait_until_blocked
@@ -179,6 +179,7 @@ def test_a_join_that_is_slow_is_none_either(limited: Session, database: Database
     assert not isinstance(caught.value, LockNotAvailable)
 
 
+@pytest.mark.not_databases(PIPELINED)
 @pytest.mark.databases("postgresql")
 @in_a_loop
 async def test_asyncpg_tells_the_difference_too(documents: Database, other: Session) -> None:

@@ -1616,7 +1616,7 @@ WHERE shop_contract.id IN (%s, %s) ORDER BY shop_contract.id FOR UPDATE;
 
 -- parts, one level --------------------------------------------------------------------------------
 -- None_, NoLock
-SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.delivery_id = %s ORDER BY shop_box.id;
 
@@ -1640,7 +1640,7 @@ WHERE shop_box.delivery_id IN (%s, %s) ORDER BY shop_item.id;
 
 -- parts, many-to-many -----------------------------------------------------------------------------
 -- None_, NoLock
-SELECT shop_label.id, shop_delivery_label.delivery_id
+SELECT shop_label.id
 FROM shop_label INNER JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
 WHERE shop_delivery_label.delivery_id = %s ORDER BY shop_label.id;
 
@@ -1652,7 +1652,7 @@ WHERE shop_delivery_label.delivery_id IN (%s, %s) ORDER BY shop_label.id;
 
 -- parts, composite key ----------------------------------------------------------------------------
 -- None_, NoLock
-SELECT shop_voucher_entry.id, shop_voucher_entry.year, shop_voucher_entry.number, shop_voucher_entry.year AS year__1, shop_voucher_entry.number AS number__1
+SELECT shop_voucher_entry.id, shop_voucher_entry.year, shop_voucher_entry.number
 FROM shop_voucher_entry
 WHERE shop_voucher_entry.year = %s AND shop_voucher_entry.number = %s;
 

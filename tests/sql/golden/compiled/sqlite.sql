@@ -280,7 +280,7 @@ WHERE shop_invoice.id IN (?, ?) ORDER BY shop_invoice.id;
 
 -- parts, one level --------------------------------------------------------------------------------
 -- None_, NoLock
-SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.delivery_id = ? ORDER BY shop_box.id;
 
@@ -304,7 +304,7 @@ WHERE shop_box.delivery_id IN (?, ?) ORDER BY shop_item.id;
 
 -- parts, many-to-many -----------------------------------------------------------------------------
 -- None_, NoLock
-SELECT shop_label.id, shop_delivery_label.delivery_id
+SELECT shop_label.id
 FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
 WHERE shop_delivery_label.delivery_id = ? ORDER BY shop_label.id;
 
@@ -316,7 +316,7 @@ WHERE shop_delivery_label.delivery_id IN (?, ?) ORDER BY shop_label.id;
 
 -- parts, composite key ----------------------------------------------------------------------------
 -- None_, NoLock
-SELECT shop_voucher_entry.id, shop_voucher_entry.year, shop_voucher_entry.number, shop_voucher_entry.year AS year__1, shop_voucher_entry.number AS number__1
+SELECT shop_voucher_entry.id, shop_voucher_entry.year, shop_voucher_entry.number
 FROM shop_voucher_entry
 WHERE shop_voucher_entry.year = ? AND shop_voucher_entry.number = ?;
 

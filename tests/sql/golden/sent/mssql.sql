@@ -401,10 +401,10 @@ WHERE shop_order.id IN (?, ?) ORDER BY shop_order.id  -- 1, 2
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery WITH (UPDLOCK, ROWLOCK)
 WHERE shop_delivery.id = ?  -- 1
-SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.delivery_id = ? ORDER BY shop_box.id  -- 1
-SELECT shop_label.id, shop_delivery_label.delivery_id
+SELECT shop_label.id
 FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
 WHERE shop_delivery_label.delivery_id = ? ORDER BY shop_label.id  -- 1
 SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
@@ -420,10 +420,10 @@ SET TRANSACTION ISOLATION LEVEL SNAPSHOT
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = ?  -- 1
-SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.delivery_id = ? ORDER BY shop_box.id  -- 1
-SELECT shop_label.id, shop_delivery_label.delivery_id
+SELECT shop_label.id
 FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
 WHERE shop_delivery_label.delivery_id = ? ORDER BY shop_label.id  -- 1
 SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
@@ -438,10 +438,10 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery WITH (NOLOCK)
 WHERE shop_delivery.id = ?  -- 1
-SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box WITH (NOLOCK)
 WHERE shop_box.delivery_id = ? ORDER BY shop_box.id  -- 1
-SELECT shop_label.id, shop_delivery_label.delivery_id
+SELECT shop_label.id
 FROM shop_label WITH (NOLOCK) JOIN shop_delivery_label WITH (NOLOCK) ON shop_label.id = shop_delivery_label.label_id
 WHERE shop_delivery_label.delivery_id = ? ORDER BY shop_label.id  -- 1
 SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
@@ -455,10 +455,10 @@ WHERE shop_box.delivery_id = ? ORDER BY shop_item.id  -- 1
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery WITH (UPDLOCK, ROWLOCK)
 WHERE shop_delivery.id IN (?, ?) ORDER BY shop_delivery.id  -- 1, 2
-SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.delivery_id = ? ORDER BY shop_box.id  -- 1
-SELECT shop_label.id, shop_delivery_label.delivery_id
+SELECT shop_label.id
 FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
 WHERE shop_delivery_label.delivery_id = ? ORDER BY shop_label.id  -- 1
 SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
@@ -474,10 +474,10 @@ SET TRANSACTION ISOLATION LEVEL SNAPSHOT
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id IN (?, ?) ORDER BY shop_delivery.id  -- 1, 2
-SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.delivery_id = ? ORDER BY shop_box.id  -- 1
-SELECT shop_label.id, shop_delivery_label.delivery_id
+SELECT shop_label.id
 FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
 WHERE shop_delivery_label.delivery_id = ? ORDER BY shop_label.id  -- 1
 SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1

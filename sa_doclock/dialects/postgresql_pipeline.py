@@ -1,0 +1,316 @@
+"""Several statements in one round trip, by psycopg 3's pipeline; sync, and under SQLAlchemy's async.
+
+SQLAlchemy asks a cursor for its columns and rows as soon as ``execute()`` returns, so what travels
+together is sent, and answered, inside of one ``execute()``: that of a cursor which stands in for
+the driver's own, made by the connection's ``cursor_factory``.  A step that waits for the server is
+a generator, as psycopg's own are; what it yields is awaited under asyncio.
+
+One thing here is not documented by psycopg: ``Pipeline.result_queue``.  psycopg waits for the
+answer of the BEGIN that it sends by itself, also in a pipeline; ours, sent by its libpq wrapper,
+is announced in this queue.  tests/pipeline/test_round_trips.py fails when that ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary, ref
+
+from psycopg.pq import TransactionStatus
+from sqlalchemy import Connection, Select
+from sqlalchemy.engine import Dialect
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.types import TypeEngine
+from sqlalchemy.util import await_only
+
+from .base import Read
+from .postgresql_timeout import LOCKING, PUT_TIMEOUT, TAKE_TIMEOUT_BACK
+
+T = TypeVar("T")
+Steps = Generator[Any, Any, T]
+Call = Callable[[], Any]
+
+
+def run(steps: Steps[T]) -> T:
+    """Take the steps with a driver that has waited when it returns."""
+    answer = None
+    try:
+        while True:
+            answer = steps.send(answer)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+async def arun(steps: Steps[T]) -> T:
+    """Take the steps with a driver whose answers are awaited."""
+    try:
+        asked = next(steps)
+        while True:
+            try:
+                answer = await asked
+            except BaseException as error:  # noqa: BLE001, PERF203  # the generator decides
+                asked = steps.throw(error)
+            else:
+                asked = steps.send(answer)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+def wait_for(connection: Connection, steps: Steps[T]) -> T:
+    """Take the steps from where SQLAlchemy runs: in a greenlet, under asyncio."""
+    return await_only(arun(steps)) if connection.dialect.is_async else run(steps)
+
+
+def together(driver: Any, calls: Iterable[Call], done: list[Any]) -> Steps[None]:
+    """Send what these calls of the driver send, in one round trip, with BEGIN where it is due.
+
+    After the first statement that fails the server runs none of the others.  A call that fails
+    here is the last one.
+
+    :param done: is given what each call has returned: those that were sent.
+    """
+    before = driver.pgconn.pipeline_status  # a program may have a pipeline open
+    block = driver.pipeline()
+    enter = getattr(block, "__aenter__", None) or block.__enter__
+    leave = getattr(block, "__aexit__", None) or block.__exit__
+    pipeline = yield enter()
+    failure: BaseException | None = None
+    try:
+        queue = getattr(pipeline, "result_queue", None)
+        if starts_transaction(driver) and queue is not None:  # else psycopg sends its own
+            driver.pgconn.send_query_params(_begin(driver), None)
+            queue.append(None)
+        for call in calls:
+            answer = yield call()
+            done.append(answer)
+    except BaseException as error:  # noqa: BLE001  # raised below
+        failure = error
+    try:
+        yield leave(None, None, None)
+    except BaseException as error:  # noqa: BLE001  # raised below
+        failure = _first(failure, error)
+    if failure is not None:
+        if driver.pgconn.pipeline_status != before:
+            driver.pgconn.finish()  # interrupted in the midst of the answers: of no use any more
+        raise failure
+
+
+def _first(failure: BaseException | None, later: BaseException) -> BaseException:
+    """What to tell of two errors: an interruption, else the first."""
+    # psycopg leaves its pipeline after an interruption, and may fail at that.
+    for error in (failure, later, later.__context__):
+        if error is not None and not isinstance(error, Exception):
+            return error
+    return failure or later
+
+
+def starts_transaction(driver: Any) -> bool:
+    """Whether the driver would send BEGIN in front of the next statement."""
+    return not driver.autocommit and driver.pgconn.transaction_status == TransactionStatus.IDLE
+
+
+def _begin(driver: Any) -> bytes:
+    """The BEGIN that the driver would send, by what is documented to be in it."""
+    words = ["BEGIN"]
+    if driver.isolation_level is not None:
+        words += ["ISOLATION LEVEL", driver.isolation_level.name.replace("_", " ")]
+    if driver.read_only is not None:
+        words.append("READ ONLY" if driver.read_only else "READ WRITE")
+    if driver.deferrable is not None:
+        words.append("DEFERRABLE" if driver.deferrable else "NOT DEFERRABLE")
+    return " ".join(words).encode()
+
+
+class Conductor:
+    """Decides what becomes of the statements of a connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        driver: Any = connection.connection.driver_connection
+        self.driver = driver
+        self._factory: Any = None
+
+    def cursor(self) -> Any:
+        """A cursor of the driver's own."""
+        return self._factory(self.driver)
+
+    def execute(self, cursor: Cursor, query: Any, params: Any, how: Any) -> Steps[None]:
+        """Run one statement."""
+        yield cursor.own.execute(query, params, **how)
+
+    def executemany(self, cursor: Cursor, query: Any, rows: Any, how: Any) -> Steps[None]:
+        """Run one statement with many rows."""
+        yield cursor.own.executemany(query, rows, **how)
+
+    def take_up(self) -> None:
+        """Decide from now on."""
+        factory = self._factory = self.driver.cursor_factory
+        stand_in = AsyncCursor if self.connection.dialect.is_async else Cursor
+
+        def make(driver: Any, **how: Any) -> Cursor:
+            return stand_in(factory(driver, **how), self)
+
+        self.driver.cursor_factory = make
+
+    def lay_down(self) -> None:
+        """Have the driver's own cursors again."""
+        self.driver.cursor_factory = self._factory
+
+    @contextmanager
+    def conducting(self) -> Iterator[None]:
+        """``with conductor.conducting():`` it decides in this block."""
+        self.take_up()
+        try:
+            yield
+        finally:
+            self.lay_down()
+
+
+class Cursor:
+    """Stands in for a cursor of the driver."""
+
+    def __init__(self, own: Any, conductor: Conductor) -> None:
+        self.own = own
+        self.conductor = conductor
+        self.expected: int | None = None
+        """How many rows a statement that was not sent yet is sure to find."""
+
+    def execute(self, query: Any, params: Any = None, **how: Any) -> Any:
+        run(self.conductor.execute(self, query, params, how))
+        return self
+
+    def executemany(self, query: Any, params_seq: Any, **how: Any) -> Any:
+        run(self.conductor.executemany(self, query, params_seq, how))
+
+    @property
+    def rowcount(self) -> int:
+        found: int = self.own.rowcount
+        return found if self.expected is None else self.expected
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.own, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.own)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.own.close()
+
+
+class AsyncCursor(Cursor):
+    """Stands in for a cursor of the driver under asyncio."""
+
+    async def execute(self, query: Any, params: Any = None, **how: Any) -> Any:
+        await arun(self.conductor.execute(self, query, params, how))
+        return self
+
+    async def executemany(self, query: Any, params_seq: Any, **how: Any) -> Any:
+        await arun(self.conductor.executemany(self, query, params_seq, how))
+
+    def __aiter__(self) -> Any:
+        return self.own.__aiter__()
+
+    async def __aenter__(self) -> Any:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.own.close()
+
+
+class LockTravels(Conductor):
+    """A lock travels with its BEGIN and its limit, and with what is sure to be read after it.
+
+    What was read ahead is given to the statements that ask for it next, word for word, and thrown
+    away at the first one that is another: it might have written.
+
+    :param limit: the lock timeout, as PostgreSQL writes it.
+    :param reads: what to read ahead, when the first lock is taken.
+    """
+
+    def __init__(
+        self, connection: Connection, limit: str | None, reads: Callable[[], Iterable[Read]]
+    ) -> None:
+        super().__init__(connection)
+        self._limit = limit
+        self._reads = reads
+        self._ahead: list[tuple[str, Mapping[str, Any], Any]] = []
+
+    def execute(self, cursor: Cursor, query: Any, params: Any, how: Any) -> Steps[None]:
+        locking = isinstance(query, str) and any(words in query for words in LOCKING)
+        if self._was_read(cursor, query, params):
+            return
+        self._ahead = []
+        if not locking and not starts_transaction(self.driver):
+            yield from super().execute(cursor, query, params, how)
+            return
+        calls: list[Call] = [lambda: cursor.own.execute(query, params, **how)]
+        if locking and self._limit is not None:
+            limit = (self._limit,)
+            calls.insert(0, lambda: self.cursor().execute(PUT_TIMEOUT, limit))
+            calls.append(lambda: self.cursor().execute(TAKE_TIMEOUT_BACK))
+        ahead = [*self._ahead_of()] if locking else []
+        calls += [
+            lambda own=own, text=text, bound=bound: own.execute(text, bound)  # type: ignore[misc]
+            for text, bound, own in ahead
+        ]
+        yield from together(self.driver, calls, [])
+        self._ahead = ahead
+
+    def _ahead_of(self) -> Iterator[tuple[str, Mapping[str, Any], Any]]:
+        for statement, parameters in self._reads():
+            sent = _sent(statement, parameters, self.connection.dialect)
+            if sent is not None:
+                yield *sent, self.cursor()
+
+    def _was_read(self, cursor: Cursor, query: Any, params: Any) -> bool:
+        for found in self._ahead:
+            text, bound, own = found
+            if text == query and bound == params:
+                self._ahead.remove(found)
+                cursor.own = own
+                return True
+        return False
+
+
+class _Template(NamedTuple):
+    """What SQLAlchemy gives to the cursor for a statement, without a value from outside."""
+
+    text: str
+    values: Mapping[str, Any]
+    types: Mapping[str, TypeEngine[Any]]
+
+
+# A statement of parts is the same object every time.  No reference to the dialect, which would
+# keep it, and itself, alive.
+_templates: WeakKeyDictionary[Select[Any], tuple[ref[Dialect], _Template | None]]
+_templates = WeakKeyDictionary()
+
+
+def _sent(
+    statement: Select[Any], parameters: Mapping[str, Any], dialect: Dialect
+) -> tuple[str, Mapping[str, Any]] | None:
+    """The text and the parameters that SQLAlchemy will send; None where that is not sure."""
+    known = _templates.get(statement)
+    if known is None or known[0]() is not dialect:
+        known = _templates[statement] = ref(dialect), _template(statement, dialect)
+    template = known[1]
+    if template is None:
+        return None
+    bound = {}
+    for name, value in {**template.values, **parameters}.items():
+        processor = template.types[name].dialect_impl(dialect).bind_processor(dialect)
+        bound[name] = value if processor is None else processor(value)
+    return template.text, bound
+
+
+def _template(statement: Select[Any], dialect: Dialect) -> _Template | None:
+    compiled = statement.compile(dialect=dialect)
+    assert isinstance(compiled, SQLCompiler)
+    if compiled.escaped_bind_names or compiled.post_compile_params:
+        return None
+    types = {name: bind.type for name, bind in compiled.binds.items()}
+    return _Template(str(compiled), dict(compiled.params), types)

@@ -1,0 +1,1 @@
+"""What is left of many locks and failures: nothing."""

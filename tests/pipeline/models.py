@@ -1,0 +1,69 @@
+"""What a flush can do that its answer tells: versions, defaults of the server, late constraints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import ForeignKey
+from sqlalchemy.dialects.postgresql import JSON
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+
+class Base(DeclarativeBase):
+    """Tables of these tests alone."""
+
+
+class Bill(Base):
+    """Versioned: an UPDATE that finds no row has lost against another."""
+
+    __tablename__ = "pl_bill"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    total: Mapped[int]
+    version: Mapped[int] = mapped_column()
+    items: Mapped[list[Item]] = relationship(
+        cascade="all, delete-orphan", order_by="Item.id", back_populates="bill"
+    )
+    __mapper_args__ = {"version_id_col": version}  # noqa: RUF012
+
+
+class Item(Base):
+    """Its key and its stamp are the server's; what it points to is looked at by COMMIT."""
+
+    __tablename__ = "pl_item"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    bill_id: Mapped[int] = mapped_column(
+        ForeignKey("pl_bill.id", deferrable=True, initially="DEFERRED")
+    )
+    name: Mapped[str] = mapped_column(unique=True)
+    value: Mapped[int]
+    stamp: Mapped[str] = mapped_column(server_default="new", server_onupdate=sa.FetchedValue())
+    bill: Mapped[Bill] = relationship(back_populates="items")
+
+
+class Note(Base):
+    """Not versioned, all its values from the program."""
+
+    __tablename__ = "pl_note"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    text: Mapped[str]
+    number: Mapped[int] = mapped_column(sa.CheckConstraint("number < 100"), default=0)
+    data: Mapped[Any] = mapped_column(JSON, nullable=True)
+
+
+def fill(connection: sa.Connection) -> None:
+    """Bill 1 with two items, bill 2 with none, three notes."""
+    for table in reversed(Base.metadata.sorted_tables):
+        connection.execute(table.delete())
+    connection.execute(
+        sa.insert(Bill),
+        [{"id": 1, "total": 30, "version": 1}, {"id": 2, "total": 0, "version": 1}],
+    )
+    connection.execute(
+        sa.insert(Item),
+        [
+            {"id": -2, "bill_id": 1, "name": "a", "value": 10},
+            {"id": -1, "bill_id": 1, "name": "b", "value": 20},
+        ],
+    )
+    connection.execute(sa.insert(Note), [{"id": n, "text": "", "number": n} for n in (1, 2, 3)])
