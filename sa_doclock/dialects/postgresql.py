@@ -224,8 +224,15 @@ def _pipelined_lock_timeout(connection: Connection, seconds: float) -> Iterator[
     def before_cursor_execute(_: Connection, __: Any, statement: str, *___: Any) -> None:
         if any(words in statement for words in LOCKING):
             open_pipelines.append(driver.pipeline())
-            open_pipelines[-1].__enter__()
-            driver.execute(PUT_TIMEOUT, (limit,))
+            try:
+                open_pipelines[-1].__enter__()
+                driver.execute(PUT_TIMEOUT, (limit,))
+            except Exception:
+                if not driver.closed:
+                    raise
+                # Lost: the statement fails on it next, and SQLAlchemy wraps that error.
+                with suppress(Exception):
+                    open_pipelines.pop().__exit__(None, None, None)
 
     def after_cursor_execute(*_: Any) -> None:
         if open_pipelines:
