@@ -68,6 +68,8 @@ def reads_in_the_midst(session: Session) -> Any:
     def read(session: Session, _: object) -> None:
         connection = session.connection()
         driver: Any = connection.connection.driver_connection
+        connection.execute(sa.schema.DDL("CREATE TEMPORARY TABLE pl_once (id int)"))
+        connection.exec_driver_sql("DROP TABLE pl_once")
         seen.append(connection.scalar(number))
         connection.execute(sa.update(Note).where(Note.id == 1).values(number=Note.number + 1))
         seen.append(connection.execution_options(stream_results=True).scalar(number))
