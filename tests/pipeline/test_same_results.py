@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 from psycopg.pq import PipelineStatus
 from sqlalchemy import event
+from sqlalchemy.schema import CreateTable
 
 from sa_doclock import LockingSession, LockOptions
 from tests.pipeline.conftest import Sessions
@@ -68,7 +69,10 @@ def reads_in_the_midst(session: Session) -> Any:
     def read(session: Session, _: object) -> None:
         connection = session.connection()
         driver: Any = connection.connection.driver_connection
-        connection.execute(sa.schema.DDL("CREATE TEMPORARY TABLE pl_once (id int)"))
+        once = sa.Table(
+            "pl_once", sa.MetaData(), sa.Column("id", sa.Integer), prefixes=["TEMPORARY"]
+        )
+        connection.execute(CreateTable(once))
         connection.exec_driver_sql("DROP TABLE pl_once")
         seen.append(connection.scalar(number))
         connection.execute(sa.update(Note).where(Note.id == 1).values(number=Note.number + 1))
