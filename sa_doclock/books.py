@@ -218,8 +218,10 @@ class BookkeepingSession(EventfulSession):
 
     def close(self) -> None:
         """See ``Session.close()``."""
-        if self._books.aftermath.told is not None:
-            self.rollback()  # a ROLLBACK that fails would keep the connection from its pool
+        if self._books.aftermath.refuses:
+            # A ROLLBACK that fails would keep the connection from its pool; and after a COMMIT
+            # that was refused, SQLAlchemy would give it back without one.
+            self.rollback()
         super().close()
         self._forget_promises()
 
