@@ -26,7 +26,7 @@ from .gate import DocumentGate
 from .named import doclock_key
 from .options import LockOptions
 from .parties import LockParty, LockWait
-from .pooled import reset_when_needed
+from .resets import reset_when_needed
 from .retry import run_transaction
 from .session import LockingSession
 from .statements import with_lock

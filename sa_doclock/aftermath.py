@@ -178,6 +178,11 @@ class Aftermath:
         """Why the server has rolled back by itself; that it did is then no news of a ROLLBACK."""
         return self._cause if self._gone else None
 
+    @property
+    def refuses(self) -> bool:
+        """Whether a lock failed, and nothing was rolled back since."""
+        return self._cause is not None
+
     def refuse(self) -> None:
         """:raises PendingRollbackError: a lock failed, and nothing was rolled back since."""
         if self._cause is not None:

@@ -12,7 +12,7 @@ from sqlalchemy import Result, Select, inspect
 from sqlalchemy.orm import FromStatement, Mapper
 from sqlalchemy.sql import Executable
 
-from .books import BookkeepingSession
+from .bookkeeping import BookkeepingSession
 from .errors import DocLockError
 from .guard import Write
 from .options import LockOptions

@@ -33,6 +33,8 @@ class Reads:
     :param tracing: remember the lines of the program too.
     """
 
+    _last = Read(None, "", None)  # it serves for all rows of a statement
+
     def __init__(self, ledger: Ledger, *, tracing: bool) -> None:
         self._ledger = ledger
         self._tracing = tracing
@@ -44,8 +46,11 @@ class Reads:
             how = " under a lock that is not held any more"
         elif self._ledger.held:
             how = ""  # to find out for every row whether it is of the document that is held?
-        line = _line_of_program() if self._tracing else None
-        state.info[_KEY] = Read(statement, how, line)
+        read = self._last
+        if read.statement is not statement or read.how != how or self._tracing:
+            line = _line_of_program() if self._tracing else None
+            read = self._last = Read(statement, how, line)
+        state.info[_KEY] = read
 
 
 def told(state: InstanceState[Any]) -> str:

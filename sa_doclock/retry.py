@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.exc import InvalidRequestError, PendingRollbackError
 
-from .books import books_of
+from .bookkeeping import books_of
 from .errors import (
     DeadlockDetected,
     LockFailed,

@@ -21,14 +21,10 @@ from .dialects import find_strategy, strategy_for
 from .dialects.base import AUTOCOMMIT, LockStrategy
 from .documents import own_table
 from .errors import LockNotSupported
+from .levels import level_was_set
 from .options import LockOptions
-from .pooled import (
-    level_was_set,
-    note_ended,
-    rollback_later,
-    rollback_not_needed,
-    undo_now,
-)
+from .pooled import undo_now
+from .resets import note_ended, rollback_later, rollback_not_needed
 
 ISOLATION = "isolation_level"
 

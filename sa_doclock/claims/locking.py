@@ -7,7 +7,8 @@ from typing import Any
 
 from sqlalchemy import Select, inspect
 
-from ..books import Books, books_of
+from ..bookkeeping import books_of
+from ..books import Books
 from ..by_keys import alone
 from ..dialects import product_of, strategy_for
 from ..documents import document_key, own_table, root_of

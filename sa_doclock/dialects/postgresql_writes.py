@@ -222,11 +222,8 @@ class _Sending:
 
 def _can_wait(statement: str, parameters: Any, context: Any, cache: Any) -> bool:
     """Whether it is a flush's own statement, and all that the flush will ask of it is known."""
-    compiled = context.compiled
-    if compiled is None or compiled.effective_returning:
-        return False
     words = "INSERT " if context.isinsert else "UPDATE " if context.isupdate else None
-    if words is None or not statement.startswith(words):
+    if words is None or not statement.startswith(words) or context.compiled.effective_returning:
         return False
     # "The ORM makes use of its own compiled caches for flush operations", says SQLAlchemy of this
     # option; what else is executed, such as by a listener, may look at its count of rows.

@@ -28,8 +28,8 @@ def told(session: LockingSession) -> str:
 
 def here(function: Callable[..., Any], offset: int) -> str:
     """Return how a line of a function is told, so many below its ``def``."""
-    line = function.__code__.co_firstlineno + offset
-    return f", at {__file__}:{line} in {function.__name__}."
+    code = function.__code__
+    return f", at {code.co_filename}:{code.co_firstlineno + offset} in {code.co_name}."
 
 
 def select_order(session: LockingSession) -> Any:

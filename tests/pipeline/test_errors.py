@@ -82,6 +82,23 @@ def test_of_a_write(make: Sessions, elsewhere: sa.Engine, name: str, pipeline: b
 
 
 @both
+@pytest.mark.parametrize("name", REFUSED)
+def test_who_closes_the_session_leaves_nothing_open(
+    make: Sessions, elsewhere: sa.Engine, name: str, pipeline: bool
+) -> None:
+    do, kind, _ = REFUSED[name]
+    session = make(pipeline=pipeline)
+    do(session)
+    with pytest.raises(kind):
+        session.commit()
+    session.close()
+    second = make(pipeline=False)  # on the same connection
+    second.get_one(Note, 2).number = 60
+    second.commit()
+    assert notes(elsewhere) == {**UNTOUCHED, 2: 60}
+
+
+@both
 def test_of_a_constraint_that_commit_looks_at(
     make: Sessions, elsewhere: sa.Engine, pipeline: bool
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 from psycopg.pq import PipelineStatus
 from sqlalchemy import event
+from sqlalchemy.schema import CreateTable
 
 from sa_doclock import LockingSession, LockOptions
 from tests.pipeline.conftest import Sessions
@@ -68,6 +69,11 @@ def reads_in_the_midst(session: Session) -> Any:
     def read(session: Session, _: object) -> None:
         connection = session.connection()
         driver: Any = connection.connection.driver_connection
+        once = sa.Table(
+            "pl_once", sa.MetaData(), sa.Column("id", sa.Integer), prefixes=["TEMPORARY"]
+        )
+        connection.execute(CreateTable(once))
+        connection.exec_driver_sql("DROP TABLE pl_once")
         seen.append(connection.scalar(number))
         connection.execute(sa.update(Note).where(Note.id == 1).values(number=Note.number + 1))
         seen.append(connection.execution_options(stream_results=True).scalar(number))

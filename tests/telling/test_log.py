@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -84,6 +85,7 @@ def test_only_contended_ones_where_debugging_is_off(
     session: Session, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO, "sa_doclock")
+    monkeypatch.setattr(sa_doclock.telling, "CONTENDED", math.inf)  # however slow the machine is
     session.get_one_entity(Order, 1, ForUpdate)
     session.rollback()
     monkeypatch.setattr(sa_doclock.telling, "CONTENDED", 0)

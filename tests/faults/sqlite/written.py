@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.log import Attempt, Log, is_typed
-from tests.history.record import Outcome, Transaction
+from tests.history.transactions import Outcome, Transaction
 
 
 class WrittenLog(Log):
@@ -53,7 +53,7 @@ def read_logs(paths: Iterable[Path]) -> Log:
             if "number" in told:
                 attempts[told["number"]] = _meant(told)
             elif "acknowledged" in told:
-                log.acknowledge(attempts[told["acknowledged"]])
+                attempts[told["acknowledged"]].transaction.outcome = Outcome.COMMITTED
             else:
                 log.errors[told["error"]] += 1
                 if not told["typed"]:
@@ -64,6 +64,7 @@ def read_logs(paths: Iterable[Path]) -> Log:
 
 def _meant(told: dict[str, Any]) -> Attempt:
     number = told["number"]
-    transaction = Transaction(number, number, 0, Outcome.UNKNOWN)
+    # All at the same time: the processes have no clock in common.
+    transaction = Transaction(number, began=0, ended=1, outcome=Outcome.UNKNOWN)
     marks = {int(folder): delta for folder, delta in told["marks"].items()}
     return Attempt(number, told["update"], transaction, marks, commit_sent=True)
