@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
+from typing import Any
+
 import pytest
 import sqlalchemy as sa
 
@@ -36,3 +40,19 @@ def test_the_error_is_sqlalchemys_and_the_session_goes_on(
     session.rollback()
     order = session.get_one_entity(Order, 1, LockOptions.ForUpdate, lock_timeout=seconds)
     assert order.total == 30
+
+
+@pytest.mark.databases("postgresql")
+@pytest.mark.parametrize("seconds", [None, 0, 0.3])
+def test_nor_is_one_of_the_network_the_drivers(
+    session: LockingSession, seconds: float | None
+) -> None:
+    """psycopg finds it while it sends the limit in front of the statement."""
+    driver: Any = session.connection().connection.driver_connection
+    with socket.socket(fileno=os.dup(driver.fileno())) as end:
+        end.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(sa.exc.DBAPIError) as caught:
+        session.get_one_entity(Order, 1, LockOptions.ForUpdate, lock_timeout=seconds)
+    assert caught.value.connection_invalidated
+    session.rollback()
+    assert session.get_one_entity(Order, 1, LockOptions.ForUpdate).total == 30
