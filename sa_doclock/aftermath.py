@@ -351,24 +351,37 @@ def _is_in(savepoint: SessionTransaction | None, transaction: SessionTransaction
 def _on_error(context: ExceptionContext) -> BaseException | None:
     if context.connection is None:
         return None
-    if context.sqlalchemy_exception is None:
-        return _interruption(context)
     reference = _by_connection.get(context.connection)
     aftermath = reference() if reference is not None else None
-    return None if aftermath is None else aftermath.translate(context)
+    if aftermath is None:
+        return None
+    if context.sqlalchemy_exception is None:
+        return _interruption(context)
+    return aftermath.translate(context)
 
 
 def _interruption(context: ExceptionContext) -> BaseException | None:
-    """The Ctrl-C or cancellation that has met the driver at a place where it reckons with none.
+    """Have the connection given up after Ctrl-C or a cancellation, as SQLAlchemy does where it can.
 
-    What comes out then is an error of the driver's own, as psycopg's AssertionError out of its
-    pipeline.  Where it stands with the server nobody knows any more: the connection is given up.
+    The driver may meet it at a place where it reckons with none.  What comes out then is an error
+    of its own, as psycopg's AssertionError out of its pipeline, and where it stands with the
+    server nobody knows any more.
+
+    :returns: the interruption, to be raised.
     """
+    assert context.connection is not None
     error: BaseException | None = context.original_exception
-    frames = [frame for frame, _ in walk_tb(context.original_exception.__traceback__)]
+    if not isinstance(error, Exception):
+        strategy = find_strategy(context.connection)
+        if strategy is not None and not context.connection.dialect.is_async:
+            with suppress(Exception):
+                cursor = getattr(context.execution_context, "cursor", None)
+                strategy.interrupted(context.connection, cursor)
+        return None
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     while isinstance(error, Exception):
         error = error.__context__
-    if error is None or error is context.original_exception or error.__traceback__ is None:
+    if error is None or error.__traceback__ is None:
         return None
     if error.__traceback__.tb_frame not in frames:
         return None  # the caller's, who handles it by this statement

@@ -250,6 +250,9 @@ class LockStrategy:
     def commit_failed(self, connection: Connection) -> None:
         """End what a COMMIT that failed has left open; SQLAlchemy takes it for ended."""
 
+    def interrupted(self, connection: Connection, cursor: Any) -> None:
+        """End what closing the connection, which follows, would leave open."""
+
     def is_idle(self, dbapi_connection: Any) -> bool:
         """Whether, after a COMMIT or ROLLBACK, the server has said that no transaction is open.
 

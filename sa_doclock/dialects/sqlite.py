@@ -130,6 +130,13 @@ class SQLiteLocks(LockStrategy):
         if _in_transaction(connection):
             connection.connection.dbapi_connection.rollback()  # type: ignore[union-attr]
 
+    def interrupted(self, connection: Connection, cursor: Any) -> None:
+        # A cursor that has not read all its rows, as the traceback keeps one, would keep the
+        # transaction alive behind close(), with the lock on the file.
+        if cursor is not None:
+            cursor.close()
+        self.commit_failed(connection)
+
     def waiting(
         self, connection: Connection, lock: LockOptions, seconds: float | None
     ) -> AbstractContextManager[None]:
