@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Mapper, Session
 
-from .beside import Holder
+from .beside import Holder, can_be_exhausted
 from .dialects import strategy_for
 from .dialects.base import LockStrategy
 from .documents import document_key, mapper_of, own_table
@@ -98,7 +98,12 @@ class Passage:
         if not self._gate.refuses_second or isinstance(bind, Connection):
             return
         for other in self._holder.beside():
-            if other.gate is self._gate and bind.pool in other.pools and not self._connected(bind):
+            if (
+                other.gate is self._gate
+                and bind.pool in other.pools
+                and can_be_exhausted(bind.pool)
+                and not self._connected(bind)
+            ):
                 raise LockMisuse(
                     f"this task or thread holds {other.document} in another session, and now wants "
                     "a second connection of the same pool: when all of a pool's connections are "
