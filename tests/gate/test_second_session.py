@@ -127,7 +127,7 @@ def test_nor_is_a_pool_that_is_never_exhausted(
     make_engine: Callable[..., sa.Engine],
     gate: DocumentGate,
     options: dict[str, Any],
-    told: bool,  # noqa: FBT001  # of a table
+    told: bool,  # of a table
 ) -> None:
     engine = make_engine(**options)
     with LockingSession(engine, gate=gate) as session, LockingSession(engine, gate=gate) as other:
