@@ -94,8 +94,10 @@ class Pipelining:
             yield
         finally:
             self._committing = False
-            self.send_writes()
-            self.rolled_back()
+            try:
+                self.send_writes()
+            finally:
+                self.rolled_back()
 
     def _may_commit(self) -> bool:
         self._aftermath.refuse()

@@ -12,13 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
 from uuid import UUID
+from weakref import ref
 
 from sqlalchemy import Connection, event
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm.exc import StaleDataError
 
+from ..resets import tidy_later, tidy_no_more
 from .postgresql_pipeline import Call, Conductor, Cursor, Steps, together, wait_for
 
 # width_bucket() has an error of its own, which nothing else raises, for a number of buckets that
@@ -73,12 +76,15 @@ class WritesTravel(Conductor):
         # The connection is the session's own, and goes with its transaction.
         event.listen(connection, "before_cursor_execute", self._look_at)
         event.listen(connection, "commit", self._commit)
+        event.listen(connection, "rollback", self._rolled_back)
 
     def start(self) -> None:
         """From now on, keep back what can wait for COMMIT."""
         if not self._active and not self.driver.autocommit:
             self.take_up()
             self._active = True
+            # Whoever ends the transaction, and whether he says so: see _rolled_back().
+            tidy_later(self.connection, partial(_put_back, ref(self), self.driver, self._factory))
 
     def stop(self) -> None:
         """Keep back nothing more, and forget what was not sent."""
@@ -86,6 +92,7 @@ class WritesTravel(Conductor):
         if self._active:
             self._active = False
             self.lay_down()
+            tidy_no_more(self.connection)
 
     def send(self, *, commit: bool = False) -> None:
         """Send what waits, with COMMIT behind it or without.
@@ -165,6 +172,9 @@ class WritesTravel(Conductor):
             finally:
                 self.stop()
 
+    def _rolled_back(self, _connection: Connection) -> None:
+        self.stop()
+
     def _roll_back(self) -> Steps[None]:
         yield self.driver.rollback()
 
@@ -218,6 +228,15 @@ class _Sending:
             answered = [cursor.pgresult is not None for cursor in self.cursors]
             at = answered.index(False)
         return self._writes[at]
+
+
+def _put_back(travel: ref[WritesTravel], driver: Any, factory: Any) -> None:
+    """The connection goes back to its pool, and nobody has stopped what travels."""
+    alive = travel()
+    if alive is None:
+        driver.cursor_factory = factory
+    else:
+        alive.stop()
 
 
 def _can_wait(statement: str, parameters: Any, context: Any, cache: Any) -> bool:
