@@ -263,6 +263,8 @@ class LockTravels(Conductor):
         self._ahead = ahead
 
     def _ahead_of(self) -> Iterator[tuple[str, Mapping[str, Any], Any]]:
+        if self.connection.get_execution_options().get("schema_translate_map"):
+            return  # it is put into the text when that is executed
         for statement, parameters in self._reads():
             sent = _sent(statement, parameters, self.connection.dialect)
             if sent is not None:
