@@ -48,6 +48,8 @@ class Pipelining:
 
     def ended(self) -> None:
         """The transaction is over."""
+        for pipeline in self._own:
+            pipeline.forget_writes()
         self._pipelines.clear()
         self._own.clear()
         self._committing = False

@@ -33,7 +33,7 @@ def veto_behind_a_flush(session: LockingSession) -> None:
 
 def as_the_driver_made_it(connection: sa.Connection) -> bool:
     driver: Any = connection.connection.driver_connection
-    return driver.cursor_factory.__module__.startswith("psycopg")
+    return bool(driver.cursor_factory.__module__.startswith("psycopg"))
 
 
 def number_after_the_next(engine: sa.Engine, elsewhere: sa.Engine) -> int | None:
