@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
@@ -113,22 +114,26 @@ class WritesTravel(Conductor):
             raise PendingRollbackError("the server has answered COMMIT by a ROLLBACK")
 
     def execute(self, cursor: Cursor, query: Any, params: Any, how: Any) -> Steps[None]:
-        if not self._keeps(cursor, query):
+        if not self._keeps(cursor, query, params, many=False):
             yield from self._send_first()
             yield from super().execute(cursor, query, params, how)
 
     def executemany(self, cursor: Cursor, query: Any, rows: Any, how: Any) -> Steps[None]:
-        if not self._keeps(cursor, query):
+        if not self._keeps(cursor, query, rows, many=True):
             yield from self._send_first()
             yield from super().executemany(cursor, query, rows, how)
 
-    def _keeps(self, cursor: Cursor, query: Any) -> bool:
+    def _keeps(self, cursor: Cursor, query: Any, given: Any, *, many: bool) -> bool:
         write, self._next = self._next, None
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
         if write is None or write.statement != query:
             return False
+        if given is not write.parameters:  # a listener for do_execute has put in its own
+            if not _are_fixed(given if many else (given,)):
+                return False
+            write = write._replace(parameters=deepcopy(given), many=many)
         self._waiting.append(write)
         cursor.expected = len(write.rows)
         return True
@@ -151,7 +156,8 @@ class WritesTravel(Conductor):
         if not self._active or self._failure is not None:
             return
         cache = connection.get_execution_options().get("compiled_cache")
-        waits = not self.paused and _can_wait(statement, parameters, context, cache)
+        undoable = connection.in_nested_transaction()
+        waits = not (self.paused or undoable) and _can_wait(statement, parameters, context, cache)
         self._next = None
         if not waits:
             self.send()
@@ -249,8 +255,15 @@ def _can_wait(statement: str, parameters: Any, context: Any, cache: Any) -> bool
     own = context.execution_options.get("compiled_cache")
     if own is None or own is cache:
         return False
-    rows = parameters if context.executemany else (parameters,)
-    return all(type(value) in _FIXED for row in rows for value in row.values())
+    return _are_fixed(parameters if context.executemany else (parameters,))
+
+
+def _are_fixed(rows: Any) -> bool:
+    """Whether these are rows by name, of values that nobody can change."""
+    return isinstance(rows, Sequence) and all(
+        isinstance(row, Mapping) and all(type(value) in _FIXED for value in row.values())
+        for row in rows
+    )
 
 
 def _stale(write: Write) -> str:
