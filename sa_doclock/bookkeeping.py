@@ -17,6 +17,7 @@ from .errors import DocLockError
 from .events import EventfulSession
 from .guard import Write
 from .shapes import statement_of
+from .transactions import was_lent
 
 
 class _Commit:
@@ -111,13 +112,13 @@ def books_of(session: BookkeepingSession) -> Books:
 
 @event.listens_for(BookkeepingSession, "after_begin")
 def _after_begin(
-    session: BookkeepingSession, _transaction: SessionTransaction, connection: Connection
+    session: BookkeepingSession, transaction: SessionTransaction, connection: Connection
 ) -> None:
     """Note the connection, and the errors that it will meet."""
-    session._books.participants.joined(connection)
+    lent = was_lent(transaction, connection)
+    session._books.participants.joined(connection, lent=lent)
     session._books.aftermath.watch(connection)
     if session._books.pipelining is not None:
-        lent = any(connection is bind for bind in (session.bind, *session._books.binds))
         session._books.pipelining.joined(connection, lent=lent)
 
 

@@ -147,9 +147,11 @@ class Conductor:
         """Decide from now on."""
         factory = self._factory = self.driver.cursor_factory
         stand_in = AsyncCursor if self.connection.dialect.is_async else Cursor
+        deciding = ref(self)  # a connection that is in its pool keeps nobody alive
 
-        def make(driver: Any, **how: Any) -> Cursor:
-            return stand_in(factory(driver, **how), self)
+        def make(driver: Any, **how: Any) -> Any:
+            own, conductor = factory(driver, **how), deciding()
+            return own if conductor is None else stand_in(own, conductor)
 
         self.driver.cursor_factory = make
 
@@ -261,6 +263,8 @@ class LockTravels(Conductor):
         self._ahead = ahead
 
     def _ahead_of(self) -> Iterator[tuple[str, Mapping[str, Any], Any]]:
+        if self.connection.get_execution_options().get("schema_translate_map"):
+            return  # it is put into the text when that is executed
         for statement, parameters in self._reads():
             sent = _sent(statement, parameters, self.connection.dialect)
             if sent is not None:
