@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from sa_doclock import LockingSession, LockOptions
+from sa_doclock.dialects.postgresql_pipeline import LockTravels
 from tests.databases import Database
 from tests.pipeline.models import Bill
 from tests.pipeline.only import ON_POSTGRESQL
@@ -51,3 +52,16 @@ def test_where_nobody_asks_for_them(bills: Database) -> None:
             session.get_document(Bill, 99, ForUpdate)
         session.rollback()
         assert session.get_one_entity(Bill, 1, ForUpdate).total == 30
+
+
+def test_the_lock_that_is_lost_with_a_read_nobody_asks_for_is_not_passed_over(
+    bills: Database,
+) -> None:
+    nowhere = sa.select(sa.column("id")).select_from(sa.table("pl_nowhere"))
+    lock = sa.select(Bill.id).where(Bill.id == 1).with_for_update()
+    with bills.engine().connect() as connection:
+        travels = LockTravels(connection, None, lambda: [(nowhere, {})])
+        with pytest.raises(ProgrammingError, match="pl_nowhere"), travels.conducting():
+            assert connection.scalars(lock).all() == [1]
+        connection.rollback()
+        assert connection.scalars(lock).all() == [1]
