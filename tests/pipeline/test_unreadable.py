@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError, ProgrammingError
@@ -57,7 +59,7 @@ def test_where_nobody_asks_for_them(bills: Database) -> None:
 def test_the_lock_that_is_lost_with_a_read_nobody_asks_for_is_not_passed_over(
     bills: Database,
 ) -> None:
-    nowhere = sa.select(sa.column("id")).select_from(sa.table("pl_nowhere"))
+    nowhere: sa.Select[Any] = sa.select(sa.column("id")).select_from(sa.table("pl_nowhere"))
     lock = sa.select(Bill.id).where(Bill.id == 1).with_for_update()
     with bills.engine().connect() as connection:
         travels = LockTravels(connection, None, lambda: [(nowhere, {})])
