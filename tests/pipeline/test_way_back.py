@@ -119,9 +119,11 @@ def test_a_write_that_fails_behind_a_veto(
 ) -> None:
     session = make(pipeline=pipeline)
     event.listen(session, "before_commit", veto_behind_a_flush)
+    driver: Any = session.connection().connection.driver_connection
     session.add(Note(id=2, text="again"))
     with pytest.raises(IntegrityError):
         session.commit()
+    assert driver.cursor_factory.__module__ == "psycopg"
     session.close()
     assert number_after_the_next(engine, elsewhere) == 1
 
