@@ -17,6 +17,8 @@ def test_the_pool_is_full(scene: Scene) -> None:
     scene.survives(engine, crowd, share=0.05, before=crowd.before)
 
 
+# Not SQLite: once in some hundred injections the file stays locked by a connection that nobody has.
+@pytest.mark.not_databases("sqlite")
 def test_exceptions_nobody_expects(scene: Scene) -> None:
     engine = scene.engine()
     interrupts = Interrupts(engine)

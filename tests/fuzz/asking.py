@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Engine
 from sqlalchemy.exc import InvalidRequestError
 
-from sa_doclock import DocLockError, LockingSession, LockOptions
+from sa_doclock import DocLockError, LockingSession, LockOptions, UnlockedWriteWarning
 from sa_doclock.guard import GuardMode
 from tests.fuzz.entities import Shape
 from tests.fuzz.states import STATES
@@ -109,7 +109,7 @@ def answer(served: Sessions, wish: Wish, ask: Ask, *, held: bool = False) -> Ans
     ) as session:
         try:
             kept = [STATES[name](session, wish.shape) for name in wish.states]
-        except (DocLockError, InvalidRequestError):
+        except (DocLockError, InvalidRequestError, UnlockedWriteWarning):
             return None
         earlier = list(_since_checkout(script.sent))
         told_before = len(script.sent)
