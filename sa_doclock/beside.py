@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
-from sqlalchemy.pool import Pool
+from sqlalchemy.pool import NullPool, Pool, QueuePool, SingletonThreadPool, StaticPool
 
 
 class Holder:
@@ -52,6 +52,18 @@ class Holder:
         """Whether it is this task and thread that has locked last in it."""
         task = None if self._task is None else self._task()
         return self._thread == threading.get_ident() and task is _task()
+
+
+def can_be_exhausted(pool: Pool) -> bool:
+    """Whether somebody may have to wait for a connection of it.
+
+    A StaticPool and a SingletonThreadPool give one connection to all who come, and a NullPool
+    makes one for each.
+    """
+    if isinstance(pool, QueuePool):
+        # Told in no public way; of pool_size=0 it is -1 as well.
+        return getattr(pool, "_max_overflow", None) != -1
+    return not isinstance(pool, (NullPool, SingletonThreadPool, StaticPool))
 
 
 _here: ContextVar[tuple[Holder, ...]] = ContextVar("sa_doclock.here", default=())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from functools import update_wrapper
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -16,6 +17,30 @@ from .errors import DocLockError
 from .events import EventfulSession
 from .guard import Write
 from .shapes import statement_of
+from .transactions import was_lent
+
+
+class _Commit:
+    """``Session.commit()`` itself, save in a session that sends it by a pipeline.
+
+    A method of ours around it would be what SQLAlchemy's warnings of a commit are about, in the
+    place of the program's line.
+    """
+
+    def __init__(self) -> None:
+        update_wrapper(self, EventfulSession.commit)
+
+    def __get__(self, session: BookkeepingSession | None, owner: type[Any]) -> Callable[..., None]:
+        if session is None:
+            return self
+        if session._books.pipelining is None:
+            return super(BookkeepingSession, session).commit
+        return session._commit_by_pipeline
+
+    def __call__(self, *session: BookkeepingSession) -> None:
+        # A star for create_autospec(), to which this is commit() without arguments.
+        (of_session,) = session
+        self.__get__(of_session, type(of_session))()
 
 
 class BookkeepingSession(EventfulSession):
@@ -32,12 +57,13 @@ class BookkeepingSession(EventfulSession):
                 self._books.passage.refuse_beside(bind)
             return bind
 
+        commit = _Commit()
+
     def _product_of(self, *args: Any, **kwargs: Any) -> str:
         """The name of the database that this is in, also where no connection is to be had."""
         return product_of(super().get_bind(*args, **kwargs).dialect)
 
-    def commit(self) -> None:
-        """See ``Session.commit()``."""
+    def _commit_by_pipeline(self) -> None:
         with self._books.committing():
             super().commit()
 
@@ -86,13 +112,13 @@ def books_of(session: BookkeepingSession) -> Books:
 
 @event.listens_for(BookkeepingSession, "after_begin")
 def _after_begin(
-    session: BookkeepingSession, _transaction: SessionTransaction, connection: Connection
+    session: BookkeepingSession, transaction: SessionTransaction, connection: Connection
 ) -> None:
     """Note the connection, and the errors that it will meet."""
-    session._books.participants.joined(connection)
+    lent = was_lent(transaction, connection)
+    session._books.participants.joined(connection, lent=lent)
     session._books.aftermath.watch(connection)
     if session._books.pipelining is not None:
-        lent = any(connection is bind for bind in (session.bind, *session._books.binds))
         session._books.pipelining.joined(connection, lent=lent)
 
 

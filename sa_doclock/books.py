@@ -164,7 +164,7 @@ class Books:
 
     def note_end(self) -> None:
         """The database has committed, or rolled back."""
-        self.participants.answered_end((self._session.bind, *self.binds))
+        self.participants.answered_end()
 
     def close(self) -> None:
         """The transaction is over; what it has promised is done now, or never."""

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Mapper, Session
 
-from .beside import Holder
+from .beside import Holder, can_be_exhausted
 from .dialects import strategy_for
 from .dialects.base import LockStrategy
 from .documents import document_key, mapper_of, own_table
@@ -98,7 +98,12 @@ class Passage:
         if not self._gate.refuses_second or isinstance(bind, Connection):
             return
         for other in self._holder.beside():
-            if other.gate is self._gate and bind.pool in other.pools and not self._connected(bind):
+            if (
+                other.gate is self._gate
+                and bind.pool in other.pools
+                and can_be_exhausted(bind.pool)
+                and not self._connected(bind)
+            ):
                 raise LockMisuse(
                     f"this task or thread holds {other.document} in another session, and now wants "
                     "a second connection of the same pool: when all of a pool's connections are "
@@ -186,11 +191,23 @@ class Passage:
     def _note_granted(self, wanted: Wanted, lock: LockOptions) -> None:
         asked = [place for place in self._places if not place.granted]
         if asked:
+            self._note_spelling(asked)
             self._gate.granted([place for place in asked if self._holds(place)])
             self._leave([place for place in asked if not place.granted])
         if self._gate.refuses_second and is_row_lock(lock) and not self._ledger.empty:
             connections = self._participants.connections()
             self._holder.holds(str(wanted), [one.engine.pool for one in connections])
+
+    def _note_spelling(self, asked: Sequence[Place]) -> None:
+        """A key is in the ledger as the row has it: what was asked for as "1" as 1.
+
+        Whose of several such places it is nobody knows: each is kept as long as any of the locks.
+        """
+        unknown = [place for place in asked if not self._holds(place)]
+        if unknown:
+            known = {document for place in asked for document in self._places[place]}
+            granted = [document for document in self._ledger.held if document not in known]
+            self._places.update(dict.fromkeys(unknown, granted))
 
     def _holds(self, place: Place) -> bool:
         return any(self._ledger.has(document) for document in self._places[place])

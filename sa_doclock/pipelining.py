@@ -48,6 +48,8 @@ class Pipelining:
 
     def ended(self) -> None:
         """The transaction is over."""
+        for pipeline in self._own:
+            pipeline.forget_writes()
         self._pipelines.clear()
         self._own.clear()
         self._committing = False
@@ -94,8 +96,10 @@ class Pipelining:
             yield
         finally:
             self._committing = False
-            self.send_writes()
-            self.rolled_back()
+            try:
+                self.send_writes()
+            finally:
+                self.rolled_back()
 
     def _may_commit(self) -> bool:
         self._aftermath.refuse()

@@ -16,7 +16,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry, Pool, PoolResetState
 
 from .levels import guard_way_back
-from .resets import forget_end, roll_back_what_was_not_sent
+from .resets import forget_end, roll_back_what_was_not_sent, tidy_now
 
 _NOTES: Final = "sa_doclock.undo"
 
@@ -62,6 +62,7 @@ def _on_reset(
     # pool close the connection.
     if record is None or reset_state.terminate_only:
         return  # it is closed next
+    tidy_now(record)
     roll_back_what_was_not_sent(record, dbapi_connection)
     guard_way_back(record)
     notes = record.info.pop(_NOTES, ())

@@ -34,7 +34,8 @@ def warn_program(text: str, category: type[Warning]) -> None:
     else:
         registry = frame.f_globals.setdefault("__warningregistry__", {})
         where = (frame.f_code.co_filename, frame.f_lineno)
-        warnings.warn_explicit(text, category, *where, registry=registry)
+        module = frame.f_globals.get("__name__", "<string>")  # as warnings.warn() has it
+        warnings.warn_explicit(text, category, *where, module=module, registry=registry)
 
 
 def _frames() -> Iterator[FrameType]:

@@ -11,6 +11,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState
 
 _ENDED: Final = "sa_doclock.ended"
 _COMMIT: Final = "sa_doclock.commit"
+_TIDY: Final = "sa_doclock.tidy"
 
 
 def note_ended(connection: Connection, is_idle: Callable[[Any], bool]) -> None:
@@ -84,3 +85,24 @@ def roll_back_what_was_not_sent(
 def forget_end(record: ConnectionPoolEntry) -> None:
     """Something else is sent over it, so that COMMIT was not the last word."""
     record.info.pop(_ENDED, None)
+
+
+def tidy_later(connection: Connection, tidy: Callable[[], None]) -> None:
+    """Have this done when the connection goes back to its pool, before anything is sent over it.
+
+    :param tidy: must not keep the connection alive.
+    """
+    connection.info[_TIDY] = tidy
+
+
+def tidy_no_more(connection: Connection) -> None:
+    """It was done."""
+    if not (connection.closed or connection.invalidated):
+        connection.info.pop(_TIDY, None)
+
+
+def tidy_now(record: ConnectionPoolEntry) -> None:
+    """Do what :func:`tidy_later` was asked for."""
+    tidy = record.info.pop(_TIDY, None)
+    if tidy is not None:
+        tidy()

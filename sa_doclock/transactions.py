@@ -6,14 +6,14 @@ SQLAlchemy only warns, and the server goes on reading as it did.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm import Mapper, Session, SessionTransaction
 from sqlalchemy.util import immutabledict
 
 from .clusters import warn_of_cluster
@@ -35,6 +35,7 @@ class Participant:
 
     connection: Connection
     known: LockStrategy | None  # None: a database that we know nothing of
+    lent: bool = False  # it goes back to the caller, not to its pool
     opened_for: LockOptions | None = None
     level_before: str | None = None  # of a Connection that the caller lent us
 
@@ -51,6 +52,18 @@ class Participant:
     def row_lock(self, lock: LockOptions) -> LockOptions:
         """The lock that a SELECT must carry here, to give what was asked for."""
         return self.strategy.row_lock(lock, self.level)
+
+
+def was_lent(transaction: SessionTransaction, connection: Connection) -> bool:
+    """Whether the session was given this connection, and has not taken it from a pool itself."""
+    while transaction.parent is not None:
+        transaction = transaction.parent
+    # No public interface: what get_bind() has returned, which a program may overwrite, is kept
+    # here only, as whether the session closes the connection.  Where it is not, nothing is sure.
+    # tests/pipeline/test_round_trips.py fails when it is no more.
+    connections: Mapping[Any, Any] = getattr(transaction, "_connections", {})
+    *_, closes = connections.get(connection, (False,))
+    return not closes
 
 
 def level_of(bind: Engine | Connection) -> str | None:
@@ -70,11 +83,11 @@ class Participants:
         self._gives_way = gives_way
         self._by_engine: dict[Engine, Participant] = {}
 
-    def joined(self, connection: Connection) -> Participant:
+    def joined(self, connection: Connection, *, lent: bool) -> Participant:
         """A connection has begun its part of the transaction, or a savepoint in it."""
         participant = self._by_engine.get(connection.engine)
         if participant is None:
-            participant = Participant(connection, find_strategy(connection))
+            participant = Participant(connection, find_strategy(connection), lent)
             self._by_engine[connection.engine] = participant
             if participant.known is not None and participant.known.cluster is not None:
                 event.listen(connection, "rollback", participant.known.before_rollback)
@@ -229,14 +242,11 @@ class Participants:
                 dialect=dialect,
             ) from error
 
-    def answered_end(self, lent: Sequence[object]) -> None:
-        """The servers have answered COMMIT or ROLLBACK, and the connections go back next.
-
-        :param lent: those that stay with whom they belong to.
-        """
+    def answered_end(self) -> None:
+        """The servers have answered COMMIT or ROLLBACK, and the connections go back next."""
         for participant in self._by_engine.values():
             connection, known = participant.connection, participant.known
-            if known is None or not known.tells_idle or connection in lent:
+            if known is None or not known.tells_idle or participant.lent:
                 continue
             if not (connection.closed or connection.invalidated or connection.in_transaction()):
                 note_ended(connection, known.is_idle)

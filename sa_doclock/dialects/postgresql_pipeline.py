@@ -147,9 +147,11 @@ class Conductor:
         """Decide from now on."""
         factory = self._factory = self.driver.cursor_factory
         stand_in = AsyncCursor if self.connection.dialect.is_async else Cursor
+        deciding = ref(self)  # a connection that is in its pool keeps nobody alive
 
-        def make(driver: Any, **how: Any) -> Cursor:
-            return stand_in(factory(driver, **how), self)
+        def make(driver: Any, **how: Any) -> Any:
+            own, conductor = factory(driver, **how), deciding()
+            return own if conductor is None else stand_in(own, conductor)
 
         self.driver.cursor_factory = make
 
@@ -238,11 +240,25 @@ class LockTravels(Conductor):
         self._limit = limit
         self._reads = reads
         self._ahead: list[tuple[str, Mapping[str, Any], Any]] = []
+        self._failure: Exception | None = None  # of a read ahead
+
+    @contextmanager
+    def conducting(self) -> Iterator[None]:
+        """``with conductor.conducting():`` a read that has failed is not passed over in it."""
+        with super().conducting():
+            yield
+            aborted = self.driver.pgconn.transaction_status == TransactionStatus.INERROR
+            if self._failure is not None and aborted:  # nobody has asked, and the lock is lost
+                asked = next(one for one in self._ahead if one[2].pgresult is None)
+                self.connection.exec_driver_sql(*asked[:2])
 
     def execute(self, cursor: Cursor, query: Any, params: Any, how: Any) -> Steps[None]:
         locking = isinstance(query, str) and any(words in query for words in LOCKING)
         if self._was_read(cursor, query, params):
             return
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
         self._ahead = []
         if not locking and not starts_transaction(self.driver):
             yield from super().execute(cursor, query, params, how)
@@ -257,10 +273,20 @@ class LockTravels(Conductor):
             lambda own=own, text=text, bound=bound: own.execute(text, bound)  # type: ignore[misc]
             for text, bound, own in ahead
         ]
-        yield from together(self.driver, calls, [])
+        try:
+            yield from together(self.driver, calls, [])
+        except self.connection.dialect.loaded_dbapi.Error as error:
+            # The lock was granted; the error is told to who asks for the first read without answer.
+            if self.driver.closed or not _is_of_a_statement(error):
+                raise
+            if cursor.own.pgresult is None or all(own.pgresult for _, _, own in ahead):
+                raise
+            self._failure = error
         self._ahead = ahead
 
     def _ahead_of(self) -> Iterator[tuple[str, Mapping[str, Any], Any]]:
+        if self.connection.get_execution_options().get("schema_translate_map"):
+            return  # it is put into the text when that is executed
         for statement, parameters in self._reads():
             sent = _sent(statement, parameters, self.connection.dialect)
             if sent is not None:
@@ -270,10 +296,17 @@ class LockTravels(Conductor):
         for found in self._ahead:
             text, bound, own = found
             if text == query and bound == params:
+                if own.pgresult is None:
+                    return False
                 self._ahead.remove(found)
                 cursor.own = own
                 return True
         return False
+
+
+def _is_of_a_statement(error: Any) -> bool:
+    """Whether the server has told it of a statement, and the connection is as it was."""
+    return error.sqlstate is not None and not error.sqlstate.startswith(("08", "57P"))
 
 
 class _Template(NamedTuple):

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
 from uuid import UUID
+from weakref import ref
 
 from sqlalchemy import Connection, event
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm.exc import StaleDataError
 
+from ..resets import tidy_later, tidy_no_more
 from .postgresql_pipeline import Call, Conductor, Cursor, Steps, together, wait_for
 
 # width_bucket() has an error of its own, which nothing else raises, for a number of buckets that
@@ -73,12 +77,15 @@ class WritesTravel(Conductor):
         # The connection is the session's own, and goes with its transaction.
         event.listen(connection, "before_cursor_execute", self._look_at)
         event.listen(connection, "commit", self._commit)
+        event.listen(connection, "rollback", self._rolled_back)
 
     def start(self) -> None:
         """From now on, keep back what can wait for COMMIT."""
         if not self._active and not self.driver.autocommit:
             self.take_up()
             self._active = True
+            # Whoever ends the transaction, and whether he says so: see _rolled_back().
+            tidy_later(self.connection, partial(_put_back, ref(self), self.driver, self._factory))
 
     def stop(self) -> None:
         """Keep back nothing more, and forget what was not sent."""
@@ -86,6 +93,7 @@ class WritesTravel(Conductor):
         if self._active:
             self._active = False
             self.lay_down()
+            tidy_no_more(self.connection)
 
     def send(self, *, commit: bool = False) -> None:
         """Send what waits, with COMMIT behind it or without.
@@ -106,22 +114,26 @@ class WritesTravel(Conductor):
             raise PendingRollbackError("the server has answered COMMIT by a ROLLBACK")
 
     def execute(self, cursor: Cursor, query: Any, params: Any, how: Any) -> Steps[None]:
-        if not self._keeps(cursor, query):
+        if not self._keeps(cursor, query, params, many=False):
             yield from self._send_first()
             yield from super().execute(cursor, query, params, how)
 
     def executemany(self, cursor: Cursor, query: Any, rows: Any, how: Any) -> Steps[None]:
-        if not self._keeps(cursor, query):
+        if not self._keeps(cursor, query, rows, many=True):
             yield from self._send_first()
             yield from super().executemany(cursor, query, rows, how)
 
-    def _keeps(self, cursor: Cursor, query: Any) -> bool:
+    def _keeps(self, cursor: Cursor, query: Any, given: Any, *, many: bool) -> bool:
         write, self._next = self._next, None
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
         if write is None or write.statement != query:
             return False
+        if given is not write.parameters:  # a listener for do_execute has put in its own
+            if not _are_fixed(given if many else (given,)):
+                return False
+            write = write._replace(parameters=deepcopy(given), many=many)
         self._waiting.append(write)
         cursor.expected = len(write.rows)
         return True
@@ -144,7 +156,8 @@ class WritesTravel(Conductor):
         if not self._active or self._failure is not None:
             return
         cache = connection.get_execution_options().get("compiled_cache")
-        waits = not self.paused and _can_wait(statement, parameters, context, cache)
+        undoable = connection.in_nested_transaction()
+        waits = not (self.paused or undoable) and _can_wait(statement, parameters, context, cache)
         self._next = None
         if not waits:
             self.send()
@@ -164,6 +177,9 @@ class WritesTravel(Conductor):
                 raise
             finally:
                 self.stop()
+
+    def _rolled_back(self, _connection: Connection) -> None:
+        self.stop()
 
     def _roll_back(self) -> Steps[None]:
         yield self.driver.rollback()
@@ -220,6 +236,15 @@ class _Sending:
         return self._writes[at]
 
 
+def _put_back(travel: ref[WritesTravel], driver: Any, factory: Any) -> None:
+    """The connection goes back to its pool, and nobody has stopped what travels."""
+    alive = travel()
+    if alive is None:
+        driver.cursor_factory = factory
+    else:
+        alive.stop()
+
+
 def _can_wait(statement: str, parameters: Any, context: Any, cache: Any) -> bool:
     """Whether it is a flush's own statement, and all that the flush will ask of it is known."""
     words = "INSERT " if context.isinsert else "UPDATE " if context.isupdate else None
@@ -230,8 +255,15 @@ def _can_wait(statement: str, parameters: Any, context: Any, cache: Any) -> bool
     own = context.execution_options.get("compiled_cache")
     if own is None or own is cache:
         return False
-    rows = parameters if context.executemany else (parameters,)
-    return all(type(value) in _FIXED for row in rows for value in row.values())
+    return _are_fixed(parameters if context.executemany else (parameters,))
+
+
+def _are_fixed(rows: Any) -> bool:
+    """Whether these are rows by name, of values that nobody can change."""
+    return isinstance(rows, Sequence) and all(
+        isinstance(row, Mapping) and all(type(value) in _FIXED for value in row.values())
+        for row in rows
+    )
 
 
 def _stale(write: Write) -> str:

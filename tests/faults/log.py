@@ -129,9 +129,9 @@ def is_typed(error: BaseException) -> bool:
     """Whether it is what a client may be given: of the database, and no mistake of its own."""
     if isinstance(error, (LockMisuse, sa.exc.IntegrityError, sa.exc.ProgrammingError)):
         return False
-    # Stale data: KILL QUERY may end an UPDATE of MariaDB's with no row changed, and no error.
-    ours = (DocLockError, sa.exc.DBAPIError, sa.exc.TimeoutError, StaleDataError)
-    return isinstance(error, ours)
+    # MariaDB may answer an UPDATE that KILL QUERY has met with "0 rows matched", and no error.
+    known = (DocLockError, sa.exc.DBAPIError, sa.exc.TimeoutError, StaleDataError)
+    return isinstance(error, known)
 
 
 def _note_commit(_: object) -> None:

@@ -16,7 +16,9 @@ from tests.faults.clients import CLIENTS
 from tests.faults.pools import pool_is_wrong
 from tests.faults.scene import INJECTIONS, UPDATES_BETWEEN, Scene
 
-pytestmark = [pytest.mark.soak, pytest.mark.not_databases("mssql", "sqlite-journal")]
+# Not aiosqlite: a task that is cancelled while its statement runs in aiosqlite's thread may leave
+# SQLAlchemy's shielded close of the connection waiting for that thread, and asyncio.run() with it.
+pytestmark = [pytest.mark.soak, pytest.mark.databases("postgresql", "mysql", "mariadb")]
 
 
 @in_a_loop

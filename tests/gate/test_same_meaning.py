@@ -19,6 +19,7 @@ from sa_doclock import (
 )
 from sa_doclock.dialects import strategy_for
 from tests.actors import Actor
+from tests.databases import PIPELINED
 from tests.gate.queueing import wait_until_queued
 from tests.locks.steps import locks, recorded, roll_back
 from tests.models import Order
@@ -93,6 +94,7 @@ def limits(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> list[float | N
     return noted
 
 
+@pytest.mark.not_databases(PIPELINED)  # where a pipeline limits the wait
 def test_what_was_waited_at_the_gate_is_taken_off(
     gate: DocumentGate, clock: Clock, limits: list[float | None], alice: Player, bob: Player
 ) -> None:

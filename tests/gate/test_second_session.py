@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import sessionmaker
+from sqlalchemy.pool import NullPool, SingletonThreadPool, StaticPool
 
 from sa_doclock import DocumentGate, LockingSession, LockMisuse, LockOptions
 from tests.gate.queueing import in_use
@@ -34,6 +36,7 @@ USES: Mapping[str, Callable[[Session], Any]] = {
     "executes": lambda session: session.execute(sa.select(Customer.id)),
     "flushes": flushes,
     "connects": lambda session: session.connection(),
+    "asks for the engine": lambda session: session.get_bind(),  # as docs/gate.md says
 }
 each_use = pytest.mark.parametrize("use", USES.values(), ids=USES)
 
@@ -105,6 +108,33 @@ def test_another_engine_is_no_reason(
     with LockingSession(make_engine(), gate=gate) as elsewhere:
         assert elsewhere.get(Customer, 1) is not None
     del kept
+
+
+@pytest.mark.databases("postgresql")
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"poolclass": NullPool}, False),
+        ({"max_overflow": -1}, False),
+        ({"pool_size": 0}, False),
+        ({"poolclass": SingletonThreadPool}, False),
+        ({"poolclass": StaticPool}, False),
+        ({"pool_size": 1, "max_overflow": 1}, True),
+    ],
+    ids=["none", "any overflow", "any size", "of threads", "static", "of two"],
+)
+def test_nor_is_a_pool_that_is_never_exhausted(
+    make_engine: Callable[..., sa.Engine],
+    gate: DocumentGate,
+    options: dict[str, Any],
+    told: bool,  # of a table
+) -> None:
+    engine = make_engine(**options)
+    with LockingSession(engine, gate=gate) as session, LockingSession(engine, gate=gate) as other:
+        kept = session.get_entity(Order, 1, ForUpdate)
+        with pytest.raises(LockMisuse) if told else nullcontext():
+            assert other.get(Customer, 1) is not None
+        del kept
 
 
 def test_nor_is_a_session_without_the_gate(

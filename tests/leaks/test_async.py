@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.asyncio.drivers import url_for
-from tests.leaks.async_ways import ASYNC_FAILURES, ASYNC_WAYS, AsyncScene
+from tests.leaks.async_ways import ASYNC_FAILURES, ASYNC_WAYS, RARE_ASYNC_FAILURES, AsyncScene
 from tests.leaks.cycles import run_all
 from tests.leaks.scene import CONNECT_ARGS, Scene
 from tests.reliability import Reliability, Soak
@@ -43,6 +43,7 @@ def cycles_leave_nothing(
 
     def run() -> None:
         row = reliability.row("locks taken and let go, asyncio", async_scene.database.column)
+        run_all(async_scene, soak, row, RARE_ASYNC_FAILURES, soak.times(short=12, long=300))
         run_all(async_scene, soak, row, WAYS, soak.times(short=12, long=1_000) * len(WAYS))
 
     return run

@@ -86,7 +86,7 @@ def test_what_the_garbage_collector_does_not_know(scene: Scene) -> None:
     def cycle(_: Scene) -> None:
         kept.append(next(numbers))
 
-    assert leak_of(scene, cycle, 3_000)["blocks"] > 2_000
+    assert leak_of(scene, cycle, 30_000)["blocks"] > 20_000
 
 
 def test_a_connection_that_is_kept(scene: Scene) -> None:
@@ -114,7 +114,7 @@ def test_a_lock_that_is_kept(scene: Scene, lock: LockOptions) -> None:
 
 def test_memory_outside_of_python(scene: Scene) -> None:
     before = footprint(scene)
-    kept = bytearray(8 * 1024 * 1024)
+    kept = bytearray(64 * 1024 * 1024)  # what other tests have left may be freed meanwhile
     kept[::4096] = b"x" * len(kept[::4096])  # touched, so that it is really there
-    assert growth(before, footprint(scene))["kB of memory"] > 4_000
+    assert growth(before, footprint(scene))["kB of memory"] > 32_000
     assert kept

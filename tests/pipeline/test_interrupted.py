@@ -71,6 +71,15 @@ STEPS: dict[str, tuple[Callable[[LockingSession], object], Callable[[LockingSess
 }
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Have SIGINT raise KeyboardInterrupt, also where a shell has started pytest in its background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("name", STEPS)
 def test_ctrl_c(
     session: LockingSession, engine: sa.Engine, elsewhere: sa.Engine, name: str

@@ -78,6 +78,6 @@ def test_the_run_on_the_pages_was_a_long_one_and_nothing_was_lost() -> None:
     rows, inputs = load().rows(), load().inputs
     assert {row.database for row in rows} >= {"postgresql", "mysql", "mariadb", "sqlite"}
     assert [row for row in rows if row.lost or row.inconsistent] == []
-    assert sum(row.injected for row in rows) > 5_000
-    assert sum(row.acknowledged for row in rows) > 20_000
+    assert sum(row.injected for row in rows) > 3_000
+    assert sum(row.acknowledged for row in rows) > 10_000
     assert sum(inputs.values()) > 30_000

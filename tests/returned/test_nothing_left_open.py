@@ -125,6 +125,23 @@ def test_no_lock_and_no_change_is_left(
     assert elsewhere(sa.select(Order.total).where(Order.id == 1)) == [(30,)]
 
 
+@pytest.mark.databases("mysql", "mariadb")
+def test_no_lock_is_left_on_a_connection_that_was_lent_for_one_class(
+    make_engine: Callable[..., sa.Engine],
+) -> None:
+    # At this level nothing is sent when the connection goes back but what is looked for here.
+    engine = make_engine(isolation_level="READ COMMITTED", **reset_when_needed())
+    with engine.connect() as lent:
+        with Session(engine) as session:
+            session.bind_mapper(Order, lent)
+            session.get_one_entity(Order, 1, ForUpdate)
+            session.commit()
+        # Of a locking SELECT the server does not say that a transaction is open.
+        raw(lent.connection, "SELECT id FROM lk_order WHERE id = 1 FOR UPDATE")
+    with sessionmaker(make_engine(), class_=LockingSession)() as another:
+        assert not finds_held()(another)
+
+
 def test_a_named_lock_is_not_left_either(
     session: Session, make_engine: Callable[..., sa.Engine]
 ) -> None:

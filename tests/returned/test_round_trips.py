@@ -9,7 +9,7 @@ import pytest
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockOptions, reset_when_needed
 from tests.asyncio.drivers import connected, in_a_loop, url_for
-from tests.databases import Database
+from tests.databases import PIPELINED, Database
 from tests.models import Order
 from tests.waiting.wire import Wire
 
@@ -62,6 +62,7 @@ def test_a_session_that_is_closed_in_the_midst_costs_what_it_did(
 
 
 @pytest.mark.databases("postgresql")
+@pytest.mark.not_databases(PIPELINED)
 @each_end
 def test_postgresql_has_nothing_to_save(
     wire: Wire, connect: Connect, use: Callable[[Session], None]
