@@ -29,9 +29,6 @@ OWN_LOGIC = (
     *("priority", "retry", "returned", "telling"),
 )
 
-#: Packages whose tests let many sessions work for some seconds, on each database.
-LONG = ("faults", "history", "leaks")
-
 pytest_plugins = ["tests.reliability.plugin"]
 
 SERVERS = pytest.StashKey[dict[str, Server | Missing]]()
@@ -48,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--own-logic-on",
         default=",".join(PRODUCTS),
-        help=f"of these, the ones for the tests of {', '.join(sorted((*OWN_LOGIC, *LONG)))}",
+        help=f"of these, the ones for the tests of {', '.join(OWN_LOGIC)}",
     )
 
 
@@ -68,12 +65,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "database" not in metafunc.fixturenames:
         return
     columns = _named(metafunc.config.getoption("databases"))
-    package = metafunc.module.__name__.split(".")[1]
-    if package in OWN_LOGIC or package in LONG:
+    if metafunc.module.__name__.split(".")[1] in OWN_LOGIC:
         wanted = [*_named(metafunc.config.getoption("own_logic_on")), PIPELINED]
-        columns = [one for one in columns if one in wanted]
-    if package in OWN_LOGIC:
-        columns = [one for one in columns if one != "sqlite-journal"]
+        columns = [one for one in columns if one in wanted and one != "sqlite-journal"]
     for mark in metafunc.definition.iter_markers("databases"):
         columns = [column for column in columns if column in _columns(mark.args)]
     for mark in metafunc.definition.iter_markers("not_databases"):
