@@ -44,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--own-logic-on",
-        default=",".join(PRODUCTS),
+        default=",".join((*PRODUCTS, PIPELINED)),
         help=f"of these, the ones for the tests of {', '.join(OWN_LOGIC)}",
     )
 
@@ -66,7 +66,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     columns = _named(metafunc.config.getoption("databases"))
     if metafunc.module.__name__.split(".")[1] in OWN_LOGIC:
-        wanted = [*_named(metafunc.config.getoption("own_logic_on")), PIPELINED]
+        wanted = _named(metafunc.config.getoption("own_logic_on"))
         columns = [one for one in columns if one in wanted and one != "sqlite-journal"]
     for mark in metafunc.definition.iter_markers("databases"):
         columns = [column for column in columns if column in _columns(mark.args)]
