@@ -15,7 +15,9 @@ from sa_doclock import (
     LockMisuse,
     LockNotAvailable,
     LockOptions,
+    books,
 )
+from sa_doclock.patience import pause
 from tests.asyncio.drivers import DRIVERS, connected, in_a_loop, url_for
 from tests.databases import Database
 from tests.gate.queueing import until_queued
@@ -159,16 +161,23 @@ async def test_a_task_that_holds_a_lock_is_refused_a_second_session(
 
 @in_a_loop
 async def test_a_batch_pauses_without_blocking_the_loop(
-    documents: Database, gate: DocumentGate
+    documents: Database, gate: DocumentGate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(documents, gate) as (engine, makes), makes() as holder:
         await holder.get_entity(Order, 1, ForUpdate)
         batches = async_sessionmaker(
             engine, class_=AsyncLockingSession, gate=gate, priority="batch"
         )
+        paused = asyncio.Event()
+
+        def look(seconds: float, *, under_asyncio: bool) -> None:
+            paused.set()
+            assert under_asyncio  # though it has no connection that would tell
+            pause(seconds, under_asyncio=under_asyncio)
+
+        monkeypatch.setattr(books, "pause", look)
         batch = asyncio.ensure_future(add_ten(batches))
-        for _ in range(20):
-            await asyncio.sleep(0.005)
+        await asyncio.wait_for(paused.wait(), 30)
         assert not batch.done()
         assert in_use(engine) == 1
         await holder.rollback()
