@@ -29,6 +29,7 @@ from .ledger import Ledger
 from .options import LockOptions
 from .telling import Telling
 from .transactions import Participants
+from .weakly import weakly
 from .wording import Asked, made, name_document, reason
 
 _watched: weakref.WeakSet[Dialect] = weakref.WeakSet()
@@ -62,7 +63,7 @@ class Aftermath:
     def __init__(
         self, session: Session, participants: Participants, ledger: Ledger, telling: Telling
     ) -> None:
-        self._session = session
+        self._session = weakly(session)
         self._participants = participants
         self._ledger = ledger
         self._telling = telling
@@ -93,7 +94,7 @@ class Aftermath:
         self._asked = Asked(entity, ident, lock, seconds, by_key)
         self._asked_at = time.monotonic()
         self._held_before = self._ledger.mark()
-        self._opened_here = not self._session.in_transaction()
+        self._opened_here = not self._session().in_transaction()
         self._ledger.asked = True
         return self
 
@@ -171,7 +172,7 @@ class Aftermath:
     def roll_back(self) -> None:
         """Roll back because of an error, which is the one to tell whatever the rollback meets."""
         with suppress(Exception):
-            self._session.rollback()
+            self._session().rollback()
 
     @property
     def told(self) -> BaseException | None:
@@ -194,7 +195,7 @@ class Aftermath:
     def refuse_commit(self) -> None:
         """:raises PendingRollbackError: the COMMIT would fail, or be a ROLLBACK in silence."""
         self.refuse()
-        if self._abort is None or self._session.in_nested_transaction():
+        if self._abort is None or self._session().in_nested_transaction():
             return
         if self._participants.aborted():
             raise PendingRollbackError(
@@ -222,13 +223,13 @@ class Aftermath:
         self._refusing = ()
         self._cause = self._savepoint = None
         self._gone = False
-        if not self._session.in_transaction():
+        if not self._session().in_transaction():
             self._abort = self._abort_savepoint = None
 
     def _refuse_from_now_on(self, cause: BaseException) -> None:
         if self._cause is None:
             self._cause = cause
-            self._savepoint = self._session.get_nested_transaction()
+            self._savepoint = self._session().get_nested_transaction()
             self._refusing = self._participants.connections()
             for connection in self._refusing:
                 event.listen(connection, "before_cursor_execute", self._refuse_statement)
@@ -257,7 +258,7 @@ class Aftermath:
     def translate(self, context: ExceptionContext) -> BaseException | None:
         """Our own error for a driver's, where its number says that a lock has failed."""
         assert context.connection is not None
-        if context.connection not in self._participants.connections():
+        if context.connection not in self._participants.connections() or self._session() is None:
             return None  # a Connection that was lent, and is used by its lender now
         strategy = find_strategy(context.connection)
         if context.is_disconnect:
@@ -304,7 +305,7 @@ class Aftermath:
             return
         if self._abort is None:
             self._abort = error
-            self._abort_savepoint = self._session.get_nested_transaction()
+            self._abort_savepoint = self._session().get_nested_transaction()
         if self._abort_savepoint is None:
             self.lose()
 

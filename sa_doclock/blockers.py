@@ -19,6 +19,7 @@ from .options import LockOptions, base_of
 from .parties import LockParty
 from .statements import PARAMETERS_OF_A_READ
 from .transactions import Participants
+from .weakly import weakly
 
 _log = logging.getLogger("sa_doclock")
 _TRANSLATE = "schema_translate_map"
@@ -32,7 +33,7 @@ class Diagnosis:
     """What ``LockingSession(diagnose=True)`` adds to an error."""
 
     def __init__(self, session: Session, participants: Participants) -> None:
-        self._session = session
+        self._session = weakly(session)
         self._participants = participants
 
     def of(self, error: LockNotAvailable, keys: Keys, engine: Engine | None) -> None:
@@ -57,7 +58,7 @@ class Diagnosis:
         self, entity: type[Any], keys: Keys, lock: LockOptions, engine: Engine | None
     ) -> tuple[LockParty, ...]:
         mapper = mapper_of(entity)
-        bind = engine or self._session.get_bind(mapper)
+        bind = engine or self._session().get_bind(mapper)
         strategy = strategy_for(bind)
         if not strategy.names_holders:
             return ()
@@ -75,7 +76,7 @@ class Diagnosis:
         return tuple(replace(parties[one], certain=found[one]) for one in sorted(found))
 
     def _options(self, bind: Engine | Connection, ours: Sequence[Connection]) -> Mapping[str, Any]:
-        of_session = getattr(self._session, "execution_options", {})  # of SQLAlchemy 2.1
+        of_session = getattr(self._session(), "execution_options", {})  # of SQLAlchemy 2.1
         for options in (*(one.get_execution_options() for one in ours), of_session):
             if _TRANSLATE in options:
                 return {_TRANSLATE: options[_TRANSLATE]}

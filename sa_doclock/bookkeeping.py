@@ -16,6 +16,7 @@ from .dialects import product_of
 from .errors import DocLockError
 from .events import EventfulSession
 from .guard import Write
+from .reads import READ, note
 from .shapes import statement_of
 from .transactions import was_lent
 
@@ -227,8 +228,14 @@ def _on_write(write: Write) -> Callable[..., None]:
 
 
 def _on_load(state: InstanceState[Any], context: Any, *_: object) -> None:
-    if context is not None and isinstance(context.session, BookkeepingSession):
+    if context is None:
+        return
+    read = context.attributes.get(READ)  # of one execution; every row asks, so once for all
+    if read is None:
+        if not isinstance(context.session, BookkeepingSession):
+            return
         books, statement = context.session._books, statement_of(context)
-        books.reads.note(state, statement)
-        if statement.is_dml:  # INSERT .. RETURNING
-            books.guard.note_returned(state, statement)
+        read = context.attributes[READ] = books.reads.begin(statement)
+    note(state, read)
+    if read.statement.is_dml:  # INSERT .. RETURNING
+        context.session._books.guard.note_returned(state, read.statement)

@@ -27,6 +27,7 @@ from .pipelining import Pipelining
 from .reads import Reads
 from .telling import Telling
 from .transactions import Participant, Participants
+from .weakly import weakly
 
 T = TypeVar("T")
 
@@ -46,7 +47,7 @@ class Books:
         guard_tracing: bool,
         pipeline: bool = False,
     ) -> None:
-        self._session = session
+        self._session = weakly(session)
         self.telling = Telling(session)
         self.ledger = Ledger(ranks, heard=self.telling.hears_of_releases)
         self.patience = patience
@@ -62,7 +63,7 @@ class Books:
     @cached_property
     def bulk(self) -> BulkGuard:
         """What it may write by statements."""
-        return BulkGuard(self._session, self.guard, self.ledger)
+        return BulkGuard(self._session(), self.guard, self.ledger)
 
     @cached_property
     def _marks(self) -> WeakKeyDictionary[SessionTransaction, tuple[tuple[int, ...], int]]:
@@ -71,7 +72,7 @@ class Books:
 
     def pass_through(self, gate: DocumentGate) -> None:
         """Queue at this gate.  :raises TypeError: it is none."""
-        self.passage = Passage(gate, self._session, self.participants, self.ledger)
+        self.passage = Passage(gate, self._session(), self.participants, self.ledger)
 
     def check(self) -> None:
         """Look at what has become of the transaction, before it is counted on.

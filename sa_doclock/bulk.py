@@ -34,6 +34,7 @@ from .membership import UNKNOWN, Identity, Membership, has_null
 from .parts import Part
 from .shapes import is_flushing, values_of
 from .statements import among, chunks
+from .weakly import weakly
 
 Row = Mapping[Any, Any]
 _SCHEMAS = "schema_translate_map"
@@ -43,7 +44,7 @@ class BulkGuard:
     """What one session may write by statements."""
 
     def __init__(self, session: Session, guard: Guard, ledger: Ledger) -> None:
-        self._session = session
+        self._session = weakly(session)
         self._guard = guard
         self._ledger = ledger
 
@@ -61,12 +62,12 @@ class BulkGuard:
             yield
             return
         options = {**statement.get_execution_options(), **how.get("execution_options", {})}
-        wanted = self._session.autoflush and options.get("autoflush", True)
-        if wanted and not is_flushing(self._session):
-            self._session.flush()  # as the execution would do, and what is asked depends on it
+        wanted = self._session().autoflush and options.get("autoflush", True)
+        if wanted and not is_flushing(self._session()):
+            self._session().flush()  # as the execution would do, and what is asked depends on it
         self._guard.begin()
         born: list[tuple[_Target, list[Identity]]] = []
-        with self._session.no_autoflush:
+        with self._session().no_autoflush:
             for target in targets:
                 if isinstance(statement, Insert):
                     born.append(
@@ -85,7 +86,7 @@ class BulkGuard:
         :raises UnlockedWrite: one of them is of a document that is not held ForUpdate.
         """
         new = [state for one in instances if (state := instance_state(one)).key is None]
-        with self._session.no_autoflush:
+        with self._session().no_autoflush:
             self._guard.check_objects(instances)
         yield
         for state in new:
@@ -99,7 +100,7 @@ class BulkGuard:
         """
         targets = _targets(mapper) if self._guard.on else ()
         self._guard.begin()
-        with self._session.no_autoflush:
+        with self._session().no_autoflush:
             born = [(target, self._check_rows(target, rows, write)) for target in targets]
         yield
         for target, identities in born:
@@ -113,7 +114,7 @@ class BulkGuard:
         """Return the headers among new rows."""
         named = [target.named(row) for row in rows]
         if self._guard.active:
-            membership = Membership(self._session, target.root, ask=True)
+            membership = Membership(self._session(), target.root, ask=True)
             if write is Write.UPDATE:
                 self._check_keys(target, [target.identity(row) for row in named], membership)
             for row in named:
@@ -141,7 +142,7 @@ class BulkGuard:
             return
         set_here = [target.named(row) for row in values_of(statement).rows] if update else []
         write = Write.UPDATE if update else Write.DELETE
-        membership = Membership(self._session, target.root, ask=True)
+        membership = Membership(self._session(), target.root, ask=True)
         if update and target.by_key and isinstance(parameters, (list, tuple)):
             rows = [{**row, **given} for row in set_here or [{}] for given in parameters]
             self._check_rows(target, rows, write)
@@ -155,7 +156,7 @@ class BulkGuard:
         for given in _listed(parameters) or [{}]:
             for row in set_here or [{}] if update else ():
                 self._check_owners(target, {**row, **target.named(given)}, membership, write)
-            for found in self._session.execute(touched, given, **how).all():
+            for found in self._session().execute(touched, given, **how).all():
                 self._check_row(target, tuple(found), membership, write)
 
     def _check_keys(
@@ -166,7 +167,7 @@ class BulkGuard:
         columns = [getattr(target.mapper.class_, name) for name in key_attributes(target.mapper)]
         for some in chunks(known):
             touched = select(*target.columns).where(among(columns, some))
-            for row in self._session.execute(touched).all():
+            for row in self._session().execute(touched).all():
                 self._check_row(target, tuple(row), membership, Write.UPDATE)
 
     def _check_row(

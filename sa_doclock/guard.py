@@ -34,6 +34,7 @@ from .options import spelled
 from .program import warn_program
 from .reads import told
 from .shapes import values_of
+from .weakly import weakly
 from .wording import name_document
 
 GuardMode = Literal["raise", "warn", "off"]
@@ -57,7 +58,7 @@ class Guard:
     def __init__(self, session: Session, ledger: Ledger, mode: GuardMode) -> None:
         if mode not in _MODES:
             raise ValueError(f"guard is {', '.join(map(repr, _MODES))}, not {mode!r}")
-        self._session = session
+        self._session = weakly(session)
         self.ledger = ledger
         self._mode = mode
         self._lifted = 0
@@ -93,7 +94,7 @@ class Guard:
         self._seen.clear()
         if self.active:
             self.begin()
-            session = self._session
+            session = self._session()
             suspects: list[_Suspect] = []
             self._collect(suspects, session.new, Write.INSERT)
             self._collect(suspects, session.dirty, Write.UPDATE)
@@ -110,7 +111,7 @@ class Guard:
             suspects: list[_Suspect] = []
             self._collect(suspects, new, Write.INSERT)
             self._collect(suspects, known, Write.UPDATE)
-            _Writes(self, self._session, new).check(suspects)
+            _Writes(self, self._session(), new).check(suspects)
 
     def check_row(self, state: InstanceState[Any], write: Write) -> None:
         """The same for one row that a flush has written, and may have to take back."""
@@ -121,7 +122,7 @@ class Guard:
         if interest is None:
             return
         if self.active and not self._is_held(interest, state, write):
-            _Writes(self, self._session).check([(state, interest, write)])
+            _Writes(self, self._session()).check([(state, interest, write)])
         if write is Write.INSERT:
             self.bear(state)
 
@@ -156,7 +157,7 @@ class Guard:
             return may_write((entity, tuple([loaded.get(name) for name in interest.foreign_key])))
         if interest.root is None:
             return True
-        headers = list(headers_loaded(self._session, interest.root, state.mapper, loaded))
+        headers = list(headers_loaded(self._session(), interest.root, state.mapper, loaded))
         return bool(headers) and all(may_write((entity, header)) for header in headers)
 
     def _new_row_is_held(self, interest: Interest, state: InstanceState[Any]) -> bool:
@@ -225,7 +226,7 @@ class Guard:
 
     def _database(self, root: Mapper[Any]) -> str:
         try:
-            return product_of(self._session.get_bind(root).dialect)
+            return product_of(self._session().get_bind(root).dialect)
         except UnboundExecutionError:  # it was told by the bind_arguments of the statement
             return "its database"
 

@@ -20,6 +20,7 @@ from .gate import DocumentGate, Place
 from .ledger import Ledger
 from .options import LockOptions, base_of, is_row_lock, may_queue
 from .transactions import Participants
+from .weakly import weakly
 
 T = TypeVar("T")
 Attempt = Callable[[LockOptions, float | None], T]
@@ -66,7 +67,7 @@ class Passage:
         if not isinstance(gate, DocumentGate):
             raise TypeError(f"gate must be a DocumentGate, not {gate!r}")
         self._gate = gate
-        self._session = session
+        self._session = weakly(session)
         self._participants = participants
         self._ledger = ledger
         self.under_asyncio = False
@@ -120,7 +121,7 @@ class Passage:
     ) -> float | None:
         """Queue, where that is to be done; return what is left of the time."""
         tries = LockOptions.NoWait in lock and seconds is not None  # a batch, that gives way
-        if not self._session.is_active or not (tries or may_queue(lock)):
+        if not self._session().is_active or not (tries or may_queue(lock)):
             return seconds
         line = self._line(wanted, lock)
         if line is None or (not tries and self._participants.connections()):
@@ -134,7 +135,7 @@ class Passage:
     def _line(self, wanted: Wanted, lock: LockOptions) -> _Line | None:
         """Where to stand for this lock; None where it waits for nobody."""
         mapper = None if wanted.entity is None else mapper_of(wanted.entity)
-        bind = wanted.bind or self._session.get_bind(mapper)
+        bind = wanted.bind or self._session().get_bind(mapper)
         if isinstance(bind, Connection):
             return None
         strategy = strategy_for(bind)
@@ -180,7 +181,7 @@ class Passage:
             documents, schema = [(engine, wanted.ident)], None
         else:
             documents = [document_key(mapper, key) for key in wanted.keys]
-            of_session = getattr(self._session, "execution_options", {})  # of SQLAlchemy 2.1
+            of_session = getattr(self._session(), "execution_options", {})  # of SQLAlchemy 2.1
             options = {**engine.get_execution_options(), **of_session}
             schema = own_table(mapper).schema
             schema = (options.get(_SCHEMAS) or {}).get(schema, schema)

@@ -6,14 +6,15 @@ loaded it last, and with guard tracing the line of the program that ran it.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy.orm import InstanceState
 
 from .ledger import Ledger
 from .program import frame_of_program
 
-_KEY = "sa_doclock.read"
+READ: Final = "sa_doclock.read"
+"""Where it is remembered: of an object in its ``info``, of an execution in its ``attributes``."""
 
 
 class Read(NamedTuple):
@@ -33,29 +34,28 @@ class Reads:
     :param tracing: remember the lines of the program too.
     """
 
-    _last = Read(None, "", None)  # it serves for all rows of a statement
-
     def __init__(self, ledger: Ledger, *, tracing: bool) -> None:
         self._ledger = ledger
         self._tracing = tracing
 
-    def note(self, state: InstanceState[Any], statement: Any) -> None:
-        """An object was loaded, or attributes of it were."""
+    def begin(self, statement: Any) -> Read:
+        """A statement has its first row; the others are said to be read in the same way."""
         how = " without the lock"
         if self._ledger.asked:
             how = " under a lock that is not held any more"
         elif self._ledger.held:
             how = ""  # to find out for every row whether it is of the document that is held?
-        read = self._last
-        if read.statement is not statement or read.how != how or self._tracing:
-            line = _line_of_program() if self._tracing else None
-            read = self._last = Read(statement, how, line)
-        state.info[_KEY] = read
+        return Read(statement, how, _line_of_program() if self._tracing else None)
+
+
+def note(state: InstanceState[Any], read: Read) -> None:
+    """An object was loaded, or attributes of it were."""
+    state.info[READ] = read
 
 
 def told(state: InstanceState[Any]) -> str:
     """The sentence that says where the object was read; empty where it is not known."""
-    read: Read | None = state.info.get(_KEY)
+    read: Read | None = state.info.get(READ)
     if read is None:
         return ""
     where = f", at {read.line}" if read.line else ""

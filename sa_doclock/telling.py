@@ -10,6 +10,7 @@ from .documents import DocumentKey
 from .errors import DeadlockDetected, LockFailed, LockNotAvailable, SnapshotConflict
 from .events import EventfulSession, LockedName, ReleasedLock
 from .options import LockOptions, spelled
+from .weakly import weakly
 
 _log = logging.getLogger("sa_doclock")
 
@@ -27,7 +28,8 @@ class Telling:
     """Tells what becomes of one session's locks."""
 
     def __init__(self, session: EventfulSession) -> None:
-        self._session = session
+        self._session = weakly(session)
+        self._dispatch = session.dispatch
 
     def granted(
         self,
@@ -37,13 +39,13 @@ class Telling:
     ) -> None:
         """A call for a lock has been granted, after so many seconds."""
         level = logging.INFO if waited >= CONTENDED else logging.DEBUG
-        listeners = self._session.dispatch.lock_acquired
+        listeners = self._dispatch.lock_acquired
         if not listeners and not _log.isEnabledFor(level):
             return
         for document in newly_held():
             fields = _fields(named(document), lock, waited, None, "granted")
             _log.log(level, "%s %s: granted after %.3f s", *_words(fields), waited, extra=fields)
-            listeners(self._session, document, lock, waited)
+            listeners(self._session(), document, lock, waited)
 
     def failed(self, error: LockFailed, waited: float | None) -> None:
         """The database has refused it."""
@@ -51,12 +53,11 @@ class Telling:
             kinds = (told for kind, told in _OUTCOMES.items() if isinstance(error, kind))
             outcome = next(kinds, "failed")  # one of another package's strategy
             _log.warning("%s", error.args[0], extra=fields_of(error, waited, outcome))
-        self._session.dispatch.lock_failed(self._session, error, waited)
+        self._dispatch.lock_failed(self._session(), error, waited)
 
     def hears_of_releases(self) -> bool:
         """Whether anybody would be told."""
-        listeners = self._session.dispatch.locks_released
-        return bool(listeners) or _log.isEnabledFor(logging.DEBUG)
+        return bool(self._dispatch.locks_released) or _log.isEnabledFor(logging.DEBUG)
 
     def released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
         """What was held is held no more."""
@@ -66,7 +67,7 @@ class Telling:
             for document, lock, held in released:
                 fields = _fields(named(document), lock, None, held, outcome)
                 _log.debug("%s %s: %s after %.3f s", *_words(fields), outcome, held, extra=fields)
-        self._session.dispatch.locks_released(self._session, released, outcome)
+        self._dispatch.locks_released(self._session(), released, outcome)
 
 
 def named(document: DocumentKey | LockedName) -> str:

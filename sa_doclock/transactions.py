@@ -25,6 +25,7 @@ from .levels import level_was_set
 from .options import LockOptions
 from .pooled import undo_now
 from .resets import note_ended, rollback_later, rollback_not_needed
+from .weakly import weakly
 
 ISOLATION = "isolation_level"
 
@@ -79,7 +80,7 @@ class Participants:
     """The connections of one session's transaction, by engine."""
 
     def __init__(self, session: Session, *, gives_way: bool) -> None:
-        self._session = session
+        self._session = weakly(session)
         self._gives_way = gives_way
         self._by_engine: dict[Engine, Participant] = {}
 
@@ -93,7 +94,7 @@ class Participants:
                 event.listen(connection, "rollback", participant.known.before_rollback)
             if self._gives_way and participant.known is not None:
                 participant.known.give_way(connection)
-        if self._session.in_nested_transaction():
+        if self._session().in_nested_transaction():
             self.before_savepoint()
         return participant
 
@@ -149,9 +150,10 @@ class Participants:
         :raises WrongIsolation: the transaction is open already, and is not fit.
         :raises LockNotSupported: AUTOCOMMIT, or this database cannot give that lock.
         """
-        if not self._session.is_active:
-            self._session.connection()  # raises PendingRollbackError, as after a failed flush
-        bind = self._session.get_bind(**bind_arguments)
+        session = self._session()
+        if not session.is_active:
+            session.connection()  # raises PendingRollbackError, as after a failed flush
+        bind = session.get_bind(**bind_arguments)
         strategy = strategy_for(bind)
         strategy.check_support(lock)
         warn_of_cluster(strategy, lock, named=mapper is None)
@@ -161,10 +163,10 @@ class Participants:
             return self._open(bind, strategy, bind_arguments, lock, seconds)
         if participant is None:
             strategy.before_savepoint(cast("Connection", bind))  # the session may join by one
-        if participant is None or self._session.in_nested_transaction():
+        if participant is None or session.in_nested_transaction():
             # Joins the lent connection's transaction; sends the SAVEPOINT, if it is not yet
             # sent, in front of all that its rollback has to undo.
-            self._session.connection(bind_arguments=dict(bind_arguments))
+            session.connection(bind_arguments=dict(bind_arguments))
         participant = self._by_engine[bind.engine]
         strategy.check_autocommit(participant.connection)
         opens = strategy.join(
@@ -187,8 +189,9 @@ class Participants:
         lock: LockOptions,
         seconds: float | None,
     ) -> Participant:
+        session = self._session()
         # Session(execution_options=...) came with SQLAlchemy 2.1
-        of_session = getattr(self._session, "execution_options", {}).get(ISOLATION)
+        of_session = getattr(session, "execution_options", {}).get(ISOLATION)
         level = of_session or level_of(bind)
         declared = of_session or ISOLATION in bind.get_execution_options()
         if level == "AUTOCOMMIT" or (strategy.autocommit_by_default and not declared):
@@ -208,8 +211,8 @@ class Participants:
         strategy.check_autocommit(participant.connection)
         strategy.begin(participant.connection, lock, seconds)
         participant.opened_for = lock
-        if self._session.in_nested_transaction():
-            self._session.connection(bind_arguments=dict(bind_arguments))  # sends the SAVEPOINT
+        if session.in_nested_transaction():
+            session.connection(bind_arguments=dict(bind_arguments))  # sends the SAVEPOINT
         return participant
 
     def _procure(
@@ -218,7 +221,7 @@ class Participants:
         bind_arguments: Mapping[str, Any],
         options: immutabledict[str, Any] | None,
     ) -> None:
-        session, arguments = self._session, dict(bind_arguments)
+        session, arguments = self._session(), dict(bind_arguments)
         driver_error: Any = dialect.loaded_dbapi.Error
         try:
             if session.in_nested_transaction():

@@ -1,0 +1,18 @@
+"""What belongs to a session does not keep it alive.
+
+A Session that nobody refers to any more is freed at once, and what it has loaded with it.  One
+that its own books refer to would wait for the garbage collector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar, cast
+from weakref import ref
+
+S = TypeVar("S")
+
+
+def weakly(session: S) -> Callable[[], S]:
+    """The session, when it is called; only what the session alone calls may do so."""
+    return cast("Callable[[], S]", ref(session))
