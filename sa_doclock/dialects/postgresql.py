@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
-from sqlalchemy import Connection, Table, bindparam, event, func, literal, select, text
+from sqlalchemy import Connection, Table, bindparam, func, literal, select, text
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import (
@@ -21,7 +21,6 @@ from ..options import LockOptions, base_of, milliseconds
 from ..parties import LockParty, Wait
 from . import postgresql_holders
 from .base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode, Pipeline
-from .postgresql_timeout import LOCKING, PUT_TIMEOUT, TAKE_TIMEOUT_BACK
 
 # set_config(.., true) is SET LOCAL, which takes no parameter: rolled back with the
 # transaction or savepoint, but it lasts past the lock, so the old value is asked along.
@@ -96,14 +95,14 @@ class PostgreSQLLocks(LockStrategy):
     ) -> AbstractContextManager[None]:
         if seconds is None:
             return nullcontext()
-        limited = _pipelined_lock_timeout if _has_pipeline(connection) else _lock_timeout
-        return limited(connection, seconds)
+        if not _has_pipeline(connection):
+            return _lock_timeout(connection, seconds)
+        from .postgresql_lock import LockTravels  # noqa: PLC0415  # imports psycopg
+
+        return LockTravels(connection, seconds).conducting()
 
     def pipeline(self, connection: Connection) -> Pipeline | None:
-        if connection.dialect.driver != "psycopg":
-            return None
-        dbapi: Any = connection.dialect.loaded_dbapi
-        if not dbapi.Pipeline.is_supported():
+        if not _has_pipeline(connection):
             return None
         from .postgresql_psycopg import PsycopgPipeline  # noqa: PLC0415  # imports psycopg
 
@@ -204,52 +203,8 @@ def _lock_timeout(connection: Connection, seconds: float) -> Iterator[None]:
 
 
 def _has_pipeline(connection: Connection) -> bool:
-    if connection.dialect.is_async or connection.dialect.driver != "psycopg":
+    """Whether several statements can travel over it in one round trip."""
+    if connection.dialect.driver != "psycopg":
         return False
     dbapi: Any = connection.dialect.loaded_dbapi
     return bool(dbapi.Pipeline.is_supported())
-
-
-@contextmanager
-def _pipelined_lock_timeout(connection: Connection, seconds: float) -> Iterator[None]:
-    """The limit and its restoration travel with the statement, in the same round trip.
-
-    SQLAlchemy asks the cursor for its columns after ``after_cursor_execute``, when the
-    pipeline has ended and every result is there.
-    """
-    driver: Any = connection.connection.driver_connection
-    limit = f"{milliseconds(seconds)}ms"
-    open_pipelines: list[Any] = []
-
-    def before_cursor_execute(_: Connection, __: Any, statement: str, *___: Any) -> None:
-        if any(words in statement for words in LOCKING):
-            open_pipelines.append(driver.pipeline())
-            try:
-                open_pipelines[-1].__enter__()
-                driver.execute(PUT_TIMEOUT, (limit,))
-            except Exception:
-                if not driver.closed:
-                    raise
-                # Lost: the statement fails on it next, and SQLAlchemy wraps that error.
-                with suppress(Exception):
-                    open_pipelines.pop().__exit__(None, None, None)
-
-    def after_cursor_execute(*_: Any) -> None:
-        if open_pipelines:
-            driver.execute(TAKE_TIMEOUT_BACK)
-            open_pipelines.pop().__exit__(None, None, None)
-
-    event.listen(connection, "before_cursor_execute", before_cursor_execute)
-    event.listen(connection, "after_cursor_execute", after_cursor_execute)
-    try:
-        yield
-    finally:
-        event.remove(connection, "before_cursor_execute", before_cursor_execute)
-        event.remove(connection, "after_cursor_execute", after_cursor_execute)
-        # The statement has failed, and its error is the one to tell; or a listener, and then the
-        # transaction may go on.
-        for pipeline in open_pipelines:
-            with suppress(Exception):
-                driver.execute(TAKE_TIMEOUT_BACK)
-            with suppress(Exception):
-                pipeline.__exit__(None, None, None)

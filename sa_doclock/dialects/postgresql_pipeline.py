@@ -12,20 +12,14 @@ is announced in this queue.  tests/pipeline/test_round_trips.py fails when that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary, ref
+from typing import Any, TypeVar
+from weakref import ref
 
 from psycopg.pq import TransactionStatus
-from sqlalchemy import Connection, Select
-from sqlalchemy.engine import Dialect
-from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.types import TypeEngine
+from sqlalchemy import Connection
 from sqlalchemy.util import await_only
-
-from .base import Read
-from .postgresql_timeout import LOCKING, PUT_TIMEOUT, TAKE_TIMEOUT_BACK
 
 T = TypeVar("T")
 Steps = Generator[Any, Any, T]
@@ -62,13 +56,16 @@ def wait_for(connection: Connection, steps: Steps[T]) -> T:
     return await_only(arun(steps)) if connection.dialect.is_async else run(steps)
 
 
-def together(driver: Any, calls: Iterable[Call], done: list[Any]) -> Steps[None]:
+def together(
+    driver: Any, calls: Iterable[Call], done: list[Any], *, begin: bool = True
+) -> Steps[None]:
     """Send what these calls of the driver send, in one round trip, with BEGIN where it is due.
 
     After the first statement that fails the server runs none of the others.  A call that fails
     here is the last one.
 
     :param done: is given what each call has returned: those that were sent.
+    :param begin: False leaves BEGIN to the driver, which waits for its answer.
     """
     before = driver.pgconn.pipeline_status  # a program may have a pipeline open
     block = driver.pipeline()
@@ -78,7 +75,7 @@ def together(driver: Any, calls: Iterable[Call], done: list[Any]) -> Steps[None]
     failure: BaseException | None = None
     try:
         queue = getattr(pipeline, "result_queue", None)
-        if starts_transaction(driver) and queue is not None:  # else psycopg sends its own
+        if begin and starts_transaction(driver) and queue is not None:  # else psycopg sends its own
             driver.pgconn.send_query_params(_begin(driver), None)
             queue.append(None)
         for call in calls:
@@ -221,129 +218,3 @@ class AsyncCursor(Cursor):
 
     async def __aexit__(self, *_: object) -> None:
         await self.own.close()
-
-
-class LockTravels(Conductor):
-    """A lock travels with its BEGIN and its limit, and with what is sure to be read after it.
-
-    What was read ahead is given to the statements that ask for it next, word for word, and thrown
-    away at the first one that is another: it might have written.
-
-    :param limit: the lock timeout, as PostgreSQL writes it.
-    :param reads: what to read ahead, when the first lock is taken.
-    """
-
-    def __init__(
-        self, connection: Connection, limit: str | None, reads: Callable[[], Iterable[Read]]
-    ) -> None:
-        super().__init__(connection)
-        self._limit = limit
-        self._reads = reads
-        self._ahead: list[tuple[str, Mapping[str, Any], Any]] = []
-        self._failure: Exception | None = None  # of a read ahead
-
-    @contextmanager
-    def conducting(self) -> Iterator[None]:
-        """``with conductor.conducting():`` a read that has failed is not passed over in it."""
-        with super().conducting():
-            yield
-            aborted = self.driver.pgconn.transaction_status == TransactionStatus.INERROR
-            if self._failure is not None and aborted:  # nobody has asked, and the lock is lost
-                asked = next(one for one in self._ahead if one[2].pgresult is None)
-                self.connection.exec_driver_sql(*asked[:2])
-
-    def execute(self, cursor: Cursor, query: Any, params: Any, how: Any) -> Steps[None]:
-        locking = isinstance(query, str) and any(words in query for words in LOCKING)
-        if self._was_read(cursor, query, params):
-            return
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
-        self._ahead = []
-        if not locking and not starts_transaction(self.driver):
-            yield from super().execute(cursor, query, params, how)
-            return
-        calls: list[Call] = [lambda: cursor.own.execute(query, params, **how)]
-        if locking and self._limit is not None:
-            limit = (self._limit,)
-            calls.insert(0, lambda: self.cursor().execute(PUT_TIMEOUT, limit))
-            calls.append(lambda: self.cursor().execute(TAKE_TIMEOUT_BACK))
-        ahead = [*self._ahead_of()] if locking else []
-        calls += [
-            lambda own=own, text=text, bound=bound: own.execute(text, bound)  # type: ignore[misc]
-            for text, bound, own in ahead
-        ]
-        try:
-            yield from together(self.driver, calls, [])
-        except self.connection.dialect.loaded_dbapi.Error as error:
-            # The lock was granted; the error is told to who asks for the first read without answer.
-            if self.driver.closed or not _is_of_a_statement(error):
-                raise
-            if cursor.own.pgresult is None or all(own.pgresult for _, _, own in ahead):
-                raise
-            self._failure = error
-        self._ahead = ahead
-
-    def _ahead_of(self) -> Iterator[tuple[str, Mapping[str, Any], Any]]:
-        if self.connection.get_execution_options().get("schema_translate_map"):
-            return  # it is put into the text when that is executed
-        for statement, parameters in self._reads():
-            sent = _sent(statement, parameters, self.connection.dialect)
-            if sent is not None:
-                yield *sent, self.cursor()
-
-    def _was_read(self, cursor: Cursor, query: Any, params: Any) -> bool:
-        for found in self._ahead:
-            text, bound, own = found
-            if text == query and bound == params:
-                if own.pgresult is None:
-                    return False
-                self._ahead.remove(found)
-                cursor.own = own
-                return True
-        return False
-
-
-def _is_of_a_statement(error: Any) -> bool:
-    """Whether the server has told it of a statement, and the connection is as it was."""
-    return error.sqlstate is not None and not error.sqlstate.startswith(("08", "57P"))
-
-
-class _Template(NamedTuple):
-    """What SQLAlchemy gives to the cursor for a statement, without a value from outside."""
-
-    text: str
-    values: Mapping[str, Any]
-    types: Mapping[str, TypeEngine[Any]]
-
-
-# A statement of parts is the same object every time.  No reference to the dialect, which would
-# keep it, and itself, alive.
-_templates: WeakKeyDictionary[Select[Any], tuple[ref[Dialect], _Template | None]]
-_templates = WeakKeyDictionary()
-
-
-def _sent(
-    statement: Select[Any], parameters: Mapping[str, Any], dialect: Dialect
-) -> tuple[str, Mapping[str, Any]] | None:
-    """The text and the parameters that SQLAlchemy will send; None where that is not sure."""
-    known = _templates.get(statement)
-    if known is None or known[0]() is not dialect:
-        known = _templates[statement] = ref(dialect), _template(statement, dialect)
-    template = known[1]
-    if template is None:
-        return None
-    bound = {}
-    for name, value in {**template.values, **parameters}.items():
-        processor = template.types[name].dialect_impl(dialect).bind_processor(dialect)
-        bound[name] = value if processor is None else processor(value)
-    return template.text, bound
-
-
-def _template(statement: Select[Any], dialect: Dialect) -> _Template | None:
-    compiled = statement.compile(dialect=dialect)
-    assert isinstance(compiled, SQLCompiler)
-    if compiled.escaped_bind_names or compiled.post_compile_params:
-        return None
-    types = {name: bind.type for name, bind in compiled.binds.items()}
-    return _Template(str(compiled), dict(compiled.params), types)

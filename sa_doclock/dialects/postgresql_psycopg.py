@@ -7,9 +7,8 @@ from contextlib import AbstractContextManager
 
 from sqlalchemy import Connection
 
-from ..options import milliseconds
 from .base import Read
-from .postgresql_pipeline import LockTravels
+from .postgresql_lock import LockTravels
 from .postgresql_writes import WritesTravel
 
 
@@ -23,8 +22,7 @@ class PsycopgPipeline:
     def locking(
         self, seconds: float | None, reads: Callable[[], Iterable[Read]]
     ) -> AbstractContextManager[None]:
-        limit = None if seconds is None else f"{milliseconds(seconds)}ms"
-        return LockTravels(self._connection, limit, reads).conducting()
+        return LockTravels(self._connection, seconds, reads).conducting()
 
     def keep_writes(self, may_commit: Callable[[], bool]) -> None:
         if self._writes is None:

@@ -103,15 +103,18 @@ class PymssqlConnection(Connection):
 class PsycopgConnection(Connection):
     autocommit = False
     info = SimpleNamespace(transaction_status=0)
+    pgconn = SimpleNamespace(pipeline_status=0, transaction_status=0)
+    server_cursor_factory = None
 
     def __init__(self, script: Script) -> None:
         super().__init__(script)
+        self.cursor_factory: Any = lambda driver, **_: Cursor(driver.script)
         self._level: Any = None
 
-    def add_notice_handler(self, *_: object) -> None: ...
+    def cursor(self, *_: object, **__: object) -> Any:
+        return self.cursor_factory(self)
 
-    def execute(self, sql: str, parameters: Any = ()) -> None:
-        self.script.note(sql, parameters)
+    def add_notice_handler(self, *_: object) -> None: ...
 
     @contextmanager
     def pipeline(self) -> Iterator[None]:

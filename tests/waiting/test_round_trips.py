@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from sa_doclock import LockingSession, LockOptions
+from tests.asyncio.drivers import in_a_loop, opened, url_for
 from tests.databases import PIPELINED, Database
 from tests.models import Customer, Order
 from tests.waiting.ways import WAYS, Way
@@ -75,6 +76,22 @@ def test_nor_in_a_transaction_of_the_callers(wire: Wire, session: Session) -> No
 def test_the_header_and_its_parts_take_two_after_begin(wire: Wire, session: Session) -> None:
     document = partial(WAYS["get_document"], lock_timeout=29.5)
     assert trips(wire, session, document) == 3
+
+
+@pytest.mark.not_databases(PIPELINED)
+@in_a_loop
+async def test_nor_under_asyncio(documents: Database, wire: Wire) -> None:
+    through = over(wire, url_for(documents, "psycopg").render_as_string(hide_password=False))
+    async with opened(through, pool_size=1, max_overflow=0) as session:
+        await session.get_one(Order, 1)
+        await session.rollback()
+        counts = []
+        for seconds in (None, 29.5):
+            with wire.counting() as counted:
+                await session.get_one_entity(Order, 1, ForUpdate, lock_timeout=seconds)
+            counts += counted
+            await session.rollback()
+    assert counts == [2, 2]
 
 
 @pytest.mark.not_databases(PIPELINED)
