@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from weakref import finalize
 
 import pytest
 import sqlalchemy as sa
@@ -21,6 +22,7 @@ class Table:
 
     def __init__(self, entity: Any = Job, order_by: Any = None, **how: Any) -> None:
         self.engine = sa.create_engine("sqlite://")
+        finalize(self, self.engine.dispose)
         Base.metadata.create_all(self.engine)
         self.reads: list[int] = []
         self.report = ClaimReport()

@@ -62,8 +62,10 @@ def _restore(database: Database, template: bytes) -> None:
     mode = "DELETE" if database.column == "sqlite-journal" else "WAL"
     with open(path, "wb") as file:  # noqa: PTH123
         file.write(template)
-    with sa.create_engine(database.url).connect() as connection:
+    engine = sa.create_engine(database.url)
+    with engine.connect() as connection:
         connection.exec_driver_sql(f"PRAGMA journal_mode = {mode}")
+    engine.dispose()
 
 
 @pytest.fixture

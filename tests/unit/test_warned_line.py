@@ -63,10 +63,11 @@ def test_once_for_each_line_is_once(warn: Any) -> None:
 
 
 @pytest.fixture
-def engine() -> sa.Engine:
+def engine() -> Iterator[sa.Engine]:
     engine = sa.create_engine("sqlite://")
     Customer.metadata.create_all(engine)
-    return engine
+    yield engine
+    engine.dispose()
 
 
 @pytest.mark.parametrize("kind", [Session, LockingSession])
