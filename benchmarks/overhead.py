@@ -28,7 +28,7 @@ from benchmarks.ways import Way
 from benchmarks.ways.doclock import DECLARED, ENTITY, WHOLE, declared, doclock, whole
 from benchmarks.ways.orm import BY_HAND, BY_HAND_EAGER, orm, orm_eager
 
-SECONDS = 5.0
+SECONDS = 6.0
 OPERATIONS = ("update", "load")
 CLOCKS = ("cpu", "wall")
 

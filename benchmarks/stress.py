@@ -35,7 +35,8 @@ from sa_doclock.cli.fixture.tables import fill
 from sa_doclock.cli.fixture.tally import Tally
 from sa_doclock.cli.fixture.worker import Worker
 
-ROUNDS = 2
+ROUNDS = 3
+MORE_THREADS_ROUNDS = 2
 SIZES = (Plan(threads=30, iterations=50), Plan(threads=64, iterations=23))
 QUICK_SIZES = (Plan(threads=30, iterations=5), Plan(threads=64, iterations=2))
 BY_HAND = "by hand"
@@ -146,7 +147,9 @@ def sizes(run: script.Script) -> Sequence[Plan]:
 
 
 def measure(run: script.Script, place: Place, engine: sa.Engine, plan: Plan) -> None:
-    rounds = 1 if run.tiny or run.quick or plan.threads > SIZES[0].threads else ROUNDS
+    rounds = ROUNDS if plan.threads == SIZES[0].threads else MORE_THREADS_ROUNDS
+    if run.tiny or run.quick:
+        rounds = 1
     outcomes: dict[str, list[Outcome]] = {name: [] for name in WAYS}
     for number in range(rounds):
         names = list(WAYS)
