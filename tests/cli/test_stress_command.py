@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from typer.testing import CliRunner
 
 from sa_doclock.cli.app import app
 from sa_doclock.cli.fixture.model import PREFIX
+from sa_doclock.cli.fixture.plan import Plan
 from tests.cli.conftest import ROOT, Process
 from tests.databases import Database
 
@@ -185,32 +185,53 @@ def test_a_lock_that_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a process there cannot be asked to end")
-def test_a_run_that_is_told_to_end_drops_its_tables(tmp_path: Path) -> None:
+@pytest.mark.parametrize("when", ["created", "at work"])
+def test_a_run_that_is_told_to_end_drops_its_tables(tmp_path: Path, when: str) -> None:
     url = f"sqlite:///{tmp_path / 'mine.db'}"
     command = [sys.executable, "-m", "sa_doclock.cli", "stress", "--url", url]
     with subprocess.Popen(
-        [*command, "--json", "--threads", "2", "--iterations", "1000000"],
+        [*command, "--json", "--threads", "2", "--iterations", "1000000", "--seed", "1"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        assert wait_for_rows(tmp_path / "mine.db", process)
+        assert wait_for(STAGES[when], url, process)
         process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=60)
-    assert process.returncode == 130
+        output, complaint = process.communicate(timeout=60)
+    assert process.returncode == 130, complaint
+    assert tables_in(url) == []
+    if when == "created" and not output:
+        assert complaint == "sa-doclock: interrupted\n"  # before there was anything to tell
+        return
     told = json.loads(output)
     assert told["interrupted"]
     assert told["errors"]["count"] == told["inconsistencies"]["count"] == 0, told
-    assert tables_in(url) == []
 
 
-def wait_for_rows(path: Path, process: subprocess.Popen[str]) -> bool:
-    """Look until the run has filled its tables; False when it has ended instead."""
+def has_tables(engine: sa.Engine) -> bool:
+    return any("_doc_" in name for name in sa.inspect(engine).get_table_names())
+
+
+def has_changed_documents(engine: sa.Engine) -> bool:
+    """Whether the documents are no more as a run with the seed 1 has made them."""
+    if not has_tables(engine):
+        return False
+    inspector = sa.inspect(engine)
+    (name,) = [name for name in inspector.get_table_names() if "_doc_" in name]
+    first = {sum(details.values()) for details in Plan(seed=1).first_states().values()}
+    with engine.connect() as connection:
+        totals = set(connection.scalars(sa.text(f"SELECT total FROM {name}")))
+    return not totals <= first
+
+
+STAGES = {"created": has_tables, "at work": has_changed_documents}
+
+
+def wait_for(stage: Callable[[sa.Engine], bool], url: str, process: subprocess.Popen[str]) -> bool:
+    """Look until the run has come so far; False when it has ended instead."""
+    engine = sa.create_engine(url, poolclass=sa.NullPool)
     while process.poll() is None:
-        if path.exists():
-            engine = sa.create_engine(f"sqlite:///{path}", poolclass=sa.NullPool)
-            names = [name for name in sa.inspect(engine).get_table_names() if "_doc_" in name]
-            with closing(engine.connect()) as connection:
-                if names and connection.scalar(sa.text(f"SELECT count(*) FROM {names[0]}")):
-                    return True
+        if stage(engine):
+            return True
     return False

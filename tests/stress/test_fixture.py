@@ -276,6 +276,38 @@ def test_a_table_of_the_same_name_is_left_alone(database: Database) -> None:
             theirs.drop(target.engine)
 
 
+class CtrlC:
+    """Pressed at one step of what an engine does; ``steps`` counts them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.at = -1
+        self.steps = 0
+        for name in ("checkout", "before_cursor_execute", "after_cursor_execute", "checkin"):
+            event.listen(engine, name, self._step)
+
+    def _step(self, *_: object) -> None:
+        self.steps += 1
+        if self.steps == self.at:
+            self.at = -1
+            raise KeyboardInterrupt
+
+
+@on_sqlite
+def test_wherever_ctrl_c_comes_the_tables_are_gone(database: Database) -> None:
+    with open_database(database.url, 99) as (engine, *_):  # who presses at a check-in takes a place
+        ctrl_c = CtrlC(engine)
+        with fresh_tables(engine):
+            pass
+        total = ctrl_c.steps
+        assert total > 10
+        for at in range(1, total + 1):
+            ctrl_c.at, ctrl_c.steps = at, 0
+            with pytest.raises(KeyboardInterrupt), fresh_tables(engine):
+                pass
+            left = {*TABLE_NAMES} & {*sa.inspect(engine).get_table_names()}
+            assert not left, f"at step {at} of {total}"
+
+
 @on_sqlite
 def test_tables_of_another_run_are_named_and_not_touched(engine: Engine) -> None:
     with engine.begin() as connection:
