@@ -59,6 +59,7 @@ class Aftermath:
     _abort: BaseException | None = None  # the error that only a rollback can follow
     _abort_savepoint: SessionTransaction | None = None
     _refusing: Sequence[Connection] = ()
+    _rolled_back: Sequence[Connection] = ()  # of those, by who has lent them
 
     def __init__(
         self, session: Session, participants: Participants, ledger: Ledger, telling: Telling
@@ -220,7 +221,8 @@ class Aftermath:
         for connection in self._refusing:
             event.remove(connection, "before_cursor_execute", self._refuse_statement)
             event.remove(connection, "commit", self._refuse_commit)
-        self._refusing = ()
+            event.remove(connection, "rollback", self._note_rollback)
+        self._refusing = self._rolled_back = ()
         self._cause = self._savepoint = None
         self._gone = False
         if not self._session().in_transaction():
@@ -234,6 +236,11 @@ class Aftermath:
             for connection in self._refusing:
                 event.listen(connection, "before_cursor_execute", self._refuse_statement)
                 event.listen(connection, "commit", self._refuse_commit)
+                event.listen(connection, "rollback", self._note_rollback)
+
+    def _note_rollback(self, connection: Connection) -> None:
+        if self._participants.is_lent(connection):
+            self._rolled_back = (*self._rolled_back, connection)
 
     def _refuse_statement(
         self, connection: Connection, cursor: Any, statement: str, *_: Any
@@ -242,9 +249,12 @@ class Aftermath:
             if self._gone and self._cause is not None:
                 raise self._cause  # the server has no savepoint any more: tell why
             return
-        self.refuse()
+        if connection not in self._rolled_back:
+            self.refuse()
 
     def _refuse_commit(self, connection: Connection) -> None:
+        if connection in self._rolled_back:
+            return
         try:
             self.refuse()
         except PendingRollbackError:
@@ -252,6 +262,7 @@ class Aftermath:
             # ROLLBACK, neither for rollback() nor when the connection goes back to its pool.
             with suppress(Exception):
                 connection.connection.rollback()
+            self._note_rollback(connection)
             self.lose()
             raise
 

@@ -108,6 +108,10 @@ class Participants:
         """Those that have begun their part of the transaction."""
         return [participant.connection for participant in self._by_engine.values()]
 
+    def is_lent(self, connection: Connection) -> bool:
+        """Whether its transaction may be ended by another than the session."""
+        return self._by_engine[connection.engine].lent
+
     def lost(self) -> bool:
         """Whether a connection was lost, and with it the transaction and its locks."""
         return any(participant.connection.invalidated for participant in self._by_engine.values())

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import sqlalchemy as sa
 from sqlalchemy import ForeignKey, ForeignKeyConstraint, String
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+from tests.refill import Refill
 
 
 class Base(DeclarativeBase):
@@ -189,9 +190,7 @@ _ROWS: dict[type[Base], list[dict[str, Any]]] = {
 }
 
 
-def refill(connection: sa.Connection) -> None:
-    """Put these rows in the tables, and take every other away."""
-    for table in reversed(Base.metadata.sorted_tables):
-        connection.execute(table.delete())
-    for entity, rows in _ROWS.items():
-        connection.execute(sa.insert(Base.metadata.tables[entity.__tablename__]), rows)
+refill = Refill(
+    Base.metadata,
+    {Base.metadata.tables[entity.__tablename__]: rows for entity, rows in _ROWS.items()},
+)

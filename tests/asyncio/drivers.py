@@ -57,7 +57,12 @@ def url_for(database: Database, driver: str) -> sa.URL:
         required = database.name in os.environ.get("SA_DOCLOCK_TEST_REQUIRE", "")
         (pytest.fail if required else pytest.skip)(f"no driver {driver} for {database.name}")
     url = sa.make_url(database.url)
-    return url.set(drivername=f"{url.get_backend_name()}+{driver}")
+    return for_asyncio(url, driver)
+
+
+def for_asyncio(url: sa.URL, driver: str) -> sa.URL:
+    """Return the URL for this driver, without the parameters of the other."""
+    return url.set(drivername=f"{url.get_backend_name()}+{driver}", query={})
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from sa_doclock import AsyncLockingSession, DeadlockDetected, LockingSession, LockOptions
+from tests.asyncio.drivers import for_asyncio
 from tests.cluster.nodes import Nodes
 from tests.locks.steps import TEN_MORE, add_ten
 from tests.models import Customer, Line, Order
@@ -169,7 +170,7 @@ def test_a_savepoint_does_not_help(two: LockingSession, abort: Abort) -> None:
 
 
 def test_under_asyncio_too(nodes: Nodes, abort: Abort) -> None:
-    url = sa.make_url(nodes.second.url).set(drivername="mysql+aiomysql")
+    url = for_asyncio(sa.make_url(nodes.second.url), "aiomysql")
 
     async def main() -> None:
         engine = create_async_engine(url)

@@ -14,17 +14,21 @@ from sa_doclock import LockingSession
 from tests.databases import Database
 from tests.documents.models import Base
 from tests.documents.rows import refill
+from tests.refill import engine_for_refills
 
 #: No wait ends by itself while a test looks: the other databases have 50 s or more already.
 _PATIENT: dict[str, dict[str, Any]] = {"sqlite": {"connect_args": {"timeout": 60}}}
 
 
+Kept = dict[str, tuple[Database, sa.Engine]]
+
+
 @pytest.fixture(scope="session")
-def kept() -> Iterator[dict[str, Database]]:
+def kept() -> Iterator[Kept]:
     """Keep the tables of a server from test to test: making them takes longer than a test."""
-    databases: dict[str, Database] = {}
+    databases: Kept = {}
     yield databases
-    for database in databases.values():
+    for database, _ in databases.values():
         database.close()
 
 
@@ -41,17 +45,16 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 @pytest.fixture
-def documents(database: Database, kept: dict[str, Database], template: bytes) -> Database:
+def documents(database: Database, kept: Kept, template: bytes) -> Database:
     """Return the database with the rows of rows.py in it, and no others."""
     if database.name == "sqlite":  # a file for each test
         _restore(database, template)
         return database
-    first = database.url not in kept
-    if first:
-        kept[database.url] = Database(database.column, database.url, database.version)
-        kept[database.url].create(Base.metadata)
-    engine = database.engine()
-    with engine.begin() as connection:
+    if database.url not in kept:
+        own = Database(database.column, database.url, database.version)
+        own.create(Base.metadata)
+        kept[database.url] = own, engine_for_refills(own)
+    with kept[database.url][1].begin() as connection:
         refill(connection)
     return database
 

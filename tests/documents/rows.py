@@ -74,6 +74,7 @@ from tests.documents.relationships import (
     playlist_badge,
     track_badge,
 )
+from tests.refill import Refill
 
 
 def many(names: str, *rows: tuple[Any, ...]) -> list[dict[str, Any]]:
@@ -173,12 +174,9 @@ def table_of(entity: type[Base] | sa.Table) -> sa.Table:
     return entity if isinstance(entity, sa.Table) else Base.metadata.tables[entity.__tablename__]
 
 
-def refill(connection: sa.Connection) -> None:
-    """Put these rows in the tables, and take every other away."""
-    tree = (table_of(Task), table_of(Category), table_of(Step))
-    for table in tree:
-        connection.execute(table.update().values(parent_id=None))  # InnoDB checks row by row
-    for table in reversed(Base.metadata.sorted_tables):
-        connection.execute(table.delete())
-    for entity, rows in _ROWS.items():
-        connection.execute(sa.insert(table_of(entity)), rows)
+refill = Refill(
+    Base.metadata,
+    {table_of(entity): rows for entity, rows in _ROWS.items()},
+    # InnoDB checks the keys of a tree row by row.
+    first=[table_of(one).update().values(parent_id=None) for one in (Task, Category, Step)],
+)

@@ -15,6 +15,7 @@ from sa_doclock import LockingSession
 from tests.databases import Database, new_sqlite_file
 from tests.guard.models import Base
 from tests.guard.rows import refill
+from tests.refill import engine_for_refills
 
 Kept = dict[str, tuple[Database, sa.Engine]]
 
@@ -37,7 +38,7 @@ def documents(database: Database, kept: Kept, tmp_path_factory: pytest.TempPathF
     if database.column not in kept:
         own = Database(database.column, database.url, database.version)
         own.create(Base.metadata)
-        kept[database.column] = own, own.engine()
+        kept[database.column] = own, engine_for_refills(own)
     with kept[database.column][1].begin() as connection:
         refill(connection)
     return database

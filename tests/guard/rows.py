@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import sqlalchemy as sa
-
 from tests.guard.models import Base
+from tests.refill import Refill
 
 _ROWS: dict[str, list[dict[str, Any]]] = {
     "gd_customer": [{"id": 1, "name": "Ann"}, {"id": 2, "name": "Ben"}],
@@ -68,11 +67,8 @@ _ROWS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def refill(connection: sa.Connection) -> None:
-    """Put these rows in the tables, and take every other away."""
-    steps = Base.metadata.tables["gd_step"]
-    connection.execute(steps.update().values(parent_id=None))
-    for table in reversed(Base.metadata.sorted_tables):
-        connection.execute(table.delete())
-    for name, rows in _ROWS.items():
-        connection.execute(Base.metadata.tables[name].insert(), rows)
+refill = Refill(
+    Base.metadata,
+    {Base.metadata.tables[name]: rows for name, rows in _ROWS.items()},
+    first=[Base.metadata.tables["gd_step"].update().values(parent_id=None)],
+)

@@ -13,6 +13,7 @@ from sa_doclock import LockingSession
 from tests.actors import Actor
 from tests.databases import Database
 from tests.models import Base, refill
+from tests.refill import engine_for_refills
 
 #: No wait ends by itself while a test looks: the other databases have 50 s or more already.
 _PATIENT: dict[str, dict[str, Any]] = {"sqlite": {"connect_args": {"timeout": 60}}}
@@ -72,11 +73,12 @@ def documents(database: Database, keepers: dict[str, Keeper]) -> Database:
         keeper = keepers[database.url]
     else:
         kept = Database(database.column, database.url, database.version)
-        keeper = keepers[database.url] = Keeper(kept, kept.engine())
+        keeper = keepers[database.url] = Keeper(kept, engine_for_refills(kept))
     try:
         with keeper.engine.begin() as connection:
             refill(connection)
-    except sa.exc.DBAPIError:  # the first test, or another file has dropped the tables
+    except (sa.exc.DBAPIError, keeper.engine.dialect.loaded_dbapi.Error):
+        # The first test, or another file has dropped the tables.
         keeper.database.create(Base.metadata)
         with keeper.engine.begin() as connection:
             refill(connection)

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import PendingRollbackError, SAWarning
 from sqlalchemy.orm import scoped_session, sessionmaker
 
-from sa_doclock import LockingSession, LockOptions, WrongIsolation
+from sa_doclock import LockingSession, LockNotAvailable, LockOptions, WrongIsolation
 from tests.locks.connections import isolation_of
 from tests.locks.steps import finds_held, recorded
 from tests.models import Contract, Customer, Line, Order
@@ -72,6 +73,35 @@ def test_a_transaction_of_the_connections_is_left_to_its_owner(
         transaction.rollback()
     assert not finds_held()(other)
     assert elsewhere(TOTAL) == [(30,)]
+
+
+@pytest.mark.not_databases("sqlite")  # whose one lock the other session has
+@pytest.mark.parametrize("use", [lambda lent: lent.scalar(TOTAL), sa.Connection.commit])
+def test_who_has_lent_a_connection_goes_on_when_he_has_rolled_back(
+    make_engine: MakeEngine,
+    other: Session,
+    read_committed: dict[str, Any],
+    use: Callable[[sa.Connection], object],
+) -> None:
+    other.get_one_entity(Order, 1, ForUpdate)
+    with make_engine(**read_committed).connect() as connection:
+        connection.begin()
+        session = Session(connection)  # and nobody ends it
+        session.get_one_entity(Order, 2, ForUpdate).total = 31
+        with pytest.raises(LockNotAvailable):
+            session.get_entity(Order, 1, ForUpdate | LockOptions.NoWait)
+        with pytest.raises(PendingRollbackError, match="failed to take a lock"):
+            use(connection)
+        connection.rollback()
+        assert connection.scalar(TOTAL) == 30
+        connection.commit()
+        with pytest.raises(PendingRollbackError, match="failed to take a lock"):
+            session.get_entity(Order, 2, ForUpdate)
+        with pytest.warns(SAWarning, match="already deassociated"):  # as of any Session
+            session.rollback()
+        assert session.get_one_entity(Order, 2, ForUpdate).total != 31
+        session.close()
+        assert not connection.dispatch.rollback
 
 
 def test_binds_per_mapper(make_engine: MakeEngine, other: Session) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.servers import mssql
 from tests.servers.model import Server, UnavailableError, no_stop
+from tests.servers.mysqld import WITHOUT_TLS
 from tests.servers.probe import version_at
 from tests.servers.process import run
 
@@ -19,8 +20,8 @@ _COMPOSE = ("docker", "compose", "--file", str(_REPOSITORY / "docker-compose.yml
 #: As docker-compose.yml publishes them.
 URLS = {
     "postgresql": "postgresql+psycopg://doclock:doclock@127.0.0.1:15432/doclock",
-    "mysql": "mysql+pymysql://root:doclock@127.0.0.1:13306/doclock",
-    "mariadb": "mysql+pymysql://root:doclock@127.0.0.1:13307/doclock",
+    "mysql": f"mysql+pymysql://root:doclock@127.0.0.1:13306/doclock?{WITHOUT_TLS}",
+    "mariadb": f"mysql+pymysql://root:doclock@127.0.0.1:13307/doclock?{WITHOUT_TLS}",
     "mssql": "mssql+pyodbc://sa:Doclock-2022@127.0.0.1:11433/doclock"
     "?driver=ODBC+Driver+18+for+SQL+Server&TrustServerCertificate=yes",
 }
