@@ -9,6 +9,7 @@ that is not there is skipped, with a line in the summary that says why, unless
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -95,6 +96,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     for name in missing.keys() & _required():
         msg = f"SA_DOCLOCK_TEST_REQUIRE names {name}, but there is none: {missing[name].reason}"
         raise pytest.UsageError(msg)
+    gc.freeze()  # the tests themselves: who collects garbage need not look at them again
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:

@@ -19,7 +19,6 @@ Session = LockingSession
 
 @pytest.fixture(autouse=True)
 def _collector_off() -> Iterator[None]:
-    gc.collect()
     gc.disable()
     yield
     gc.enable()
