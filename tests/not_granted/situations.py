@@ -58,7 +58,7 @@ def _nowait(scene: Scene, where: Where, savepoint: bool) -> Failed:
 
 @situation("lock_timeout")
 def _lock_timeout(scene: Scene, where: Where, savepoint: bool) -> Failed:
-    return _against_holder(scene, where, savepoint, lock_timeout=0.05)
+    return _against_holder(scene, where, savepoint, lock_timeout=0.3)  # no last try
 
 
 @situation("whole lock_timeout")

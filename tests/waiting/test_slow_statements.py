@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,6 +31,9 @@ SLEEP = {
     "mariadb": "SLEEP({}) = 0",
 }
 NUMBERS = {"postgresql": "57014", "mysql": 3024, "mariadb": 1969}
+
+#: What takes longer than a moment; MySQL does not call a SLEEP by key too slow.
+BUSY = "BENCHMARK(19999999, SHA2('a', 256)) = 0"
 
 pytestmark = pytest.mark.databases(*SLEEP)
 
@@ -72,6 +76,29 @@ def test_one_that_is_slow_under_a_limit_of_ours(database: Database, session: Ses
     assert not isinstance(caught.value, LockNotAvailable)
     assert number_of(caught.value) == NUMBERS[database.name]
     assert not session.in_transaction()
+
+
+@pytest.mark.databases("mysql", "mariadb")
+@pytest.mark.parametrize("name", WAYS)
+def test_what_a_busy_server_has_ended_after_a_moment_is_granted(
+    session: Session, name: str
+) -> None:
+    sent: list[str] = []
+
+    def slow_down_the_first(_: object, __: object, statement: str, how: Any, *___: object) -> Any:
+        if "FOR UPDATE" in statement:
+            sent.append(statement)
+            if len(sent) == 1:
+                if "WHERE " in statement:
+                    return statement.replace("WHERE ", f"WHERE {BUSY} AND ", 1), how
+                return re.sub("(?=ORDER BY|FOR UPDATE)", f"WHERE {BUSY} ", statement, count=1), how
+        return statement, how
+
+    event.listen(session.get_bind(), "before_cursor_execute", slow_down_the_first, retval=True)
+    WAYS[name](session, lock_timeout=0.01)
+    assert len(sent) > 1
+    assert session.held_locks or name == "locked"
+    session.rollback()
 
 
 @pytest.mark.databases("postgresql")
