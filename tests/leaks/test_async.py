@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.asyncio.drivers import url_for
+from tests.databases import PIPELINED
 from tests.leaks.async_ways import ASYNC_FAILURES, ASYNC_WAYS, RARE_ASYNC_FAILURES, AsyncScene
 from tests.leaks.cycles import run_all
 from tests.leaks.scene import CONNECT_ARGS, Scene
@@ -25,6 +26,8 @@ WAYS = (*ASYNC_WAYS, *ASYNC_FAILURES)
 @pytest.fixture
 def async_scene(scene: Scene, driver: str) -> Iterator[AsyncScene]:
     """Open the same documents to asyncio."""
+    if scene.database.column == PIPELINED and driver != "psycopg":
+        pytest.skip(f"pipeline=True is not for {driver}")
     connect_args = CONNECT_ARGS["sqlite"] if driver == "aiosqlite" else {}
     made = create_async_engine(url_for(scene.database, driver), connect_args=connect_args)
     engine = made.execution_options(compiled_cache=scene.compiled)
