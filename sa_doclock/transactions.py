@@ -110,7 +110,8 @@ class Participants:
 
     def is_lent(self, connection: Connection) -> bool:
         """Whether its transaction may be ended by another than the session."""
-        return self._by_engine[connection.engine].lent
+        participant = self._by_engine.get(connection.engine)
+        return participant is not None and participant.lent
 
     def lost(self) -> bool:
         """Whether a connection was lost, and with it the transaction and its locks."""
