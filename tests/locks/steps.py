@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
+from tests.actors import PATIENCE
 from tests.models import Line, Order
 
 T = TypeVar("T")
@@ -85,6 +86,20 @@ def finds_held(
         return False
 
     return step
+
+
+def soon_free(session: LockingSession) -> bool:
+    """Say whether order 1 is free as soon as the server has heard that its holder is gone.
+
+    Nothing tells a client when that is: to ask without waiting may be too early.
+    """
+    try:
+        session.get_one_entity(Order, 1, LockOptions.ForUpdate, lock_timeout=PATIENCE)
+    except LockNotAvailable:
+        return False
+    finally:
+        session.rollback()
+    return True
 
 
 def locks_rows(statement: str) -> bool:

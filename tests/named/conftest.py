@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from tests.databases import Database
 from tests.locks.conftest import *  # noqa: F403  # the fixtures that it names in __all__
-from tests.named.keys import HELD
+from tests.named.keys import HELD, soon_free
 from tests.waits import _write_lock_is_taken
 
 
@@ -24,5 +24,6 @@ def held_there(database: Database) -> Iterator[Callable[[], bool]]:
         with observer.connect() as connection:
             return bool(connection.exec_driver_sql(HELD[database.name]).scalar())
 
+    assert soon_free(ask)  # of those of the test before, whose connections were just closed
     yield ask
     observer.dispose()

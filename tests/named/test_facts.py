@@ -32,7 +32,10 @@ def test_it_survives_commit_rollback_and_the_pool(
     engine.dispose()
 
 
-def test_it_is_to_be_released_as_often_as_it_was_taken(engine: sa.Engine) -> None:
+def test_it_is_to_be_released_as_often_as_it_was_taken(
+    engine: sa.Engine, held_there: Callable[[], bool]
+) -> None:
+    assert not held_there()
     release = f"SELECT RELEASE_LOCK(CONCAT(DATABASE(), '.{KEY}'))"
     with engine.connect() as connection:
         assert [take(connection), take(connection)] == [1, 1]
@@ -42,7 +45,7 @@ def test_it_is_to_be_released_as_often_as_it_was_taken(engine: sa.Engine) -> Non
 
 def test_no_limit_is_for_ever_or_an_error(database: Database, engine: sa.Engine) -> None:
     with engine.connect() as connection:
-        assert take(connection, -1) == (1 if database.name == "mysql" else None)
+        assert take(connection, -1, "for.ever") == (1 if database.name == "mysql" else None)
     engine.dispose()
 
 
