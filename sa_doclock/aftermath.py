@@ -1,4 +1,4 @@
-"""What follows a failed lock: a typed error, and a transaction that does nothing more.
+"""What a transaction refuses once it has failed, until it is rolled back.
 
 PostgreSQL's COMMIT of an aborted transaction is a silent ROLLBACK, and after InnoDB has
 thrown a transaction away the next statement runs in a new one.  So whatever the
@@ -8,58 +8,35 @@ database, everything but a rollback is refused.
 from __future__ import annotations
 
 import sys
-import time
-import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from threading import Lock
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
-from sqlalchemy import Connection, Engine, event
-from sqlalchemy.engine import Dialect, ExceptionContext
-from sqlalchemy.exc import DBAPIError, PendingRollbackError
+from sqlalchemy import Connection, event
+from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.orm import Session, SessionTransaction
 
-from .blockers import Diagnosis
-from .dialects import find_strategy
-from .dialects.base import LockStrategy
-from .errors import DocLockError, LockFailed, LockNotAvailable
-from .interruptions import interruption_of
 from .ledger import Ledger
-from .options import LockOptions
 from .telling import Telling
 from .transactions import Participants
 from .weakly import weakly
-from .wording import Asked, made, name_document, reason
-
-_watched: weakref.WeakSet[Dialect] = weakref.WeakSet()
-_first = Lock()
-_by_connection: weakref.WeakKeyDictionary[Connection, weakref.ref[Aftermath]]
-_by_connection = weakref.WeakKeyDictionary()
 
 
 class Aftermath:
-    """The failed lock of one session, until its transaction is rolled back."""
+    """What has failed in the transaction of one session, and what follows."""
 
     # Of most sessions no lock ever fails: what they do not set they need not be given.
-    diagnosis: Diagnosis | None = None
     undone_by: BaseException | None = None
     """The error of a flush that SQLAlchemy has rolled back, while it waits for rollback()."""
-    _keys: Sequence[tuple[Any, ...]] = ()
-    _engine: Engine | None = None  # that has failed the lock call under way
-    _asked: Asked | None = None
-    _asked_at: float
-    _held_before: tuple[int, ...]
-    _undone = False  # a savepoint undoes what the attempt under way meets
-    _cause: BaseException | None = None
+    gone = False
+    """Whether the server has rolled back by itself."""
+    cause: BaseException | None = None
+    """The failed lock, after which nothing was rolled back yet."""
     _savepoint: SessionTransaction | None = None
-    _opened_here = False
-    _met: BaseException | None = None  # what the lock call under way met at the server
-    _gone = False
-    _abort: BaseException | None = None  # the error that only a rollback can follow
-    _abort_savepoint: SessionTransaction | None = None
     _refusing: Sequence[Connection] = ()
     _rolled_back: Sequence[Connection] = ()  # of those, by who has lent them
+    _abort: BaseException | None = None  # the error that only a rollback can follow
+    _abort_savepoint: SessionTransaction | None = None
 
     def __init__(
         self, session: Session, participants: Participants, ledger: Ledger, telling: Telling
@@ -69,106 +46,14 @@ class Aftermath:
         self._ledger = ledger
         self._telling = telling
 
-    def watch(self, connection: Connection) -> None:
-        """Translate the errors of this connection, as long as it is open."""
-        _by_connection[connection] = weakref.ref(self)
-        if connection.dialect not in _watched:
-            with _first:
-                if connection.dialect not in _watched:
-                    event.listen(connection.dialect, "handle_error", _on_error)
-                    _watched.add(connection.dialect)
-
-    def of_lock(
-        self,
-        entity: type[Any] | None,
-        ident: Any,
-        lock: LockOptions,
-        seconds: float | None,
-        keys: Sequence[tuple[Any, ...]] = (),
-    ) -> Aftermath:
-        """``with aftermath.of_lock(...):`` whatever fails in the block is a failed lock.
-
-        :param keys: of the rows, where they are known.
-        """
-        self._keys = keys
-        by_key = entity is None or bool(keys)
-        self._asked = Asked(entity, ident, lock, seconds, by_key)
-        self._asked_at = time.monotonic()
-        self._held_before = self._ledger.mark()
-        self._opened_here = not self._session().in_transaction()
-        self._ledger.asked = True
-        return self
-
-    def answered(self, kind: type[LockFailed], database: str) -> LockFailed:
-        """The error of the call under way, which the server has refused by value."""
-        error = kind(reason(kind, self._asked))
-        name_document(error, *self._document(), database)
-        return error
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        met, asked, waited = self._met, self._asked, time.monotonic() - self._asked_at
-        assert asked is not None
-        self._asked, self._met = None, None
-        self._ledger.asked = False
-        if error is None:
-            self._tell_granted(asked.lock, waited)
-            return
-        if self._opened_here:
-            self.roll_back()
-        elif (
-            isinstance(error, DBAPIError)
-            or not isinstance(error, Exception)
-            # After another try, which was granted, an error of ours is a misuse like any other.
-            or (met is not None and (met is error or not isinstance(error, DocLockError)))
-        ):
-            self._refuse_from_now_on(error)
-        if isinstance(error, LockFailed):
-            error.waited = waited
-            if self.diagnosis is not None and isinstance(error, LockNotAvailable):
-                self.diagnosis.of(error, self._keys, self._engine)  # by now nobody waits for it
-            self._telling.failed(error, waited)
-
-    def _tell_granted(self, lock: LockOptions, waited: float) -> None:
-        before = self._held_before
-        try:
-            self._telling.granted(lambda: self._ledger.since(before), lock, waited)
-        except BaseException:  # a listener's, as an error of the call
-            if self._opened_here:
-                self.roll_back()
-            raise
-
-    @contextmanager
-    def undone_by_savepoint(
-        self, connection: Connection, block: AbstractContextManager[None]
-    ) -> Iterator[None]:
-        """The block, after which a lock that is not available has changed nothing.
-
-        On PostgreSQL the error aborts the transaction, and on all a lock on several rows may have
-        got some of them.
-        """
-        savepoint = connection.begin_nested()
-        self._undone = True
-        try:
-            with block:
-                yield
-        except LockNotAvailable:
-            if not self._gone:
-                savepoint.rollback()
-                self._met = None
-            raise
-        except BaseException:
-            with suppress(Exception):  # where the server has rolled back everything, or is gone
-                savepoint.rollback()
-            raise
-        finally:
-            self._undone = False
-        savepoint.commit()
-
     def lose(self) -> None:
         """The server has given up all locks of the transaction, though it has not ended here."""
         self._telling.released(self._ledger.clear(), "lost")
+
+    def lose_transaction(self) -> None:
+        """The server has rolled back by itself."""
+        self.gone = True
+        self.lose()
 
     def roll_back(self) -> None:
         """Roll back because of an error, which is the one to tell whatever the rollback meets."""
@@ -178,20 +63,15 @@ class Aftermath:
     @property
     def told(self) -> BaseException | None:
         """Why the server has rolled back by itself; that it did is then no news of a ROLLBACK."""
-        return self._cause if self._gone else None
-
-    @property
-    def refuses(self) -> bool:
-        """Whether a lock failed, and nothing was rolled back since."""
-        return self._cause is not None
+        return self.cause if self.gone else None
 
     def refuse(self) -> None:
         """:raises PendingRollbackError: a lock failed, and nothing was rolled back since."""
-        if self._cause is not None:
+        if self.cause is not None:
             raise PendingRollbackError(
                 "This transaction has failed to take a lock, and does nothing more until "
-                f"rollback(). The failure was: {self._cause}"
-            ) from self._cause
+                f"rollback(). The failure was: {self.cause}"
+            ) from self.cause
 
     def refuse_commit(self) -> None:
         """:raises PendingRollbackError: the COMMIT would fail, or be a ROLLBACK in silence."""
@@ -204,6 +84,25 @@ class Aftermath:
                 f"a ROLLBACK; call rollback(). The error was: {self._abort}"
             ) from self._abort
 
+    def refuse_from_now_on(self, cause: BaseException) -> None:
+        """Do nothing more: a lock has failed, by this error."""
+        if self.cause is None:
+            self.cause = cause
+            self._savepoint = self._session().get_nested_transaction()
+            self._refusing = self._participants.connections()
+            for connection in self._refusing:
+                event.listen(connection, "before_cursor_execute", self._refuse_statement)
+                event.listen(connection, "commit", self._refuse_commit)
+                event.listen(connection, "rollback", self._note_rollback)
+
+    def note_abort(self, error: BaseException) -> None:
+        """An error has aborted the transaction at the server, or what is in its savepoint."""
+        if self._abort is None:
+            self._abort = error
+            self._abort_savepoint = self._session().get_nested_transaction()
+        if self._abort_savepoint is None:
+            self.lose()
+
     def rolled_back(self, transaction: SessionTransaction) -> None:
         """A transaction or savepoint was rolled back: what failed inside of it is over."""
         outermost = transaction.parent is None
@@ -213,7 +112,7 @@ class Aftermath:
             self.undone_by = sys.exc_info()[1]  # its PendingRollbackError has no cause
         if outermost or _is_in(self._abort_savepoint, transaction):
             self._abort = self._abort_savepoint = None
-        if outermost or (_is_in(self._savepoint, transaction) and not self._gone):
+        if outermost or (_is_in(self._savepoint, transaction) and not self.gone):
             self.over()
 
     def over(self) -> None:
@@ -223,20 +122,10 @@ class Aftermath:
             event.remove(connection, "commit", self._refuse_commit)
             event.remove(connection, "rollback", self._note_rollback)
         self._refusing = self._rolled_back = ()
-        self._cause = self._savepoint = None
-        self._gone = False
+        self.cause = self._savepoint = None
+        self.gone = False
         if not self._session().in_transaction():
             self._abort = self._abort_savepoint = None
-
-    def _refuse_from_now_on(self, cause: BaseException) -> None:
-        if self._cause is None:
-            self._cause = cause
-            self._savepoint = self._session().get_nested_transaction()
-            self._refusing = self._participants.connections()
-            for connection in self._refusing:
-                event.listen(connection, "before_cursor_execute", self._refuse_statement)
-                event.listen(connection, "commit", self._refuse_commit)
-                event.listen(connection, "rollback", self._note_rollback)
 
     def _note_rollback(self, connection: Connection) -> None:
         if self._participants.is_lent(connection):
@@ -246,8 +135,8 @@ class Aftermath:
         self, connection: Connection, cursor: Any, statement: str, *_: Any
     ) -> None:
         if statement.startswith("ROLLBACK"):  # to a savepoint
-            if self._gone and self._cause is not None:
-                raise self._cause  # the server has no savepoint any more: tell why
+            if self.gone and self.cause is not None:
+                raise self.cause  # the server has no savepoint any more: tell why
             return
         if connection not in self._rolled_back:
             self.refuse()
@@ -266,107 +155,8 @@ class Aftermath:
             self.lose()
             raise
 
-    def translate(self, context: ExceptionContext) -> BaseException | None:
-        """Our own error for a driver's, where its number says that a lock has failed."""
-        assert context.connection is not None
-        if context.connection not in self._participants.connections() or self._session() is None:
-            return None  # a Connection that was lent, and is used by its lender now
-        strategy = find_strategy(context.connection)
-        if context.is_disconnect:
-            self.lose()
-        if strategy is None:
-            return None
-        code = strategy.native_code(context.original_exception)
-        if context.is_disconnect and code not in strategy.ends_connection:
-            return None
-        if code in strategy.aftershocks and self._gone:
-            return self._cause
-        if context.statement is None:  # BEGIN, COMMIT, ROLLBACK
-            strategy.commit_failed(context.connection)
-        error = self._typed(strategy, code, context)
-        self._react(strategy, code, context, error)
-        return error
-
-    def _react(
-        self,
-        strategy: LockStrategy,
-        code: Any,
-        context: ExceptionContext,
-        error: DocLockError | None,
-    ) -> None:
-        if strategy.aborts_on_error and code is not None and context.statement is not None:
-            self._note_abort(error or context.original_exception)
-        if error is None:
-            return
-        if code in strategy.transaction_gone:
-            self._gone = True
-            self.lose()
-        if self._asked is not None:
-            assert context.connection is not None
-            self._engine = context.connection.engine
-            self._met = error  # refused when the call has put back what it had set
-            return
-        if code in strategy.transaction_dead:
-            self._refuse_from_now_on(error)
-        if isinstance(error, LockFailed):
-            self._telling.failed(error, None)
-
-    def _note_abort(self, error: BaseException) -> None:
-        if self._undone and isinstance(error, LockNotAvailable):
-            return
-        if self._abort is None:
-            self._abort = error
-            self._abort_savepoint = self._session().get_nested_transaction()
-        if self._abort_savepoint is None:
-            self.lose()
-
-    def _typed(
-        self, strategy: LockStrategy, code: Any, context: ExceptionContext
-    ) -> DocLockError | None:
-        asked, why = self._asked, ""
-        kind = strategy.failures.get(code)
-        if kind is None and asked is not None:
-            orig = context.original_exception
-            kind, why = strategy.refusal(code, orig, by_key=asked.by_key) or (None, "")
-            if kind is None and asked.by_key and code in strategy.statement_limits:
-                kind = LockNotAvailable
-        if kind is None:
-            return None
-        if asked is not None and code in strategy.server_limits:
-            asked = asked._replace(seconds=None)
-        error = made(kind, why or reason(kind, asked), context)
-        elsewhere = kind is LockNotAvailable and context.statement is not None
-        name_document(error, *self._document(elsewhere=elsewhere), strategy.name)
-        return error
-
-    def _document(
-        self, *, elsewhere: bool = False
-    ) -> tuple[type[Any] | None, Any, LockOptions | None]:
-        """What the error is about; of a flush or commit that was undone, the one held document.
-
-        :param elsewhere: a row was not available, which is another than one that is held.
-        """
-        if self._asked is not None:
-            return self._asked.entity, self._asked.ident, self._asked.lock
-        if not elsewhere and len(self._ledger.held) == 1:
-            ((entity, identity),) = self._ledger.held
-            return entity, identity[0] if len(identity) == 1 else identity, None
-        return None, None, None
-
 
 def _is_in(savepoint: SessionTransaction | None, transaction: SessionTransaction) -> bool:
     while savepoint is not None and savepoint is not transaction:
         savepoint = savepoint.parent
     return savepoint is not None
-
-
-def _on_error(context: ExceptionContext) -> BaseException | None:
-    if context.connection is None:
-        return None
-    reference = _by_connection.get(context.connection)
-    aftermath = reference() if reference is not None else None
-    if aftermath is None:
-        return None
-    if context.sqlalchemy_exception is None:
-        return interruption_of(context)
-    return aftermath.translate(context)

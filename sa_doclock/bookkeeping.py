@@ -80,7 +80,7 @@ class BookkeepingSession(EventfulSession):
 
     def close(self) -> None:
         """See ``Session.close()``."""
-        if self._books.aftermath.refuses:
+        if self._books.aftermath.cause is not None:
             # A ROLLBACK that fails would keep the connection from its pool; and after a COMMIT
             # that was refused, SQLAlchemy would give it back without one.
             self.rollback()
@@ -118,7 +118,7 @@ def _after_begin(
     """Note the connection, and the errors that it will meet."""
     lent = was_lent(transaction, connection)
     session._books.participants.joined(connection, lent=lent)
-    session._books.aftermath.watch(connection)
+    session._books.failures.watch(connection)
     if session._books.pipelining is not None:
         session._books.pipelining.joined(connection, lent=lent)
 

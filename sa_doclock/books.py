@@ -16,6 +16,7 @@ from .bulk import BulkGuard
 from .dialects.base import Read
 from .errors import WrongIsolation
 from .events import EventfulSession
+from .failures import Failures
 from .gate import DocumentGate
 from .guard import Guard, GuardMode
 from .ledger import Ledger
@@ -52,7 +53,9 @@ class Books:
         self.ledger = Ledger(ranks, heard=self.telling.hears_of_releases)
         self.patience = patience
         self.participants = Participants(session, gives_way=patience.gives_way)
-        self.aftermath = Aftermath(session, self.participants, self.ledger, self.telling)
+        of_session = session, self.participants, self.ledger, self.telling
+        self.aftermath = Aftermath(*of_session)
+        self.failures = Failures(*of_session, self.aftermath)
         self.guard = Guard(session, self.ledger, guard)
         self.reads = Reads(self.ledger, tracing=guard_tracing)
         self.on_commit = OnCommit()
@@ -101,8 +104,8 @@ class Books:
         """
         if self.passage is not None:
             wanted = Wanted(entity, ident, keys, bind)
-            attempt = self.passage.lead(attempt, wanted, self.aftermath.answered)
-        with self.aftermath.of_lock(entity, ident, lock, seconds, keys):
+            attempt = self.passage.lead(attempt, wanted, self.failures.answered)
+        with self.failures.of_lock(entity, ident, lock, seconds, keys):
             return self.patience.take(lock, seconds, attempt, self._pause)
 
     def _pause(self, seconds: float) -> None:
@@ -124,7 +127,7 @@ class Books:
             else self.pipelining.locking(connection, seconds)
         )
         if tries and is_row_lock(participant.row_lock(lock)):
-            return self.aftermath.undone_by_savepoint(connection, limited)
+            return self.failures.undone_by_savepoint(connection, limited)
         return limited
 
     def reading_ahead(self, reads: Callable[[], Iterable[Read]]) -> AbstractContextManager[None]:

@@ -108,5 +108,5 @@ def take(
         with books.pipelining.locking(connection, seconds):
             failure = strategy.take_key(connection, key, lock, None)
     if failure is not None:
-        raise books.aftermath.answered(failure, participant.strategy.name)
+        raise books.failures.answered(failure, participant.strategy.name)
     books.ledger.record_key((participant.connection.engine, key), lock)

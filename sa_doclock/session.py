@@ -104,7 +104,7 @@ class LockingSession(ExecutingSession):
         if gate is not None:
             self._books.pass_through(gate)
         if diagnose:
-            self._books.aftermath.diagnosis = Diagnosis(self, self._books.participants)
+            self._books.failures.diagnosis = Diagnosis(self, self._books.participants)
 
     @property
     def held_locks(self) -> Mapping[DocumentKey, LockOptions]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from sa_doclock import LockOptions, aftermath
+from sa_doclock import LockOptions, failures
 from sa_doclock.cli.fixture.model import Document
 from tests.leaks.cycles import WARM_UP, leak_of, repeat
 from tests.leaks.footprint import footprint, growth
@@ -52,7 +52,7 @@ def a_statement(scene: Scene) -> Any:
 def an_entry_of_a_dictionary(scene: Scene) -> Any:
     connection = scene.engine.connect()
     connection.close()
-    aftermath._by_connection[connection] = None  # type: ignore[assignment]
+    failures._by_connection[connection] = None  # type: ignore[assignment]
     return connection
 
 
@@ -72,7 +72,7 @@ def _told(scene: Scene, leak: Leak) -> dict[str, int]:
         (an_object, "object Kept"),
         (a_listener, "listeners"),
         (a_statement, "compiled statements"),
-        (an_entry_of_a_dictionary, "in sa_doclock.aftermath._by_connection"),
+        (an_entry_of_a_dictionary, "in sa_doclock.failures._by_connection"),
     ],
     ids=lambda one: one.__name__ if callable(one) else "",
 )
