@@ -15,7 +15,7 @@ _POSTGRESQL = sa.text("""
     SELECT count(*), count(locks), coalesce(sum(locks), 0)
     FROM pg_stat_activity LEFT JOIN (
         SELECT pid, count(*) AS locks FROM pg_locks GROUP BY pid) AS held USING (pid)
-    WHERE datname = current_database() AND pid <> pg_backend_pid()""")
+    WHERE datname = current_database() AND application_name <> 'who looks'""")
 
 
 def left_at_the_server(database: Database) -> Mapping[str, int]:
@@ -25,6 +25,8 @@ def left_at_the_server(database: Database) -> Mapping[str, int]:
 
 def _ask_postgresql(database: Database) -> Mapping[str, int]:
     with database.observer().connect() as connection:
+        # Who has looked before may be there still: a session ends in its own time.
+        connection.exec_driver_sql("SET application_name = 'who looks'")
         row = connection.execute(_POSTGRESQL).one()
     return dict(zip(("sessions", "sessions with locks", "locks"), map(int, row), strict=True))
 

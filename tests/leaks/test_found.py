@@ -11,7 +11,7 @@ from sqlalchemy import event
 
 from sa_doclock import LockOptions, failures
 from sa_doclock.cli.fixture.model import Document
-from tests.leaks.cycles import WARM_UP, leak_of, repeat
+from tests.leaks.cycles import WARM_UP, grown_since, leak_of, repeat
 from tests.leaks.footprint import footprint, growth
 from tests.leaks.scene import Scene
 from tests.leaks.ways import change_and_save, read_and_release
@@ -109,7 +109,7 @@ def test_a_lock_that_is_kept(scene: Scene, lock: LockOptions) -> None:
         kept = session.get_one_entity(Document, 1, lock)
         assert growth(before, footprint(scene))["locks"] >= 1
         assert kept.id == 1
-    assert not growth(before, footprint(scene))
+    assert not grown_since(scene, before)
 
 
 def test_memory_outside_of_python(scene: Scene) -> None:
