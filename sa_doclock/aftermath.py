@@ -117,6 +117,8 @@ class Aftermath:
 
     def over(self) -> None:
         """Nothing has failed, or it was rolled back."""
+        if self.cause is None and self._abort is None and not self.gone:
+            return
         for connection in self._refusing:
             event.remove(connection, "before_cursor_execute", self._refuse_statement)
             event.remove(connection, "commit", self._refuse_commit)
