@@ -7,12 +7,15 @@ that its own books refer to would wait for the garbage collector.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 from weakref import ref
 
 S = TypeVar("S")
 
+if TYPE_CHECKING:
 
-def weakly(session: S) -> Callable[[], S]:
-    """The session, when it is called; only what the session alone calls may do so."""
-    return cast("Callable[[], S]", ref(session))
+    def weakly(session: S) -> Callable[[], S]:
+        """The session, when it is called; only what the session alone calls may do so."""
+
+else:
+    weakly = ref  # each session has half a dozen: no function of ours around it
