@@ -9,11 +9,12 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import PendingRollbackError
 
-from sa_doclock import DeadlockDetected, LockingSession, LockOptions
+from sa_doclock import DeadlockDetected, LockingSession, LockNotAvailable, LockOptions
 from tests.actors import Actor, Step
 from tests.locks.crosswise import NAMES, TOTALS, cross, set_total, write
 from tests.locks.steps import locks
 from tests.models import Customer, Order
+from tests.waits import wait_until_blocked
 
 pytestmark = [
     pytest.mark.not_databases("sqlite"),  # the file's lock is one
@@ -81,6 +82,27 @@ def test_nothing_of_the_loser_escapes_until_it_begins_again(
     loser.does(set_total(2, 202))
     loser.does(lambda session: session.save_changes())
     assert elsewhere(TOTALS) == [(1, 201), (2, 202)]
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_a_call_that_had_opened_the_transaction_leaves_nothing_to_the_next(
+    alice: Session, bob: Session
+) -> None:
+    alice.does(set_total(2, 102))  # the server ends who has written less
+    both = bob.starts(lambda session: session.get_entities(Order, [1, 2], ForUpdate))
+    wait_until_blocked(waiter=bob, holder=alice, step=both)
+    alice.does(locks(Order, 1))
+    assert isinstance(both.exception(), DeadlockDetected)
+    assert not bob.does(lambda session: session.in_transaction())
+
+    def go_on(session: LockingSession) -> None:
+        customer = session.get_one_entity(Customer, 1, ForUpdate)
+        with pytest.raises(LockNotAvailable), session.begin_nested():
+            session.get_entity(Order, 1, ForUpdate | LockOptions.NoWait)
+        assert session.get_entity(Customer, 1, ForUpdate) is customer
+        session.commit()
+
+    bob.does(go_on)
 
 
 def lock_in_savepoint(ident: int) -> Callable[[LockingSession], None]:
