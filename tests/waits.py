@@ -1,17 +1,18 @@
-"""Waits until the database itself says that one actor waits for another."""
+"""Waits until something is so: above all, until the database says that one actor waits for another."""
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent import futures
 from typing import Any
 
 import sqlalchemy as sa
 
-from tests.actors import Actor, Step
+from tests.actors import PATIENCE, Actor, Step
 
 #: Who waits for whom, both as the ids that the server gives to connections.
 _WAITS: Mapping[str, str] = {
@@ -49,6 +50,17 @@ _WAITS: Mapping[str, str] = {
 # in its trx0i_s.cc): a more eager poll would read the same old copy for ever.
 _POLL_SECONDS: Mapping[str, float] = {"mariadb": 0.12}
 _POLL_SECONDS_ELSEWHERE = 0.02
+
+
+def wait_until(condition: Callable[[], object], *, poll_seconds: float = 0.005) -> None:
+    """Return when it is so, as a server says only when it is asked, and others not at all.
+
+    :raises AssertionError: it has not come about in time.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it has not come about"
+        threading.Event().wait(poll_seconds)
 
 
 def wait_until_blocked(

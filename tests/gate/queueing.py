@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -15,14 +12,7 @@ from sqlalchemy.pool import QueuePool
 from sa_doclock import DocumentGate
 from sa_doclock.gate import Place
 from tests.actors import PATIENCE, Step
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Return when it is so."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it has not come about"
-        threading.Event().wait(0.005)
+from tests.waits import wait_until
 
 
 def wait_until_queued(gate: DocumentGate, *steps: Step[Any], number: int | None = None) -> None:

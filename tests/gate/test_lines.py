@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from sa_doclock import DocumentGate
-from tests.gate.queueing import Walkers, wait_until
+from tests.gate.queueing import Walkers
+from tests.waits import wait_until
 
 
 @pytest.fixture

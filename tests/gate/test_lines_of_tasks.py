@@ -14,7 +14,8 @@ from sa_doclock import DocumentGate
 from sa_doclock.gate import Place
 from tests.actors import PATIENCE
 from tests.asyncio.drivers import in_a_loop
-from tests.gate.queueing import until_queued, wait_until
+from tests.gate.queueing import until_queued
+from tests.waits import wait_until
 
 
 def enters(gate: DocumentGate, *, under_asyncio: bool = False) -> Place:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from tests.servers import postgresql
 from tests.servers.model import UnavailableError
 from tests.servers.probe import wait_until_ready
 from tests.servers.process import ServerProcess, free_port, is_root, new_folder, run
+from tests.waits import wait_until
 
 # PostgreSQL refuses to run as root.
 _UNPRIVILEGED = "nobody"
@@ -45,11 +45,8 @@ class Replication:
 
     def wait_until(self, question: str) -> None:
         """Ask the standby until it says yes."""
-        deadline = time.monotonic() + 30
         with self._observer.connect() as connection:
-            while not connection.exec_driver_sql(question).scalar():
-                assert time.monotonic() < deadline, question
-                time.sleep(0.02)
+            wait_until(lambda: connection.exec_driver_sql(question).scalar())
 
 
 @pytest.fixture(scope="module")

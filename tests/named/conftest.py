@@ -9,8 +9,8 @@ import sqlalchemy as sa
 
 from tests.databases import Database
 from tests.locks.conftest import *  # noqa: F403  # the fixtures that it names in __all__
-from tests.named.keys import HELD, soon_free
-from tests.waits import _write_lock_is_taken
+from tests.named.keys import HELD
+from tests.waits import _write_lock_is_taken, wait_until
 
 
 @pytest.fixture
@@ -24,6 +24,6 @@ def held_there(database: Database) -> Iterator[Callable[[], bool]]:
         with observer.connect() as connection:
             return bool(connection.exec_driver_sql(HELD[database.name]).scalar())
 
-    assert soon_free(ask)  # of those of the test before, whose connections were just closed
+    wait_until(lambda: not ask())  # a server hears late of what the test before has closed
     yield ask
     observer.dispose()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from sa_doclock import LockingSession, LockNotAvailable
-from tests.actors import PATIENCE
 
 KEY = "user:42"
 Step = Callable[[LockingSession], Any]
@@ -20,16 +18,6 @@ HELD: Mapping[str, str] = {
     "mariadb": f"SELECT COUNT(IS_USED_LOCK(CONCAT(DATABASE(), '.{KEY}')))",
     "mssql": "SELECT COUNT(*) FROM sys.dm_tran_locks WHERE resource_type = 'APPLICATION'",
 }
-
-
-def soon_free(held_there: Callable[[], bool]) -> bool:
-    """Say whether nobody has the key once the server has heard of connections that are gone."""
-    deadline = time.monotonic() + PATIENCE
-    while held_there():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def takes(key: str = KEY, **how: Any) -> Step:
