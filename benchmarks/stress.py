@@ -25,15 +25,15 @@ from benchmarks.lab.pairing import interval
 from benchmarks.lab.places import SERVERS, Place
 from benchmarks.ways.orm import begin_by_hand
 from sa_doclock import LockingSession
-from sa_doclock.cli.fixture import Operation, Plan, fresh_tables
-from sa_doclock.cli.fixture.history import History
-from sa_doclock.cli.fixture.model import Base, Detail, Document
-from sa_doclock.cli.fixture.operations import CHANGES
-from sa_doclock.cli.fixture.plan import Step
-from sa_doclock.cli.fixture.runner import broken_documents
-from sa_doclock.cli.fixture.tables import fill
-from sa_doclock.cli.fixture.tally import Tally
-from sa_doclock.cli.fixture.worker import Worker
+from sa_doclock.cli.workload import Operation, Plan, fresh_tables
+from sa_doclock.cli.workload.history import History
+from sa_doclock.cli.workload.model import Base, Detail, Document
+from sa_doclock.cli.workload.operations import CHANGES
+from sa_doclock.cli.workload.plan import Step
+from sa_doclock.cli.workload.runner import broken_documents
+from sa_doclock.cli.workload.tables import fill
+from sa_doclock.cli.workload.tally import Tally
+from sa_doclock.cli.workload.worker import Worker
 
 ROUNDS = 3
 MORE_THREADS_ROUNDS = 2

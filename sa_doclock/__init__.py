@@ -3,8 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from .claims import Claim, ClaimReport, Claims, FailedClaim, claim_each
-from .declarations import document
-from .decorators import transactional
+from .documents import document
 from .errors import (
     ClusterLockWarning,
     DeadlockDetected,
@@ -23,19 +22,25 @@ from .errors import (
 )
 from .events import ReleasedLock
 from .gate import DocumentGate
-from .named import doclock_key
+from .lock_info import LockParty, LockWait
+from .locking import doclock_key
+from .monitoring import lock_waits
 from .options import LockOptions
-from .parties import LockParty, LockWait
-from .resets import reset_when_needed
+from .pool import reset_when_needed
 from .retry import run_transaction
 from .session import LockingSession
 from .statements import with_lock
-from .waits import lock_waits
+from .transactional import transactional
 
 if TYPE_CHECKING:
-    from .async_claims import AsyncClaim, AsyncClaims, async_claim_each
-    from .async_retry import async_run_transaction
-    from .asyncio import AsyncLockingSession, async_lock_waits
+    from .asyncio import (
+        AsyncClaim,
+        AsyncClaims,
+        AsyncLockingSession,
+        async_claim_each,
+        async_lock_waits,
+        async_run_transaction,
+    )
 
 __all__ = [
     "AsyncClaim",
@@ -83,15 +88,15 @@ def __getattr__(name: str) -> Any:
     # SQLAlchemy 2.1 does not bring greenlet, without which sqlalchemy.ext.asyncio does not
     # import; who does not use asyncio need not have it.
     if name in ("AsyncLockingSession", "async_lock_waits"):
-        from . import asyncio  # noqa: PLC0415
+        from .asyncio import session as asyncio  # noqa: PLC0415
 
         return getattr(asyncio, name)
     if name == "async_run_transaction":
-        from .async_retry import async_run_transaction  # noqa: PLC0415
+        from .asyncio import async_run_transaction  # noqa: PLC0415
 
         return async_run_transaction
     if name in ("AsyncClaim", "AsyncClaims", "async_claim_each"):
-        from . import async_claims  # noqa: PLC0415
+        from .asyncio import claims as async_claims  # noqa: PLC0415
 
         return getattr(async_claims, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.exc import OperationalError, SAWarning, StatementError
 
 if TYPE_CHECKING:
+    from .lock_info import LockParty
     from .options import LockOptions
-    from .parties import LockParty
 
 
 class DocLockError(Exception):

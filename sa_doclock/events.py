@@ -7,17 +7,13 @@ from typing import NamedTuple
 
 from sqlalchemy.orm import Session, SessionEvents
 
-from .documents import DocumentKey
 from .errors import LockFailed
+from .lock_info import DocumentKey, LockedName
 from .options import LockOptions
 
 
 class EventfulSession(Session):
     """A Session whose class, makers and instances can be listened to for the events below."""
-
-
-LockedName = tuple[None, tuple[str]]
-"""What ``lock_key()`` has locked, in the place of a document: ``(None, ("user:42",))``."""
 
 
 class ReleasedLock(NamedTuple):

@@ -18,16 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.exc import InvalidRequestError, PendingRollbackError
 
-from .bookkeeping import books_of
-from .errors import (
-    DeadlockDetected,
-    LockFailed,
-    LockMisuse,
-    LockNotAvailable,
-    SnapshotConflict,
-)
-from .session import LockingSession
-from .telling import fields_of
+from .errors import DeadlockDetected, LockFailed, LockMisuse, LockNotAvailable, SnapshotConflict
+from .monitoring import fields_of
+from .session import LockingSession, books_of
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState

@@ -7,7 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from ..errors import LockMisuse
 from ..session import LockingSession
-from .claimable import Identity
+from .query import Identity
 from .report import told
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from .claim import Claim
 from .loop import ClaimLoop, OnError
 from .report import ClaimReport
 from .sessions import check_factory
-from .turns import Turn
+from .transaction import Turn
 
 T = TypeVar("T")
 

@@ -7,20 +7,15 @@ from typing import Any
 
 from sqlalchemy import Select, inspect
 
-from ..bookkeeping import books_of
-from ..books import Books
-from ..by_keys import alone
 from ..dialects import product_of, strategy_for
 from ..documents import document_key, own_table, root_of
 from ..errors import DocLockError
+from ..locking import Books, alone, without_autoflush
 from ..options import LockOptions, is_row_lock
-from ..quiet import without_autoflush
-from ..session import LockingSession
-from ..statements import lock_by_keys, parameters_by_keys
-from ..transactions import Participant
-from ..waiting import run_within
-from ..wording import name_document
-from .claimable import Claimable, Identity
+from ..session import LockingSession, books_of
+from ..statements import lock_by_keys, parameters_by_keys, run_within
+from ..transaction import Participant, name_document
+from .query import Claimable, Identity
 
 
 def serialises(session: LockingSession, claimable: Claimable) -> bool:

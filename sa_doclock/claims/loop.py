@@ -10,13 +10,13 @@ from sqlalchemy import Select
 from ..errors import LockFailed, LockMisuse, LockNotAvailable
 from ..options import LockOptions, LockTimeout, check_wait
 from ..session import LockingSession
+from .candidates import PAGE, Passes
 from .claim import Claim
-from .claimable import Claimable, Identity
 from .locking import lock_matching
-from .passes import PAGE, Passes
+from .query import Claimable, Identity
 from .report import ClaimReport, Tally
 from .sessions import Sessions, abandon
-from .turns import Turn, quietly
+from .transaction import Turn, quietly
 
 T = TypeVar("T")
 OnError = Literal["raise", "collect"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from weakref import ref
 
-from .claimable import Identity
+from .query import Identity
 
 
 class FailedClaim(NamedTuple):

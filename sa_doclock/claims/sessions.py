@@ -11,10 +11,10 @@ from sqlalchemy.orm import scoped_session
 
 from ..errors import LockMisuse
 from ..session import LockingSession
-from .claimable import Claimable, Identity
 from .locking import serialises
+from .query import Claimable, Identity
 from .report import ClaimReport
-from .views import refuse_view
+from .view_check import refuse_view
 
 _log = logging.getLogger("sa_doclock")
 

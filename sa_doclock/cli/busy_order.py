@@ -12,8 +12,7 @@ from sqlalchemy import Engine
 
 from .. import LockingSession, LockOptions
 from ..guard import GuardMode
-from .fixture.model import NAMES, Document
-from .fixture.tables import fill
+from .workload import NAMES, Document, fill
 
 ORDER = 1
 

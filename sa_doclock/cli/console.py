@@ -19,8 +19,7 @@ from sqlalchemy.exc import DBAPIError
 
 from .. import LockNotSupported
 from .database import BadUsage, Target
-from .fixture import TABLE_NAMES, TableError, TableLeftBehind, left_by_others
-from .fixture.tally import first_line
+from .workload import TABLE_NAMES, TableError, TableLeftBehind, first_line, left_by_others
 
 Url = Annotated[
     Optional[str],  # noqa: UP045  # typer knows "str | None" since 0.12.4 only

@@ -14,7 +14,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool
 
 from ..dialects import product_of
-from .fixture.tally import first_line
+from .workload import first_line
 
 _EXTRAS: Final = {
     "postgresql": "postgresql",

@@ -7,11 +7,11 @@ import secrets
 import typer
 from rich.console import Console
 
-from . import chapters
-from .chapters import WITH
+from . import demo_scenes as chapters
 from .console import INTERRUPTED, Url, announce, results, told_kindly
 from .database import Target, open_database
-from .fixture import Plan, check_locks, fresh_tables
+from .demo_scenes import WITH
+from .workload import Plan, check_locks, fresh_tables
 
 _POOL = Plan().threads
 

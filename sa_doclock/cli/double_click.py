@@ -11,8 +11,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import sessionmaker
 
 from .. import LockingSession, LockOptions
-from .fixture.model import Detail, Document, State
-from .fixture.tables import fill
+from .workload import Detail, Document, State, fill
 
 PATIENCE = 30.0
 """Seconds that a request waits for the other to have read the order too, before it writes.

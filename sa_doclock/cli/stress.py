@@ -10,11 +10,11 @@ from typing import Annotated, Optional
 import typer
 
 from .. import LockOptions
-from .as_json import as_json
 from .console import INTERRUPTED, Url, announce, progress_bar, results, told_kindly
 from .database import Target, open_database
-from .fixture import Outcome, Plan, check_locks, fresh_tables, run
-from .report import errors_of, table_of
+from .json_report import as_json
+from .table_report import errors_of, table_of
+from .workload import Outcome, Plan, check_locks, fresh_tables, run
 
 
 class Read(str, enum.Enum):

@@ -15,8 +15,8 @@ from sqlalchemy import Connection, Select, Table, event
 from sqlalchemy.engine import Dialect
 
 from ..errors import DocLockError, LockFailed, LockNotSupported, WrongIsolation
+from ..lock_info import LockParty, Wait
 from ..options import LockOptions, base_of
-from ..parties import LockParty, Wait
 
 NativeCode = int | str
 

@@ -10,11 +10,11 @@ from sqlalchemy import Connection, Integer, Table, TextClause, bindparam, text
 from sqlalchemy.engine import Dialect
 
 from ..errors import LockFailed, LockNotAvailable, LockNotSupported
+from ..lock_info import ACTIVE, IDLE
 from ..options import LockOptions, base_of
-from ..parties import ACTIVE, IDLE
-from ..pooled import undo_later, undo_nothing
+from ..pool import undo_later, undo_nothing
 from .base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode, schema_of
-from .names import short_name
+from .key_names import short_name
 
 _STORAGE_ENGINE = text(
     "SELECT engine FROM information_schema.tables "

@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import Connection, Select, Table, TextClause, bindparam, text
 
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
+from ..lock_info import PREPARED, LockParty, Wait
 from ..options import LockOptions, milliseconds
-from ..parties import PREPARED, LockParty, Wait
 from .base import seconds_of, sent_as
 from .innodb import STATES, InnoDBLocks, rows_asked
 

@@ -21,19 +21,11 @@ from ..errors import (
     SnapshotConflict,
     WrongIsolation,
 )
+from ..lock_info import ACTIVE, IDLE, LockParty, Wait
 from ..options import LockOptions, base_of, milliseconds
-from ..parties import ACTIVE, IDLE, LockParty, Wait
-from ..pooled import undo_later
-from .base import (
-    READ_COMMITTED,
-    SNAPSHOT,
-    LockStrategy,
-    NativeCode,
-    schema_of,
-    seconds_of,
-    sent_as,
-)
-from .names import short_name
+from ..pool import undo_later
+from .base import READ_COMMITTED, SNAPSHOT, LockStrategy, NativeCode, schema_of, seconds_of, sent_as
+from .key_names import short_name
 
 # pyodbc keeps the server's number only in its text, as ".. (1222) (SQLExecDirectW)"
 # and of further records as "; [state] .. (3621)"; the texts between may be anybody's

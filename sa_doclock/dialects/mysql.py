@@ -11,8 +11,8 @@ from sqlalchemy import Connection, Select, Table, TextClause, bindparam, text
 from sqlalchemy.engine import Dialect
 
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported
+from ..lock_info import PREPARED, LockParty, Wait
 from ..options import LockOptions, base_of, milliseconds
-from ..parties import PREPARED, LockParty, Wait
 from .base import NativeCode, seconds_of
 from .innodb import STATES, InnoDBLocks, rows_asked
 

@@ -9,8 +9,8 @@ from weakref import finalize
 import pytest
 import sqlalchemy as sa
 
-from sa_doclock.claims.claimable import Claimable
-from sa_doclock.claims.passes import Passes, _rest
+from sa_doclock.claims.candidates import Passes, _rest
+from sa_doclock.claims.query import Claimable
 from sa_doclock.claims.report import ClaimReport, Tally
 from tests.claims.jobs import Base, Job, Parcel
 

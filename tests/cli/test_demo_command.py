@@ -14,7 +14,7 @@ from sa_doclock import LockOptions
 from sa_doclock.cli.busy_order import watch_order
 from sa_doclock.cli.database import open_database
 from sa_doclock.cli.double_click import SAME_LINE, TWO_LINES, click_twice
-from sa_doclock.cli.fixture import fresh_tables
+from sa_doclock.cli.workload import fresh_tables
 from tests.cli.conftest import Process
 from tests.databases import Database
 

@@ -15,8 +15,8 @@ import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from sa_doclock.cli.app import app
-from sa_doclock.cli.fixture.model import PREFIX
-from sa_doclock.cli.fixture.plan import Plan
+from sa_doclock.cli.workload.model import PREFIX
+from sa_doclock.cli.workload.plan import Plan
 from tests.cli.conftest import ROOT, Process
 from tests.databases import Database
 

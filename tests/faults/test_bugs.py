@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import DeadlockDetected, LockFailed, LockingSession, LockNotAvailable, LockOptions
-from sa_doclock.ledger import Ledger
+from sa_doclock.transaction.ledger import Ledger
 from tests.databases import PIPELINED
 from tests.faults import ways
 from tests.faults.changing import change, look

@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import InvalidRequestError
 
 from sa_doclock import DocLockError, LockingSession, LockOptions, UnlockedWriteWarning
-from sa_doclock.guard import GuardMode
+from sa_doclock.guard.flush import GuardMode
 from tests.fuzz.entities import Shape
 from tests.fuzz.states import STATES
 from tests.fuzz.words import Asked, missing

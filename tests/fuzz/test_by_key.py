@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy.exc import NoResultFound
 
 from sa_doclock import AsyncLockingSession, DocLockError, LockingSession, LockOptions
-from sa_doclock.guard import GuardMode
+from sa_doclock.guard.flush import GuardMode
 from tests.fuzz.asking import BASES, Sessions, Wish, answer, is_ours
 from tests.fuzz.choices import batches, guards, later, locks, shapes, states, the_same_always, waits
 from tests.fuzz.entities import CLASSES, ENTITIES, exists_on

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sqlalchemy import update
 
 from sa_doclock import DocLockError, LockingSession, LockOptions, UnlockedWrite, WrongIsolation
-from sa_doclock.guard import GuardMode
+from sa_doclock.guard.flush import GuardMode
 from tests.fuzz.asking import MODIFIERS, VALID, Sessions, Wish, answer
 from tests.fuzz.choices import batches, states, the_same_always
 from tests.fuzz.entities import CLASSES

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.pool import QueuePool
 
 from sa_doclock import DocumentGate
-from sa_doclock.gate import Place
+from sa_doclock.gate.queue import Place
 from tests.actors import PATIENCE, Step
 from tests.waits import wait_until
 

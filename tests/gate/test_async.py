@@ -9,15 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
 
-from sa_doclock import (
-    AsyncLockingSession,
-    DocumentGate,
-    LockMisuse,
-    LockNotAvailable,
-    LockOptions,
-    books,
-)
-from sa_doclock.patience import pause
+from sa_doclock import AsyncLockingSession, DocumentGate, LockMisuse, LockNotAvailable, LockOptions
+from sa_doclock.locking import context as books
+from sa_doclock.locking.wait_policy import pause
 from tests.asyncio.drivers import DRIVERS, connected, in_a_loop, url_for
 from tests.databases import Database
 from tests.gate.queueing import until_queued

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy.util import greenlet_spawn
 
 from sa_doclock import DocumentGate
-from sa_doclock.gate import Place
+from sa_doclock.gate.queue import Place
 from tests.actors import PATIENCE
 from tests.asyncio.drivers import in_a_loop
 from tests.gate.queueing import until_queued

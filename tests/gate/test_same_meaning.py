@@ -9,15 +9,9 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import PendingRollbackError
 
-from sa_doclock import (
-    DeadlockDetected,
-    DocumentGate,
-    LockingSession,
-    LockNotAvailable,
-    LockOptions,
-    passage,
-)
+from sa_doclock import DeadlockDetected, DocumentGate, LockingSession, LockNotAvailable, LockOptions
 from sa_doclock.dialects import strategy_for
+from sa_doclock.gate import session_queue as passage
 from tests.actors import Actor
 from tests.databases import PIPELINED
 from tests.gate.queueing import wait_until_queued

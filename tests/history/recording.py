@@ -12,10 +12,10 @@ import pytest
 from sqlalchemy import Engine
 
 from sa_doclock import LockingSession
-from sa_doclock.cli.fixture import Operation, Outcome, Plan, run, runner
-from sa_doclock.cli.fixture.model import NAMES, Document, State
-from sa_doclock.cli.fixture.plan import Step
-from sa_doclock.cli.fixture.worker import Worker
+from sa_doclock.cli.workload import Operation, Outcome, Plan, run, runner
+from sa_doclock.cli.workload.model import NAMES, Document, State
+from sa_doclock.cli.workload.plan import Step
+from sa_doclock.cli.workload.worker import Worker
 from tests.history import record, stored
 
 

@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import Engine
 
 from sa_doclock import LockingSession
-from sa_doclock.cli.fixture.model import Document
-from sa_doclock.cli.fixture.tables import fill
+from sa_doclock.cli.workload.model import Document
+from sa_doclock.cli.workload.tables import fill
 from tests.history.anomalies import Name
 from tests.history.checker import check
 from tests.history.record import History, Outcome, Transaction

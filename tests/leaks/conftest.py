@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sa_doclock.cli.fixture import fresh_tables
-from sa_doclock.cli.fixture.tables import fill
+from sa_doclock.cli.workload import fresh_tables
+from sa_doclock.cli.workload.tables import fill
 from tests.databases import Database
 from tests.leaks.footprint import footprint
 from tests.leaks.scene import STATES, Scene, new_engine

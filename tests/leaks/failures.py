@@ -24,7 +24,7 @@ from sa_doclock import (
     claim_each,
     run_transaction,
 )
-from sa_doclock.cli.fixture.model import NAMES, Detail, Document
+from sa_doclock.cli.workload.model import NAMES, Detail, Document
 from tests.actors import PATIENCE
 from tests.leaks.scene import Scene, Way
 

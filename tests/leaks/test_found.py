@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from sa_doclock import LockOptions, failures
-from sa_doclock.cli.fixture.model import Document
+from sa_doclock import LockOptions
+from sa_doclock.cli.workload.model import Document
+from sa_doclock.transaction import error_translation as failures
 from tests.leaks.cycles import WARM_UP, grown_since, leak_of, repeat
 from tests.leaks.footprint import footprint, growth
 from tests.leaks.scene import Scene
@@ -72,7 +73,7 @@ def _told(scene: Scene, leak: Leak) -> dict[str, int]:
         (an_object, "object Kept"),
         (a_listener, "listeners"),
         (a_statement, "compiled statements"),
-        (an_entry_of_a_dictionary, "in sa_doclock.failures._by_connection"),
+        (an_entry_of_a_dictionary, "in sa_doclock.transaction.error_translation._by_connection"),
     ],
     ids=lambda one: one.__name__ if callable(one) else "",
 )

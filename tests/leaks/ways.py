@@ -15,7 +15,7 @@ from sa_doclock import (
     run_transaction,
     with_lock,
 )
-from sa_doclock.cli.fixture.model import Detail, Document
+from sa_doclock.cli.workload.model import Detail, Document
 from tests.leaks.scene import DOCUMENTS, Scene, Way, new_engine
 
 FOR_UPDATE, SHARED = LockOptions.ForUpdate, LockOptions.SharedRead

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 from sa_doclock import LockingSession
-from sa_doclock.pooled import undo_later, undo_now
+from sa_doclock.pool.cleanup import undo_later, undo_now
 from tests.locks.steps import recorded
 from tests.named.keys import KEY
 

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from sa_doclock import LockingSession, LockOptions
-from sa_doclock.dialects.postgresql_lock import LockTravels
+from sa_doclock.dialects.postgresql.pipelined_lock import LockTravels
 from tests.databases import Database
 from tests.pipeline.models import Bill
 from tests.pipeline.only import ON_POSTGRESQL

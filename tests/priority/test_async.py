@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from sa_doclock import AsyncLockingSession, LockNotAvailable, LockOptions, books, patience
+from sa_doclock import AsyncLockingSession, LockNotAvailable, LockOptions
+from sa_doclock.locking import context as books
+from sa_doclock.locking import wait_policy as patience
 from tests.asyncio.drivers import connected, drivers_of, in_a_loop, url_for
 from tests.databases import Database
 from tests.models import Order

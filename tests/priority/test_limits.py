@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-import sa_doclock.books
+import sa_doclock.locking.context
 from sa_doclock import (
     LockingSession,
     LockNotAvailable,
@@ -17,7 +17,7 @@ from sa_doclock import (
     LockOptions,
     with_lock,
 )
-from sa_doclock.patience import BATCH_WAIT, Patience
+from sa_doclock.locking.wait_policy import BATCH_WAIT, Patience
 from tests.locks.steps import finds_held, recorded
 from tests.models import Order, Voucher
 from tests.priority.batches import seeing_tries
@@ -42,7 +42,7 @@ class Clock:
         self.now = time.monotonic()
         self.pauses: list[float] = []
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(sa_doclock.books, "pause", self._pause)
+        monkeypatch.setattr(sa_doclock.locking.context, "pause", self._pause)
 
     def _pause(self, seconds: float, *, under_asyncio: bool) -> None:
         assert not under_asyncio
@@ -106,7 +106,7 @@ def test_it_tries_again_until_it_is_granted(
         if len(clock.pauses) == 5:
             other.rollback()
 
-    monkeypatch.setattr(sa_doclock.books, "pause", pause)
+    monkeypatch.setattr(sa_doclock.locking.context, "pause", pause)
     with make_batch() as session, seeing_tries(engine) as tries:
         assert session.get_one_entity(Order, 1, ForUpdate).total == 30
         assert tries.count == 6

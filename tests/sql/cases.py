@@ -9,9 +9,9 @@ from sqlalchemy import Select, func, inspect, select
 from sqlalchemy.orm import Mapper, aliased
 
 from sa_doclock import LockOptions, with_lock
-from sa_doclock.claims.claimable import Claimable
-from sa_doclock.loading import _statement, _steps
-from sa_doclock.statements import (
+from sa_doclock.claims.query import Claimable
+from sa_doclock.locking.load_parts import _statement, _steps
+from sa_doclock.statements.by_key import (
     lock_by_key,
     lock_by_keys,
     parameters_by_keys,

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine
 
 from sa_doclock.cli.database import open_database
-from sa_doclock.cli.fixture import Plan, fresh_tables
+from sa_doclock.cli.workload import Plan, fresh_tables
 from tests.databases import Database
 
 

@@ -12,7 +12,7 @@ from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import DeadlockDetected, LockingSession, LockNotSupported, LockOptions
 from sa_doclock.cli.database import open_database
-from sa_doclock.cli.fixture import (
+from sa_doclock.cli.workload import (
     TABLE_NAMES,
     Operation,
     Plan,
@@ -23,14 +23,14 @@ from sa_doclock.cli.fixture import (
     run,
     runner,
 )
-from sa_doclock.cli.fixture.history import History
-from sa_doclock.cli.fixture.model import LARGEST, NAMES, Detail, Document
-from sa_doclock.cli.fixture.operations import CHANGES
-from sa_doclock.cli.fixture.plan import Step
-from sa_doclock.cli.fixture.runner import broken_documents
-from sa_doclock.cli.fixture.tables import fill
-from sa_doclock.cli.fixture.tally import Tally, percentile
-from sa_doclock.cli.fixture.worker import Worker
+from sa_doclock.cli.workload.history import History
+from sa_doclock.cli.workload.model import LARGEST, NAMES, Detail, Document
+from sa_doclock.cli.workload.operations import CHANGES
+from sa_doclock.cli.workload.plan import Step
+from sa_doclock.cli.workload.runner import broken_documents
+from sa_doclock.cli.workload.tables import fill
+from sa_doclock.cli.workload.tally import Tally, percentile
+from sa_doclock.cli.workload.worker import Worker
 from tests.databases import Database
 
 SMALL = Plan(documents=2, threads=3, iterations=4, seed=1)

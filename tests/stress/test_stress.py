@@ -7,7 +7,7 @@ from sqlalchemy import Engine
 
 from sa_doclock import LockOptions
 from sa_doclock.cli.database import open_database
-from sa_doclock.cli.fixture import Operation, Outcome, Plan, fresh_tables, run
+from sa_doclock.cli.workload import Operation, Outcome, Plan, fresh_tables, run
 from tests.databases import Database
 
 READS = [LockOptions.SharedRead, LockOptions.SnapshotRead]

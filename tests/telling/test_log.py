@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-import sa_doclock.telling
+import sa_doclock.monitoring.instrumentation
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from tests.actors import Actor
 from tests.databases import Database
@@ -74,7 +74,7 @@ def test_one_that_was_waited_for(
     queued = bob.starts(locks(Order, 1))
     wait_until_blocked(waiter=bob, holder=alice, step=queued)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sa_doclock.telling, "CONTENDED", 1e-6)
+        patch.setattr(sa_doclock.monitoring.instrumentation, "CONTENDED", 1e-6)
         alice.does(lambda session: session.rollback())
         queued.result()
     granted = (logging.INFO, ("Order 1", "FOR UPDATE", "granted"))
@@ -85,10 +85,12 @@ def test_only_contended_ones_where_debugging_is_off(
     session: Session, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO, "sa_doclock")
-    monkeypatch.setattr(sa_doclock.telling, "CONTENDED", math.inf)  # however slow the machine is
+    monkeypatch.setattr(
+        sa_doclock.monitoring.instrumentation, "CONTENDED", math.inf
+    )  # however slow the machine is
     session.get_one_entity(Order, 1, ForUpdate)
     session.rollback()
-    monkeypatch.setattr(sa_doclock.telling, "CONTENDED", 0)
+    monkeypatch.setattr(sa_doclock.monitoring.instrumentation, "CONTENDED", 0)
     session.get_one_entity(Order, 2, ForUpdate)
     session.rollback()
     assert records(caplog) == [(logging.INFO, ("Order 2", "FOR UPDATE", "granted"))]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-import sa_doclock.telling
+import sa_doclock.monitoring.instrumentation
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
-from sa_doclock.ledger import Ledger
+from sa_doclock.transaction.ledger import Ledger
 from tests.models import Order
 from tests.telling.hearing import hearing
 
@@ -34,8 +34,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(target, name, note)
 
     noting(Ledger, "since")
-    noting(sa_doclock.telling, "named")
-    noting(sa_doclock.telling, "_fields")
+    noting(sa_doclock.monitoring.instrumentation, "named")
+    noting(sa_doclock.monitoring.instrumentation, "_fields")
     return noted
 
 

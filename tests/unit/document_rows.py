@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import create_engine, event, inspect
 from sqlalchemy.orm import Session
 
-from sa_doclock.documents import mapper_of
-from sa_doclock.membership import Membership, headers_loaded
+from sa_doclock.documents.mapping import mapper_of
+from sa_doclock.documents.owners import Membership, headers_loaded
 from tests.documents.models import Base
 from tests.documents.rows import refill
 

@@ -13,10 +13,10 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
 from sa_doclock import LockNotAvailable, LockParty, lock_waits
-from sa_doclock.blockers import told
 from sa_doclock.dialects.innodb import lock_data
-from sa_doclock.parties import Wait
-from sa_doclock.waits import _root
+from sa_doclock.lock_info import Wait
+from sa_doclock.monitoring.diagnosis import told
+from sa_doclock.monitoring.lock_waits import _root
 
 WHOLE = LockParty(4711, "app", "billing", "idle in transaction", 12.34, "UPDATE  orders\nSET x")
 

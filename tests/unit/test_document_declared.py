@@ -20,8 +20,8 @@ from sqlalchemy.orm import (
 )
 
 from sa_doclock import document
-from sa_doclock.declarations import document_root, is_declared
-from sa_doclock.documents import mapper_of
+from sa_doclock.documents.declare import document_root, is_declared
+from sa_doclock.documents.mapping import mapper_of
 from tests.unit.document_mappings import COMPOSITION, World, paths, refers
 
 

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from sa_doclock.documents import mapper_of
-from sa_doclock.membership import UNKNOWN
+from sa_doclock.documents.mapping import mapper_of
+from sa_doclock.documents.owners import UNKNOWN
 from tests.documents.hierarchies import Contract, Lease, Room, Tier
 from tests.documents.models import (
     Base,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy.orm import Session
 
-from sa_doclock.membership import UNKNOWN
+from sa_doclock.documents.owners import UNKNOWN
 from tests.documents.models import Journal, Line, Order, Split, Tax
 from tests.unit.document_rows import in_memory, recorded, told
 

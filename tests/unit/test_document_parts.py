@@ -11,8 +11,8 @@ from sqlalchemy import Column, ForeignKey, Integer, String, Table
 from sqlalchemy.orm import configure_mappers, relationship
 
 from sa_doclock import document
-from sa_doclock.declarations import document_root, is_declared, is_tree, parts_above, parts_of
-from sa_doclock.documents import mapper_of
+from sa_doclock.documents.declare import document_root, is_declared, is_tree, parts_above, parts_of
+from sa_doclock.documents.mapping import mapper_of
 from tests.unit.document_mappings import COMPOSITION, World, paths, refers
 
 

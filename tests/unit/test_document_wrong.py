@@ -13,8 +13,8 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import configure_mappers, relationship
 
 from sa_doclock import LockingSession, LockOptions, document
-from sa_doclock.declarations import document_root
-from sa_doclock.documents import mapper_of
+from sa_doclock.documents.declare import document_root
+from sa_doclock.documents.mapping import mapper_of
 from tests.unit.document_mappings import COMPOSITION, World, paths, refers
 
 

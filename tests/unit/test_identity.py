@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, select
 
 from sa_doclock import LockingSession, LockOptions
-from sa_doclock.documents import document_key, identity_of, key_attributes, mapper_of
+from sa_doclock.documents.mapping import document_key, identity_of, key_attributes, mapper_of
 from tests.models import ColdStore, Contract, Fault, Lease, Order, Ticket, Voucher
 from tests.sql.models import Journal
 from tests.unit.mappings import NightTaxi, Vehicle

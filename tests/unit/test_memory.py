@@ -17,8 +17,9 @@ from sqlalchemy.event import registry
 from sqlalchemy.orm import SessionTransaction
 
 import sa_doclock
-from sa_doclock import LockingSession, LockNotAvailable, LockOptions, UnsavedChanges, failures
-from sa_doclock.dialects import _strategies
+from sa_doclock import LockingSession, LockNotAvailable, LockOptions, UnsavedChanges
+from sa_doclock.dialects.registry import _strategies
+from sa_doclock.transaction import error_translation as failures
 from tests.models import Line, Order
 
 CACHE = type(functools.lru_cache(len))

@@ -9,9 +9,9 @@ from sqlalchemy import Column, ForeignKey, Table, inspect
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from sa_doclock import LockingSession
-from sa_doclock.declarations import parts_of
-from sa_doclock.documents import mapper_of
-from sa_doclock.membership import UNKNOWN, headers_loaded
+from sa_doclock.documents.declare import parts_of
+from sa_doclock.documents.mapping import mapper_of
+from sa_doclock.documents.owners import UNKNOWN, headers_loaded
 from tests.models import Clause, Contract, Entry, Invoice, Line, Order, Voucher
 from tests.unit.mappings import Vehicle, Wheel
 

@@ -1,4 +1,4 @@
-"""What is read from SQLAlchemy's private names still says what it said: see shapes.py.
+"""What is read from SQLAlchemy's private names still says what it said: see sqlalchemy_internals.py.
 
 Each of the names has a test that fails when it goes or changes its meaning: ``_distinct``,
 ``_group_by_clauses``, ``_having_criteria``, ``_for_update_arg``, ``_limit_clause``,
@@ -16,7 +16,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import selectinload
 
 from sa_doclock import LockNotSupported, LockOptions, with_lock
-from sa_doclock.shapes import (
+from sa_doclock.sqlalchemy_internals import (
     has_for_update,
     has_limit,
     has_offset,

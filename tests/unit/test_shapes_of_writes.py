@@ -1,4 +1,4 @@
-"""What is read from the private names of INSERT, UPDATE and DELETE: see shapes.py.
+"""What is read from the private names of INSERT, UPDATE and DELETE: see sqlalchemy_internals.py.
 
 Read from them: ``_values``, ``_ordered_values`` (2.0), ``_multi_values``, ``select``,
 ``_post_values_clause`` and the names of its classes; ``query`` of what InstanceEvents tell.
@@ -15,7 +15,7 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.orm import InstanceState
 
 from sa_doclock import LockingSession
-from sa_doclock.shapes import Values, statement_of, values_of
+from sa_doclock.sqlalchemy_internals import Values, statement_of, values_of
 from tests.models import Line, Order
 
 LINES: Any = Line.__table__

@@ -21,7 +21,7 @@ from sa_doclock.dialects.base import LockStrategy
 from sa_doclock.dialects.mariadb import MariaDBLocks
 from sa_doclock.dialects.mssql import SQLServerLocks
 from sa_doclock.dialects.mysql import MySQLLocks
-from sa_doclock.dialects.postgresql import PostgreSQLLocks
+from sa_doclock.dialects.postgresql.locks import PostgreSQLLocks
 from sa_doclock.dialects.sqlite import SQLiteLocks
 from tests.models import Order
 from tests.sql.servers import serving

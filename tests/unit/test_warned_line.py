@@ -16,8 +16,8 @@ from sqlalchemy.exc import SAWarning
 from sqlalchemy.orm import Session
 
 from sa_doclock import LockingSession
-from sa_doclock.pipelining import Pipelining
-from sa_doclock.program import warn_program
+from sa_doclock.caller import warn_program
+from sa_doclock.transaction.pipeline import Pipelining
 from tests.models import Customer
 
 

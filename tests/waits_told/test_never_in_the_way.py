@@ -11,9 +11,9 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import event
 
-import sa_doclock.blockers
+import sa_doclock.monitoring.diagnosis
 from sa_doclock import LockingSession, LockOptions, LockParty
-from sa_doclock.dialects import postgresql_holders
+from sa_doclock.dialects.postgresql import monitoring as postgresql_holders
 from tests.actors import Actor
 from tests.databases import Database
 from tests.locks.connections import patience_of
@@ -143,7 +143,7 @@ def test_the_error_stays_where_asking_fails(
         raise ConnectionRefusedError("the server is full")
 
     alice.does(locks(Order, 1))
-    monkeypatch.setattr(sa_doclock.blockers, "aside", fails)
+    monkeypatch.setattr(sa_doclock.monitoring.diagnosis, "aside", fails)
     with caplog.at_level(logging.DEBUG, logger="sa_doclock"):
         error = refused(asker, Order, 1)
     assert error.blockers == ()

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-import sa_doclock.blockers
+import sa_doclock.monitoring.diagnosis
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
-from sa_doclock.aside import aside
+from sa_doclock.pool.side_connection import aside
 from tests.models import Order
 
 pytestmark = pytest.mark.databases("postgresql", "mysql", "mariadb")
@@ -33,7 +33,7 @@ def test_of_a_set_that_is_bound_elsewhere(
         with aside(engine, options) as connection:
             yield connection
 
-    monkeypatch.setattr(sa_doclock.blockers, "aside", noted)
+    monkeypatch.setattr(sa_doclock.monitoring.diagnosis, "aside", noted)
     elsewhere = make_engine()
     other.get_entity(Order, 1, LockOptions.ForUpdate)
     with LockingSession(engine, diagnose=True) as session:

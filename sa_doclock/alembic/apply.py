@@ -1,0 +1,135 @@
+"""ALTER DATABASE on a live server: ask first, say who is in the way, check afterwards."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from typing import Any, Protocol
+
+from alembic.operations import Operations
+from alembic.runtime.migration import MigrationContext
+from alembic.util import CommandError
+from sqlalchemy import Connection, Row, text
+from sqlalchemy.exc import DBAPIError, PendingRollbackError
+
+from .database_options import ASK, SYSTEM_DATABASES, Setting, SnapshotState
+
+# Below "alembic": every alembic.ini shows that logger at INFO, and fileConfig(), which env.py
+# runs after its imports, disables the loggers that the file does not name.
+log = logging.getLogger("alembic.sa_doclock")
+
+
+class Task(Protocol):
+    """What an operation wants of the database."""
+
+    name: str
+    wanted: SnapshotState
+    contrary: SnapshotState
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        """The options to set, in order."""
+
+
+def apply(operations: Operations, task: Task) -> None:
+    """Set what is not set yet, outside of any transaction.
+
+    :raises alembic.util.CommandError: it cannot be, or was not; the text says what to do.
+    """
+    to_set = _still_to_set(operations.get_bind(), task)
+    if to_set:
+        with _outside_transaction(operations.get_context()):
+            for setting in to_set:
+                _set(operations, setting, task.wanted)
+
+
+def _still_to_set(bind: Connection, task: Task) -> list[Setting]:
+    row = _ask(bind)
+    if row.name in SYSTEM_DATABASES:
+        raise CommandError(
+            f"{task.name}: the connection is to the system database {row.name!r};"
+            " name your own database in the URL"
+        )
+    to_set = []
+    for setting in task.settings:
+        state = _state(row, setting)
+        if state is task.wanted:
+            log.info("%s: %s is %s already", row.name, setting.name, state.name)
+            continue
+        if state is task.contrary:
+            raise CommandError(
+                f"{row.name}: {setting.name} is {state.name}, so another session wants the"
+                f" opposite of {task.wanted.name}; agree with its owner, then run the migration again"
+            )
+        to_set.append(setting)  # also on the way to what is wanted: ALTER DATABASE then waits
+    return to_set
+
+
+def _set(operations: Operations, setting: Setting, wanted: SnapshotState) -> None:
+    bind = operations.get_bind()
+    statement = setting.alter(wanted)
+    _tell_who_is_in_the_way(bind, setting, statement)
+    try:
+        operations.execute(statement)
+    except DBAPIError as exc:
+        raise CommandError(f"{statement}: {exc.orig}\n{setting.advice}") from exc
+    row = _ask(bind)
+    state = _state(row, setting)
+    if state is not wanted:
+        raise CommandError(
+            f"{row.name}: {setting.name} is {state.name} after {statement!r} has returned."
+            " A transition ends by itself with the transactions that were open"
+            " (sys.dm_tran_active_snapshot_database_transactions); run the migration again when"
+            f" sys.databases.{setting.column} says {wanted:d}"
+        )
+    log.info("%s: %s is %s now", row.name, setting.name, state.name)
+
+
+def _tell_who_is_in_the_way(bind: Connection, setting: Setting, statement: str) -> None:
+    log.info("%s: %s", statement, setting.waits)
+    try:
+        rows = bind.execute(text(setting.in_the_way)).all()
+    except DBAPIError as exc:
+        if exc.connection_invalidated:
+            raise
+        # 297, 300: no VIEW SERVER STATE.  The list is a courtesy, so any refusal is only told.
+        log.warning("cannot list the sessions in its way: %s", exc.orig)
+        return
+    for row in rows:
+        log.warning(
+            "in its way: session %s (login %s, host %s, program %s) for %s s",
+            *(row.session_id, row.login_name, row.host_name, row.program_name, row.seconds),
+        )
+
+
+def _ask(bind: Connection) -> Row[Any]:
+    # A transaction that began by itself would be one that autocommit_block() cannot end.
+    with nullcontext() if bind.in_transaction() else bind.begin():
+        return bind.execute(text(ASK)).one()
+
+
+def _state(row: Row[Any], setting: Setting) -> SnapshotState:
+    return SnapshotState(getattr(row, setting.column))
+
+
+@contextmanager
+def _outside_transaction(context: MigrationContext) -> Iterator[None]:
+    """Alembic's ``autocommit_block()``, with words for the case that it only asserts against."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(context.autocommit_block())
+        except AssertionError as exc:
+            raise CommandError(
+                "ALTER DATABASE cannot run in a transaction (error 226), and this connection is"
+                " in one that Alembic did not begin and so will not end: in env.py, connect with"
+                " engine.connect(), not engine.begin(), and use context.begin_transaction(); in"
+                " the revision, put no autocommit_block() around it, it has its own"
+            ) from exc
+        try:
+            yield
+        except Exception:
+            # When the connection is lost, Alembic's clean-up fails too and would hide why.
+            with suppress(PendingRollbackError):
+                stack.close()
+            raise

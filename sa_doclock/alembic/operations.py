@@ -1,0 +1,127 @@
+"""The operations: op.enable_snapshot_isolation() and its opposite."""
+
+from __future__ import annotations
+
+from typing import Any
+
+try:
+    from alembic.autogenerate import renderers
+    from alembic.autogenerate.api import AutogenContext
+    from alembic.operations import MigrateOperation, Operations
+except ImportError as exc:
+    raise ImportError(
+        "sa_doclock.alembic needs Alembic: pip install 'sa-doclock[alembic]'", name=exc.name
+    ) from exc
+
+from sqlalchemy.dialects.mssql.base import MSDialect
+
+from .apply import apply
+from .database_options import (
+    ALLOW_SNAPSHOT_ISOLATION,
+    READ_COMMITTED_SNAPSHOT,
+    Setting,
+    SnapshotState,
+)
+
+
+class _SnapshotIsolationOp(MigrateOperation):
+    name: str
+    wanted: SnapshotState
+    contrary: SnapshotState  # another session is on its way to the opposite
+
+    def __init__(self, *, read_committed_snapshot: bool = False) -> None:
+        self.read_committed_snapshot = read_committed_snapshot
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        # The one that can fail at once goes first, before anybody has waited for the other.
+        if self.read_committed_snapshot:
+            return READ_COMMITTED_SNAPSHOT, ALLOW_SNAPSHOT_ISOLATION
+        return (ALLOW_SNAPSHOT_ISOLATION,)
+
+    def to_diff_tuple(self) -> tuple[Any, ...]:
+        return self.name, self.read_committed_snapshot
+
+
+@Operations.register_operation("enable_snapshot_isolation")
+class EnableSnapshotIsolationOp(_SnapshotIsolationOp):
+    """``ALLOW_SNAPSHOT_ISOLATION ON``; with an option also ``READ_COMMITTED_SNAPSHOT ON``."""
+
+    name = "enable_snapshot_isolation"
+    wanted = SnapshotState.ON
+    contrary = SnapshotState.IN_TRANSITION_TO_OFF
+
+    @classmethod
+    def enable_snapshot_isolation(
+        cls, operations: Operations, *, read_committed_snapshot: bool = False
+    ) -> None:
+        """Allow SNAPSHOT transactions in the connected SQL Server database.
+
+        Asks sys.databases first and sends nothing if it is so already.  Otherwise the
+        migration's transaction is committed, as by ``autocommit_block()``, and ALTER DATABASE
+        returns when every transaction that was open in the database has ended; the log says
+        whose they are where the login may know (VIEW SERVER STATE).  Nobody is blocked or
+        rolled back by it.  How long it waits is not limited.  With ``--sql`` the script asks,
+        commits and checks by itself.
+
+        :param read_committed_snapshot: also set READ_COMMITTED_SNAPSHOT, which changes what
+            READ COMMITTED means for *every* program; sa_doclock does not need it.  It needs
+            to be the only connection to the database and fails at once if it is not; and
+            memory-optimised tables with DURABILITY = SCHEMA_ONLY lose their rows.
+        :raises alembic.util.CommandError: a system database; another session is turning it
+            OFF; the server refused (its text and number are in the message, its exception is
+            ``__cause__``); the state afterwards is not ON; the connection is in a transaction
+            that Alembic did not begin.
+        """
+        operations.invoke(cls(read_committed_snapshot=read_committed_snapshot))
+
+    def reverse(self) -> DisableSnapshotIsolationOp:
+        """Turn the same settings OFF."""
+        return DisableSnapshotIsolationOp(read_committed_snapshot=self.read_committed_snapshot)
+
+
+@Operations.register_operation("disable_snapshot_isolation")
+class DisableSnapshotIsolationOp(_SnapshotIsolationOp):
+    """``ALLOW_SNAPSHOT_ISOLATION OFF``; with an option also ``READ_COMMITTED_SNAPSHOT OFF``."""
+
+    name = "disable_snapshot_isolation"
+    wanted = SnapshotState.OFF
+    contrary = SnapshotState.IN_TRANSITION_TO_ON
+
+    @classmethod
+    def disable_snapshot_isolation(
+        cls, operations: Operations, *, read_committed_snapshot: bool = False
+    ) -> None:
+        """Forbid SNAPSHOT transactions; SharedRead and SnapshotRead fail afterwards (3952).
+
+        It waits, asks first and raises as ``enable_snapshot_isolation`` does.  It sets OFF; it
+        does not know, and so does not restore, what the setting was before the upgrade.
+
+        :param read_committed_snapshot: also turn READ_COMMITTED_SNAPSHOT off.
+        :raises alembic.util.CommandError: as ``enable_snapshot_isolation``.
+        """
+        operations.invoke(cls(read_committed_snapshot=read_committed_snapshot))
+
+    def reverse(self) -> EnableSnapshotIsolationOp:
+        """Turn the same settings ON."""
+        return EnableSnapshotIsolationOp(read_committed_snapshot=self.read_committed_snapshot)
+
+
+@renderers.dispatch_for(_SnapshotIsolationOp)
+def _render(autogen_context: AutogenContext, op: _SnapshotIsolationOp) -> str:
+    autogen_context.imports.add("import sa_doclock.alembic")
+    prefix = (autogen_context.opts or {}).get("alembic_module_prefix", "op.") or ""
+    return f"{prefix}{op.name}({'read_committed_snapshot=True' * op.read_committed_snapshot})"
+
+
+@Operations.implementation_for(_SnapshotIsolationOp)
+def _run(operations: Operations, op: _SnapshotIsolationOp) -> None:
+    context = operations.get_context()
+    if not isinstance(context.dialect, MSDialect):
+        return
+    if context.as_sql:
+        with context.autocommit_block():
+            for setting in op.settings:
+                operations.execute(setting.script(op.wanted))
+        return
+    apply(operations, op)

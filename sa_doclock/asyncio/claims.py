@@ -1,0 +1,161 @@
+"""async_claim_each(): claim_each(), awaited.  There is no second implementation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import Select
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.util import await_only
+
+from ..claims import Claim, ClaimLoop, ClaimReport, OnError, check_factory
+from ..options import LockTimeout
+from ..session import LockingSession
+from .session import AsyncLockingSession
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class AsyncClaim(Generic[T]):
+    """See :class:`Claim`: ``async with claim as row:``.
+
+    :ivar key: the primary key: a scalar, or a tuple when composite.
+    :ivar session: the :class:`AsyncLockingSession` that the row is in.
+    """
+
+    def __init__(self, claim: Claim[T], session: AsyncLockingSession) -> None:
+        self._claim = claim
+        self.key = claim.key
+        self.session = session
+
+    async def __aenter__(self) -> T:
+        return await self.session.run_sync(lambda _: self._claim.__enter__())
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        return await self.session.run_sync(lambda _: self._claim.__exit__(kind, error, traceback))
+
+
+class _Sessions:
+    """Makes the sessions of the loop, and knows which the user has to do with."""
+
+    latest: AsyncLockingSession
+
+    def __init__(self, factory: Callable[[], AsyncLockingSession]) -> None:
+        self._factory = factory
+
+    def __call__(self) -> LockingSession:
+        session = self._factory()
+        if not isinstance(session, AsyncLockingSession):
+            raise TypeError(
+                "async_claim_each() needs a factory of sessions such as async_sessionmaker("
+                f"engine, class_=AsyncLockingSession); this one makes a {type(session).__name__}"
+            )
+        self.latest = session
+        return session.sync_session  # type: ignore[return-value]  # the loop checks it
+
+
+class AsyncClaims(Generic[T]):
+    """What async_claim_each() returns: an asynchronous iterator with a report.
+
+    An ``async for`` that is left early gives back what it holds soon after, when the event
+    loop closes the generator in it; :meth:`aclose`, or ``async with async_claim_each(...) as
+    claims:``, does so before it returns.
+    """
+
+    def __init__(self, loop: ClaimLoop[T], sessions: _Sessions) -> None:
+        self._loop, self._sessions = loop, sessions
+
+    @property
+    def report(self) -> ClaimReport:
+        """What has become of the rows so far; to be read at any time."""
+        return self._loop.report
+
+    def __aiter__(self) -> AsyncIterator[AsyncClaim[T]]:
+        return self._run()
+
+    async def _run(self) -> AsyncIterator[AsyncClaim[T]]:
+        try:
+            while (claim := await self._next()) is not None:
+                yield claim
+        finally:
+            await _in_greenlet(self._loop.leave_quietly)
+
+    async def __anext__(self) -> AsyncClaim[T]:
+        claim = await self._next()
+        if claim is None:
+            raise StopAsyncIteration
+        return claim
+
+    async def _next(self) -> AsyncClaim[T] | None:
+        claim = await _in_greenlet(self._loop.next)
+        return None if claim is None else AsyncClaim(claim, self._sessions.latest)
+
+    async def aclose(self) -> None:
+        """See :meth:`Claims.close`."""
+        await _in_greenlet(self._loop.leave)
+
+    async def __aenter__(self) -> AsyncClaims[T]:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await _in_greenlet(self._loop.leave if error is None else self._loop.leave_quietly)
+
+
+async def _in_greenlet(function: Callable[[], R]) -> R:
+    # An AsyncSession without an engine is SQLAlchemy's public way to run code that awaits
+    # without saying so.
+    return await AsyncSession().run_sync(lambda _: function())
+
+
+def async_claim_each(
+    session_factory: Callable[[], AsyncLockingSession],
+    statement: Select[Any],
+    *,
+    limit: int | None = None,
+    order_by: Any = None,
+    lock_timeout: LockTimeout = None,
+    on_error: OnError = "raise",
+    until_empty: bool = False,
+    batch: int = 1,
+    attempts: int = 10,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+) -> AsyncClaims[Any]:
+    """Let each row of a statement come up for one worker alone, awaited.
+
+    See :func:`claim_each`; all arguments are the same.
+
+    :param session_factory: makes new :class:`AsyncLockingSession` objects, as
+        ``async_sessionmaker``.
+    :param sleep: a coroutine function that waits, given seconds.
+    """
+    check_factory(session_factory)
+    if not callable(sleep):
+        raise TypeError(f"sleep must be a coroutine function of seconds, not {sleep!r}")
+    sessions = _Sessions(session_factory)
+    loop: ClaimLoop[Any] = ClaimLoop(
+        sessions,
+        statement,
+        limit=limit,
+        order_by=order_by,
+        lock_timeout=lock_timeout,
+        on_error=on_error,
+        until_empty=until_empty,
+        batch=batch,
+        attempts=attempts,
+        sleep=lambda seconds: await_only(sleep(seconds)),
+    )
+    return AsyncClaims(loop, sessions)

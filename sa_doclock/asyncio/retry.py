@@ -1,0 +1,79 @@
+"""async_run_transaction: run_transaction, awaited.  What is repeated is decided in retry.py."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from ..retry import Policy, Runs, check_callable, checked_policy, refuse_begun, refuse_never_run
+from ..session import LockingSession
+from .session import AsyncLockingSession
+
+S = TypeVar("S", bound=AsyncLockingSession)
+T = TypeVar("T")
+
+
+async def async_run_transaction(
+    session_factory: Callable[[], S],
+    fn: Callable[[S], Awaitable[T]],
+    *,
+    attempts: int = 5,
+    backoff: float = 0.05,
+    max_backoff: float = 2.0,
+    retry_not_available: bool = False,
+) -> T:
+    """See :func:`run_transaction`; for a coroutine function of an AsyncLockingSession.
+
+    A task that is cancelled is not run again: the session is closed, and CancelledError comes
+    out.
+
+    :param session_factory: ``async_sessionmaker(engine, class_=AsyncLockingSession)``.
+    """
+    policy = checked_policy(attempts, backoff, max_backoff, retry_not_available)
+    check_callable("session_factory", session_factory)
+    check_callable("fn", fn)
+    refuse_never_run(fn)
+    return await run_checked(policy, session_factory, fn)
+
+
+async def run_checked(
+    policy: Policy, session_factory: Callable[[], S], fn: Callable[[S], Awaitable[T]]
+) -> T:
+    """:func:`async_run_transaction` with arguments that are right."""
+    from tenacity import AsyncRetrying  # noqa: PLC0415  # as in retry.py
+
+    runs = Runs(policy)
+
+    async def attempt() -> T:
+        session = session_factory()
+        locking = checked_session(session)
+        async with session, session.begin():
+            with runs.attempt(locking):
+                awaitable = fn(session)
+                if not inspect.isawaitable(awaitable):
+                    raise TypeError(f"fn must be a coroutine function, which this is not: {fn!r}")
+                result = await awaitable
+                if session.in_transaction():
+                    await session.commit()
+        return result
+
+    return await AsyncRetrying(**runs.how())(attempt)
+
+
+def checked_session(session: object) -> LockingSession:
+    """Return the LockingSession inside.
+
+    :raises TypeError: there is none.
+    :raises LockMisuse: its transaction is running.
+    """
+    locking = getattr(session, "sync_session", None)
+    if not isinstance(session, AsyncLockingSession) or not isinstance(locking, LockingSession):
+        if inspect.iscoroutine(session):
+            session.close()  # nobody will await it
+        raise TypeError(
+            "session_factory must make AsyncLockingSessions, as async_sessionmaker(engine, "
+            f"class_=AsyncLockingSession) does; it has made {session!r}"
+        )
+    refuse_begun(locking)
+    return locking

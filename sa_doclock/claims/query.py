@@ -1,0 +1,165 @@
+"""What can be claimed: a select of one mapped class, its keys, and one row of it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Select, and_, bindparam, inspect, or_
+from sqlalchemy.orm import LoaderCriteriaOption, Mapper
+
+from ..dialects import by_keys_hints
+from ..documents import (
+    has_subquery,
+    header_table,
+    key_attributes,
+    own_table,
+    parts_of,
+    root_of,
+    spans_rows,
+)
+from ..errors import LockMisuse, LockNotSupported
+from ..locking import refuse_streaming
+from ..options import LockOptions
+from ..sqlalchemy_internals import has_limit, has_offset, only_columns, options_of, order_of
+from ..statements import LOCK_OPTION, among, locked_by, with_lock
+
+Identity = tuple[Any, ...]
+
+_ONE: Final = "doclock_key_{}"
+_MANY: Final = "doclock_keys"
+
+
+class Claimable:
+    """The statement of one claim_each(), checked, and what is made of it.
+
+    :raises TypeError: not a statement; ``order_by`` is text.
+    :raises ValueError: not one mapped class; LIMIT, OFFSET; ordered twice.
+    :raises LockNotSupported: rows that cannot be locked: DISTINCT, a view, a subquery ...
+    :raises LockMisuse: the statement has a lock of its own.
+    """
+
+    def __init__(self, statement: Select[Any], order_by: Any) -> None:
+        self.entity = _entity_of(statement)
+        self.mapper: Mapper[Any] = inspect(self.entity).mapper
+        _refuse_view(self.mapper)
+        parts_of(root_of(self.mapper))  # raises where the document is declared wrongly
+        self.statement = statement.order_by(None)
+        self.order = _order_of(statement, order_by)
+        self.key: list[ColumnElement[Any]] = [
+            getattr(self.entity, name) for name in key_attributes(self.mapper)
+        ]
+        # Of other rows than the header's own, a SELECT that locks shows what there was before.
+        self.in_one_statement = not _reads_more(statement, self.entity, self.mapper)
+        self._keys = only_columns(self.statement, self.key).order_by(*self.order, *self.key)
+        self._locking: dict[tuple[LockOptions, bool], Select[Any]] = {}
+
+    def page(self, size: int, after: Identity | None) -> Select[Any]:
+        """The keys of at most so many rows.
+
+        :param after: in the order of the keys: those that come after this one.
+        """
+        keys = self._keys if after is None else self._keys.where(_greater(self.key, after))
+        return keys.limit(size)
+
+    def matching(self, identities: Sequence[Identity]) -> Select[Any]:
+        """The keys of those among these rows that match, whoever holds them."""
+        return self._keys.order_by(None).where(among(self.key, identities))
+
+    def again(self, identities: Sequence[Identity]) -> Select[Any]:
+        """These rows, as far as they match now; without a lock."""
+        return self._among(identities)
+
+    def locking(self, identities: Sequence[Identity], lock: LockOptions) -> Select[Any]:
+        """The same, locked in the order of their keys."""
+        if len(identities) > 1 and len(self.key) > 1:
+            return self._locked(identities, lock)
+        cached = lock, len(identities) > 1
+        if cached not in self._locking:
+            self._locking[cached] = self._locked(identities, lock)
+        return self._locking[cached]
+
+    def parameters(self, identities: Sequence[Identity]) -> Mapping[str, Any]:
+        """What goes with these statements; nothing where the keys are in their text."""
+        if len(identities) == 1:
+            (identity,) = identities
+            return {_ONE.format(position): value for position, value in enumerate(identity)}
+        return {_MANY: [key[0] for key in identities]} if len(self.key) == 1 else {}
+
+    def _locked(self, identities: Sequence[Identity], lock: LockOptions) -> Select[Any]:
+        statement = self._among(identities)
+        if len(identities) > 1:  # one key is always looked up by itself
+            for hint, dialect in by_keys_hints():
+                statement = statement.with_hint(header_table(self.entity), hint, dialect)
+            statement = statement.order_by(*self.key)
+        # The session's own way with such a statement knows no conditions that are to be looked
+        # at once more.
+        return with_lock(statement, lock).execution_options(**{LOCK_OPTION: None})
+
+    def _among(self, identities: Sequence[Identity]) -> Select[Any]:
+        statement = self.statement
+        if len(identities) == 1:
+            for position, column in enumerate(self.key):
+                statement = statement.where(column == bindparam(_ONE.format(position)))
+            return statement
+        if len(self.key) > 1:
+            return statement.where(among(self.key, identities))
+        return statement.where(self.key[0].in_(bindparam(_MANY, expanding=True)))
+
+
+def _entity_of(statement: Select[Any]) -> Any:
+    if getattr(statement, "get_execution_options", None) and locked_by(statement) is not None:
+        raise LockMisuse("the statement has a lock already: claim_each() puts it in")
+    with_lock(statement, LockOptions.None_)  # raises for what is no ORM select
+    described = statement.column_descriptions
+    entity = described[0]["entity"]
+    if len(described) != 1 or entity is None or described[0]["expr"] is not entity:
+        names = ", ".join(str(one["name"]) for one in described)
+        raise ValueError(f"claim_each() needs a select of one mapped class, not of {names}")
+    if has_limit(statement) or has_offset(statement):
+        raise ValueError("rows that others hold do not count: use claim_each(limit=), not LIMIT")
+    with_lock(statement, LockOptions.ForUpdate)  # raises for what cannot be locked
+    refuse_streaming(statement.get_execution_options())
+    return entity
+
+
+def _refuse_view(mapper: Mapper[Any]) -> None:
+    table = own_table(mapper)
+    if table.info.get("is_view"):
+        raise LockNotSupported(f"{table.name!r} is a view, which has no rows of its own to lock")
+
+
+def _order_of(statement: Select[Any], order_by: Any) -> tuple[Any, ...]:
+    if order_by is None:
+        return order_of(statement)
+    if order_of(statement):
+        raise ValueError("the statement has an ORDER BY already: leave out order_by=")
+    clauses = tuple(order_by) if isinstance(order_by, (list, tuple)) else (order_by,)
+    for clause in clauses:
+        if isinstance(clause, (str, bytes)) or not (
+            isinstance(clause, ColumnElement) or hasattr(clause, "__clause_element__")
+        ):
+            raise TypeError(f"order_by must be a column or a list of columns, not {clause!r}")
+    return clauses
+
+
+def _reads_more(statement: Select[Any], entity: Any, mapper: Mapper[Any]) -> bool:
+    """Whether another row than the header's own decides, or is read along."""
+    where, options = statement.whereclause, options_of(statement)
+    return (
+        statement.get_final_froms() != [header_table(entity)]
+        or (where is not None and has_subquery(where))
+        or any(isinstance(one, LoaderCriteriaOption) for one in options)
+        or spans_rows(mapper, undeferred=bool(options))
+    )
+
+
+def _greater(columns: Sequence[ColumnElement[Any]], key: Iterable[Any]) -> ColumnElement[bool]:
+    """Compare whole keys; SQL Server has no row values."""
+    pairs = list(zip(columns, key, strict=True))
+    return or_(
+        *(
+            and_(*(one == value for one, value in pairs[:position]), column > last)
+            for position, (column, last) in enumerate(pairs)
+        )
+    )

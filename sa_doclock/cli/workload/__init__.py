@@ -1,0 +1,36 @@
+"""The stress fixture: many threads change and read a few documents, and every read is checked.
+
+It needs neither typer nor rich, so that a test can call it::
+
+    with fresh_tables(engine):
+        outcome = run(engine, Plan())
+    assert outcome.ok
+"""
+
+from .model import NAMES, TABLE_NAMES, Detail, Document, State
+from .plan import Operation, Plan
+from .runner import Outcome, Progress, run
+from .support import check_locks
+from .tables import TableError, TableLeftBehind, fill, fresh_tables, left_by_others
+from .tally import first_line, percentile
+
+__all__ = [
+    "NAMES",
+    "TABLE_NAMES",
+    "Detail",
+    "Document",
+    "Operation",
+    "Outcome",
+    "Plan",
+    "Progress",
+    "State",
+    "TableError",
+    "TableLeftBehind",
+    "check_locks",
+    "fill",
+    "first_line",
+    "fresh_tables",
+    "left_by_others",
+    "percentile",
+    "run",
+]

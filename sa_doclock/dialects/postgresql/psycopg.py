@@ -1,0 +1,42 @@
+"""What one connection of psycopg 3 can send together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+
+from sqlalchemy import Connection
+
+from ..base import Read
+from .deferred_writes import WritesTravel
+from .pipelined_lock import LockTravels
+
+
+class PsycopgPipeline:
+    """See :class:`sa_doclock.dialects.base.Pipeline`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._writes: WritesTravel | None = None
+
+    def locking(
+        self, seconds: float | None, reads: Callable[[], Iterable[Read]]
+    ) -> AbstractContextManager[None]:
+        return LockTravels(self._connection, seconds, reads).conducting()
+
+    def keep_writes(self, may_commit: Callable[[], bool]) -> None:
+        if self._writes is None:
+            self._writes = WritesTravel(self._connection, may_commit)
+        self._writes.start()
+
+    def send_writes(self) -> None:
+        if self._writes is not None:
+            self._writes.send()
+
+    def forget_writes(self) -> None:
+        if self._writes is not None:
+            self._writes.stop()
+
+    def pause(self, *, paused: bool) -> None:
+        if self._writes is not None:
+            self._writes.paused = paused

@@ -1,0 +1,114 @@
+"""Which strategy locks on which database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import entry_points
+from threading import Lock
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.engine import Dialect
+
+from ..errors import LockNotSupported
+from ..options import LockOptions
+from .base import LockStrategy
+from .mariadb import MariaDBLocks
+from .mssql import SQLServerLocks
+from .mysql import MySQLLocks
+from .postgresql import PostgreSQLLocks
+from .sqlite import SQLiteLocks
+
+ENTRY_POINT_GROUP = "sa_doclock.dialects"
+"""Where another package names a LockStrategy for a database that is not here."""
+
+_BUILT_IN: tuple[type[LockStrategy], ...] = (
+    PostgreSQLLocks,
+    MySQLLocks,
+    MariaDBLocks,
+    SQLServerLocks,
+    SQLiteLocks,
+)
+_strategies: WeakKeyDictionary[Dialect, LockStrategy] = WeakKeyDictionary()
+_guard = Lock()
+
+
+@cache
+def strategy_classes() -> dict[str, type[LockStrategy]]:
+    """Every known strategy by the name of its database; what is built in wins."""
+    found: dict[str, type[LockStrategy]] = {}
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        with suppress(ImportError):  # told by strategy_for(), to whom it matters
+            found[point.name] = point.load()
+    return found | {strategy.name: strategy for strategy in _BUILT_IN}
+
+
+def strategy_for(bind: Engine | Connection) -> LockStrategy:
+    """The strategy of this engine's database, the same object every time.
+
+    The first call for an engine may check out a connection: only a server that answered
+    says whether it is MySQL or MariaDB, and what its default isolation level is.
+
+    :raises LockNotSupported: nothing is known of this database.
+    """
+    strategy = _strategies.get(bind.dialect)
+    if strategy is not None:
+        return strategy
+    found = strategy_classes().get(product_of(bind.dialect))
+    if found is None:
+        for point in entry_points(group=ENTRY_POINT_GROUP, name=bind.dialect.name):
+            point.load()  # raises what strategy_classes() has passed over
+        raise LockNotSupported(f"nothing is known of locks on {bind.dialect.name}")
+    if not found.asks_server:
+        return _remember(bind.dialect, found(bind.dialect))
+    if isinstance(bind, Connection):
+        return _learn(bind)
+    with bind.connect() as connection:
+        return _learn(connection)
+
+
+def find_strategy(connection: Connection) -> LockStrategy | None:
+    """The same, or None where nothing is known of the database."""
+    strategy = _strategies.get(connection.dialect)
+    if strategy is None and product_of(connection.dialect) in strategy_classes():
+        strategy = strategy_for(connection)
+    return strategy
+
+
+def product_of(dialect: Dialect) -> str:
+    """The database's name: only a dialect that has connected tells MariaDB from MySQL."""
+    return "mariadb" if getattr(dialect, "is_mariadb", False) else dialect.name
+
+
+def _learn(connection: Connection) -> LockStrategy:
+    dialect = connection.dialect
+    strategy = strategy_classes()[product_of(dialect)](dialect)
+    strategy.note_server(connection)
+    if "isolation_level" not in connection.get_execution_options():
+        strategy.note_default(connection)
+    return _remember(dialect, strategy)
+
+
+def _remember(dialect: Dialect, strategy: LockStrategy) -> LockStrategy:
+    with _guard:
+        return _strategies.setdefault(dialect, strategy)
+
+
+def hints_of(bind: Engine | Connection) -> Mapping[LockOptions, str]:
+    """The table hints of this database, none where nothing is known of it."""
+    found = strategy_classes().get(product_of(bind.dialect))
+    return {} if found is None else found.hints
+
+
+def by_keys_hints() -> Iterator[tuple[str, str]]:
+    """The hints for a SELECT of many keys, with SQLAlchemy's names of their dialects."""
+    for strategy in strategy_classes().values():
+        if strategy.by_keys_hint is not None:
+            yield strategy.by_keys_hint, strategy.name
+
+
+def table_hints() -> Iterator[type[LockStrategy]]:
+    """The strategies whose locks are table hints."""
+    return (strategy for strategy in strategy_classes().values() if strategy.hints)

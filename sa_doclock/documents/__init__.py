@@ -1,0 +1,61 @@
+"""What a document is: its header row, its parts, and the way from a row to its header."""
+
+from .declare import (
+    any_declared,
+    chain_of,
+    document,
+    document_root,
+    follow_declared,
+    parts_above,
+    parts_of,
+    roots_declared,
+)
+from .mapping import (
+    document_key,
+    has_subquery,
+    header_table,
+    identity_of,
+    key_attributes,
+    lockable,
+    mapper_of,
+    own_table,
+    remembered,
+    root_of,
+    spans_rows,
+    tables_of,
+    tables_within,
+)
+from .owners import UNKNOWN, Identity, Membership, has_null, headers_loaded, identity_in, is_header
+from .parts import Part
+
+__all__ = [
+    "UNKNOWN",
+    "Identity",
+    "Membership",
+    "Part",
+    "any_declared",
+    "chain_of",
+    "document",
+    "document_key",
+    "document_root",
+    "follow_declared",
+    "has_null",
+    "has_subquery",
+    "header_table",
+    "headers_loaded",
+    "identity_in",
+    "identity_of",
+    "is_header",
+    "key_attributes",
+    "lockable",
+    "mapper_of",
+    "own_table",
+    "parts_above",
+    "parts_of",
+    "remembered",
+    "root_of",
+    "roots_declared",
+    "spans_rows",
+    "tables_of",
+    "tables_within",
+]

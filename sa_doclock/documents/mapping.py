@@ -1,0 +1,163 @@
+"""Which table is the header of a document, and which row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, ParamSpec, TypeVar, cast
+
+from sqlalchemy import ClauseElement, Row, Table, event, inspect
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.orm import Mapper, class_mapper
+from sqlalchemy.orm.exc import UnmappedClassError
+from sqlalchemy.sql.selectable import Alias, FromClause, Join, SelectBase
+from sqlalchemy.sql.visitors import iterate
+
+from ..errors import LockNotSupported
+from ..lock_info import DocumentKey
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_forget: list[Callable[[], None]] = []
+
+
+def remembered(function: Callable[P, T]) -> Callable[P, T]:
+    """Cache what was found out of mappers, until there are others."""
+    cached = lru_cache(maxsize=1024)(function)
+    _forget.append(cached.cache_clear)
+    return cast("Callable[P, T]", cached)
+
+
+@event.listens_for(Mapper, "after_configured")
+def forget_remembered() -> None:
+    """There are other mappers, or other documents: find everything out again."""
+    for forget in _forget:
+        forget()
+
+
+def mapper_of(entity: Any) -> Mapper[Any]:
+    """:raises TypeError: not a mapped class."""
+    try:
+        return class_mapper(entity)  # configured, so that it knows what it is read from
+    except (UnmappedClassError, ArgumentError) as error:
+        raise TypeError(f"a mapped class is needed, not {entity!r}") from error
+
+
+@remembered
+def root_of(mapper: Mapper[Any]) -> Mapper[Any]:
+    """The mapper whose own table every row of the hierarchy has: the header's."""
+    while mapper.inherits is not None and not mapper.concrete:
+        mapper = mapper.inherits
+    return mapper
+
+
+def own_table(mapper: Mapper[Any]) -> Table:
+    """The header's table, not an alias of it."""
+    table = root_of(mapper).local_table
+    assert isinstance(table, Table)  # header_table() has refused anything else
+    return table
+
+
+@remembered
+def lockable(mapper: Mapper[Any]) -> Mapper[Any]:
+    """The root of a class that has a header row; see :func:`header_table` for what it raises."""
+    header_table(mapper.class_)
+    return root_of(mapper)
+
+
+def header_table(entity: Any) -> Table | Alias:
+    """The header's table, or its alias inside an ``aliased()``: the one row to lock.
+
+    :raises LockNotSupported: the entity is read from a subquery or union, whose rows are
+        not rows of a table.
+    """
+    found = inspect(entity)
+    mapper = class_mapper(found.mapper.class_)
+    name, root = mapper.class_.__name__, root_of(mapper).local_table
+    for table in tables_of(entity):
+        if table is root or (isinstance(table, Alias) and table.element is root):
+            return table
+    if isinstance(found, Mapper):
+        what = type(mapper.selectable).__name__
+        raise LockNotSupported(f"{name} is read from a {what}, whose rows cannot be locked")
+    raise LockNotSupported(
+        f"{name} is aliased as a subquery, whose rows cannot be locked; use aliased(..., flat=True)"
+    )
+
+
+def tables_of(entity: Any) -> Iterator[Table | Alias]:
+    """The tables, or their aliases, that a select of this entity reads."""
+    return tables_within([inspect(entity).selectable])
+
+
+def tables_within(selectables: Iterable[FromClause]) -> Iterator[Table | Alias]:
+    """The tables, or their aliases, that these FROM clauses join."""
+    to_read = list(selectables)
+    while to_read:
+        selectable = to_read.pop()
+        if isinstance(selectable, Join):
+            to_read += [selectable.right, selectable.left]
+        elif isinstance(selectable, Table) or (
+            isinstance(selectable, Alias) and isinstance(selectable.element, Table)
+        ):
+            yield selectable
+
+
+@remembered
+def spans_rows(mapper: Mapper[Any], *, undeferred: bool = False) -> bool:
+    """Whether a row of this class is made of several rows.
+
+    They are those of joined inheritance, or what a subquery of a ``column_property()`` reads:
+    a statement that waits for the header's lock may show them as they were before its wait.
+
+    :param undeferred: options may load what is deferred, and set a ``query_expression()``.
+    """
+    if undeferred and any(
+        ("query_expression", True) in p.strategy_key for p in mapper.column_attrs
+    ):
+        return True
+    loaded = (one for one in mapper.column_attrs if undeferred or not one.deferred)
+    expressions = (expression for one in loaded for expression in one.columns)
+    return len(list(tables_of(mapper.class_))) > 1 or any(map(has_subquery, expressions))
+
+
+def has_subquery(expression: ClauseElement) -> bool:
+    """Whether the expression reads other rows than that which it is a column of."""
+    return any(isinstance(element, SelectBase) for element in iterate(expression))
+
+
+@remembered
+def key_attributes(mapper: Mapper[Any]) -> tuple[str, ...]:
+    """The attributes that map the primary key, in mapper order."""
+    return tuple(mapper.get_property_by_column(column).key for column in mapper.primary_key)
+
+
+def identity_of(mapper: Mapper[Any], ident: Any) -> tuple[Any, ...]:
+    """The primary key as a tuple in mapper order.
+
+    :param ident: a scalar, a tuple in mapper order, or a dict by attribute name, as for
+        ``Session.get()``.
+    :raises ValueError: wrong number or names of values, or a key that is NULL.
+    """
+    names = key_attributes(mapper)
+    if isinstance(ident, (int, str)):  # most are, and the other tests take longer
+        values, fits = (ident,), len(names) == 1
+    elif isinstance(ident, Mapping):
+        fits = set(ident) == set(names)
+        values = tuple(ident[name] for name in names) if fits else ()
+    else:
+        values = tuple(ident) if isinstance(ident, (tuple, list, Row)) else (ident,)
+        fits = len(values) == len(names)
+    if not fits:
+        raise ValueError(
+            f"{mapper.class_.__name__} has the primary key ({', '.join(names)}), not {ident!r}"
+        )
+    if values[0] is None and all(value is None for value in values):
+        raise ValueError(f"{mapper.class_.__name__} {ident!r}: no row has a NULL primary key")
+    return values
+
+
+def document_key(mapper: Mapper[Any], identity: tuple[Any, ...]) -> DocumentKey:
+    """What the ledger calls this document."""
+    return root_of(mapper).class_, identity

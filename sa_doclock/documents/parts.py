@@ -1,0 +1,89 @@
+"""One step from a document's header to its details: a relationship, and the way back up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from sqlalchemy.orm import Mapper, RelationshipDirection, RelationshipProperty
+from sqlalchemy.orm.exc import UnmappedColumnError
+
+from .mapping import key_attributes, root_of
+
+
+class Part(NamedTuple):
+    """A relationship from a header, or from a part of it, to what belongs to it."""
+
+    path: str  # from the header: "lines.taxes"
+    owner: Mapper[Any]  # the class that has the relationship
+    name: str  # the attribute on the owner
+    detail: Mapper[Any]
+    foreign_key: tuple[str, ...] | None  # attributes of the detail, in order of the owner's key
+    reference: tuple[tuple[str, str], ...]  # else: of the detail, and of the owner that it names
+    backrefs: tuple[str, ...]  # attributes of the detail that lead to the owner
+    recursive: bool  # a detail may have such details in turn
+
+    @property
+    def relationship(self) -> RelationshipProperty[Any]:
+        """What SQLAlchemy knows of it."""
+        return self.owner.relationships[self.name]
+
+    @property
+    def above(self) -> str:
+        """The path of the owner; empty for the header."""
+        return self.path.rpartition(".")[0]
+
+
+def part_at(path: str, relationship: RelationshipProperty[Any]) -> Part:
+    """The part that is reached by this relationship."""
+    return Part(
+        path,
+        relationship.parent,
+        relationship.key,
+        relationship.mapper,
+        key := _foreign_key(relationship),
+        () if key is not None else tuple(_reference(relationship)),
+        tuple(_backrefs(relationship)),
+        recursive=root_of(relationship.mapper) is root_of(relationship.parent),
+    )
+
+
+def one_to_many(root: Mapper[Any]) -> Iterator[Part]:
+    """What belongs to a header that was not declared: its collections, one level deep."""
+    for mapper in root.self_and_descendants:
+        for relationship in mapper.relationships:
+            if relationship.direction is RelationshipDirection.ONETOMANY:
+                yield part_at(relationship.key, relationship)._replace(recursive=False)
+
+
+def _foreign_key(relationship: RelationshipProperty[Any]) -> tuple[str, ...] | None:
+    owner, detail = relationship.parent, relationship.mapper
+    if relationship.direction is not RelationshipDirection.ONETOMANY:
+        return None
+    try:
+        remote = {
+            owner.get_property_by_column(local).key: detail.get_property_by_column(remote).key
+            for local, remote in relationship.local_remote_pairs or ()
+        }
+        return tuple(remote[name] for name in key_attributes(owner))
+    except (KeyError, UnmappedColumnError):
+        return None  # it refers to another key than the primary one
+
+
+def _reference(relationship: RelationshipProperty[Any]) -> Iterator[tuple[str, str]]:
+    if relationship.direction is RelationshipDirection.ONETOMANY:
+        for local, remote in relationship.local_remote_pairs or ():
+            with suppress(UnmappedColumnError):
+                owner = relationship.parent.get_property_by_column(local)
+                yield relationship.mapper.get_property_by_column(remote).key, owner.key
+
+
+def _backrefs(relationship: RelationshipProperty[Any]) -> Iterator[str]:
+    pairs = {(remote, local) for local, remote in relationship.local_remote_pairs or ()}
+    for other in relationship.mapper.relationships:
+        same_rows = other.secondary is relationship.secondary is not None
+        same_key = other.secondary is None and set(other.local_remote_pairs or ()) == pairs
+        leads_back = root_of(other.mapper) is root_of(relationship.parent)
+        if leads_back and other is not relationship and (same_rows or same_key):
+            yield other.key

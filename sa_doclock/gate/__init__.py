@@ -1,0 +1,6 @@
+"""The queue of one process in front of the connection pool."""
+
+from .queue import DocumentGate
+from .session_queue import Passage, Wanted
+
+__all__ = ["DocumentGate", "Passage", "Wanted"]

@@ -1,0 +1,78 @@
+"""Who stands at a lock: the connections that hold it, and those that wait for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+DocumentKey = tuple[type[Any], tuple[Any, ...]]
+"""The root mapped class and the primary key: the same for all classes of a hierarchy."""
+
+LockedName = tuple[None, tuple[str]]
+"""What ``lock_key()`` has locked, in the place of a document: ``(None, ("user:42",))``."""
+
+IDLE = "idle in transaction"
+ACTIVE = "active"
+PREPARED = "prepared transaction"
+
+
+@dataclass(frozen=True)
+class LockParty:
+    """A connection that holds a lock or waits for one, as the server described it.
+
+    None stands for what the server does not know, or does not tell this account.
+
+    :ivar connection_id: what the server calls it: ``pg_backend_pid()``, ``CONNECTION_ID()``,
+        ``@@SPID``.  0 is a prepared transaction, which no connection has any more.
+    :ivar user: the account that it has logged in with.
+    :ivar application: the name that the program gave itself: ``application_name`` on
+        PostgreSQL, ``program_name`` on MySQL and SQL Server.  MariaDB keeps none.
+    :ivar state: ``"active"`` or ``"idle in transaction"``, in the same words on every
+        database; anything else is in the server's own.
+    :ivar transaction_seconds: how long its transaction has been open.
+    :ivar statement: the one that it runs, or else has run last.  It may be cut by the server,
+        and has in it what the driver has put there, values of parameters included.
+    :ivar certain: False where the server does not tell who holds this very row: this one holds
+        locks on its table, or on some table of the server.
+    """
+
+    connection_id: int
+    user: str | None = None
+    application: str | None = None
+    state: str | None = None
+    transaction_seconds: float | None = None
+    statement: str | None = None
+    certain: bool = True
+
+
+@dataclass(frozen=True)
+class LockWait:
+    """One connection waits for another.
+
+    Who waits for several at once, as for the readers of a row, is in several of these.
+
+    :ivar waiter: who waits.
+    :ivar blocker: who must go first; it may wait itself.
+    :ivar root_blocker: who waits for nobody and keeps all of them waiting.  In a circle of waits,
+        which the server is about to end as a deadlock, there is none, and it is the ``blocker``.
+    :ivar table: the table, with its schema where the server adds it; None for what is no table.
+    :ivar key: the primary key of the row, or the name of a named lock, as the server writes it.
+    :ivar seconds: how long it has waited.
+    """
+
+    waiter: LockParty
+    blocker: LockParty
+    root_blocker: LockParty
+    table: str | None
+    key: str | None
+    seconds: float | None
+
+
+class Wait(NamedTuple):
+    """A wait as a strategy tells it: connections by their ids."""
+
+    waiter: int
+    blocker: int
+    table: str | None = None
+    key: str | None = None
+    seconds: float | None = None

@@ -1,0 +1,311 @@
+"""All parts of documents that are read already, in one statement for each kind of part.
+
+The statements start from the keys of the headers, whatever the number of owners between;
+only where parts have parts of their own kind is there one statement for each depth.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Select, and_, bindparam, select
+from sqlalchemy.orm import Mapper, RelationshipProperty, Session, aliased
+from sqlalchemy.orm.attributes import instance_dict, instance_state, set_committed_value
+from sqlalchemy.orm.collections import collection_adapter
+
+from ..dialects.base import Read
+from ..documents import Part, chain_of, key_attributes, parts_of, remembered, root_of, spans_rows
+from ..options import LockOptions
+from ..statements import (
+    among,
+    chunks,
+    dirty,
+    key_names,
+    parameters_by_keys,
+    select_by_key,
+    select_by_keys,
+)
+from .refresh import Unreadable
+
+Identity = tuple[Any, ...]
+
+_UNLOADED = ("dynamic", "write_only")  # mapped so for being too large to load
+
+
+def load_parts(session: Session, headers: Sequence[Any], lock: LockOptions) -> None:
+    """Load the parts of these documents that are not loaded; all of one hierarchy."""
+    if not headers:
+        return
+    root = root_of(instance_state(headers[0]).mapper)
+    at: dict[str, list[Any]] = {"": list(headers)}
+    keys = _keys(headers)
+    read: set[int] = set()  # what the database has at these headers; the rest is yet to move there
+    _complete(session, root, headers)
+    for step in _steps(root, lock):
+        part = step.part
+        owners = [one for one in at.get(part.above, ()) if isinstance(one, part.owner.class_)]
+        found = _below(session, step, owners, keys, read)
+        at.setdefault(part.path, []).extend(found)
+        while part.recursive and (found := _unknown(found, at[part.above])):
+            at[part.above].extend(found)
+            found = _below(session, step, found, keys, read)
+            at[part.path].extend(found)
+
+
+def reads_of(entity: Mapper[Any], identity: Identity, lock: LockOptions) -> Iterator[Read]:
+    """What load_parts() will send for the document of this key, as far as it is known before."""
+    root = root_of(entity)
+    if spans_rows(entity, undeferred=False):  # its other tables are read once the root is locked
+        plain = select_by_key(entity, LockOptions.None_)
+        yield plain, dict(zip(key_names(entity), identity, strict=True))
+    for step in _steps(root, lock):
+        owner = step.chain[0].owner
+        if owner.isa(root) and entity.common_parent(owner):
+            yield _statement(step, [identity])
+
+
+def load_again(session: Session, unreadable: Unreadable) -> None:
+    """Load what a lock has made stale, and what no access would load."""
+    for part in sorted(unreadable, key=lambda part: part.path.count(".")):
+        details = _below(session, _Step((part,), LockOptions.None_), unreadable[part], [], set())
+        for below in unreadable:  # of a new detail the same is wanted as of the others
+            news = _unknown(details, unreadable[below])
+            unreadable[below].extend(one for one in news if isinstance(one, below.owner.class_))
+
+
+class _Step(NamedTuple):
+    chain: tuple[Part, ...]  # from what the keys are of, down to the part
+    lock: LockOptions
+
+    @property
+    def part(self) -> Part:
+        return self.chain[-1]
+
+
+@remembered
+def _steps(root: Mapper[Any], lock: LockOptions) -> tuple[_Step, ...]:
+    base = LockOptions.NoLock if lock is LockOptions.NoLock else LockOptions.None_
+    parts = [part for part in parts_of(root) if part.relationship.lazy not in _UNLOADED]
+    # Below parts that have parts of their own kind, nothing is at a known depth.
+    deep = [part.above for part in parts if part.recursive]
+    steps = []
+    for part in parts:
+        chain = chain_of(root, part)
+        if all(above in parts for above in chain):
+            by_owner = any(f".{part.above}.".startswith(f".{one}." if one else ".") for one in deep)
+            steps.append(_Step((part,) if by_owner else chain, base))
+    return tuple(steps)
+
+
+def _below(
+    session: Session, step: _Step, owners: list[Any], keys: list[Identity], read: set[int]
+) -> list[Any]:
+    """The parts of these owners, loaded where they were not."""
+    part = step.part
+    missing = [owner for owner in owners if _is_incomplete(owner, part)]
+    if missing:
+        _fill(session, step, missing, keys, read)
+    found = [detail for owner in owners for detail in _members(owner, part)]
+    _complete(session, part.detail, found)
+    return found
+
+
+def _keys(instances: Iterable[Any]) -> list[Identity]:
+    """The primary keys of instances that have one."""
+    keys = (instance_state(instance).key for instance in instances)
+    return [key[1] for key in keys if key is not None]
+
+
+def _complete(session: Session, mapper: Mapper[Any], instances: Iterable[Any]) -> None:
+    """Load the columns that a subclass of the mapper has in a table of its own."""
+    if not _has_own_columns(mapper):
+        return
+    incomplete: dict[Mapper[Any], list[Identity]] = defaultdict(list)
+    for instance in instances:
+        state = instance_state(instance)
+        own = _own_columns(state.mapper)
+        if own and not own <= state.dict.keys() and state.identity is not None:
+            incomplete[state.mapper].append(state.identity)
+    for one, keys in incomplete.items():
+        for some in chunks(keys):
+            statement = select_by_keys(one, LockOptions.None_, some)
+            session.scalars(statement, parameters_by_keys(some)).unique().all()
+
+
+@remembered
+def _comes_twice(step: _Step) -> bool:
+    """Whether a row may come twice: owners that share it, collections that are joined to it."""
+    eager = (
+        relationship.lazy in ("joined", False)
+        for mapper in step.part.detail.self_and_descendants
+        for relationship in mapper.relationships
+    )
+    return any(part.foreign_key is None for part in step.chain) or any(eager)
+
+
+@remembered
+def _has_own_columns(mapper: Mapper[Any]) -> bool:
+    return any(_own_columns(one) for one in mapper.self_and_descendants)
+
+
+@remembered
+def _own_columns(mapper: Mapper[Any]) -> frozenset[str]:
+    """The attributes that a select of the root class does not load."""
+    if mapper is root_of(mapper) or mapper.single:
+        return frozenset()
+    inherited = root_of(mapper).column_attrs.keys()
+    attributes = mapper.column_attrs
+    return frozenset(one.key for one in attributes if not one.deferred).difference(inherited)
+
+
+def _is_incomplete(owner: Any, part: Part) -> bool:
+    """Whether the part is not loaded, or has members that would be read one by one."""
+    if part.name not in instance_dict(owner):
+        return True
+    return any(instance_state(member).expired_attributes for member in _members(owner, part))
+
+
+def _unknown(found: Iterable[Any], known: list[Any]) -> list[Any]:
+    seen = {id(one) for one in known}
+    return [one for one in found if id(one) not in seen]
+
+
+def _fill(
+    session: Session, step: _Step, missing: list[Any], keys: list[Identity], read: set[int]
+) -> None:
+    if any(id(owner) not in read for owner in missing):
+        step = _Step((step.part,), step.lock)  # seen from the header it may be elsewhere
+    if len(step.chain) == 1:
+        missing = [owner for owner in missing if instance_state(owner).key is not None]
+        keys = _keys(missing)
+    details: dict[Identity, Sequence[Any]] = {}
+    for some in chunks(keys):
+        details.update(_details(session, step, some))
+    for found in details.values():
+        read.update(map(id, found))
+    part = step.part
+    for owner, key in zip(missing, _keys(missing), strict=True):
+        if part.name in instance_dict(owner):
+            continue  # its members were refreshed by their rows
+        found = details.get(key, ())
+        value = found if part.relationship.uselist else next(iter(found), None)
+        set_committed_value(owner, part.name, value)
+
+
+def _details(
+    session: Session, step: _Step, keys: Sequence[Identity]
+) -> Mapping[Identity, Sequence[Any]]:
+    """The parts below these keys, by the keys of their owners."""
+    statement, parameters = _statement(step, keys)
+    rows = session.execute(statement, parameters)
+    if _comes_twice(step):
+        rows = rows.unique()
+    if len(keys) == 1 and len(step.chain) == 1:
+        return {keys[0]: rows.scalars().all()}
+    details: dict[Identity, list[Any]] = defaultdict(list)
+    for detail, *owner in rows:
+        details[tuple(owner)].append(detail)
+    return details
+
+
+def _members(owner: Any, part: Part) -> Iterator[Any]:
+    value = instance_dict(owner).get(part.name)
+    if value is not None:
+        yield from list(collection_adapter(value)) if part.relationship.uselist else [value]
+
+
+def _statement(step: _Step, keys: Sequence[Identity]) -> tuple[Select[Any], Mapping[str, Any]]:
+    first = step.chain[0].owner
+    if len(keys) == 1:
+        names = key_names(first)
+        return _by_one_key(step), dict(zip(names, keys[0], strict=True))
+    if len(first.primary_key) == 1:
+        return _by_keys(step), {"keys": [key[0] for key in keys]}
+    statement, columns, owner = _joined(step)
+    return statement.add_columns(*owner).where(among(columns, keys)), {}
+
+
+@remembered
+def _by_one_key(step: _Step) -> Select[Any]:
+    statement, columns, owner = _joined(step)
+    names = key_names(step.chain[0].owner)
+    equal = (
+        column == bindparam(name, type_=column.type)
+        for column, name in zip(columns, names, strict=True)
+    )
+    if len(step.chain) > 1:  # else all rows are of the one owner
+        statement = statement.add_columns(*owner)
+    return statement.where(and_(*equal))
+
+
+@remembered
+def _by_keys(step: _Step) -> Select[Any]:
+    statement, (column,), owner = _joined(step)
+    return statement.add_columns(*owner).where(column.in_(bindparam("keys", expanding=True)))
+
+
+@remembered
+def _joined(step: _Step) -> tuple[Select[Any], list[Any], list[Any]]:
+    """The details, the columns to look for the keys in, and those with the keys of the owners."""
+    chain, first, last = step.chain, step.chain[0], step.part
+    detail: Any = last.detail.class_  # not aliased: the relationship's ORDER BY names its table
+    # What each part is joined to: the owner of the next, at last the detail.
+    targets: list[Any] = [*_owners(chain), detail]
+    header = targets.pop(0)
+    statement, keys = _start(first, header, targets[0], detail)
+    for part, source, target in zip(chain[1:], targets, targets[1:], strict=False):
+        statement = _join(statement, part, source, target)
+    owner = keys if len(chain) == 1 else _keys_of(targets[-2], last.owner)
+    statement = statement.order_by(*(last.relationship.order_by or ()))
+    if step.lock is LockOptions.NoLock:
+        statement = dirty(statement)
+    return statement, keys, owner
+
+
+def _owners(chain: tuple[Part, ...]) -> list[Any]:
+    """The owners of these parts; aliased, where a table would come twice."""
+    mappers = [*(part.owner for part in chain), chain[-1].detail]
+    tables = [table for mapper in mappers for table in mapper.tables]
+    if len(set(tables)) == len(tables):
+        return [part.owner.class_ for part in chain]
+    return [aliased(part.owner.class_, flat=True) for part in chain]
+
+
+def _start(part: Part, header: Any, target: Any, detail: Any) -> tuple[Select[Any], list[Any]]:
+    relationship = part.relationship
+    if part.foreign_key is not None and _is_plain(relationship):
+        keys = [getattr(target, name) for name in part.foreign_key]
+        return select(detail).select_from(target), keys
+    if relationship.secondary is not None and target is detail and _is_plain(relationship):
+        remote = dict(relationship.synchronize_pairs)
+        keys = [remote[column] for column in part.owner.primary_key]
+        joined = select(detail).join(relationship.secondary, relationship.secondaryjoin)
+        return joined, keys
+    joined = _join(select(detail).select_from(header), part, header, target)
+    return joined, _keys_of(header, part.owner)
+
+
+def _join(statement: Select[Any], part: Part, source: Any, target: Any) -> Select[Any]:
+    relationship = part.relationship
+    if relationship.secondary is None or not (
+        source is part.owner.class_ and isinstance(target, type)
+    ):
+        return statement.join(getattr(source, part.name).of_type(target))
+    # By the relationship, the association table would be aliased, and ORDER BY may name it.
+    statement = statement.join(relationship.secondary, relationship.primaryjoin)
+    return statement.join(target, relationship.secondaryjoin)
+
+
+def _is_plain(relationship: RelationshipProperty[Any]) -> bool:
+    """Whether the keys are all that the relationship compares."""
+    equal = and_(*(one == other for one, other in relationship.synchronize_pairs))
+    names_key = {one for one, _ in relationship.synchronize_pairs}
+    return names_key == set(relationship.parent.primary_key) and equal.compare(
+        relationship.primaryjoin
+    )
+
+
+def _keys_of(entity: Any, mapper: Mapper[Any]) -> list[Any]:
+    return [getattr(entity, name) for name in key_attributes(mapper)]

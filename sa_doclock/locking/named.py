@@ -1,0 +1,112 @@
+"""Named locks: a key in place of a row, held to the end of the transaction on every database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date, datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import UnboundExecutionError
+from sqlalchemy.orm import Session
+
+from ..errors import LockMisuse
+from ..options import LockOptions
+from .context import Books
+
+KeyPart = str | int | UUID | date
+
+
+def doclock_key(*parts: KeyPart) -> str:
+    """Return one key for :meth:`LockingSession.lock_key`: ``doclock_key("user", 42)`` is
+    ``"user:42"``.
+
+    Other parts give another key: ``:`` and ``%`` inside of a part are written ``%3A`` and
+    ``%25``.  What is written the same is the same, so 42 and ``"42"`` are one key: an id that
+    comes out of a URL locks what the number locks.
+
+    :param parts: str, int, UUID or date, one or more.
+    :raises TypeError: another type, such as None, bool, float or datetime, of which two that
+        are equal may be written in two ways.
+    :raises ValueError: no part at all, or one that is empty.
+    """
+    if not parts:
+        raise ValueError('doclock_key() needs at least one part, such as doclock_key("user", 42)')
+    return check_key(":".join(map(_written, parts)))
+
+
+def _written(part: object) -> str:
+    if isinstance(part, str):
+        if not part:
+            raise ValueError("a part of a key must not be empty")
+        return str.__str__(part).replace("%", "%25").replace(":", "%3A")
+    if isinstance(part, int) and not isinstance(part, bool):
+        return int.__repr__(part)
+    if isinstance(part, UUID):
+        return str(part)
+    if isinstance(part, date) and not isinstance(part, datetime):
+        return part.isoformat()
+    raise TypeError(f"a part of a key must be a str, an int, a UUID or a date, not {part!r}")
+
+
+def check_key(key: str) -> str:
+    """Return the key if every database can take it.
+
+    :raises TypeError: not a str.
+    :raises ValueError: empty, or with a character that no database can be sent.
+    """
+    if not isinstance(key, str):
+        raise TypeError(
+            f'the key of a named lock must be a str, not {key!r}: doclock_key("user", 42) makes one'
+        )
+    if not key:
+        raise ValueError("the key of a named lock must not be empty")
+    if "\0" in key or any("\ud800" <= character <= "\udfff" for character in key):
+        raise ValueError(f"the key {key!r} has a NUL or half of a character in it")
+    return key
+
+
+def lock_of_key(*, shared: bool) -> LockOptions:
+    """The lock by which a key is taken.  :raises TypeError: neither True nor False."""
+    if not isinstance(shared, bool):
+        raise TypeError(f"shared must be True or False, not {shared!r}")
+    return LockOptions.SharedRead if shared else LockOptions.ForUpdate
+
+
+def bind_of_key(session: Session, bind_arguments: Mapping[str, Any]) -> Engine | Connection:
+    """The database of a key.  :raises LockMisuse: the session has several, and none is meant."""
+    try:
+        return session.get_bind(**bind_arguments)
+    except UnboundExecutionError as error:
+        raise LockMisuse(
+            "the session has no database for what is not of a mapped class: say which one is "
+            'meant, by lock_key(.., bind_arguments={"mapper": Order})'
+        ) from error
+
+
+def take(
+    books: Books,
+    key: str,
+    lock: LockOptions,
+    seconds: float | None,
+    bind_arguments: Mapping[str, Any],
+) -> None:
+    """Take the key, and record it.
+
+    :raises LockFailed: with ``.orig`` None, where the server has refused by value.
+    """
+    # The transaction is made fit for what is changed under the key, whatever the key's own mode.
+    at_once = LockOptions.NoWait in lock
+    participant = books.participants.prepare(
+        bind_arguments, None, LockOptions.ForUpdate, 0.0 if at_once else seconds
+    )
+    strategy, connection = participant.strategy, participant.connection
+    if books.pipelining is None:
+        failure = strategy.take_key(connection, key, lock, seconds)
+    else:
+        with books.pipelining.locking(connection, seconds):
+            failure = strategy.take_key(connection, key, lock, None)
+    if failure is not None:
+        raise books.failures.answered(failure, participant.strategy.name)
+    books.ledger.record_key((participant.connection.engine, key), lock)

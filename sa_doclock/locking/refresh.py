@@ -1,0 +1,173 @@
+"""What is read under a lock is not older than the lock: what the session knows made stale.
+
+The identity map keeps an object's attributes as they were read first, whatever a later
+SELECT returns.  So the header, its collections and its details are expired before the
+locking SELECT, which then fills in the header; details come with their next access.
+Expiring, unlike ``populate_existing``, leaves every other object's pending changes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from sqlalchemy import inspect
+from sqlalchemy.orm import InstanceState, Mapper, Session
+
+from ..documents import (
+    UNKNOWN,
+    Membership,
+    Part,
+    headers_loaded,
+    identity_in,
+    parts_above,
+    parts_of,
+    remembered,
+    root_of,
+)
+from ..errors import UnsavedChanges
+from ..lock_info import DocumentKey
+from ..options import LockOptions
+
+Held = Mapping[DocumentKey, LockOptions]
+Unreadable = Mapping[Part, list[Any]]
+"""By part, the objects whose part is ``lazy="raise"`` and was expired."""
+
+
+def make_stale(
+    session: Session,
+    root: Mapper[Any],
+    identities: Collection[tuple[Any, ...]] | None,
+    held: Held,
+) -> Unreadable:
+    """Expire these documents, or every one of this root, in the session.
+
+    Documents held already, which nobody else can have changed, keep what was loaded.  A
+    detail of a document that is *not* held is expired too, since it may have been moved to
+    one that is being locked; so that it does not come back one SELECT a detail, the
+    collection it was in is expired with it.
+
+    :returns: the objects with parts that were loaded, and that no access loads again
+        (``lazy="raise"``): they are to be loaded again under the lock.
+    """
+    unreadable: dict[Part, list[Any]] = {}
+    for state in session.identity_map.all_states():
+        role = _role(root, state.mapper)
+        if role is None:
+            continue
+        only: Collection[str] | None = ()
+        if role.header and (root.class_, state.identity) not in held:
+            affected = identities is None or state.identity in identities
+            only = None if affected else role.collections
+        if role.part and only is not None:
+            headers = list(headers_loaded(session, root, state.mapper, state.dict))
+            if not headers or any((root.class_, header) not in held for header in headers):
+                only = None
+        if only is None:
+            for part in role.raising:
+                if part.name in state.dict:
+                    unreadable.setdefault(part, []).append(state.obj())
+        if only is None or only:
+            _expire_loaded(session, state, only)
+    return unreadable
+
+
+class _Role(NamedTuple):
+    """What objects of one class are in the documents of one root."""
+
+    header: bool
+    part: bool
+    collections: frozenset[str]  # the attributes that lead to its parts and load themselves
+    raising: tuple[Part, ...]  # those that load nothing by themselves
+
+
+@remembered
+def _role(root: Mapper[Any], mapper: Mapper[Any]) -> _Role | None:
+    header, part = root_of(mapper) is root, bool(parts_above(root, mapper))
+    below = [one for one in parts_of(root) if mapper.isa(one.owner) or one.owner.isa(mapper)]
+    names = frozenset(one.name for one in below if one.name in mapper.relationships)
+    raising = {
+        one.name: one
+        for one in below
+        if one.name in names and one.relationship.lazy in ("raise", "raise_on_sql")
+    }
+    loading = names.difference(raising)
+    return _Role(header, part, loading, tuple(raising.values())) if header or part else None
+
+
+def _expire_loaded(
+    session: Session, state: InstanceState[Any], only: Collection[str] | None = None
+) -> None:
+    # Named, for two reasons: expire(instance) goes down the "refresh-expire" cascade and
+    # drops pending changes there, and a deferred column never loaded stays deferred.
+    mapped = state.mapper.attrs if only is None else only
+    loaded = [key for key in state.dict if key in mapped]
+    instance = state.obj()
+    if loaded and instance is not None and not _is_pending(session, instance, state):
+        session.expire(instance, loaded)
+        # Not named, it would be so by itself: Session.get() then looks whether the row is there.
+        state.expired = state.expired or only is None
+
+
+def _is_pending(session: Session, instance: Any, state: InstanceState[Any]) -> bool:
+    modified = state.modified and session.is_modified(instance)
+    return modified or instance in session.deleted
+
+
+def forget_vanished(session: Session, mapper: Mapper[Any], identity: tuple[Any, ...]) -> None:
+    """Take an object whose row is gone out of the session, as ``Session.get()`` does."""
+    header = session.identity_map.get(mapper.identity_key_from_primary_key(identity))
+    if header is not None:
+        session.expire(header)
+        with session.no_autoflush:
+            session.get(mapper.class_, identity)
+
+
+def refuse_unsaved(
+    session: Session,
+    root: Mapper[Any],
+    identities: Collection[tuple[Any, ...]],
+    *,
+    ask: bool = False,
+) -> bool:
+    """Check that none of these documents has pending changes in the session.
+
+    :param ask: whether the database may be asked which document a row belongs to.
+    :returns: whether it would have to be asked, which is to be done under the lock.
+    :raises UnsavedChanges: one of them has.
+    """
+    if not session.identity_map and not session.new:
+        return False  # nothing is known, as mostly at the first lock
+    postponed = False
+    for instance in _pending(session):
+        state = inspect(instance)
+        role = _role(root, state.mapper)
+        if role is None:
+            continue
+        if role.header and identity_in(state, root) in identities:
+            raise UnsavedChanges(
+                "it has pending changes, which the fresh read would have to overwrite; "
+                "lock first, then change, or flush() before"
+            )
+        if role.part:
+            headers = Membership(session, root, ask=ask).headers(state)
+            postponed = postponed or UNKNOWN in headers
+            if any(header in identities for header in headers):
+                raise UnsavedChanges(
+                    f"{state.class_.__name__} in its {_part_of(root, state.mapper).name!r} has "
+                    "pending changes from before the lock; lock first, then change, or flush() "
+                    "before"
+                )
+    return postponed
+
+
+def _part_of(root: Mapper[Any], mapper: Mapper[Any]) -> Part:
+    return parts_above(root, mapper)[0]
+
+
+def _pending(session: Session) -> Iterator[Any]:
+    yield from session.new
+    yield from session.deleted
+    for instance in session.dirty:
+        if session.is_modified(instance):
+            yield instance

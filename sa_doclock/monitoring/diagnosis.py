@@ -1,0 +1,138 @@
+"""Who holds what a lock was not granted for, asked of the server over a second connection."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Table
+from sqlalchemy.orm import Session
+
+from ..dialects import strategy_for
+from ..dialects.base import LockStrategy
+from ..documents import mapper_of, own_table, root_of
+from ..errors import LockNotAvailable
+from ..lock_info import LockParty
+from ..options import LockOptions, base_of
+from ..pool import aside
+from ..session_ref import weakly
+from ..statements import PARAMETERS_OF_A_READ
+
+_log = logging.getLogger("sa_doclock")
+_TRANSLATE = "schema_translate_map"
+_LISTED = 3
+_SHOWN = 200
+
+Keys = Sequence[tuple[Any, ...]]
+
+
+class Diagnosis:
+    """What ``LockingSession(diagnose=True)`` adds to an error.
+
+    :param connections: returns those of the session's transaction.
+    """
+
+    def __init__(self, session: Session, connections: Callable[[], Sequence[Connection]]) -> None:
+        self._session = weakly(session)
+        self._connections = connections
+
+    def of(self, error: LockNotAvailable, keys: Keys, engine: Engine | None) -> None:
+        """Put the blockers into the error, which stays as it is if that fails.
+
+        :param keys: of the rows that were asked for; empty where nobody knows them.
+        :param engine: whose server has refused.
+        """
+        if error.entity is None:  # a named lock
+            return
+        try:
+            blockers = self._ask(error.entity, keys, error.lock or LockOptions.ForUpdate, engine)
+            text = told(blockers, error.hide_parameters)
+        except Exception as failure:  # noqa: BLE001  # the error that there is matters more
+            _log.debug("diagnose: the server did not tell who holds the lock: %r", failure)
+            return
+        if blockers:
+            error.blockers = blockers
+            error.args = (f"{error.args[0]}; {text}",)
+
+    def _ask(
+        self, entity: type[Any], keys: Keys, lock: LockOptions, engine: Engine | None
+    ) -> tuple[LockParty, ...]:
+        mapper = mapper_of(entity)
+        bind = engine or self._session().get_bind(mapper)
+        strategy = strategy_for(bind)
+        if not strategy.names_holders:
+            return ()
+        ours = [one for one in self._connections() if one.engine is bind.engine]
+        own = {strategy.connection_id(one) for one in ours}
+        header = own_table(mapper)
+        if len(keys) * len(header.primary_key) > PARAMETERS_OF_A_READ:
+            keys = ()
+        keys = _in_order_of(header, root_of(mapper).primary_key, keys)
+        shared = base_of(lock) is LockOptions.SharedRead
+        with aside(bind.engine, self._options(bind, ours)) as connection:
+            found = strategy.holders(connection, header, keys, shared=shared)
+            found = {one: certain for one, certain in found.items() if one not in own}
+            parties = parties_of(strategy, connection, found)
+        return tuple(replace(parties[one], certain=found[one]) for one in sorted(found))
+
+    def _options(self, bind: Engine | Connection, ours: Sequence[Connection]) -> Mapping[str, Any]:
+        of_session = getattr(self._session(), "execution_options", {})  # of SQLAlchemy 2.1
+        for options in (*(one.get_execution_options() for one in ours), of_session):
+            if _TRANSLATE in options:
+                return {_TRANSLATE: options[_TRANSLATE]}
+        known = bind.get_execution_options()
+        return {_TRANSLATE: known[_TRANSLATE]} if _TRANSLATE in known else {}
+
+
+def _in_order_of(header: Table, columns: Sequence[Any], keys: Keys) -> Keys:
+    """The keys in the order of the table's own; none where the mapper has another one."""
+    own = list(header.primary_key)
+    if set(own) != set(columns):
+        return ()
+    places = [columns.index(column) for column in own]
+    return [tuple(key[place] for place in places) for key in keys]
+
+
+def parties_of(
+    strategy: LockStrategy, connection: Connection, ids: Collection[int]
+) -> Mapping[int, LockParty]:
+    """Describe these connections; one that has gone meanwhile is an id and nothing more."""
+    known = strategy.parties(connection, ids) if ids else {}
+    return {one: known.get(one) or LockParty(one) for one in ids}
+
+
+def told(blockers: Sequence[LockParty], hide: bool) -> str:
+    """What the text of an error says of them.
+
+    :param hide: the engine hides parameters, whose values may be in a statement.
+    """
+    held = "held by " if all(one.certain for one in blockers) else "perhaps held by "
+    listed = [_described(one, hide) for one in blockers[:_LISTED]]
+    if len(blockers) > _LISTED:
+        listed.append(f"{len(blockers) - _LISTED} more")
+    return held + "; ".join(listed)
+
+
+def _described(party: LockParty, hide: bool) -> str:
+    words = ", ".join(_words(party))
+    text = f"connection {party.connection_id}" + (f" ({words})" if words else "")
+    if party.statement is None or hide:
+        return text
+    statement = " ".join(party.statement.split())
+    if len(statement) > _SHOWN:
+        statement = f"{statement[:_SHOWN]}... ({len(party.statement)} characters)"
+    return f"{text}: {statement}"
+
+
+def _words(party: LockParty) -> Iterator[str]:
+    if party.user:
+        yield f"user {party.user}"
+    if party.application:
+        yield f"application {party.application!r}"
+    age = party.transaction_seconds
+    if party.state and age is not None:
+        yield f"{party.state}, its transaction open for {age:.1f} s"
+    elif party.state or age is not None:
+        yield party.state or f"its transaction open for {age:.1f} s"

@@ -1,0 +1,103 @@
+"""What is told of locks: log records with fields, and events; nothing when nobody listens."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from ..errors import DeadlockDetected, LockFailed, LockNotAvailable, SnapshotConflict
+from ..events import EventfulSession, ReleasedLock
+from ..lock_info import DocumentKey, LockedName
+from ..options import LockOptions, spelled
+from ..session_ref import weakly
+
+_log = logging.getLogger("sa_doclock")
+
+CONTENDED: Final = 0.1
+"""Seconds from which a lock that was granted is told as one that had to be waited for."""
+
+_OUTCOMES: Final[Mapping[type[LockFailed], str]] = {
+    LockNotAvailable: "not available",
+    DeadlockDetected: "deadlock",
+    SnapshotConflict: "snapshot conflict",
+}
+
+
+class Telling:
+    """Tells what becomes of one session's locks."""
+
+    def __init__(self, session: EventfulSession) -> None:
+        self._session = weakly(session)
+        self._dispatch = session.dispatch
+
+    def granted(
+        self,
+        newly_held: Callable[[], Iterable[DocumentKey | LockedName]],
+        lock: LockOptions,
+        waited: float,
+    ) -> None:
+        """A call for a lock has been granted, after so many seconds."""
+        level = logging.INFO if waited >= CONTENDED else logging.DEBUG
+        listeners = self._dispatch.lock_acquired
+        if not listeners and not _log.isEnabledFor(level):
+            return
+        for document in newly_held():
+            fields = _fields(named(document), lock, waited, None, "granted")
+            _log.log(level, "%s %s: granted after %.3f s", *_words(fields), waited, extra=fields)
+            listeners(self._session(), document, lock, waited)
+
+    def failed(self, error: LockFailed, waited: float | None) -> None:
+        """The database has refused it."""
+        if _log.isEnabledFor(logging.WARNING):
+            kinds = (told for kind, told in _OUTCOMES.items() if isinstance(error, kind))
+            outcome = next(kinds, "failed")  # one of another package's strategy
+            _log.warning("%s", error.args[0], extra=fields_of(error, waited, outcome))
+        self._dispatch.lock_failed(self._session(), error, waited)
+
+    def hears_of_releases(self) -> bool:
+        """Whether anybody would be told."""
+        return bool(self._dispatch.locks_released) or _log.isEnabledFor(logging.DEBUG)
+
+    def released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
+        """What was held is held no more."""
+        if not released:
+            return
+        if _log.isEnabledFor(logging.DEBUG):
+            for document, lock, held in released:
+                fields = _fields(named(document), lock, None, held, outcome)
+                _log.debug("%s %s: %s after %.3f s", *_words(fields), outcome, held, extra=fields)
+        self._dispatch.locks_released(self._session(), released, outcome)
+
+
+def named(document: DocumentKey | LockedName) -> str:
+    """A document in the words of errors: ``Order 42``."""
+    entity, identity = document
+    if entity is None:
+        return f"named lock {identity[0]!r}"
+    return f"{entity.__name__} {identity[0] if len(identity) == 1 else identity}"
+
+
+def fields_of(error: LockFailed, waited: float | None, outcome: str) -> dict[str, Any]:
+    """The fields of a log record about this error."""
+    document: str | None
+    if error.entity is not None:
+        document = f"{error.entity.__name__} {'rows' if error.ident is None else error.ident}"
+    else:
+        document = None if error.ident is None else named((None, (error.ident,)))
+    return _fields(document, error.lock, waited, None, outcome)
+
+
+def _fields(
+    document: str | None,
+    lock: LockOptions | None,
+    waited: float | None,
+    held: float | None,
+    outcome: str,
+) -> dict[str, Any]:
+    told = None if lock is None else spelled(lock)
+    return {"document": document, "lock": told, "waited": waited, "held": held, "outcome": outcome}
+
+
+def _words(fields: Mapping[str, Any]) -> tuple[Any, Any]:
+    return fields["document"], fields["lock"]

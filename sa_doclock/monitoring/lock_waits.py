@@ -1,0 +1,82 @@
+"""lock_waits(): who waits for whom on a server, at this moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+
+from ..dialects import product_of, strategy_classes, strategy_for
+from ..dialects.base import LockStrategy
+from ..errors import LockNotSupported
+from ..lock_info import LockWait, Wait
+from ..pool import aside
+from .diagnosis import parties_of
+
+
+def lock_waits(bind: Engine | Connection) -> list[LockWait]:
+    """Return who waits for a lock now, and for whom: of the whole server, not of this program.
+
+    It is asked over a connection of its own, made as the engine makes its connections, and
+    closed afterwards.  So it needs no place in the pool, and it neither sees nor touches the
+    transaction of a Connection that is given.  It waits for nobody's lock.
+
+    :returns: those that have waited longest first; an empty list where nobody waits.  MariaDB
+        answers from a copy that can be older than 0.1 s where others ask all the time.
+    :raises LockNotSupported: SQLite, which has no server to ask; or the account may not see
+        this: the text names the privilege.
+    :raises TypeError: neither an Engine nor a Connection; see :func:`async_lock_waits`.
+    """
+    if not isinstance(bind, (Engine, Connection)):
+        raise TypeError(f"lock_waits() needs an Engine or a Connection, not {bind!r}")
+    name = product_of(bind.dialect)
+    known = strategy_classes().get(name)
+    if known is None or not known.names_holders:
+        raise LockNotSupported(f"{name} has no server that tells who waits for whom")
+    with aside(bind.engine, {}) as connection:
+        strategy = strategy_for(connection)
+        try:
+            found = list(strategy.waits(connection))
+            ids = {one for wait in found for one in (wait.waiter, wait.blocker)}
+            parties = parties_of(strategy, connection, ids)
+        except DBAPIError as error:
+            raise _refusal(strategy, error) or error from error
+    behind: dict[int, list[int]] = {}
+    for wait in found:
+        behind.setdefault(wait.waiter, []).append(wait.blocker)
+    waits = [
+        LockWait(
+            parties[wait.waiter],
+            parties[wait.blocker],
+            parties[_root(wait, behind)],
+            wait.table,
+            wait.key,
+            wait.seconds,
+        )
+        for wait in found
+    ]
+    return sorted(waits, key=lambda wait: -(wait.seconds or 0))
+
+
+def _root(wait: Wait, behind: Mapping[int, Sequence[int]]) -> int:
+    """Follow the waits to somebody who does not wait; each connection once, as they may circle."""
+    seen: set[int] = set()
+    front = [wait.blocker]
+    while front:
+        one = front.pop()
+        if one not in behind:
+            return one
+        if one not in seen:
+            seen.add(one)
+            front += reversed(behind[one])
+    return wait.blocker
+
+
+def _refusal(strategy: LockStrategy, error: DBAPIError) -> LockNotSupported | None:
+    if error.orig is None:
+        return None
+    needed = strategy.denials.get(strategy.native_code(error.orig) or 0)
+    return (
+        None if needed is None else LockNotSupported(f"lock_waits() on {strategy.name}: {needed}")
+    )

@@ -1,0 +1,141 @@
+"""The by-key SELECTs of get_entity() and get_entities(), each built once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, and_, bindparam, false, or_, select
+from sqlalchemy.orm import Mapper
+
+from ..dialects import by_keys_hints
+from ..documents import header_table, remembered, root_of
+from ..options import LockOptions, is_row_lock
+from .with_lock import S, eager_by_second_statement, locking
+
+
+@remembered
+def key_names(mapper: Mapper[Any]) -> tuple[str, ...]:
+    """The names of the parameters of the by-key statements."""
+    return tuple(f"pk_{position}" for position in range(len(mapper.primary_key)))
+
+
+def _by_key(mapper: Mapper[Any]) -> ColumnElement[bool]:
+    return and_(
+        *(
+            column == bindparam(name, type_=column.type)
+            for column, name in zip(mapper.primary_key, key_names(mapper), strict=True)
+        )
+    )
+
+
+@remembered
+def select_by_key(
+    mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[str] = frozenset()
+) -> Select[Any]:
+    """The one SELECT of get_entity(), with parameters ``pk_0``, ``pk_1``, ...
+
+    :param chosen: the relationships for which the caller will add a loader option.
+    """
+    return _select(mapper, lock, chosen).where(_by_key(mapper))
+
+
+def _select(mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[str]) -> Select[Any]:
+    statement = select(mapper.class_)
+    if lock is LockOptions.None_:
+        return statement
+    eager = eager_by_second_statement(mapper.class_, chosen)
+    return locking(statement, mapper.class_, lock).options(*eager)
+
+
+@remembered
+def lock_by_key(mapper: Mapper[Any], lock: LockOptions) -> Select[Any]:
+    """The lock alone, on the header's own row, for a mapper that spans several rows.
+
+    One statement for both would show the other rows as they were before the wait.
+    """
+    statement = select(*root_of(mapper).primary_key).where(_by_key(mapper))
+    return locking(statement, root_of(mapper).class_, lock)
+
+
+PARAMETERS_OF_A_READ = 900  # few enough for every database
+
+
+def chunks(
+    keys: Sequence[tuple[Any, ...]], parameters: int = PARAMETERS_OF_A_READ
+) -> Iterator[Sequence[tuple[Any, ...]]]:
+    """The keys in parts, each of which has not more parameters than a statement can have."""
+    size = max(1, parameters // len(keys[0])) if keys else 1
+    for start in range(0, len(keys), size):
+        yield keys[start : start + size]
+
+
+def select_by_keys(
+    mapper: Mapper[Any],
+    lock: LockOptions,
+    keys: Sequence[Sequence[Any]],
+    chosen: frozenset[str] = frozenset(),
+) -> Select[Any]:
+    """The SELECT of get_entities(), in the order of the keys."""
+    if len(mapper.primary_key) == 1:
+        return _select_by_one_column(mapper, lock, chosen)
+    where = among(mapper.primary_key, keys)
+    return _by_keys(_select(mapper, lock, chosen), mapper, lock, where)
+
+
+def lock_by_keys(
+    mapper: Mapper[Any], lock: LockOptions, keys: Sequence[Sequence[Any]]
+) -> Select[Any]:
+    """The locks alone, on the headers' own rows, for a mapper that spans several rows."""
+    root = root_of(mapper)
+    if len(root.primary_key) == 1:
+        return _lock_by_one_column(root, lock)
+    return lock_among(root, lock, among(root.primary_key, keys))
+
+
+def parameters_by_keys(keys: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """The parameters of both; composite keys are in the statement itself."""
+    return {"keys": [key[0] for key in keys]} if keys and len(keys[0]) == 1 else {}
+
+
+def lock_among(root: Mapper[Any], lock: LockOptions, where: ColumnElement[bool]) -> Select[Any]:
+    """The keys of these headers, locked in the order of their keys; what follows is nothing."""
+    columns = [*root.primary_key]
+    # With the key alone MySQL reads the whole index, whatever it is told, and locks all of it.
+    columns += [column for column in root.local_table.columns if column not in columns][:1]
+    return _by_keys(locking(select(*columns), root.class_, lock), root, lock, where)
+
+
+@remembered
+def _select_by_one_column(
+    mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[str]
+) -> Select[Any]:
+    return _by_keys(_select(mapper, lock, chosen), mapper, lock, _among_keys(mapper))
+
+
+@remembered
+def _lock_by_one_column(root: Mapper[Any], lock: LockOptions) -> Select[Any]:
+    return lock_among(root, lock, _among_keys(root))
+
+
+def _among_keys(mapper: Mapper[Any]) -> ColumnElement[bool]:
+    return mapper.primary_key[0].in_(bindparam("keys", expanding=True))
+
+
+def _by_keys(statement: S, mapper: Mapper[Any], lock: LockOptions, where: ColumnElement[bool]) -> S:
+    # PostgreSQL locks what the sort has put in order; InnoDB and SQL Server read the primary
+    # key's own index.
+    for hint, dialect in by_keys_hints() if is_row_lock(lock) else ():
+        statement = statement.with_hint(header_table(mapper.class_), hint, dialect)
+    return statement.where(where).order_by(*mapper.primary_key)
+
+
+def among(
+    columns: Sequence[ColumnElement[Any]], keys: Sequence[Sequence[Any]]
+) -> ColumnElement[bool]:
+    """``key IN (...)``, also for composite keys, which SQL Server has no row values for."""
+    if len(columns) == 1:
+        return columns[0].in_([key[0] for key in keys])
+    return or_(
+        false(), *(and_(*(c == v for c, v in zip(columns, key, strict=True))) for key in keys)
+    )

@@ -1,0 +1,92 @@
+"""One locking statement and its limit: in its text, and what the server's other limits do to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary, ref
+
+from sqlalchemy import Select
+from sqlalchemy.exc import DBAPIError
+
+from ..dialects.base import LockStrategy
+from ..errors import LockNotAvailable
+from ..options import LockOptions
+
+T = TypeVar("T")
+
+_SLOW: Final = 0.25
+"""Seconds that no statement by key takes on a busy server, unless it waits."""
+
+#: A statement by key is the same object every time, and is to be so with its limit too: what
+#: SQLAlchemy knows of it goes with the object.  One of a set is the caller's, and goes with it.
+_last: WeakKeyDictionary[Select[Any], tuple[ref[LockStrategy], float, Select[Any]]]
+_last = WeakKeyDictionary()
+
+
+def _timed(
+    strategy: LockStrategy, statement: Select[Any], lock: LockOptions, seconds: float | None
+) -> Select[Any]:
+    if seconds is None:
+        return statement
+    last = _last.get(statement)
+    if last is not None and last[0]() is strategy and last[1] == seconds:
+        return last[2]
+    timed = strategy.timed(statement, lock, seconds)
+    if timed is not statement:  # which would keep itself alive
+        _last[statement] = ref(strategy), seconds, timed
+    return timed
+
+
+def run_within(
+    seconds: float | None,
+    strategy: LockStrategy,
+    lock: LockOptions,
+    statement_for: Callable[[LockOptions], Select[Any]],
+    run: Callable[[Select[Any]], T],
+) -> T:
+    """Run the statement for this lock, with the limit in its text where the database takes it.
+
+    Where the server's own limit for locks is shorter, it waits again for what is left.  Where a
+    limit for whole statements, ours or another's, has ended one that may have been slow by itself,
+    one last try without waiting tells whether it was a lock that it has waited for.
+
+    :raises LockNotAvailable: the row was held all the time.
+    :raises sqlalchemy.exc.OperationalError: the statement was too slow by itself.
+    """
+    statement = _timed(strategy, statement_for(lock), lock, seconds)
+    at_once = lock | LockOptions.NoWait
+
+    def last_try() -> T:
+        limit = None if seconds is None else max(seconds, _SLOW)
+        return run(_timed(strategy, statement_for(at_once), at_once, limit))
+
+    left = seconds or 0.0
+    while True:
+        started = time.monotonic()
+        try:
+            return run(statement)
+        except LockNotAvailable as error:
+            if at_once != lock and _may_be_slow(seconds, strategy, error):
+                return last_try()
+            left -= time.monotonic() - started
+            again = strategy.server_limits - strategy.transaction_gone
+            if left <= 0 or not _ended_by(again, strategy, error):
+                raise
+        except DBAPIError as error:
+            skips = LockOptions.SkipLocked in lock
+            if skips or not _ended_by(strategy.statement_limits, strategy, error):
+                raise
+            return last_try()
+        statement = strategy.timed(statement_for(lock), lock, left)
+
+
+def _may_be_slow(seconds: float | None, strategy: LockStrategy, error: DBAPIError) -> bool:
+    """Whether the statement by key had a limit of ours that a busy server exceeds without a lock."""
+    short = seconds is not None and seconds < _SLOW
+    return short and _ended_by(strategy.statement_limits, strategy, error)
+
+
+def _ended_by(codes: frozenset[Any], strategy: LockStrategy, error: DBAPIError) -> bool:
+    return error.orig is not None and strategy.native_code(error.orig) in codes

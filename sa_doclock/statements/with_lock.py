@@ -1,0 +1,228 @@
+"""The lock as part of a SELECT: with_lock(), and the by-key statements of get_entity()."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+from sqlalchemy import (
+    Alias,
+    CompoundSelect,
+    Select,
+    Table,
+    inspect,
+)
+from sqlalchemy.orm import FromStatement, Mapper, Query, selectinload
+from sqlalchemy.orm.interfaces import ORMOption
+from sqlalchemy.sql import Executable
+from sqlalchemy.sql.selectable import SelectStatementGrouping
+
+from ..dialects import table_hints
+from ..documents import header_table, tables_of, tables_within
+from ..errors import LockMisuse, LockNotSupported
+from ..options import LockOptions, base_of, check_lock, is_row_lock
+from ..sqlalchemy_internals import (
+    ForUpdate,
+    for_update_of,
+    has_for_update,
+    hint_of,
+    options_of,
+    refuse_unlockable_shape,
+    relationships_with_options,
+    with_last_hint,
+)
+
+# Bare: a Select of two entities is Select[tuple[A, B]] in 2.0 and Select[A, B] in 2.1.
+S = TypeVar("S", bound=Select)  # type: ignore[type-arg]
+
+LOCK_OPTION = "doclock"
+"""The execution option that tells a LockingSession what a statement locks."""
+
+
+class LockedEntity(NamedTuple):
+    """What a statement made by with_lock() says of itself."""
+
+    entity: Any
+    lock: LockOptions
+    eager: tuple[ORMOption, ...]  # our own options, which give way to the user's
+    seconds: float | None = None  # to wait for it; None: as the session that executes it
+
+
+def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:
+    """Return the ORM select with the lock in it: every header row it returns is locked.
+
+    Only rows of ``entity`` are locked, never those of tables joined to it.
+
+    A :class:`LockingSession` also sees to the transaction: its isolation level, what the
+    session knows already, and databases where the lock is not in the SELECT.  A plain
+    ``Session`` runs whatever lock is in the SQL: nothing on SQLite, nothing for the
+    SharedRead of SQL Server, and rows as they are joined on MariaDB, which has no
+    ``FOR UPDATE OF``.  What is read by the locking statement from *other* tables can be
+    older than the lock there.
+
+    Not guarded, in any session: the select as a subquery, CTE or EXISTS of another
+    statement.  A select of columns alone locks its rows, but ``held_locks`` cannot list
+    them, so neither an upgrade nor pending changes are noticed.
+
+    :param entity: the class or ``aliased()`` to lock, where the statement selects several.
+    :raises ValueError: contradictory lock, or which entity is meant is not clear.
+    :raises LockNotSupported: not an ORM select, or rows that no database can lock:
+        DISTINCT, GROUP BY, set operations, derived tables, ``joinedload()``,
+        ``subqueryload()``.
+    :raises LockMisuse: it has a ``with_for_update()``; a LockingSession raises it at execution,
+        where one has replaced the lock later, or a ``with_hint()`` has, which is one for SQL Server.
+    """
+    return locked_select(statement, lock, entity, None)
+
+
+def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float | None) -> S:
+    """:func:`with_lock`, and how long a LockingSession waits for it."""
+    check_lock(lock)
+    _refuse_other_statements(statement)
+    entity = _entity_of(statement, entity)
+    if lock is LockOptions.None_:
+        return statement
+    refuse_unlockable_shape(statement)
+    if has_for_update(statement):
+        raise LockMisuse(
+            "the statement has a with_for_update() of its own: leave it to with_lock()"
+        )
+    locked = locking(statement, entity, lock)
+    if base_of(lock) is LockOptions.NoLock:
+        return locked
+    chosen = relationships_with_options(options_of(statement))
+    # SQLAlchemy refuses a loader option where columns alone are read.
+    whole = any(described["expr"] is entity for described in statement.column_descriptions)
+    eager = tuple(eager_by_second_statement(entity, chosen)) if whole else ()
+    return locked.options(*eager).execution_options(
+        populate_existing=True,
+        autoflush=False,
+        **{LOCK_OPTION: LockedEntity(entity, lock, eager, seconds)},
+    )
+
+
+def _refuse_other_statements(statement: object) -> None:
+    if isinstance(statement, Select):
+        if not any(
+            described.get("entity") is not None for described in statement.column_descriptions
+        ):
+            raise LockNotSupported("a select of tables has no mapped class: lock an ORM select")
+    elif isinstance(statement, (Executable, Query)):
+        raise LockNotSupported(
+            f"the rows of a {type(statement).__name__} cannot be locked: lock an ORM select"
+        )
+    else:
+        raise TypeError(f"an ORM select is needed, not {statement!r}")
+
+
+def _entity_of(statement: Select[Any], entity: Any) -> Any:
+    found = [
+        described["entity"]
+        for described in statement.column_descriptions
+        if described.get("entity") is not None
+    ]
+    entities = list({id(one): one for one in found}.values())
+    if entity is None:
+        if len(entities) > 1:
+            names = ", ".join(inspect(one).mapper.class_.__name__ for one in entities)
+            raise ValueError(f"the statement selects {names}: say which with entity=")
+        return entities[0]
+    found = inspect(entity, raiseerr=False)
+    if not (isinstance(found, Mapper) or getattr(found, "is_aliased_class", False)):
+        raise TypeError(f"entity must be a mapped class or aliased(), not {entity!r}")
+    # A hint for a table that is not there is no error on SQL Server, and no lock.
+    if header_table(entity) not in set(tables_within(statement.get_final_froms())):
+        raise ValueError(f"the statement does not select from {found.mapper.class_.__name__}")
+    return entity
+
+
+def locking(statement: S, entity: Any, lock: LockOptions) -> S:
+    """The statement with the lock in it, in the words of every database."""
+    header = header_table(entity)
+    base = base_of(lock)
+    if base in (LockOptions.ForUpdate, LockOptions.SharedRead):
+        statement = statement.with_for_update(
+            of=header,
+            read=base is LockOptions.SharedRead,
+            nowait=LockOptions.NoWait in lock,
+            skip_locked=LockOptions.SkipLocked in lock,
+        )
+    # A dirty read that stops at a subclass's locked row would be none.
+    hinted = list(tables_of(entity)) if base is LockOptions.NoLock else [header]
+    return _hinted(statement, hinted, lock)
+
+
+def dirty(statement: S) -> S:
+    """The statement without a lock on any table that it reads."""
+    return _hinted(statement, tables_within(statement.get_final_froms()), LockOptions.NoLock)
+
+
+def refuse_other_lock(statement: Select[Any], locked: LockedEntity) -> None:
+    """:raises LockMisuse: the statement was given another lock, in place of its own."""
+    header, lock = header_table(locked.entity), locked.lock
+    wanted = None
+    if is_row_lock(lock):
+        shared = base_of(lock) is LockOptions.SharedRead
+        modifiers = LockOptions.NoWait in lock, LockOptions.SkipLocked in lock
+        wanted = ForUpdate((id(header),), shared, *modifiers)
+    if for_update_of(statement) != wanted:
+        raise LockMisuse(
+            "a with_for_update() has replaced the lock of the statement: leave it to with_lock()"
+        )
+    for one in table_hints():
+        if lock in one.hints and hint_of(statement, header, one.name) != one.hints[lock]:
+            raise LockMisuse(
+                "a with_hint() has replaced the lock of the statement, which is a hint of this "
+                "table on SQL Server: hint other tables, or other databases alone"
+            )
+
+
+def _hinted(statement: S, tables: Iterable[Table | Alias], lock: LockOptions) -> S:
+    hints = [(one.hints[lock], one.name) for one in table_hints() if lock in one.hints]
+    for table in tables:
+        for hint, dialect in hints:
+            statement = with_last_hint(statement, table, hint, dialect)
+    return statement
+
+
+def eager_by_second_statement(entity: Any, chosen: frozenset[str]) -> Iterator[ORMOption]:
+    """Yield options that load by a second statement what the mapping loads by the first."""
+    # A JOIN would be locked along where there is no OF, and would show details from
+    # before the grant; subqueryload would repeat the lock.
+    for relationship in inspect(entity).mapper.relationships:
+        in_statement = relationship.lazy in ("joined", "subquery", False)
+        if in_statement and chosen.isdisjoint((relationship.key, "*")):
+            yield selectinload(getattr(entity, relationship.key))
+
+
+def is_plain_select(statement: object) -> bool:
+    """Whether it is a SELECT without a lock: what a session executes most."""
+    return type(statement) is Select and LOCK_OPTION not in statement.get_execution_options()
+
+
+def locked_by(statement: Executable) -> LockedEntity | None:
+    """What the statement says that it locks."""
+    found: LockedEntity | None = statement.get_execution_options().get(LOCK_OPTION)
+    return found
+
+
+def refuse_lock_within(statement: Executable) -> None:
+    """:raises LockNotSupported: a select with a lock, in ``from_statement()`` or a UNION."""
+    for inner in _within(statement):
+        if isinstance(inner, Executable) and locked_by(inner) is not None:
+            raise LockNotSupported(
+                f"the rows of a {type(statement).__name__} cannot be locked: execute the select "
+                "that has the lock by itself"
+            )
+
+
+def _within(statement: Any) -> Iterator[Any]:
+    """What a statement is made of, down through UNIONs and the parentheses of their selects."""
+    if isinstance(statement, FromStatement):
+        yield statement.element
+        yield from _within(statement.element)
+    elif isinstance(statement, CompoundSelect):
+        for one in statement.selects:
+            inner = one.element if isinstance(one, SelectStatementGrouping) else one
+            yield inner
+            yield from _within(inner)

@@ -1,0 +1,174 @@
+"""What this transaction holds, and what a rollback to a savepoint gives up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from itertools import islice
+from types import MappingProxyType
+from typing import Any
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Mapper
+
+from ..documents import mapper_of, remembered, root_of
+from ..errors import LockOrderViolation, LockUpgradeRefused
+from ..events import ReleasedLock
+from ..lock_info import DocumentKey, LockedName
+from ..options import LockOptions, base_of, spelled
+
+NamedKey = tuple[Engine, str]
+"""Where a key is locked, and the key."""
+
+_STRENGTH = (LockOptions.SnapshotRead, LockOptions.SharedRead, LockOptions.ForUpdate)
+
+
+@remembered
+def ranks_of(lock_order: tuple[Any, ...]) -> Mapping[type[Any], int]:
+    """The place of each root class in the declared order of locking.
+
+    :raises TypeError: one of them is not a mapped class.
+    :raises ValueError: a class, or two of one hierarchy, come twice.
+    """
+    ranks: dict[type[Any], int] = {}
+    for rank, entity in enumerate(lock_order):
+        root = root_of(mapper_of(entity)).class_
+        if root in ranks:
+            raise ValueError(f"lock_order names {root.__name__} twice, or a subclass beside it")
+        ranks[root] = rank
+    return ranks
+
+
+class Ledger:
+    """The documents locked by one session's transaction, in the order of locking.
+
+    :param ranks: the declared order of their classes; a class without a rank has any place.
+    :param heard: whether anybody hears of what is released.
+    """
+
+    def __init__(self, ranks: Mapping[type[Any], int], heard: Callable[[], bool]) -> None:
+        self._heard = heard
+        self._held: dict[DocumentKey, LockOptions] = {}
+        self._since: dict[DocumentKey | NamedKey, float] = {}
+        self._born: dict[DocumentKey, None] = {}
+        self._keys: dict[NamedKey, LockOptions] = {}
+        self._ranks = ranks
+        self.held: Mapping[DocumentKey, LockOptions] = MappingProxyType(self._held)
+        self.asked = False  # a lock is being taken, and not yet recorded
+        self.forgotten: Callable[[], None] | None = None  # called when locks were given up
+
+    def check_order(self, root: Mapper[Any]) -> None:
+        """:raises LockOrderViolation: a document that comes later in the order is held."""
+        rank = self._ranks.get(root.class_)
+        if rank is None:
+            return
+        for entity, _ in reversed(self._held):  # which are in order themselves
+            held = self._ranks.get(entity)
+            if held is not None:
+                if held > rank:
+                    raise LockOrderViolation(
+                        f"{entity.__name__} is held already, and lock_order has "
+                        f"{root.class_.__name__} before {entity.__name__}: lock it first"
+                    )
+                return
+
+    def covers(self, key: DocumentKey, lock: LockOptions) -> bool:
+        """Whether the document is held as strongly as that, or more.
+
+        :raises LockUpgradeRefused: it is held by a read lock, and ForUpdate was asked for.
+        """
+        return _covers(self._held.get(key), lock)
+
+    def record(self, key: DocumentKey, lock: LockOptions) -> None:
+        """Note a lock that was granted; one that is held more strongly stays so."""
+        if key not in self._held:
+            self._held[key] = base_of(lock)
+            self._since[key] = time.monotonic()
+
+    def covers_key(self, key: NamedKey, lock: LockOptions) -> bool:
+        """The same of a named lock.  :raises LockUpgradeRefused: it is held by a shared one."""
+        return _covers(self._keys.get(key), lock)
+
+    def record_key(self, key: NamedKey, lock: LockOptions) -> None:
+        """Note a named lock that was granted."""
+        self._keys[key] = base_of(lock)
+        self._since[key] = time.monotonic()
+
+    def has(self, place: Hashable) -> bool:
+        """Whether this document, or this named lock, is held."""
+        return place in self._held or place in self._keys
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no lock that the end of the transaction would give up."""
+        return not self._held and not self._keys
+
+    def bear(self, key: DocumentKey) -> None:
+        """Note a document whose header this transaction has inserted."""
+        self._born[key] = None
+
+    def may_write(self, key: DocumentKey) -> bool:
+        """Whether the document is held ForUpdate, or nobody else can see it yet."""
+        return self._held.get(key) is LockOptions.ForUpdate or key in self._born
+
+    def mark(self) -> tuple[int, ...]:
+        """How much there is now, for the rollback of a savepoint that is being set."""
+        return len(self._held), len(self._born), len(self._keys)
+
+    def since(self, mark: tuple[int, ...]) -> list[DocumentKey | LockedName]:
+        """What was locked since then."""
+        return [document for document, _, _ in self._locked_since(mark)]
+
+    def roll_back_to(self, mark: tuple[int, ...]) -> list[ReleasedLock]:
+        """Forget what was locked since: PostgreSQL gives those locks up, InnoDB may keep them."""
+        released = self._released(mark)
+        books: tuple[dict[Any, Any], ...] = self._held, self._born, self._keys
+        for book, length in zip(books, mark, strict=True):
+            while len(book) > length:
+                self._since.pop(book.popitem()[0], None)
+        self._tell_forgotten()
+        return released
+
+    def clear(self) -> list[ReleasedLock]:
+        """Nothing is held any more."""
+        released = self._released((0, 0, 0))
+        self._held.clear()
+        self._born.clear()
+        self._keys.clear()
+        self._since.clear()
+        self._tell_forgotten()
+        return released
+
+    def _tell_forgotten(self) -> None:
+        if self.forgotten is not None:
+            self.forgotten()
+
+    def _released(self, mark: tuple[int, ...]) -> list[ReleasedLock]:
+        if not self._heard():
+            return []
+        now = time.monotonic()
+        return [
+            ReleasedLock(document, lock, now - self._since[place])
+            for document, lock, place in self._locked_since(mark)
+        ]
+
+    def _locked_since(
+        self, mark: tuple[int, ...]
+    ) -> Iterator[tuple[DocumentKey | LockedName, LockOptions, DocumentKey | NamedKey]]:
+        documents, _, keys = mark
+        for document, lock in islice(self._held.items(), documents, None):
+            yield document, lock, document
+        for named, lock in islice(self._keys.items(), keys, None):
+            yield (None, (named[1],)), lock, named
+
+
+def _covers(held: LockOptions | None, lock: LockOptions) -> bool:
+    if held is None:
+        return False
+    wanted = base_of(lock)
+    if wanted is LockOptions.ForUpdate and held is not LockOptions.ForUpdate:
+        raise LockUpgradeRefused(
+            f"it is held by {spelled(held)} in this transaction; two sessions that go on to "
+            "ForUpdate deadlock, so take ForUpdate first"
+        )
+    return _STRENGTH.index(held) >= _STRENGTH.index(wanted)

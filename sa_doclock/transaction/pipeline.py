@@ -1,0 +1,133 @@
+"""A session that sends several statements in one round trip, where it was made with pipeline=True."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+
+from sqlalchemy import Connection
+
+from ..dialects import find_strategy
+from ..dialects.base import Pipeline, Read
+from ..errors import LockNotSupported
+from .failed import Aftermath
+
+
+class Pipelining:
+    """The pipelines of one session's transaction."""
+
+    def __init__(self, aftermath: Aftermath) -> None:
+        self._aftermath = aftermath
+        self._pipelines: dict[Connection, Pipeline] = {}
+        self._own: list[Pipeline] = []  # of connections whose COMMIT is the session's
+        self._reads: Callable[[], Iterable[Read]] = tuple
+        self._block: ExitStack | None = None
+        self._committing = False
+
+    def joined(self, connection: Connection, *, lent: bool) -> None:
+        """A connection has begun its part of the transaction.
+
+        :param lent: its COMMIT may be another's.
+        :raises LockNotSupported: nothing can be sent together over it.
+        """
+        if connection in self._pipelines:
+            return
+        strategy = find_strategy(connection)
+        pipeline = None if strategy is None else strategy.pipeline(connection)
+        if pipeline is None:
+            name = f"{connection.dialect.name}+{connection.dialect.driver}"
+            raise LockNotSupported(
+                f"LockingSession(pipeline=True) needs PostgreSQL with psycopg 3 and its "
+                f"libpq 14 or later, not {name}: make the sessions of this engine without it"
+            )
+        self._pipelines[connection] = pipeline
+        if not lent:
+            self._own.append(pipeline)
+            if self._committing:
+                pipeline.keep_writes(self._may_commit)
+
+    def ended(self) -> None:
+        """The transaction is over."""
+        for pipeline in self._own:
+            pipeline.forget_writes()
+        self._pipelines.clear()
+        self._own.clear()
+        self._committing = False
+
+    def locking(
+        self, connection: Connection, seconds: float | None
+    ) -> AbstractContextManager[None]:
+        """Take a lock in this block; what is to be read after it travels along."""
+        pipeline = self._pipelines[connection]
+        if self._block is None:
+            return pipeline.locking(seconds, tuple)
+        return self._within(self._block, pipeline.locking(seconds, self._reads))
+
+    @contextmanager
+    def _within(self, stack: ExitStack, block: AbstractContextManager[None]) -> Iterator[None]:
+        stack.close()  # of another try
+        stack.enter_context(block)
+        yield
+
+    @contextmanager
+    def reading_ahead(self, reads: Callable[[], Iterable[Read]]) -> Iterator[None]:
+        """What is locked in this block is read, and read on, as these statements will ask."""
+        with ExitStack() as stack:
+            self._block, self._reads = stack, reads
+            try:
+                yield
+            finally:
+                self._block, self._reads = None, tuple
+
+    def before_commit(self) -> None:
+        """What is flushed from now on may wait for COMMIT."""
+        self._committing = True
+        for pipeline in self._own:
+            pipeline.keep_writes(self._may_commit)
+
+    @contextmanager
+    def committing(self) -> Iterator[None]:
+        """A flush and its commit; where the transaction stays open, all of it was sent."""
+        if self._committing:
+            yield
+            return
+        self.before_commit()
+        try:
+            yield
+        finally:
+            self._committing = False
+            try:
+                self.send_writes()
+            finally:
+                self.rolled_back()
+
+    def _may_commit(self) -> bool:
+        self._aftermath.refuse()
+        if len(self._pipelines) == 1:
+            return True
+        self.send_writes()  # all of them, before any is committed
+        return False
+
+    def send_writes(self) -> None:
+        """Send what waits for a COMMIT that is another's, or does not come."""
+        for pipeline in self._own:
+            pipeline.send_writes()
+
+    @contextmanager
+    def answered(self, block: AbstractContextManager[None]) -> Iterator[None]:
+        """In this block every statement is answered at once."""
+        for pipeline in self._own:
+            pipeline.pause(paused=True)
+        try:
+            with block:
+                yield
+        finally:
+            for pipeline in self._own:
+                pipeline.pause(paused=False)
+
+    def rolled_back(self) -> None:
+        """Before a connection is given back: nothing that was read ahead, or waits, is of use."""
+        if self._block is not None:
+            self._block.close()
+        for pipeline in self._own:
+            pipeline.forget_writes()

@@ -1,0 +1,84 @@
+"""@transactional: a function whose every call is a transaction of its own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from .retry import Policy, check_callable, checked_policy, refuse_never_run, run_checked
+
+S = TypeVar("S")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_TAKES_FIRST = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.VAR_POSITIONAL,
+)
+
+
+def transactional(
+    session_factory: Callable[[], S],
+    *,
+    attempts: int = 5,
+    backoff: float = 0.05,
+    max_backoff: float = 2.0,
+    retry_not_available: bool = False,
+) -> Callable[[Callable[Concatenate[S, P], T]], Callable[P, T]]:
+    """``@transactional(Session)``: each call of the function is a :func:`run_transaction`.
+
+    The function takes the session as its first argument, and is called without it; ``async def``
+    is run by :func:`async_run_transaction`.  It keeps its name, docstring and annotations; its
+    signature is the one without the session.  Not for methods, whose first argument is another.
+
+    The arguments are those of :func:`run_transaction`, and are checked at once.
+
+    :raises TypeError: also for ``@transactional`` without a session factory.
+    """
+    policy = checked_policy(attempts, backoff, max_backoff, retry_not_available)
+    check_callable("session_factory", session_factory)
+
+    def decorate(function: Callable[Concatenate[S, P], T]) -> Callable[P, T]:
+        check_callable("what @transactional(session_factory) decorates", function)
+        refuse_never_run(function)
+        signature = _without_session(function)
+        wrap = _awaited if inspect.iscoroutinefunction(function) else _called
+        call = wraps(function)(wrap(policy, session_factory, function))
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        return cast("Callable[P, T]", call)
+
+    return decorate
+
+
+def _called(policy: Policy, session_factory: Any, function: Callable[..., Any]) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return run_checked(
+            policy, session_factory, lambda session: function(session, *args, **kwargs)
+        )
+
+    return call
+
+
+def _awaited(policy: Policy, session_factory: Any, function: Callable[..., Any]) -> Any:
+    from .asyncio import retry as async_retry  # noqa: PLC0415  # needs greenlet, as sqlalchemy.ext.asyncio does
+
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        return await async_retry.run_checked(
+            policy, session_factory, lambda session: function(session, *args, **kwargs)
+        )
+
+    return call
+
+
+def _without_session(function: Callable[..., Any]) -> inspect.Signature:
+    """The signature of the calls.  :raises TypeError: there is no place for a session."""
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())
+    if not parameters or parameters[0].kind not in _TAKES_FIRST:
+        raise TypeError(f"{function!r} must take the session as its first argument")
+    if parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL:
+        del parameters[0]
+    return signature.replace(parameters=parameters)
