@@ -22,11 +22,11 @@ from .errors import (
 )
 from .events import ReleasedLock
 from .gate import DocumentGate
-from .lock_info import LockParty, LockWait
+from .lock_info import LockConnection, LockWait
 from .locking import doclock_key
 from .monitoring import lock_waits
 from .options import LockOptions
-from .pool import reset_when_needed
+from .pool import skip_redundant_rollback
 from .retry import run_transaction
 from .session import LockingSession
 from .statements import with_lock
@@ -54,13 +54,13 @@ __all__ = [
     "DocLockError",
     "DocumentGate",
     "FailedClaim",
+    "LockConnection",
     "LockFailed",
     "LockMisuse",
     "LockNotAvailable",
     "LockNotSupported",
     "LockOptions",
     "LockOrderViolation",
-    "LockParty",
     "LockUpgradeRefused",
     "LockWait",
     "LockingSession",
@@ -77,8 +77,8 @@ __all__ = [
     "doclock_key",
     "document",
     "lock_waits",
-    "reset_when_needed",
     "run_transaction",
+    "skip_redundant_rollback",
     "transactional",
     "with_lock",
 ]

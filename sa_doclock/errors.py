@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.exc import OperationalError, SAWarning, StatementError
 
 if TYPE_CHECKING:
-    from .lock_info import LockParty
+    from .lock_info import LockConnection
     from .options import LockOptions
 
 
@@ -99,7 +99,7 @@ class LockNotAvailable(LockFailed):
     """
 
     retryable = True
-    blockers: tuple[LockParty, ...] = ()
+    blockers: tuple[LockConnection, ...] = ()
 
 
 class DeadlockDetected(LockFailed):

@@ -17,7 +17,7 @@ PREPARED = "prepared transaction"
 
 
 @dataclass(frozen=True)
-class LockParty:
+class LockConnection:
     """A connection that holds a lock or waits for one, as the server described it.
 
     None stands for what the server does not know, or does not tell this account.
@@ -60,9 +60,9 @@ class LockWait:
     :ivar seconds: how long it has waited.
     """
 
-    waiter: LockParty
-    blocker: LockParty
-    root_blocker: LockParty
+    waiter: LockConnection
+    blocker: LockConnection
+    root_blocker: LockConnection
     table: str | None
     key: str | None
     seconds: float | None

@@ -85,7 +85,7 @@ def may_queue(lock: LockOptions) -> bool:
     return is_row_lock(lock) and lock is base_of(lock)
 
 
-def spelled(lock: LockOptions) -> str:
+def lock_label(lock: LockOptions) -> str:
     """The lock in the words of an error message: ``FOR UPDATE NOWAIT``."""
     base = _IN_SQL[base_of(lock)]
     return " ".join([base, *(_IN_SQL[m] for m in MODIFIERS if m in lock)])

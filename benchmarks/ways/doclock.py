@@ -105,9 +105,9 @@ def spare_rollbacks(engine: sa.Engine) -> dict[str, Any]:
     :raises Absent: there is no such thing for this database, or not yet.
     """
     if engine.dialect.name not in ("mysql", "mariadb"):
-        raise Absent("reset_when_needed() is for MySQL and MariaDB")
-    options = getattr(sa_doclock, "reset_when_needed", None)
+        raise Absent("skip_redundant_rollback() is for MySQL and MariaDB")
+    options = getattr(sa_doclock, "skip_redundant_rollback", None)
     if options is None:
-        raise Absent("sa_doclock has no reset_when_needed() yet")
+        raise Absent("sa_doclock has no skip_redundant_rollback() yet")
     found: dict[str, Any] = options()
     return found

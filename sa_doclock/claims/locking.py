@@ -10,11 +10,11 @@ from sqlalchemy import Select, inspect
 from ..dialects import product_of, strategy_for
 from ..documents import document_key, own_table, root_of
 from ..errors import DocLockError
-from ..locking import Books, alone, without_autoflush
+from ..locking import LockContext, single_key, without_autoflush
 from ..options import LockOptions, is_row_lock
 from ..session import LockingSession, books_of
 from ..statements import lock_by_keys, parameters_by_keys, run_within
-from ..transaction import Participant, name_document
+from ..transaction import TransactionConnection, add_document
 from .query import Claimable, Identity
 
 
@@ -43,7 +43,7 @@ def lock_matching(
     books, entity = books_of(session), claimable.mapper.class_
     lock, seconds = books.patience.of(lock, seconds)  # where it queues, the session's own limit
     books.check()
-    ident = alone(identities)
+    ident = single_key(identities)
     try:
         found = books.take(
             entity,
@@ -55,14 +55,14 @@ def lock_matching(
         )
     except DocLockError as error:
         bind = session.get_bind(mapper=claimable.mapper)
-        name_document(error, entity, ident, lock, product_of(bind.dialect))
+        add_document(error, entity, ident, lock, product_of(bind.dialect))
         raise
     return found
 
 
 def _lock(
     session: LockingSession,
-    books: Books,
+    books: LockContext,
     claimable: Claimable,
     identities: Sequence[Identity],
     lock: LockOptions,
@@ -80,7 +80,7 @@ def _lock(
 
 def _locked(
     session: LockingSession,
-    participant: Participant,
+    participant: TransactionConnection,
     claimable: Claimable,
     identities: Sequence[Identity],
     lock: LockOptions,

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Select, Table, event
 from sqlalchemy.engine import Dialect
 
 from ..errors import DocLockError, LockFailed, LockNotSupported, WrongIsolation
-from ..lock_info import LockParty, Wait
+from ..lock_info import LockConnection, Wait
 from ..options import LockOptions, base_of
 
 NativeCode = int | str
@@ -79,10 +79,10 @@ class LockStrategy:
     refusals: ClassVar[Mapping[NativeCode, tuple[type[DocLockError], str]]] = {}
     """What they mean only while a lock is being taken, with the sentence that says why."""
 
-    transaction_gone: frozenset[NativeCode] = frozenset()
+    rolls_back_transaction: frozenset[NativeCode] = frozenset()
     """Errors after which the server has no transaction: no statement may follow them."""
 
-    transaction_dead: frozenset[NativeCode] = frozenset()
+    requires_rollback: frozenset[NativeCode] = frozenset()
     """Errors, of whatever statement, after which only a rollback makes sense: where the
     transaction is gone, or where its COMMIT would silently be a ROLLBACK."""
 
@@ -99,7 +99,7 @@ class LockStrategy:
     ends_connection: ClassVar[frozenset[NativeCode]] = frozenset()
     """Of ``failures``, those with which the server may have closed the connection too."""
 
-    aftershocks: ClassVar[frozenset[NativeCode]] = frozenset()
+    rollback_noise: ClassVar[frozenset[NativeCode]] = frozenset()
     """Errors of a ROLLBACK that says only that the transaction was gone already."""
 
     hints: ClassVar[Mapping[LockOptions, str]] = {}
@@ -114,10 +114,10 @@ class LockStrategy:
     max_parameters: ClassVar[int] = 32_000
     """How many keys one statement can have: get_entities() locks more of them in chunks."""
 
-    rereads_missing: ClassVar[bool] = False
+    retries_missing_rows: ClassVar[bool] = False
     """A row that was replaced during the wait is not found by the statement that waited."""
 
-    names_holders: ClassVar[bool] = False
+    supports_monitoring: ClassVar[bool] = False
     """There is a server that tells who holds a lock, and who waits for it."""
 
     queued: ClassVar[frozenset[LockOptions]] = frozenset(
@@ -128,10 +128,10 @@ class LockStrategy:
     locks_database: ClassVar[bool] = False
     """Every lock is one on the whole database, and who waits for it asks again and again."""
 
-    tells_idle: ClassVar[bool] = False
+    reports_idle: ClassVar[bool] = False
     """There are drivers that send a ROLLBACK also where nothing is open, and know that."""
 
-    denials: ClassVar[Mapping[NativeCode, str]] = {}
+    privilege_errors: ClassVar[Mapping[NativeCode, str]] = {}
     """Errors of an account that may not be told so, with the privilege that it needs."""
 
     cluster: str | None = None
@@ -234,7 +234,7 @@ class LockStrategy:
         """
         raise LockNotSupported(f"nothing is known of named locks on {self.name}")
 
-    def give_way(self, connection: Connection) -> None:
+    def lower_deadlock_priority(self, connection: Connection) -> None:
         """Rather end this transaction than another by a deadlock, where the server can choose."""
 
     def before_savepoint(self, connection: Connection) -> None:
@@ -317,7 +317,7 @@ class LockStrategy:
         """Who waits for a lock, and for whom."""
         return ()
 
-    def parties(self, connection: Connection, ids: Collection[int]) -> Mapping[int, LockParty]:
+    def parties(self, connection: Connection, ids: Collection[int]) -> Mapping[int, LockConnection]:
         """What the server tells of these connections."""
         return {}
 

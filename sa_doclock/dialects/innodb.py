@@ -47,7 +47,7 @@ class InnoDBLocks(LockStrategy):
         LockOptions.SharedRead: (READ_COMMITTED,),
         LockOptions.SnapshotRead: (REPEATABLE_READ,),
     }
-    tells_idle = True
+    reports_idle = True
     # Where most rows of a table are asked for, the optimizer reads all of it, and FOR UPDATE
     # waits for every row that is read.
     by_keys_hint = "FORCE INDEX (PRIMARY)"
@@ -78,7 +78,9 @@ class InnoDBLocks(LockStrategy):
             cursor.close()
         self.cluster = _cluster(settings)
         if settings.get("innodb_rollback_on_timeout") == "ON":
-            self.transaction_gone = self.transaction_dead = self.transaction_gone | {1205}
+            self.rolls_back_transaction = self.requires_rollback = self.rolls_back_transaction | {
+                1205
+            }
 
     def check_table(self, connection: Connection, table: Table) -> None:
         schema = schema_of(connection, table)

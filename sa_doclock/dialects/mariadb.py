@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, Table, TextClause, bindparam, text
 
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
-from ..lock_info import PREPARED, LockParty, Wait
+from ..lock_info import PREPARED, LockConnection, Wait
 from ..options import LockOptions, milliseconds
 from .base import seconds_of, sent_as
 from .innodb import STATES, InnoDBLocks, rows_asked
@@ -65,9 +65,11 @@ class MariaDBLocks(InnoDBLocks):
         1020: SnapshotConflict,  # ER_CHECKREAD: innodb_snapshot_isolation, on since 11.6.2
     }
     statement_limits = frozenset({1969})  # ER_STATEMENT_TIMEOUT: max_statement_time
-    names_holders = True
-    denials = {1227: "the account needs GRANT PROCESS ON *.*"}  # ER_SPECIFIC_ACCESS_DENIED_ERROR
-    transaction_gone = transaction_dead = frozenset({1213, 1020})
+    supports_monitoring = True
+    privilege_errors = {
+        1227: "the account needs GRANT PROCESS ON *.*"
+    }  # ER_SPECIFIC_ACCESS_DENIED_ERROR
+    rolls_back_transaction = requires_rollback = frozenset({1213, 1020})
 
     def locks_one_table_of_join(self) -> bool:
         return False  # there is no FOR UPDATE OF: MDEV-17514
@@ -123,12 +125,12 @@ class MariaDBLocks(InnoDBLocks):
             name = None if table is None else table.removeprefix(here or "").replace("`", "")
             yield Wait(waiter, blocker, name, key, seconds_of(seconds))
 
-    def parties(self, connection: Connection, ids: Collection[int]) -> Mapping[int, LockParty]:
-        found = {0: LockParty(0, state=PREPARED)}  # by XA PREPARE
+    def parties(self, connection: Connection, ids: Collection[int]) -> Mapping[int, LockConnection]:
+        found = {0: LockConnection(0, state=PREPARED)}  # by XA PREPARE
         for pid, user, command, query, of_transaction, seconds in connection.execute(
             _PARTIES, {"ids": sorted(ids)}
         ):
             state = STATES.get(command, command)
             statement = query or of_transaction
-            found[pid] = LockParty(pid, user, None, state, seconds_of(seconds), statement)
+            found[pid] = LockConnection(pid, user, None, state, seconds_of(seconds), statement)
         return found

@@ -21,7 +21,7 @@ from ..errors import (
     SnapshotConflict,
     WrongIsolation,
 )
-from ..lock_info import ACTIVE, IDLE, LockParty, Wait
+from ..lock_info import ACTIVE, IDLE, LockConnection, Wait
 from ..options import LockOptions, base_of, milliseconds
 from ..pool import undo_later
 from .base import READ_COMMITTED, SNAPSHOT, LockStrategy, NativeCode, schema_of, seconds_of, sent_as
@@ -142,11 +142,11 @@ class SQLServerLocks(LockStrategy):
         3956: (LockNotSupported, _IN_TRANSITION),
         3951: (WrongIsolation, "SNAPSHOT was set after the transaction had started"),
     }
-    transaction_gone = transaction_dead = frozenset({1205, 3960})
-    names_holders = True
-    denials = {300: _DENIED, 297: _DENIED}
+    rolls_back_transaction = requires_rollback = frozenset({1205, 3960})
+    supports_monitoring = True
+    privilege_errors = {300: _DENIED, 297: _DENIED}
     max_parameters = 2_000  # of 2100: some drivers add their own
-    aftershocks = frozenset({3903})  # ROLLBACK without BEGIN: FreeTDS sends it regardless
+    rollback_noise = frozenset({3903})  # ROLLBACK without BEGIN: FreeTDS sends it regardless
 
     def levels_for(self, lock: LockOptions) -> tuple[str, ...]:
         if lock == _SHARED | _SKIP:
@@ -165,7 +165,7 @@ class SQLServerLocks(LockStrategy):
         state = getattr(dbapi_connection, "autocommit_state", None)
         return bool(dbapi_connection.autocommit if state is None else state)
 
-    def give_way(self, connection: Connection) -> None:
+    def lower_deadlock_priority(self, connection: Connection) -> None:
         # It stays with the connection; its own session everybody may see.
         old = connection.exec_driver_sql(_DEADLOCK_PRIORITY).scalar_one()
         undo_later(connection, f"SET DEADLOCK_PRIORITY {int(old)}")
@@ -203,7 +203,7 @@ class SQLServerLocks(LockStrategy):
         if orig.args and isinstance(orig.args[0], int):
             return orig.args[0]  # pymssql
         numbers = [int(n) for text in orig.args for n in _NUMBER_IN_TEXT.findall(str(text))]
-        known = self.failures.keys() | self.refusals.keys() | self.aftershocks
+        known = self.failures.keys() | self.refusals.keys() | self.rollback_noise
         return next((n for n in numbers if n in known), numbers[0] if numbers else None)
 
     def connection_id(self, connection: Connection) -> int | None:
@@ -233,9 +233,9 @@ class SQLServerLocks(LockStrategy):
         for waiter, blocker, table, key, seconds in connection.execute(_WAITS):
             yield Wait(waiter, blocker, table, key, seconds_of(seconds))
 
-    def parties(self, connection: Connection, ids: Collection[int]) -> Mapping[int, LockParty]:
+    def parties(self, connection: Connection, ids: Collection[int]) -> Mapping[int, LockConnection]:
         return {
-            pid: LockParty(
+            pid: LockConnection(
                 pid, user, program, _STATES.get(state, state), seconds_of(seconds), statement
             )
             for pid, user, program, state, seconds, statement in connection.execute(

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Select, Table, TextClause, bindparam, text
 from sqlalchemy.engine import Dialect
 
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported
-from ..lock_info import PREPARED, LockParty, Wait
+from ..lock_info import PREPARED, LockConnection, Wait
 from ..options import LockOptions, base_of, milliseconds
 from .base import NativeCode, seconds_of
 from .innodb import STATES, InnoDBLocks, rows_asked
@@ -90,12 +90,12 @@ class MySQLLocks(InnoDBLocks):
     }
     server_limits = frozenset({1205})
     statement_limits = frozenset({3024})  # ER_QUERY_TIMEOUT: MAX_EXECUTION_TIME
-    names_holders = True
-    denials = {
+    supports_monitoring = True
+    privilege_errors = {
         1142: _DENIED,  # ER_TABLEACCESS_DENIED_ERROR
         1146: "it needs MySQL 8.0.1, or its Performance Schema",  # ER_NO_SUCH_TABLE
     }
-    transaction_gone = transaction_dead = frozenset({1213})
+    rolls_back_transaction = requires_rollback = frozenset({1213})
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
@@ -159,12 +159,12 @@ class MySQLLocks(InnoDBLocks):
                 table = f"{schema}.{name}" if elsewhere and name else name
                 yield Wait(pid, other, table, key, seconds_of(seconds))
 
-    def parties(self, connection: Connection, ids: Collection[int]) -> Mapping[int, LockParty]:
-        found = {0: LockParty(0, state=PREPARED)}  # by XA PREPARE
+    def parties(self, connection: Connection, ids: Collection[int]) -> Mapping[int, LockConnection]:
+        found = {0: LockConnection(0, state=PREPARED)}  # by XA PREPARE
         for pid, user, application, state, seconds, statement in connection.execute(
             _PARTIES, {"ids": sorted(ids)}
         ):
-            found[pid] = LockParty(
+            found[pid] = LockConnection(
                 pid,
                 user,
                 application,

@@ -17,7 +17,7 @@ from ..documents import document_key, mapper_of, own_table
 from ..errors import LockFailed, LockMisuse, LockNotAvailable
 from ..options import LockOptions, base_of, is_row_lock, may_queue
 from ..session_ref import weakly
-from ..transaction import Ledger, Participants
+from ..transaction import Ledger, TransactionConnections
 from .queue import DocumentGate, Place
 from .second_session import Holder, can_be_exhausted
 
@@ -55,11 +55,15 @@ class _Line(NamedTuple):
     keys: Mapping[Hashable, Sequence[Hashable]]
 
 
-class Passage:
+class SessionQueue:
     """The way of one session through a gate."""
 
     def __init__(
-        self, gate: DocumentGate, session: Session, participants: Participants, ledger: Ledger
+        self,
+        gate: DocumentGate,
+        session: Session,
+        participants: TransactionConnections,
+        ledger: Ledger,
     ) -> None:
         self._places: dict[Place, Sequence[Hashable]] = {}  # with what is in the ledger then
         self._holder = Holder(gate)

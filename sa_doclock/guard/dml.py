@@ -101,7 +101,7 @@ class BulkGuard:
             self._guard.check_objects(instances)
         yield
         for state in new:
-            self._guard.bear(state)
+            self._guard.add_inserted(state)
 
     @contextmanager
     def rows(self, mapper: Mapper[Any], rows: Sequence[Row], write: Write) -> Iterator[None]:
@@ -119,7 +119,7 @@ class BulkGuard:
 
     def _bear(self, target: _Target, identities: Iterable[Identity]) -> None:
         for identity in identities:
-            self._ledger.bear(document_key(target.root, identity))
+            self._ledger.add_inserted(document_key(target.root, identity))
 
     def _check_rows(self, target: _Target, rows: Iterable[Row], write: Write) -> list[Identity]:
         """Return the headers among new rows."""

@@ -37,10 +37,10 @@ from ..documents import (
     root_of,
 )
 from ..errors import UnlockedWrite, UnlockedWriteWarning
-from ..options import spelled
+from ..options import lock_label
 from ..session_ref import weakly
 from ..sqlalchemy_internals import values_of
-from ..transaction import Ledger, name_document
+from ..transaction import Ledger, add_document
 from .provenance import told
 from .rules import Interest, interest_in
 
@@ -131,7 +131,7 @@ class Guard:
         if self.active and not self._is_held(interest, state, write):
             _Writes(self, self._session()).check([(state, interest, write)])
         if write is Write.INSERT:
-            self.bear(state)
+            self.add_inserted(state)
 
     def _collect(self, suspects: list[_Suspect], instances: Iterable[Any], write: Write) -> None:
         """Add those of the instances that take more than a glance."""
@@ -182,19 +182,19 @@ class Guard:
             return owner.pending
         return self.ledger.may_write((entity, owner.identity))
 
-    def bear(self, state: InstanceState[Any]) -> None:
+    def add_inserted(self, state: InstanceState[Any]) -> None:
         """A row was inserted: a header belongs to this transaction alone."""
         root = document_root(state.mapper) if self.on else None
         if root is not None and root_of(state.mapper) is root:
             identity = identity_in(state, root)
             if not has_null(identity):
-                self.ledger.bear((root.class_, identity))
+                self.ledger.add_inserted((root.class_, identity))
 
     def note_returned(self, state: InstanceState[Any], statement: Any) -> None:
         """A statement has returned a row that it has written."""
         inner = statement.element if isinstance(statement, FromStatement) else statement
         if isinstance(inner, Insert) and not values_of(inner).conditional:
-            self.bear(state)
+            self.add_inserted(state)
 
     def permits(
         self,
@@ -218,13 +218,13 @@ class Guard:
         held = self.ledger.held.get((entity, identity))
         holds, read = "does not hold", seen
         if held is not None:
-            holds, read = f"holds by {spelled(held)} only", ""
+            holds, read = f"holds by {lock_label(held)} only", ""
         error = UnlockedWrite(
             f"{what} without the ForUpdate lock of its document, which this transaction {holds}; "
             f"lock first, then read, then change: session.get_entity({entity.__name__}, "
             f"{'...' if ident is None else repr(ident)}, LockOptions.ForUpdate).{read}"
         )
-        name_document(error, entity, ident, None, self._database(root))
+        add_document(error, entity, ident, None, self._database(root))
         if self._mode == "raise":
             raise error
         if (entity, identity) not in self._warned:

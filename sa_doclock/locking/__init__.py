@@ -2,19 +2,18 @@
 
 from .autoflush import without_autoflush
 from .by_key import lock_and_read, read, read_again
-from .by_keys import alone, identities_of, lock_and_read_many, read_held, read_many
-from .context import Books
+from .by_keys import identities_of, lock_and_read_many, read_held, read_many, single_key
+from .context import LockContext
 from .load_parts import load_parts, reads_of
 from .named import bind_of_key, check_key, doclock_key, lock_of_key, take
 from .refresh import refuse_unsaved
 from .select import execute_locked, refuse_streaming
-from .wait_policy import Patience, Priority
+from .wait_policy import Priority, WaitPolicy
 
 __all__ = [
-    "Books",
-    "Patience",
+    "LockContext",
     "Priority",
-    "alone",
+    "WaitPolicy",
     "bind_of_key",
     "check_key",
     "doclock_key",
@@ -31,6 +30,7 @@ __all__ = [
     "reads_of",
     "refuse_streaming",
     "refuse_unsaved",
+    "single_key",
     "take",
     "without_autoflush",
 ]

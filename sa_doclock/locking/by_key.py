@@ -15,9 +15,9 @@ from ..documents import document_key, own_table, root_of, spans_rows
 from ..options import LockOptions, is_row_lock
 from ..sqlalchemy_internals import relationships_with_options
 from ..statements import key_names, lock_by_key, run_within, select_by_key
-from ..transaction import Participant
+from ..transaction import TransactionConnection
 from .autoflush import without_autoflush
-from .context import Books
+from .context import LockContext
 from .load_parts import load_again
 from .refresh import forget_vanished, make_stale, refuse_unsaved
 
@@ -54,7 +54,7 @@ def read_again(
 
 def lock_and_read(
     session: Session,
-    books: Books,
+    books: LockContext,
     mapper: Mapper[T],
     identity: Identity,
     lock: LockOptions,
@@ -72,7 +72,7 @@ def lock_and_read(
     asked = (session, participant, mapper, identity, lock, seconds, options)
     with without_autoflush(session), books.waiting(participant, lock, seconds):
         found = _locked_row(*asked)
-        if found is None and participant.strategy.rereads_missing:
+        if found is None and participant.strategy.retries_missing_rows:
             found = _locked_row(*asked)
         load_again(session, unreadable)
     if found is None:
@@ -98,7 +98,7 @@ def lock_and_read(
 
 def _locked_row(
     session: Session,
-    participant: Participant,
+    participant: TransactionConnection,
     mapper: Mapper[T],
     identity: Identity,
     lock: LockOptions,

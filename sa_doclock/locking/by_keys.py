@@ -13,9 +13,9 @@ from ..documents import document_key, identity_of, own_table, root_of, spans_row
 from ..options import LockOptions, is_row_lock
 from ..sqlalchemy_internals import relationships_with_options
 from ..statements import chunks, lock_by_keys, parameters_by_keys, run_within, select_by_keys
-from ..transaction import Participant
+from ..transaction import TransactionConnection
 from .autoflush import without_autoflush
-from .context import Books
+from .context import LockContext
 from .load_parts import load_again
 from .refresh import forget_vanished, make_stale, refuse_unsaved
 
@@ -40,7 +40,7 @@ def identities_of(mapper: Mapper[Any], idents: Iterable[Any]) -> list[Identity]:
         raise ValueError(f"the keys cannot be put in order: {error}") from error
 
 
-def alone(identities: Sequence[Identity]) -> Any:
+def single_key(identities: Sequence[Identity]) -> Any:
     """The key of the only document, for the words of an error; None where there are more."""
     if len(identities) != 1:
         return None
@@ -81,7 +81,7 @@ def read_held(
 
 def lock_and_read_many(
     session: Session,
-    books: Books,
+    books: LockContext,
     mapper: Mapper[T],
     identities: Sequence[Identity],
     lock: LockOptions,
@@ -100,7 +100,7 @@ def lock_and_read_many(
         found = list(_locked_rows(*asked, identities))
         missing = _missing(mapper, found, identities)
         skips = LockOptions.SkipLocked in lock
-        if missing and strategy.rereads_missing and not skips:
+        if missing and strategy.retries_missing_rows and not skips:
             found += _locked_rows(*asked, missing)
             found.sort(key=mapper.primary_key_from_instance)
             missing = _missing(mapper, found, missing)
@@ -136,7 +136,7 @@ def _missing(
 
 def _locked_rows(
     session: Session,
-    participant: Participant,
+    participant: TransactionConnection,
     mapper: Mapper[T],
     lock: LockOptions,
     seconds: float | None,

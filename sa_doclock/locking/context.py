@@ -14,52 +14,52 @@ from sqlalchemy.orm import SessionTransaction
 from ..dialects.base import Read
 from ..errors import WrongIsolation
 from ..events import EventfulSession
-from ..gate import DocumentGate, Passage, Wanted
+from ..gate import DocumentGate, SessionQueue, Wanted
 from ..guard import BulkGuard, Guard, GuardMode, Reads
-from ..monitoring import Telling
+from ..monitoring import LockInstrumentation
 from ..options import LockOptions, is_row_lock
 from ..session_ref import weakly
 from ..transaction import (
-    Aftermath,
-    Failures,
+    ErrorTranslation,
+    FailedTransaction,
     Ledger,
     OnCommit,
-    Participant,
-    Participants,
     Pipelining,
+    TransactionConnection,
+    TransactionConnections,
 )
-from .wait_policy import Patience, pause
+from .wait_policy import WaitPolicy, pause
 
 T = TypeVar("T")
 
 _ALONE: Final = nullcontext()
 
 
-class Books:
+class LockContext:
     """The books of one session: empty when its transaction has ended."""
 
     def __init__(
         self,
         session: EventfulSession,
         ranks: Mapping[type[Any], int],
-        patience: Patience,
+        patience: WaitPolicy,
         guard: GuardMode,
         *,
         guard_tracing: bool,
         pipeline: bool = False,
     ) -> None:
         self._session = weakly(session)
-        self.telling = Telling(session)
+        self.telling = LockInstrumentation(session)
         self.ledger = Ledger(ranks, heard=self.telling.hears_of_releases)
         self.patience = patience
-        self.participants = Participants(session, gives_way=patience.gives_way)
+        self.participants = TransactionConnections(session, gives_way=patience.gives_way)
         of_session = session, self.participants, self.ledger, self.telling
-        self.aftermath = Aftermath(*of_session)
-        self.failures = Failures(*of_session, self.aftermath)
+        self.aftermath = FailedTransaction(*of_session)
+        self.failures = ErrorTranslation(*of_session, self.aftermath)
         self.guard = Guard(session, self.ledger, guard)
         self.reads = Reads(self.ledger, tracing=guard_tracing)
         self.on_commit = OnCommit()
-        self.passage: Passage | None = None  # through a gate, where there is one
+        self.passage: SessionQueue | None = None  # through a gate, where there is one
         self.pipelining = Pipelining(self.aftermath) if pipeline else None
         self.binds: tuple[Engine | Connection, ...] = ()  # of the session, beside session.bind
 
@@ -75,7 +75,7 @@ class Books:
 
     def pass_through(self, gate: DocumentGate) -> None:
         """Queue at this gate.  :raises TypeError: it is none."""
-        self.passage = Passage(gate, self._session(), self.participants, self.ledger)
+        self.passage = SessionQueue(gate, self._session(), self.participants, self.ledger)
 
     def check(self) -> None:
         """Look at what has become of the transaction, before it is counted on.
@@ -116,7 +116,7 @@ class Books:
         pause(seconds, under_asyncio=under_asyncio)
 
     def waiting(
-        self, participant: Participant, lock: LockOptions, seconds: float | None
+        self, participant: TransactionConnection, lock: LockOptions, seconds: float | None
     ) -> AbstractContextManager[None]:
         """Limit the waits of the block; in a batch, a lock that is not available is undone."""
         strategy, connection = participant.strategy, participant.connection
@@ -168,14 +168,14 @@ class Books:
 
     def note_end(self) -> None:
         """The database has committed, or rolled back."""
-        self.participants.answered_end()
+        self.participants.note_server_idle()
 
     def close(self) -> None:
         """The transaction is over; what it has promised is done now, or never."""
         outcome = "committed" if self.on_commit.was_committed else "rolled back"
         released = self.ledger.clear()
         try:
-            self.participants.ended()
+            self.participants.close()
             if self.pipelining is not None:
                 self.pipelining.ended()
             self.aftermath.over()

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from ..errors import LockMisuse
 from ..options import LockOptions
-from .context import Books
+from .context import LockContext
 
 KeyPart = str | int | UUID | date
 
@@ -86,7 +86,7 @@ def bind_of_key(session: Session, bind_arguments: Mapping[str, Any]) -> Engine |
 
 
 def take(
-    books: Books,
+    books: LockContext,
     key: str,
     lock: LockOptions,
     seconds: float | None,

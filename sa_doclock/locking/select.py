@@ -38,8 +38,8 @@ from ..sqlalchemy_internals import (
     without_options,
 )
 from ..statements import LockedEntity, among, lock_among, locking, run_within
-from ..transaction import Ledger, Participant
-from .context import Books
+from ..transaction import Ledger, TransactionConnection
+from .context import LockContext
 from .load_parts import load_again
 from .refresh import make_stale, refuse_unsaved
 
@@ -51,7 +51,7 @@ Run = Callable[[Select[Any]], Result[Any]]
 
 def execute_locked(
     session: Session,
-    books: Books,
+    books: LockContext,
     run: Run,
     statement: Select[Any],
     bind_arguments: Mapping[str, Any],
@@ -96,7 +96,7 @@ def _locked_rows(
     run: Run,
     statement: Select[Any],
     locked: LockedEntity,
-    participant: Participant,
+    participant: TransactionConnection,
     row_lock: LockOptions,
 ) -> tuple[Result[Any], Iterable[Identity]]:
     def wait(statement_for: Callable[[LockOptions], Select[Any]], run: Callable[..., T]) -> T:

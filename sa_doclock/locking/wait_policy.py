@@ -22,7 +22,7 @@ BATCH_WAIT: Final = 60.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
 
-class Patience:
+class WaitPolicy:
     """The session's own lock_timeout and priority.
 
     :param lock_timeout: for every lock that may have to wait and is given none of its own.

@@ -14,9 +14,9 @@ from ..dialects import strategy_for
 from ..dialects.base import LockStrategy
 from ..documents import mapper_of, own_table, root_of
 from ..errors import LockNotAvailable
-from ..lock_info import LockParty
+from ..lock_info import LockConnection
 from ..options import LockOptions, base_of
-from ..pool import aside
+from ..pool import side_connection
 from ..session_ref import weakly
 from ..statements import PARAMETERS_OF_A_READ
 
@@ -58,11 +58,11 @@ class Diagnosis:
 
     def _ask(
         self, entity: type[Any], keys: Keys, lock: LockOptions, engine: Engine | None
-    ) -> tuple[LockParty, ...]:
+    ) -> tuple[LockConnection, ...]:
         mapper = mapper_of(entity)
         bind = engine or self._session().get_bind(mapper)
         strategy = strategy_for(bind)
-        if not strategy.names_holders:
+        if not strategy.supports_monitoring:
             return ()
         ours = [one for one in self._connections() if one.engine is bind.engine]
         own = {strategy.connection_id(one) for one in ours}
@@ -71,7 +71,7 @@ class Diagnosis:
             keys = ()
         keys = _in_order_of(header, root_of(mapper).primary_key, keys)
         shared = base_of(lock) is LockOptions.SharedRead
-        with aside(bind.engine, self._options(bind, ours)) as connection:
+        with side_connection(bind.engine, self._options(bind, ours)) as connection:
             found = strategy.holders(connection, header, keys, shared=shared)
             found = {one: certain for one, certain in found.items() if one not in own}
             parties = parties_of(strategy, connection, found)
@@ -97,13 +97,13 @@ def _in_order_of(header: Table, columns: Sequence[Any], keys: Keys) -> Keys:
 
 def parties_of(
     strategy: LockStrategy, connection: Connection, ids: Collection[int]
-) -> Mapping[int, LockParty]:
+) -> Mapping[int, LockConnection]:
     """Describe these connections; one that has gone meanwhile is an id and nothing more."""
     known = strategy.parties(connection, ids) if ids else {}
-    return {one: known.get(one) or LockParty(one) for one in ids}
+    return {one: known.get(one) or LockConnection(one) for one in ids}
 
 
-def told(blockers: Sequence[LockParty], hide: bool) -> str:
+def told(blockers: Sequence[LockConnection], hide: bool) -> str:
     """What the text of an error says of them.
 
     :param hide: the engine hides parameters, whose values may be in a statement.
@@ -115,7 +115,7 @@ def told(blockers: Sequence[LockParty], hide: bool) -> str:
     return held + "; ".join(listed)
 
 
-def _described(party: LockParty, hide: bool) -> str:
+def _described(party: LockConnection, hide: bool) -> str:
     words = ", ".join(_words(party))
     text = f"connection {party.connection_id}" + (f" ({words})" if words else "")
     if party.statement is None or hide:
@@ -126,7 +126,7 @@ def _described(party: LockParty, hide: bool) -> str:
     return f"{text}: {statement}"
 
 
-def _words(party: LockParty) -> Iterator[str]:
+def _words(party: LockConnection) -> Iterator[str]:
     if party.user:
         yield f"user {party.user}"
     if party.application:

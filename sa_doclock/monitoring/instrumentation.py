@@ -9,7 +9,7 @@ from typing import Any, Final
 from ..errors import DeadlockDetected, LockFailed, LockNotAvailable, SnapshotConflict
 from ..events import EventfulSession, ReleasedLock
 from ..lock_info import DocumentKey, LockedName
-from ..options import LockOptions, spelled
+from ..options import LockOptions, lock_label
 from ..session_ref import weakly
 
 _log = logging.getLogger("sa_doclock")
@@ -24,7 +24,7 @@ _OUTCOMES: Final[Mapping[type[LockFailed], str]] = {
 }
 
 
-class Telling:
+class LockInstrumentation:
     """Tells what becomes of one session's locks."""
 
     def __init__(self, session: EventfulSession) -> None:
@@ -95,7 +95,7 @@ def _fields(
     held: float | None,
     outcome: str,
 ) -> dict[str, Any]:
-    told = None if lock is None else spelled(lock)
+    told = None if lock is None else lock_label(lock)
     return {"document": document, "lock": told, "waited": waited, "held": held, "outcome": outcome}
 
 

@@ -11,7 +11,7 @@ from ..dialects import product_of, strategy_classes, strategy_for
 from ..dialects.base import LockStrategy
 from ..errors import LockNotSupported
 from ..lock_info import LockWait, Wait
-from ..pool import aside
+from ..pool import side_connection
 from .diagnosis import parties_of
 
 
@@ -32,9 +32,9 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
         raise TypeError(f"lock_waits() needs an Engine or a Connection, not {bind!r}")
     name = product_of(bind.dialect)
     known = strategy_classes().get(name)
-    if known is None or not known.names_holders:
+    if known is None or not known.supports_monitoring:
         raise LockNotSupported(f"{name} has no server that tells who waits for whom")
-    with aside(bind.engine, {}) as connection:
+    with side_connection(bind.engine, {}) as connection:
         strategy = strategy_for(connection)
         try:
             found = list(strategy.waits(connection))
@@ -76,7 +76,7 @@ def _root(wait: Wait, behind: Mapping[int, Sequence[int]]) -> int:
 def _refusal(strategy: LockStrategy, error: DBAPIError) -> LockNotSupported | None:
     if error.orig is None:
         return None
-    needed = strategy.denials.get(strategy.native_code(error.orig) or 0)
+    needed = strategy.privilege_errors.get(strategy.native_code(error.orig) or 0)
     return (
         None if needed is None else LockNotSupported(f"lock_waits() on {strategy.name}: {needed}")
     )

@@ -4,21 +4,21 @@ from .cleanup import undo_later, undo_nothing, undo_now
 from .isolation import level_was_set
 from .reset import (
     note_ended,
-    reset_when_needed,
     rollback_later,
     rollback_not_needed,
+    skip_redundant_rollback,
     tidy_later,
     tidy_no_more,
 )
-from .side_connection import aside
+from .side_connection import side_connection
 
 __all__ = [
-    "aside",
     "level_was_set",
     "note_ended",
-    "reset_when_needed",
     "rollback_later",
     "rollback_not_needed",
+    "side_connection",
+    "skip_redundant_rollback",
     "tidy_later",
     "tidy_no_more",
     "undo_later",

@@ -22,10 +22,10 @@ def note_ended(connection: Connection, is_idle: Callable[[Any], bool]) -> None:
     connection.info[_ENDED] = is_idle
 
 
-def reset_when_needed() -> dict[str, Any]:
+def skip_redundant_rollback() -> dict[str, Any]:
     """Engine options that save the ROLLBACK of a connection whose transaction has ended.
 
-    ``create_engine(url, **reset_when_needed())``, for MySQL and MariaDB, with PyMySQL, aiomysql
+    ``create_engine(url, **skip_redundant_rollback())``, for MySQL and MariaDB, with PyMySQL, aiomysql
     or mysql-connector.  SQLAlchemy's pool sends a ROLLBACK when a connection goes back to it, a
     round trip also after a COMMIT.  With these options it is left out where a
     :class:`LockingSession` has had the answer to its ``commit()``, ``save_changes()``,

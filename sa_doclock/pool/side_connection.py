@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, create_engine
 
 
 @contextmanager
-def aside(engine: Engine, options: Mapping[str, Any]) -> Iterator[Connection]:
+def side_connection(engine: Engine, options: Mapping[str, Any]) -> Iterator[Connection]:
     """Connect as this engine does, with its credentials and the hooks of its pool.
 
     :param options: execution options of the connection.

@@ -25,7 +25,7 @@ from ..statements import (
     refuse_lock_within,
     refuse_other_lock,
 )
-from ..transaction import name_document
+from ..transaction import add_document
 from .hooks import BookkeepingSession
 
 _UNGUARDED: Final = nullcontext()
@@ -150,5 +150,5 @@ class ExecutingSession(BookkeepingSession):
             return self._books.take(mapper.class_, None, lock, seconds, attempt)
         except DocLockError as error:
             where = self._product_of(**{"mapper": mapper, "clause": statement, **arguments})
-            name_document(error, mapper.class_, None, lock, where)
+            add_document(error, mapper.class_, None, lock, where)
             raise

@@ -15,7 +15,7 @@ from ..documents import follow_declared
 from ..errors import DocLockError
 from ..events import EventfulSession
 from ..guard import READ, Write, note
-from ..locking import Books
+from ..locking import LockContext
 from ..sqlalchemy_internals import statement_of
 from ..transaction import was_lent
 
@@ -46,7 +46,7 @@ class _Commit:
 class BookkeepingSession(EventfulSession):
     """A Session that knows what its transaction holds; it does nothing with it yet."""
 
-    _books: Books
+    _books: LockContext
 
     if not TYPE_CHECKING:  # the signature is Session's
 
@@ -102,7 +102,7 @@ class BookkeepingSession(EventfulSession):
             self._books.on_commit.drop()
 
 
-def books_of(session: BookkeepingSession) -> Books:
+def books_of(session: BookkeepingSession) -> LockContext:
     """The session's own books."""
     return session._books
 
@@ -116,7 +116,7 @@ def _after_begin(
 ) -> None:
     """Note the connection, and the errors that it will meet."""
     lent = was_lent(transaction, connection)
-    session._books.participants.joined(connection, lent=lent)
+    session._books.participants.add(connection, lent=lent)
     session._books.failures.watch(connection)
     if session._books.pipelining is not None:
         session._books.pipelining.joined(connection, lent=lent)

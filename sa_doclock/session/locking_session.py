@@ -23,10 +23,9 @@ from ..gate import DocumentGate
 from ..guard import GuardMode
 from ..lock_info import DocumentKey
 from ..locking import (
-    Books,
-    Patience,
+    LockContext,
     Priority,
-    alone,
+    WaitPolicy,
     bind_of_key,
     check_key,
     identities_of,
@@ -40,6 +39,7 @@ from ..locking import (
     read_many,
     reads_of,
     refuse_unsaved,
+    single_key,
     take,
     without_autoflush,
 )
@@ -47,7 +47,7 @@ from ..monitoring import Diagnosis
 from ..options import LockOptions, LockTimeout, base_of, check_lock, check_wait, is_row_lock
 from ..sqlalchemy_internals import checked_options, refuse_unlockable_options
 from ..statements import locked_select
-from ..transaction import name_document, ranks_of
+from ..transaction import add_document, ranks_of
 from .execute import ExecutingSession
 
 T = TypeVar("T")
@@ -104,10 +104,10 @@ class LockingSession(ExecutingSession):
         super().__init__(*args, **kwargs)
         if pipeline and self.twophase:
             raise ValueError("pipeline=True and twophase=True exclude each other")
-        self._books = Books(
+        self._books = LockContext(
             self,
             ranks_of(tuple(lock_order)),
-            Patience(lock_timeout, priority),
+            WaitPolicy(lock_timeout, priority),
             guard,
             guard_tracing=guard_tracing,
             pipeline=pipeline,
@@ -191,7 +191,7 @@ class LockingSession(ExecutingSession):
                 keys=(identity,),
             )
         except DocLockError as error:
-            name_document(error, entity, ident, lock, self._product_of(mapper))
+            add_document(error, entity, ident, lock, self._product_of(mapper))
             raise
 
     def _check_lockable(
@@ -260,7 +260,7 @@ class LockingSession(ExecutingSession):
         options = checked_options(options)
         books = self._books
         books.check()
-        ident = alone(identities)
+        ident = single_key(identities)
         try:
             if base_of(lock) in (LockOptions.None_, LockOptions.NoLock):
                 with without_autoflush(self):
@@ -285,7 +285,7 @@ class LockingSession(ExecutingSession):
                     keys=wanted,
                 )
         except DocLockError as error:
-            name_document(error, entity, ident, lock, self._product_of(mapper))
+            add_document(error, entity, ident, lock, self._product_of(mapper))
             raise
         return sorted(found, key=mapper.primary_key_from_instance) if held else found
 
@@ -464,7 +464,7 @@ class LockingSession(ExecutingSession):
                     bind=bind,
                 )
         except DocLockError as error:
-            name_document(error, None, key, lock, product_of(bind.dialect))
+            add_document(error, None, key, lock, product_of(bind.dialect))
             raise
 
     def save_changes(self) -> None:

@@ -71,7 +71,7 @@ def run_within(
             if at_once != lock and _may_be_slow(seconds, strategy, error):
                 return last_try()
             left -= time.monotonic() - started
-            again = strategy.server_limits - strategy.transaction_gone
+            again = strategy.server_limits - strategy.rolls_back_transaction
             if left <= 0 or not _ended_by(again, strategy, error):
                 raise
         except DBAPIError as error:

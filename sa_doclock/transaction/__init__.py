@@ -1,22 +1,22 @@
 """What one session's transaction holds, and what follows when it fails."""
 
-from .connections import Participant, Participants, was_lent
-from .error_translation import Failures
-from .failed import Aftermath
+from .connections import TransactionConnection, TransactionConnections, was_lent
+from .error_translation import ErrorTranslation
+from .failed import FailedTransaction
 from .ledger import Ledger, ranks_of
-from .messages import name_document
+from .messages import add_document
 from .on_commit import OnCommit
 from .pipeline import Pipelining
 
 __all__ = [
-    "Aftermath",
-    "Failures",
+    "ErrorTranslation",
+    "FailedTransaction",
     "Ledger",
     "OnCommit",
-    "Participant",
-    "Participants",
     "Pipelining",
-    "name_document",
+    "TransactionConnection",
+    "TransactionConnections",
+    "add_document",
     "ranks_of",
     "was_lent",
 ]

@@ -29,7 +29,7 @@ ISOLATION = "isolation_level"
 
 
 @dataclass(slots=True)
-class Participant:
+class TransactionConnection:
     """One connection that takes part in the session's transaction."""
 
     connection: Connection
@@ -74,24 +74,24 @@ def level_of(bind: Engine | Connection) -> str | None:
     return str(chosen) if chosen else default
 
 
-class Participants:
+class TransactionConnections:
     """The connections of one session's transaction, by engine."""
 
     def __init__(self, session: Session, *, gives_way: bool) -> None:
         self._session = weakly(session)
         self._gives_way = gives_way
-        self._by_engine: dict[Engine, Participant] = {}
+        self._by_engine: dict[Engine, TransactionConnection] = {}
 
-    def joined(self, connection: Connection, *, lent: bool) -> Participant:
+    def add(self, connection: Connection, *, lent: bool) -> TransactionConnection:
         """A connection has begun its part of the transaction, or a savepoint in it."""
         participant = self._by_engine.get(connection.engine)
         if participant is None:
-            participant = Participant(connection, find_strategy(connection), lent)
+            participant = TransactionConnection(connection, find_strategy(connection), lent)
             self._by_engine[connection.engine] = participant
             if participant.known is not None and participant.known.cluster is not None:
                 event.listen(connection, "rollback", participant.known.before_rollback)
             if self._gives_way and participant.known is not None:
-                participant.known.give_way(connection)
+                participant.known.lower_deadlock_priority(connection)
         if self._session().in_nested_transaction():
             self.before_savepoint()
         return participant
@@ -146,7 +146,7 @@ class Participants:
         mapper: Mapper[Any] | None,
         lock: LockOptions,
         seconds: float | None,
-    ) -> Participant:
+    ) -> TransactionConnection:
         """The connection to take this lock on, its transaction fit for it.
 
         :param mapper: whose rows are locked; None where the lock is on no row.
@@ -191,7 +191,7 @@ class Participants:
         bind_arguments: Mapping[str, Any],
         lock: LockOptions,
         seconds: float | None,
-    ) -> Participant:
+    ) -> TransactionConnection:
         session = self._session()
         # Session(execution_options=...) came with SQLAlchemy 2.1
         of_session = getattr(session, "execution_options", {}).get(ISOLATION)
@@ -248,16 +248,16 @@ class Participants:
                 dialect=dialect,
             ) from error
 
-    def answered_end(self) -> None:
+    def note_server_idle(self) -> None:
         """The servers have answered COMMIT or ROLLBACK, and the connections go back next."""
         for participant in self._by_engine.values():
             connection, known = participant.connection, participant.known
-            if known is None or not known.tells_idle or participant.lent:
+            if known is None or not known.reports_idle or participant.lent:
                 continue
             if not (connection.closed or connection.invalidated or connection.in_transaction()):
                 note_ended(connection, known.is_idle)
 
-    def ended(self) -> None:
+    def close(self) -> None:
         """The transaction is over: put a lent Connection back to how it came."""
         participants = list(self._by_engine.values())
         self._by_engine.clear()

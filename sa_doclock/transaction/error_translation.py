@@ -17,22 +17,22 @@ from sqlalchemy.orm import Session
 from ..dialects import find_strategy
 from ..dialects.base import LockStrategy
 from ..errors import DocLockError, LockFailed, LockNotAvailable
-from ..monitoring import Diagnosis, Telling
+from ..monitoring import Diagnosis, LockInstrumentation
 from ..options import LockOptions
 from ..session_ref import weakly
 from .cancellation import interruption_of
-from .connections import Participants
-from .failed import Aftermath
+from .connections import TransactionConnections
+from .failed import FailedTransaction
 from .ledger import Ledger
-from .messages import Asked, made, name_document, reason
+from .messages import Asked, add_document, build_error, reason
 
 _watched: weakref.WeakSet[Dialect] = weakref.WeakSet()
 _first = Lock()
-_by_connection: weakref.WeakKeyDictionary[Connection, weakref.ref[Failures]]
+_by_connection: weakref.WeakKeyDictionary[Connection, weakref.ref[ErrorTranslation]]
 _by_connection = weakref.WeakKeyDictionary()
 
 
-class Failures:
+class ErrorTranslation:
     """The lock call that is under way in one session, and what fails in it or beside it."""
 
     # Of most sessions no lock ever fails: what they do not set they need not be given.
@@ -49,10 +49,10 @@ class Failures:
     def __init__(
         self,
         session: Session,
-        participants: Participants,
+        participants: TransactionConnections,
         ledger: Ledger,
-        telling: Telling,
-        aftermath: Aftermath,
+        telling: LockInstrumentation,
+        aftermath: FailedTransaction,
     ) -> None:
         self._session = weakly(session)
         self._participants = participants
@@ -76,7 +76,7 @@ class Failures:
         lock: LockOptions,
         seconds: float | None,
         keys: Sequence[tuple[Any, ...]] = (),
-    ) -> Failures:
+    ) -> ErrorTranslation:
         """``with failures.of_lock(...):`` whatever fails in the block is a failed lock.
 
         :param keys: of the rows, where they are known.
@@ -93,7 +93,7 @@ class Failures:
     def answered(self, kind: type[LockFailed], database: str) -> LockFailed:
         """The error of the call under way, which the server has refused by value."""
         error = kind(reason(kind, self._asked))
-        name_document(error, *self._document(), database)
+        add_document(error, *self._document(), database)
         return error
 
     def __enter__(self) -> None: ...
@@ -170,7 +170,7 @@ class Failures:
         code = strategy.native_code(context.original_exception)
         if context.is_disconnect and code not in strategy.ends_connection:
             return None
-        if code in strategy.aftershocks and self._aftermath.gone:
+        if code in strategy.rollback_noise and self._aftermath.gone:
             return self._aftermath.cause
         if context.statement is None:  # BEGIN, COMMIT, ROLLBACK
             strategy.commit_failed(context.connection)
@@ -190,14 +190,14 @@ class Failures:
             self._aftermath.note_abort(error or context.original_exception)
         if error is None:
             return
-        if code in strategy.transaction_gone:
+        if code in strategy.rolls_back_transaction:
             self._aftermath.lose_transaction()
         if self._asked is not None:
             assert context.connection is not None
             self._engine = context.connection.engine
             self._met = error  # refused when the call has put back what it had set
             return
-        if code in strategy.transaction_dead:
+        if code in strategy.requires_rollback:
             self._aftermath.refuse_from_now_on(error)
         if isinstance(error, LockFailed):
             self._telling.failed(error, None)
@@ -216,9 +216,9 @@ class Failures:
             return None
         if asked is not None and code in strategy.server_limits:
             asked = asked._replace(seconds=None)
-        error = made(kind, why or reason(kind, asked), context)
+        error = build_error(kind, why or reason(kind, asked), context)
         elsewhere = kind is LockNotAvailable and context.statement is not None
-        name_document(error, *self._document(elsewhere=elsewhere), strategy.name)
+        add_document(error, *self._document(elsewhere=elsewhere), strategy.name)
         return error
 
     def _document(

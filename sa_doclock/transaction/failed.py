@@ -16,13 +16,13 @@ from sqlalchemy import Connection, event
 from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.orm import Session, SessionTransaction
 
-from ..monitoring import Telling
+from ..monitoring import LockInstrumentation
 from ..session_ref import weakly
-from .connections import Participants
+from .connections import TransactionConnections
 from .ledger import Ledger
 
 
-class Aftermath:
+class FailedTransaction:
     """What has failed in the transaction of one session, and what follows."""
 
     # Of most sessions no lock ever fails: what they do not set they need not be given.
@@ -39,7 +39,11 @@ class Aftermath:
     _abort_savepoint: SessionTransaction | None = None
 
     def __init__(
-        self, session: Session, participants: Participants, ledger: Ledger, telling: Telling
+        self,
+        session: Session,
+        participants: TransactionConnections,
+        ledger: Ledger,
+        telling: LockInstrumentation,
     ) -> None:
         self._session = weakly(session)
         self._participants = participants

@@ -15,7 +15,7 @@ from ..documents import mapper_of, remembered, root_of
 from ..errors import LockOrderViolation, LockUpgradeRefused
 from ..events import ReleasedLock
 from ..lock_info import DocumentKey, LockedName
-from ..options import LockOptions, base_of, spelled
+from ..options import LockOptions, base_of, lock_label
 
 NamedKey = tuple[Engine, str]
 """Where a key is locked, and the key."""
@@ -103,7 +103,7 @@ class Ledger:
         """Whether there is no lock that the end of the transaction would give up."""
         return not self._held and not self._keys
 
-    def bear(self, key: DocumentKey) -> None:
+    def add_inserted(self, key: DocumentKey) -> None:
         """Note a document whose header this transaction has inserted."""
         self._born[key] = None
 
@@ -168,7 +168,7 @@ def _covers(held: LockOptions | None, lock: LockOptions) -> bool:
     wanted = base_of(lock)
     if wanted is LockOptions.ForUpdate and held is not LockOptions.ForUpdate:
         raise LockUpgradeRefused(
-            f"it is held by {spelled(held)} in this transaction; two sessions that go on to "
+            f"it is held by {lock_label(held)} in this transaction; two sessions that go on to "
             "ForUpdate deadlock, so take ForUpdate first"
         )
     return _STRENGTH.index(held) >= _STRENGTH.index(wanted)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from sqlalchemy.engine import ExceptionContext
 
 from ..errors import DeadlockDetected, DocLockError, LockFailed, LockNotAvailable
-from ..options import LockOptions, spelled
+from ..options import LockOptions, lock_label
 
 
 class Asked(NamedTuple):
@@ -20,7 +20,7 @@ class Asked(NamedTuple):
     by_key: bool  # so that it was the lock, if anything, that took its time
 
 
-def made(kind: type[DocLockError], message: str, context: ExceptionContext) -> DocLockError:
+def build_error(kind: type[DocLockError], message: str, context: ExceptionContext) -> DocLockError:
     """The error of this kind, with what the driver has raised."""
     if not issubclass(kind, LockFailed):
         return kind(message)
@@ -33,7 +33,7 @@ def made(kind: type[DocLockError], message: str, context: ExceptionContext) -> D
     )
 
 
-def name_document(
+def add_document(
     error: DocLockError,
     entity: type[Any] | None,
     ident: Any,
@@ -46,7 +46,7 @@ def name_document(
         if entity is not None:
             words = f"{entity.__name__} " + ("rows" if ident is None else f"{ident}")
         if lock is not None:
-            words += f" {spelled(lock)}"
+            words += f" {lock_label(lock)}"
         error.entity, error.ident, error.lock = entity, ident, lock
         error.args = (f"{words} on {database}: {error.args[0]}",)
 

@@ -10,13 +10,13 @@ from sqlalchemy import Connection
 from ..dialects import find_strategy
 from ..dialects.base import Pipeline, Read
 from ..errors import LockNotSupported
-from .failed import Aftermath
+from .failed import FailedTransaction
 
 
 class Pipelining:
     """The pipelines of one session's transaction."""
 
-    def __init__(self, aftermath: Aftermath) -> None:
+    def __init__(self, aftermath: FailedTransaction) -> None:
         self._aftermath = aftermath
         self._pipelines: dict[Connection, Pipeline] = {}
         self._own: list[Pipeline] = []  # of connections whose COMMIT is the session's

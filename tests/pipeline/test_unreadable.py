@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from sa_doclock import LockingSession, LockOptions
-from sa_doclock.dialects.postgresql.pipelined_lock import LockTravels
+from sa_doclock.dialects.postgresql.pipelined_lock import PipelinedLock
 from tests.databases import Database
 from tests.pipeline.models import Bill
 from tests.pipeline.only import ON_POSTGRESQL
@@ -62,8 +62,8 @@ def test_the_lock_that_is_lost_with_a_read_nobody_asks_for_is_not_passed_over(
     nowhere: sa.Select[Any] = sa.select(sa.column("id")).select_from(sa.table("pl_nowhere"))
     lock = sa.select(Bill.id).where(Bill.id == 1).with_for_update()
     with bills.engine().connect() as connection:
-        travels = LockTravels(connection, None, lambda: [(nowhere, {})])
-        with pytest.raises(ProgrammingError, match="pl_nowhere"), travels.conducting():
+        travels = PipelinedLock(connection, None, lambda: [(nowhere, {})])
+        with pytest.raises(ProgrammingError, match="pl_nowhere"), travels.installed():
             assert connection.scalars(lock).all() == [1]
         connection.rollback()
         assert connection.scalars(lock).all() == [1]

@@ -17,7 +17,7 @@ from sa_doclock import (
     LockOptions,
     with_lock,
 )
-from sa_doclock.locking.wait_policy import BATCH_WAIT, Patience
+from sa_doclock.locking.wait_policy import BATCH_WAIT, WaitPolicy
 from tests.locks.steps import finds_held, recorded
 from tests.models import Order, Voucher
 from tests.priority.batches import seeing_tries
@@ -151,7 +151,7 @@ def test_there_are_two_priorities(priority: Any, engine: sa.Engine) -> None:
     with pytest.raises(ValueError, match='priority must be "interactive" or "batch"'):
         Session(engine, priority=priority)
     with pytest.raises(ValueError, match="priority"):
-        Patience(None, priority)
+        WaitPolicy(None, priority)
 
 
 @pytest.mark.databases("postgresql", "mysql", "mariadb")

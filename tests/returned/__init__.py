@@ -1,1 +1,1 @@
-"""reset_when_needed(): a connection goes back without a ROLLBACK where there is nothing to undo."""
+"""skip_redundant_rollback(): a connection goes back without a ROLLBACK where there is nothing to undo."""

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.orm import sessionmaker
 
-from sa_doclock import LockingSession, LockNotAvailable, LockOptions, reset_when_needed
+from sa_doclock import LockingSession, LockNotAvailable, LockOptions, skip_redundant_rollback
 from sa_doclock.dialects import strategy_for
 from tests.locks.steps import finds_held
 from tests.models import Order
@@ -25,7 +25,7 @@ _CHANGE = "UPDATE lk_order SET total = 99 WHERE id = 1"
 
 @pytest.fixture
 def engine(make_engine: Callable[..., sa.Engine]) -> sa.Engine:
-    return make_engine(pool_size=1, max_overflow=0, pool_timeout=5, **reset_when_needed())
+    return make_engine(pool_size=1, max_overflow=0, pool_timeout=5, **skip_redundant_rollback())
 
 
 def raw(connection: Any, *statements: str) -> None:
@@ -130,7 +130,7 @@ def test_no_lock_is_left_on_a_connection_that_was_lent_for_one_class(
     make_engine: Callable[..., sa.Engine],
 ) -> None:
     # At this level nothing is sent when the connection goes back but what is looked for here.
-    engine = make_engine(isolation_level="READ COMMITTED", **reset_when_needed())
+    engine = make_engine(isolation_level="READ COMMITTED", **skip_redundant_rollback())
     with engine.connect() as lent:
         with Session(engine) as session:
             session.bind_mapper(Order, lent)

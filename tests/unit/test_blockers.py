@@ -12,13 +12,15 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
-from sa_doclock import LockNotAvailable, LockParty, lock_waits
+from sa_doclock import LockConnection, LockNotAvailable, lock_waits
 from sa_doclock.dialects.innodb import lock_data
 from sa_doclock.lock_info import Wait
 from sa_doclock.monitoring.diagnosis import told
 from sa_doclock.monitoring.lock_waits import _root
 
-WHOLE = LockParty(4711, "app", "billing", "idle in transaction", 12.34, "UPDATE  orders\nSET x")
+WHOLE = LockConnection(
+    4711, "app", "billing", "idle in transaction", 12.34, "UPDATE  orders\nSET x"
+)
 
 
 @pytest.mark.parametrize(
@@ -31,33 +33,38 @@ WHOLE = LockParty(4711, "app", "billing", "idle in transaction", 12.34, "UPDATE 
                 "transaction open for 12.3 s): UPDATE orders SET x"
             ),
         ),
-        (LockParty(7), "connection 7"),
-        (LockParty(7, user="app"), "connection 7 (user app)"),
-        (LockParty(7, state="active"), "connection 7 (active)"),
-        (LockParty(7, transaction_seconds=0.0), "connection 7 (its transaction open for 0.0 s)"),
-        (LockParty(7, statement="SELECT 1"), "connection 7: SELECT 1"),
-        (LockParty(0, state="prepared transaction"), "connection 0 (prepared transaction)"),
+        (LockConnection(7), "connection 7"),
+        (LockConnection(7, user="app"), "connection 7 (user app)"),
+        (LockConnection(7, state="active"), "connection 7 (active)"),
+        (
+            LockConnection(7, transaction_seconds=0.0),
+            "connection 7 (its transaction open for 0.0 s)",
+        ),
+        (LockConnection(7, statement="SELECT 1"), "connection 7: SELECT 1"),
+        (LockConnection(0, state="prepared transaction"), "connection 0 (prepared transaction)"),
     ],
 )
-def test_what_is_known_is_said(party: LockParty, text: str) -> None:
+def test_what_is_known_is_said(party: LockConnection, text: str) -> None:
     assert told([party], hide=False) == f"held by {text}"
 
 
 def test_a_guess_is_called_one() -> None:
-    assert told([LockParty(7, certain=False)], hide=False) == "perhaps held by connection 7"
+    assert told([LockConnection(7, certain=False)], hide=False) == "perhaps held by connection 7"
 
 
 def test_a_long_statement_is_cut_and_its_length_said() -> None:
-    text = told([LockParty(7, statement="SELECT " + "x" * 493)], hide=False)
+    text = told([LockConnection(7, statement="SELECT " + "x" * 493)], hide=False)
     assert text == f"held by connection 7: SELECT {'x' * 193}... (500 characters)"
 
 
 def test_a_statement_is_left_out_where_the_engine_hides_parameters() -> None:
-    assert told([LockParty(7, statement="SELECT 'secret'")], hide=True) == "held by connection 7"
+    assert (
+        told([LockConnection(7, statement="SELECT 'secret'")], hide=True) == "held by connection 7"
+    )
 
 
 def test_of_many_three_are_said() -> None:
-    parties = [LockParty(number) for number in range(1, 6)]
+    parties = [LockConnection(number) for number in range(1, 6)]
     assert told(parties, hide=False) == "held by connection 1; connection 2; connection 3; 2 more"
     assert told(parties[:3], hide=False).endswith("connection 3")
 

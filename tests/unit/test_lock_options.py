@@ -16,7 +16,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from sa_doclock import LockingSession, LockOptions, with_lock
-from sa_doclock.options import base_of, check_lock, is_row_lock, spelled
+from sa_doclock.options import base_of, check_lock, is_row_lock, lock_label
 from tests.models import Order
 
 VALUES = {
@@ -132,4 +132,4 @@ def test_row_locks_are_those_that_may_have_to_wait() -> None:
     ],
 )
 def test_a_lock_is_spelled_in_the_words_of_sql(lock: LockOptions, words: str) -> None:
-    assert spelled(lock) == words
+    assert lock_label(lock) == words

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockNotAvailable, LockOptions
-from sa_doclock.locking.wait_policy import BATCH_WAIT, Patience
+from sa_doclock.locking.wait_policy import BATCH_WAIT, WaitPolicy
 from sa_doclock.options import base_of, is_row_lock, may_queue
 from tests.models import Order
 from tests.unit.test_lock_options import LEGAL
@@ -51,19 +51,19 @@ TABLE: dict[str, tuple[Any, Any, Any, tuple[LockOptions, float | None]]] = {
     ("session", "priority", "call", "wanted"), TABLE.values(), ids=TABLE.keys()
 )
 def test_who_counts_more(session: Any, priority: Any, call: Any, wanted: Any) -> None:
-    assert Patience(session, priority).of(FOR_UPDATE, call) == wanted
+    assert WaitPolicy(session, priority).of(FOR_UPDATE, call) == wanted
 
 
 @pytest.mark.parametrize("lock", [lock for lock in LEGAL if not may_queue(lock)], ids=str)
 @pytest.mark.parametrize("priority", ["interactive", "batch"])
 def test_what_never_queues_has_no_limit(lock: LockOptions, priority: Any) -> None:
     for seconds in (None, 0, 1.5):
-        assert Patience(seconds, priority).of(lock, None) == (lock, None)
+        assert WaitPolicy(seconds, priority).of(lock, None) == (lock, None)
 
 
 @given(st.sampled_from(LEGAL), st.one_of(st.none(), st.floats(0, 1e6)), st.booleans())
 def test_the_base_of_a_lock_stays(lock: LockOptions, seconds: float | None, batch: bool) -> None:
-    patience = Patience(seconds, "batch" if batch else "interactive")
+    patience = WaitPolicy(seconds, "batch" if batch else "interactive")
     chosen, left = patience.of(lock, None)
     assert base_of(chosen) is base_of(lock)
     assert (left is None) or left > 0
@@ -134,8 +134,10 @@ def no_pause(seconds: float) -> None:
 
 def test_one_attempt_where_nobody_gives_way() -> None:
     asked: list[Any] = []
-    Patience(1.5, "interactive").take(FOR_UPDATE, 1.5, lambda *how: asked.append(how), no_pause)
-    Patience(0, "batch").take(FOR_UPDATE | NO_WAIT, None, lambda *how: asked.append(how), no_pause)
+    WaitPolicy(1.5, "interactive").take(FOR_UPDATE, 1.5, lambda *how: asked.append(how), no_pause)
+    WaitPolicy(0, "batch").take(
+        FOR_UPDATE | NO_WAIT, None, lambda *how: asked.append(how), no_pause
+    )
     assert asked == [(FOR_UPDATE, 1.5), (FOR_UPDATE | NO_WAIT, None)]
 
 
@@ -149,7 +151,7 @@ def test_a_batch_tries_without_waiting_and_repeats_nothing_else() -> None:
             raise LockNotAvailable("held")
         return "granted"
 
-    assert Patience(None, "batch").take(FOR_UPDATE, 60, attempt, pauses.append) == "granted"
+    assert WaitPolicy(None, "batch").take(FOR_UPDATE, 60, attempt, pauses.append) == "granted"
     assert asked == [(FOR_UPDATE | NO_WAIT, 60)] * 4  # for a table that somebody alters
     assert len(pauses) == 3
     assert all(0 <= pause <= 0.5 for pause in pauses)
@@ -159,5 +161,5 @@ def test_a_batch_tries_without_waiting_and_repeats_nothing_else() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        Patience(None, "batch").take(FOR_UPDATE, 60, fail, no_pause)
+        WaitPolicy(None, "batch").take(FOR_UPDATE, 60, fail, no_pause)
     assert asked.count("failed") == 1

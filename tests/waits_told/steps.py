@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 import sqlalchemy as sa
 
-from sa_doclock import LockingSession, LockNotAvailable, LockOptions, LockParty, LockWait
+from sa_doclock import LockConnection, LockingSession, LockNotAvailable, LockOptions, LockWait
 from tests.actors import Actor
 from tests.databases import Database
 
@@ -51,7 +51,7 @@ def refused(
 
 def blockers(
     session: LockingSession, entity: type[Any], *idents: Any, **how: Any
-) -> dict[int, LockParty]:
+) -> dict[int, LockConnection]:
     """Ask for what another holds, in a transaction that is over then; return who is told."""
     found = refused(session, entity, *idents, **how).blockers
     session.rollback()

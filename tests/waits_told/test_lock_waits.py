@@ -9,10 +9,10 @@ import pytest
 import sqlalchemy as sa
 
 from sa_doclock import (
+    LockConnection,
     LockingSession,
     LockNotSupported,
     LockOptions,
-    LockParty,
     LockWait,
     lock_waits,
 )
@@ -199,4 +199,4 @@ def test_a_prepared_transaction_is_told_as_connection_0(
         with database.observer().connect() as connection:
             connection.exec_driver_sql("XA ROLLBACK 'doclock'")
     queued.result()
-    assert [wait.blocker for wait in found] == [LockParty(0, state="prepared transaction")]
+    assert [wait.blocker for wait in found] == [LockConnection(0, state="prepared transaction")]

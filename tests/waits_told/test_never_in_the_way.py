@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 import sa_doclock.monitoring.diagnosis
-from sa_doclock import LockingSession, LockOptions, LockParty
+from sa_doclock import LockConnection, LockingSession, LockOptions
 from sa_doclock.dialects.postgresql import monitoring as postgresql_holders
 from tests.actors import Actor
 from tests.databases import Database
@@ -69,7 +69,9 @@ def test_the_error_stays_where_the_answer_cannot_be_put_in_words(
     alice.does(locks(Order, 1))
     odd: Any = b"no text"
     monkeypatch.setattr(
-        postgresql_holders, "LockParty", lambda pid, *_, **__: LockParty(pid, statement=odd)
+        postgresql_holders,
+        "LockConnection",
+        lambda pid, *_, **__: LockConnection(pid, statement=odd),
     )
     assert refused(asker, Order, 1).blockers == ()
 
@@ -143,7 +145,7 @@ def test_the_error_stays_where_asking_fails(
         raise ConnectionRefusedError("the server is full")
 
     alice.does(locks(Order, 1))
-    monkeypatch.setattr(sa_doclock.monitoring.diagnosis, "aside", fails)
+    monkeypatch.setattr(sa_doclock.monitoring.diagnosis, "side_connection", fails)
     with caplog.at_level(logging.DEBUG, logger="sa_doclock"):
         error = refused(asker, Order, 1)
     assert error.blockers == ()

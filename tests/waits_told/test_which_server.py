@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 import sa_doclock.monitoring.diagnosis
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
-from sa_doclock.pool.side_connection import aside
+from sa_doclock.pool.side_connection import side_connection
 from tests.models import Order
 
 pytestmark = pytest.mark.databases("postgresql", "mysql", "mariadb")
@@ -30,10 +30,10 @@ def test_of_a_set_that_is_bound_elsewhere(
     @contextmanager
     def noted(engine: sa.Engine, options: Mapping[str, Any]) -> Iterator[sa.Connection]:
         asked.append(engine)
-        with aside(engine, options) as connection:
+        with side_connection(engine, options) as connection:
             yield connection
 
-    monkeypatch.setattr(sa_doclock.monitoring.diagnosis, "aside", noted)
+    monkeypatch.setattr(sa_doclock.monitoring.diagnosis, "side_connection", noted)
     elsewhere = make_engine()
     other.get_entity(Order, 1, LockOptions.ForUpdate)
     with LockingSession(engine, diagnose=True) as session:

@@ -23,7 +23,7 @@ from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm.exc import StaleDataError
 
 from ...pool import tidy_later, tidy_no_more
-from .pipeline import Call, Conductor, Cursor, Steps, together, wait_for
+from .pipeline import Call, Cursor, CursorInterceptor, Steps, together, wait_for
 
 # width_bucket() has an error of its own, which nothing else raises, for a number of buckets that
 # is not positive: 2201G, invalid_argument_for_width_bucket_function.
@@ -59,7 +59,7 @@ class Write(NamedTuple):
         return self.statement if self.updated is None else _ONE.format(self.statement)
 
 
-class WritesTravel(Conductor):
+class DeferredWrites(CursorInterceptor):
     """The writes of a transaction that is about to be committed.
 
     :param may_commit: asked when COMMIT is due: whether it may travel along, or else only what it
@@ -82,7 +82,7 @@ class WritesTravel(Conductor):
     def start(self) -> None:
         """From now on, keep back what can wait for COMMIT."""
         if not self._active and not self.driver.autocommit:
-            self.take_up()
+            self.install()
             self._active = True
             # Whoever ends the transaction, and whether he says so: see _rolled_back().
             tidy_later(self.connection, partial(_put_back, ref(self), self.driver, self._factory))
@@ -92,7 +92,7 @@ class WritesTravel(Conductor):
         self._waiting = []
         if self._active:
             self._active = False
-            self.lay_down()
+            self.uninstall()
             tidy_no_more(self.connection)
 
     def send(self, *, commit: bool = False) -> None:
@@ -236,7 +236,7 @@ class _Sending:
         return self._writes[at]
 
 
-def _put_back(travel: ref[WritesTravel], driver: Any, factory: Any) -> None:
+def _put_back(travel: ref[DeferredWrites], driver: Any, factory: Any) -> None:
     """The connection goes back to its pool, and nobody has stopped what travels."""
     alive = travel()
     if alive is None:

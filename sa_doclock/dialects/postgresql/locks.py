@@ -17,7 +17,7 @@ from ...errors import (
     LockNotSupported,
     SnapshotConflict,
 )
-from ...lock_info import LockParty, Wait
+from ...lock_info import LockConnection, Wait
 from ...options import LockOptions, base_of, milliseconds
 from ..base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode, Pipeline
 from . import monitoring as postgresql_holders
@@ -60,7 +60,7 @@ class PostgreSQLLocks(LockStrategy):
         "40P01": DeadlockDetected,  # deadlock_detected
         "40001": SnapshotConflict,  # serialization_failure
     }
-    transaction_dead = frozenset(failures)
+    requires_rollback = frozenset(failures)
     # A standby ends the connection of a snapshot that is idle when it is in the way of recovery:
     # https://www.postgresql.org/docs/current/hot-standby.html#HOT-STANDBY-CONFLICT
     ends_connection = frozenset({"40001"})
@@ -81,8 +81,8 @@ class PostgreSQLLocks(LockStrategy):
     }
     # READ COMMITTED re-checks the row version that it waited for.  One that was deleted and
     # inserted again meanwhile is another row, which only a new statement's snapshot shows.
-    rereads_missing = True
-    names_holders = True
+    retries_missing_rows = True
+    supports_monitoring = True
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         if base_of(lock) is LockOptions.SnapshotRead:
@@ -97,9 +97,9 @@ class PostgreSQLLocks(LockStrategy):
             return nullcontext()
         if not _has_pipeline(connection):
             return _lock_timeout(connection, seconds)
-        from .pipelined_lock import LockTravels  # noqa: PLC0415  # imports psycopg
+        from .pipelined_lock import PipelinedLock  # noqa: PLC0415  # imports psycopg
 
-        return LockTravels(connection, seconds).conducting()
+        return PipelinedLock(connection, seconds).installed()
 
     def pipeline(self, connection: Connection) -> Pipeline | None:
         if not _has_pipeline(connection):
@@ -170,7 +170,7 @@ class PostgreSQLLocks(LockStrategy):
     def waits(self, connection: Connection) -> Iterable[Wait]:
         return postgresql_holders.waits(connection, self.server_version or (14,))
 
-    def parties(self, connection: Connection, ids: Collection[int]) -> Mapping[int, LockParty]:
+    def parties(self, connection: Connection, ids: Collection[int]) -> Mapping[int, LockConnection]:
         return postgresql_holders.parties(connection, ids)
 
 

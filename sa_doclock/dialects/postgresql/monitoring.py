@@ -20,7 +20,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.sql import Executable
 
-from ...lock_info import PREPARED, LockParty, Wait
+from ...lock_info import PREPARED, LockConnection, Wait
 from ..base import schema_of, seconds_of
 
 _GROUPS = 50  # an error for each that is none, so not of any number of rows
@@ -115,14 +115,14 @@ def waits(connection: Connection, version: tuple[Any, ...]) -> Iterable[Wait]:
         yield Wait(row.waiter, row.blocker, row.table_name, key, seconds_of(row.seconds))
 
 
-def parties(connection: Connection, ids: Collection[int]) -> Mapping[int, LockParty]:
+def parties(connection: Connection, ids: Collection[int]) -> Mapping[int, LockConnection]:
     """What pg_stat_activity tells this account of these connections."""
-    found = {0: LockParty(0, state=PREPARED)}
+    found = {0: LockConnection(0, state=PREPARED)}
     for pid, user, application, state, seconds, query in _asked(
         connection, _PARTIES, pids=list(ids)
     ):
         statement = None if query == "<insufficient privilege>" else query or None
-        found[pid] = LockParty(
+        found[pid] = LockConnection(
             pid, user, application or None, state, seconds_of(seconds), statement
         )
     return found

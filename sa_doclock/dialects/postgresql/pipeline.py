@@ -119,7 +119,7 @@ def _begin(driver: Any) -> bytes:
     return " ".join(words).encode()
 
 
-class Conductor:
+class CursorInterceptor:
     """Decides what becomes of the statements of a connection."""
 
     def __init__(self, connection: Connection) -> None:
@@ -140,7 +140,7 @@ class Conductor:
         """Run one statement with many rows."""
         yield cursor.own.executemany(query, rows, **how)
 
-    def take_up(self) -> None:
+    def install(self) -> None:
         """Decide from now on."""
         factory = self._factory = self.driver.cursor_factory
         stand_in = AsyncCursor if self.connection.dialect.is_async else Cursor
@@ -152,24 +152,24 @@ class Conductor:
 
         self.driver.cursor_factory = make
 
-    def lay_down(self) -> None:
+    def uninstall(self) -> None:
         """Have the driver's own cursors again."""
         self.driver.cursor_factory = self._factory
 
     @contextmanager
-    def conducting(self) -> Iterator[None]:
+    def installed(self) -> Iterator[None]:
         """``with conductor.conducting():`` it decides in this block."""
-        self.take_up()
+        self.install()
         try:
             yield
         finally:
-            self.lay_down()
+            self.uninstall()
 
 
 class Cursor:
     """Stands in for a cursor of the driver."""
 
-    def __init__(self, own: Any, conductor: Conductor) -> None:
+    def __init__(self, own: Any, conductor: CursorInterceptor) -> None:
         self.own = own
         self.conductor = conductor
         self.expected: int | None = None

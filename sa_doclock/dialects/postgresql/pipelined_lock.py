@@ -19,7 +19,7 @@ from sqlalchemy.types import TypeEngine
 
 from ...options import milliseconds
 from ..base import Read
-from .pipeline import Call, Conductor, Cursor, Steps, starts_transaction, together
+from .pipeline import Call, Cursor, CursorInterceptor, Steps, starts_transaction, together
 
 _PUT_TIMEOUT: Final = (
     "SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), "
@@ -32,7 +32,7 @@ _TAKE_TIMEOUT_BACK: Final = (
 _LOCKING: Final = ("FOR UPDATE", "FOR SHARE", "pg_advisory_xact_lock")
 
 
-class LockTravels(Conductor):
+class PipelinedLock(CursorInterceptor):
     """A lock travels with its limit; also with its BEGIN, and with what is sure to be read after it.
 
     What was read ahead is given to the statements that ask for it next, word for word, and thrown
@@ -57,10 +57,10 @@ class LockTravels(Conductor):
         self._failure: Exception | None = None  # of a read ahead
 
     @contextmanager
-    def conducting(self) -> Iterator[None]:
+    def installed(self) -> Iterator[None]:
         """``with conductor.conducting():`` a read that has failed is not passed over in it."""
         named = self.driver.server_cursor_factory
-        with super().conducting():
+        with super().installed():
             # Of an engine with stream_results: the server would lock row by row, as they are
             # fetched, and by statements that have no limit.
             self.driver.server_cursor_factory = _of_no_server

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from sqlalchemy import Connection
 
 from ..base import Read
-from .deferred_writes import WritesTravel
-from .pipelined_lock import LockTravels
+from .deferred_writes import DeferredWrites
+from .pipelined_lock import PipelinedLock
 
 
 class PsycopgPipeline:
@@ -17,16 +17,16 @@ class PsycopgPipeline:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._writes: WritesTravel | None = None
+        self._writes: DeferredWrites | None = None
 
     def locking(
         self, seconds: float | None, reads: Callable[[], Iterable[Read]]
     ) -> AbstractContextManager[None]:
-        return LockTravels(self._connection, seconds, reads).conducting()
+        return PipelinedLock(self._connection, seconds, reads).installed()
 
     def keep_writes(self, may_commit: Callable[[], bool]) -> None:
         if self._writes is None:
-            self._writes = WritesTravel(self._connection, may_commit)
+            self._writes = DeferredWrites(self._connection, may_commit)
         self._writes.start()
 
     def send_writes(self) -> None:
