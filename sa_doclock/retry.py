@@ -20,7 +20,7 @@ from sqlalchemy.exc import InvalidRequestError, PendingRollbackError
 
 from .errors import DeadlockDetected, LockFailed, LockMisuse, LockNotAvailable, SnapshotConflict
 from .monitoring import fields_of
-from .session import LockingSession, books_of
+from .session import LockingSession, context_of
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -182,7 +182,7 @@ def refuse_begun(session: LockingSession) -> None:
 
 
 def _is_lent(session: LockingSession) -> bool:
-    binds = (session.bind, *books_of(session).binds)
+    binds = (session.bind, *context_of(session).binds)
     return any(isinstance(bind, Connection) and bind.in_transaction() for bind in binds)
 
 
@@ -192,12 +192,12 @@ class _Attempt:
     def __init__(self, session: LockingSession) -> None:
         self.session = session
         self.is_over = False
-        self._commits = books_of(session).on_commit.commits
+        self._commits = context_of(session).commits
         self._lent = _is_lent(session)
 
     @property
     def has_committed(self) -> bool:
-        return books_of(self.session).on_commit.commits > self._commits
+        return context_of(self.session).commits > self._commits
 
     def can_be_repeated(self, failure: LockFailed) -> bool:
         """Whether nothing of it is in the database, nor in somebody else's transaction."""
@@ -206,7 +206,7 @@ class _Attempt:
     def _committed_in_part(self, failure: LockFailed) -> bool:
         """Whether one database may have committed before the COMMIT of another failed."""
         of_commit = failure.orig is not None and failure.statement is None
-        connections = books_of(self.session).participants.connections()
+        connections = context_of(self.session).connections.all()
         return of_commit and len(connections) > 1 and not self.session.twophase
 
 
@@ -291,7 +291,7 @@ def _tell_cause(session: LockingSession, error: BaseException) -> BaseException:
     # statements in a block of begin() meet, and is the base class of much else.
     if isinstance(error, PendingRollbackError) or type(error) is InvalidRequestError:
         if error.__cause__ is None:
-            error.__cause__ = books_of(session).aftermath.undone_by
+            error.__cause__ = context_of(session).undone_by()
         if error.__cause__ is not None:
             return _tell_cause(session, error.__cause__)
     return error

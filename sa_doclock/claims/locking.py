@@ -1,4 +1,4 @@
-"""Rows locked by their keys, and the conditions looked at again under the lock."""
+"""Rows locked by their keys, whose conditions are checked again under the lock."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from typing import Any
 
 from sqlalchemy import Select, inspect
 
-from ..dialects import product_of, strategy_for
-from ..documents import document_key, own_table, root_of
-from ..errors import DocLockError
-from ..locking import LockContext, single_key, without_autoflush
+from ..dialects import strategy_for
+from ..documents import document_key, root_of
+from ..locking import LockTarget, acquire, single_key
 from ..options import LockOptions, is_row_lock
-from ..session import LockingSession, books_of
+from ..session import LockingSession, context_of
 from ..statements import lock_by_keys, parameters_by_keys, run_within
-from ..transaction import TransactionConnection, add_document
+from ..transaction import LockPlan, LockRequest, TransactionConnection
 from .query import Claimable, Identity
 
 
 def serialises(session: LockingSession, claimable: Claimable) -> bool:
-    """Whether the database has no row locks, and the lock is the transaction's."""
+    """Return whether the database has no row locks, and the lock is the transaction's."""
     strategy = strategy_for(session.get_bind(mapper=claimable.mapper))
     return not is_row_lock(strategy.row_lock(LockOptions.ForUpdate, None))
 
@@ -40,71 +39,67 @@ def lock_matching(
 
     :raises LockFailed: with ``SkipLocked`` only for a deadlock and the like.
     """
-    books, entity = books_of(session), claimable.mapper.class_
-    lock, seconds = books.patience.of(lock, seconds)  # where it queues, the session's own limit
-    books.check()
-    ident = single_key(identities)
-    try:
-        found = books.take(
-            entity,
-            ident,
-            lock,
-            seconds,
-            lambda lock, seconds: _lock(session, books, claimable, identities, lock, seconds),
-            keys=identities,
-        )
-    except DocLockError as error:
-        bind = session.get_bind(mapper=claimable.mapper)
-        add_document(error, entity, ident, lock, product_of(bind.dialect))
-        raise
-    return found
+    context, mapper = context_of(session), claimable.mapper
+    lock, seconds = context.options.wait.resolve(lock, seconds)  # the session's own, if it queues
+    request = LockRequest(
+        mapper.class_,
+        single_key(identities),
+        lock,
+        seconds,
+        mapper,
+        identities,
+        bind_arguments={"mapper": mapper},
+    )
+    return acquire(_MatchingRows(context, request, claimable))
 
 
-def _lock(
-    session: LockingSession,
-    books: LockContext,
-    claimable: Claimable,
-    identities: Sequence[Identity],
-    lock: LockOptions,
-    seconds: float | None,
-) -> dict[Identity, Any]:
-    mapper = claimable.mapper
-    participant = books.participants.prepare({"mapper": mapper}, mapper, lock, seconds)
-    with without_autoflush(session), books.waiting(participant, lock, seconds):
-        found = _locked(session, participant, claimable, identities, lock, seconds)
-    rows = {tuple(inspect(row).identity): row for row in found}
-    for identity in rows:
-        books.ledger.record(document_key(mapper, identity), lock)
-    return rows
+class _MatchingRows(LockTarget[dict[Identity, Any]]):
+    """The rows that match, by their keys, in a session that has loaded nothing yet."""
 
+    def __init__(self, context: Any, request: LockRequest, claimable: Claimable) -> None:
+        super().__init__(context, request)
+        self._claimable = claimable
 
-def _locked(
-    session: LockingSession,
-    participant: TransactionConnection,
-    claimable: Claimable,
-    identities: Sequence[Identity],
-    lock: LockOptions,
-    seconds: float | None,
-) -> Sequence[Any]:
-    strategy, connection = participant.strategy, participant.connection
-    row_lock = participant.row_lock(lock)
-    where = {"bind_arguments": {"bind": connection}}
+    def send(
+        self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
+    ) -> Sequence[Any]:
+        claimable, identities = self._claimable, request.keys
+        bind_arguments = {"bind": connection.connection}
+        row_lock = connection.row_lock(plan)
 
-    def read(statement: Select[Any]) -> Sequence[Any]:
-        parameters = claimable.parameters(identities)
-        return session.scalars(statement, parameters, **where).unique().all()
+        def read(statement: Select[Any]) -> Sequence[Any]:
+            parameters = claimable.parameters(identities)
+            found = self.session.scalars(statement, parameters, bind_arguments=bind_arguments)
+            return found.unique().all()
 
-    if is_row_lock(row_lock):
-        strategy.check_table(connection, own_table(claimable.mapper))
-        asked = (seconds, strategy, row_lock)
+        if not is_row_lock(row_lock):
+            return read(claimable.again(identities))
+        assert plan.table is not None
+        plan.strategy.check_table(connection.connection, plan.table)
         if claimable.in_one_statement:
-            return run_within(*asked, lambda lock: claimable.locking(identities, lock), read)
-        root = root_of(claimable.mapper)
-        parameters = parameters_by_keys(identities)
+            return run_within(
+                request.seconds,
+                plan.strategy,
+                row_lock,
+                lambda lock: claimable.locking(identities, lock),
+                read,
+            )
+        root, parameters = root_of(claimable.mapper), parameters_by_keys(identities)
         rows = run_within(
-            *asked,
+            request.seconds,
+            plan.strategy,
+            row_lock,
             lambda lock: lock_by_keys(root, lock, identities),
-            lambda statement: session.execute(statement, parameters, **where).all(),
+            lambda statement: self.session.execute(
+                statement, parameters, bind_arguments=bind_arguments
+            ).all(),
         )
         identities = [tuple(row)[: len(root.primary_key)] for row in rows]
-    return read(claimable.again(identities)) if identities else ()
+        return read(claimable.again(identities)) if identities else ()
+
+    def record(self, found: Sequence[Any], request: LockRequest) -> dict[Identity, Any]:
+        rows = {tuple(inspect(row).identity): row for row in found}
+        for identity in rows:
+            document = document_key(self._claimable.mapper, identity)
+            self.context.ledger.record(document, request.lock)
+        return rows

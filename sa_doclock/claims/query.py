@@ -19,10 +19,9 @@ from ..documents import (
     spans_rows,
 )
 from ..errors import LockMisuse, LockNotSupported
-from ..locking import refuse_streaming
 from ..options import LockOptions
 from ..sqlalchemy_internals import has_limit, has_offset, only_columns, options_of, order_of
-from ..statements import LOCK_OPTION, among, locked_by, with_lock
+from ..statements import LOCK_OPTION, among, locked_by, refuse_streaming, with_lock
 
 Identity = tuple[Any, ...]
 

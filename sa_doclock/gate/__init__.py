@@ -1,6 +1,6 @@
 """The queue of one process in front of the connection pool."""
 
 from .queue import DocumentGate
-from .session_queue import SessionQueue, Wanted
+from .session_queue import SessionQueue
 
-__all__ = ["DocumentGate", "SessionQueue", "Wanted"]
+__all__ = ["DocumentGate", "SessionQueue"]

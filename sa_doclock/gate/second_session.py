@@ -1,4 +1,4 @@
-"""Which sessions of one task, or thread, hold a lock: a second one would wait for its connection.
+"""The sessions of one task, or thread, that hold a lock: a second one would wait for a connection.
 
 Known by a context variable, so that a thread of a pool, or a task that was started in the midst of
 a lock, does not count as the one that has taken it.
@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy.pool import NullPool, Pool, QueuePool, SingletonThreadPool, StaticPool
 
 
-class Holder:
+class TaskSession:
     """One session, as the others of its task see it."""
 
     def __init__(self, gate: object) -> None:
@@ -26,8 +26,8 @@ class Holder:
         self._thread = 0
         self._task: weakref.ref[asyncio.Task[Any]] | None = None
 
-    def holds(self, document: str, pools: Iterable[Pool]) -> None:
-        """It has been granted a lock, in this task and thread; its connections are of these."""
+    def hold(self, document: str, pools: Iterable[Pool]) -> None:
+        """Note a lock that was granted in this task and thread, on connections of these pools."""
         if not self.pools:
             self.document = document
         self.pools = frozenset(pools)
@@ -39,23 +39,23 @@ class Holder:
             # Another tuple: a context that was copied before does not see it.
             _here.set((*(other for other in known if other.pools), self))
 
-    def holds_nothing(self) -> None:
-        """All is given up, wherever that was done."""
+    def hold_nothing(self) -> None:
+        """Note that all locks are released, in whatever task that was done."""
         self.pools = frozenset()
 
-    def beside(self) -> Iterator[Holder]:
-        """The others of this task and thread that hold something."""
+    def others(self) -> Iterator[TaskSession]:
+        """Return the others of this task and thread that hold a lock."""
         return (one for one in _here.get() if one is not self and one.pools and one.is_here)
 
     @property
     def is_here(self) -> bool:
-        """Whether it is this task and thread that has locked last in it."""
+        """Whether this task and thread has locked last in it."""
         task = None if self._task is None else self._task()
         return self._thread == threading.get_ident() and task is _task()
 
 
 def can_be_exhausted(pool: Pool) -> bool:
-    """Whether somebody may have to wait for a connection of it.
+    """Return whether somebody may have to wait for a connection of it.
 
     A StaticPool and a SingletonThreadPool give one connection to all who come, and a NullPool
     makes one for each.
@@ -66,7 +66,7 @@ def can_be_exhausted(pool: Pool) -> bool:
     return not isinstance(pool, (NullPool, SingletonThreadPool, StaticPool))
 
 
-_here: ContextVar[tuple[Holder, ...]] = ContextVar("sa_doclock.here", default=())
+_here: ContextVar[tuple[TaskSession, ...]] = ContextVar("sa_doclock.here", default=())
 
 
 def _task() -> asyncio.Task[Any] | None:

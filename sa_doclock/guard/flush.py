@@ -56,15 +56,16 @@ class Write(enum.Enum):
     DELETE = "deleted"
 
 
-class Guard:
-    """What one session may write.
+def check_guard_mode(mode: object) -> None:
+    """:raises ValueError: there is no such mode."""
+    if mode not in _MODES:
+        raise ValueError(f"guard is {', '.join(map(repr, _MODES))}, not {mode!r}")
 
-    :raises ValueError: the mode is none.
-    """
+
+class Guard:
+    """What one session may write."""
 
     def __init__(self, session: Session, ledger: Ledger, mode: GuardMode) -> None:
-        if mode not in _MODES:
-            raise ValueError(f"guard is {', '.join(map(repr, _MODES))}, not {mode!r}")
         self._session = weakly(session)
         self.ledger = ledger
         self._mode = mode

@@ -41,7 +41,7 @@ class Reads:
     def begin(self, statement: Any) -> Read:
         """A statement has its first row; the others are said to be read in the same way."""
         how = " without the lock"
-        if self._ledger.asked:
+        if self._ledger.lock_in_progress:
             how = " under a lock that is not held any more"
         elif self._ledger.held:
             how = ""  # to find out for every row whether it is of the document that is held?

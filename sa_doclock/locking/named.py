@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import date, datetime
 from typing import Any
 from uuid import UUID
@@ -11,8 +12,12 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session
 
-from ..errors import LockMisuse
+from ..dialects import product_of
+from ..dialects.base import LockStrategy
+from ..errors import LockFailed, LockMisuse
 from ..options import LockOptions
+from ..transaction import LockCall, LockPlan, LockRequest, TransactionConnection, plan_of
+from .acquire import LockTarget
 from .context import LockContext
 
 KeyPart = str | int | UUID | date
@@ -68,14 +73,61 @@ def check_key(key: str) -> str:
 
 
 def lock_of_key(*, shared: bool) -> LockOptions:
-    """The lock by which a key is taken.  :raises TypeError: neither True nor False."""
+    """Return the lock by which a key is taken.
+
+    :raises TypeError: ``shared`` is neither True nor False.
+    """
     if not isinstance(shared, bool):
         raise TypeError(f"shared must be True or False, not {shared!r}")
     return LockOptions.SharedRead if shared else LockOptions.ForUpdate
 
 
+class NamedLock(LockTarget[None]):
+    """The name that lock_key() locks."""
+
+    def __init__(
+        self, context: LockContext, request: LockRequest, bind: Engine | Connection
+    ) -> None:
+        super().__init__(context, request)
+        self._engine = bind.engine
+
+    def is_held(self) -> bool:
+        key = self._engine, self.request.ident
+        return self.context.ledger.covers_key(key, self.request.lock)
+
+    def read_held(self) -> None:
+        return
+
+    def plan(self, request: LockRequest, strategy: LockStrategy) -> LockPlan:
+        # For what is changed under the key, whatever the key's own mode.
+        return plan_of(None, LockOptions.ForUpdate, strategy)
+
+    def limit(
+        self, call: LockCall, connection: TransactionConnection, plan: LockPlan
+    ) -> AbstractContextManager[None]:
+        if self.context.pipeline is None:
+            return nullcontext()  # take_key() limits its wait itself
+        return self.context.pipeline.locking(connection.connection, call.attempt.seconds)
+
+    def send(
+        self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
+    ) -> type[LockFailed] | None:
+        seconds = request.seconds if self.context.pipeline is None else None
+        return plan.strategy.take_key(connection.connection, request.ident, request.lock, seconds)
+
+    def record(self, found: type[LockFailed] | None, request: LockRequest) -> None:
+        call = self.context.call
+        assert call is not None
+        if found is not None:
+            raise call.refused(found, product_of(self._engine.dialect))
+        self.context.ledger.record_key((self._engine, request.ident), request.lock)
+
+
 def bind_of_key(session: Session, bind_arguments: Mapping[str, Any]) -> Engine | Connection:
-    """The database of a key.  :raises LockMisuse: the session has several, and none is meant."""
+    """Return the database of a key.
+
+    :raises LockMisuse: the session has several, and none is meant.
+    """
     try:
         return session.get_bind(**bind_arguments)
     except UnboundExecutionError as error:
@@ -83,30 +135,3 @@ def bind_of_key(session: Session, bind_arguments: Mapping[str, Any]) -> Engine |
             "the session has no database for what is not of a mapped class: say which one is "
             'meant, by lock_key(.., bind_arguments={"mapper": Order})'
         ) from error
-
-
-def take(
-    books: LockContext,
-    key: str,
-    lock: LockOptions,
-    seconds: float | None,
-    bind_arguments: Mapping[str, Any],
-) -> None:
-    """Take the key, and record it.
-
-    :raises LockFailed: with ``.orig`` None, where the server has refused by value.
-    """
-    # The transaction is made fit for what is changed under the key, whatever the key's own mode.
-    at_once = LockOptions.NoWait in lock
-    participant = books.participants.prepare(
-        bind_arguments, None, LockOptions.ForUpdate, 0.0 if at_once else seconds
-    )
-    strategy, connection = participant.strategy, participant.connection
-    if books.pipelining is None:
-        failure = strategy.take_key(connection, key, lock, seconds)
-    else:
-        with books.pipelining.locking(connection, seconds):
-            failure = strategy.take_key(connection, key, lock, None)
-    if failure is not None:
-        raise books.failures.answered(failure, participant.strategy.name)
-    books.ledger.record_key((participant.connection.engine, key), lock)

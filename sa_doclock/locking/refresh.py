@@ -1,4 +1,4 @@
-"""What is read under a lock is not older than the lock: what the session knows made stale.
+"""What is read under a lock is not older than the lock: the session's copies are expired.
 
 The identity map keeps an object's attributes as they were read first, whatever a later
 SELECT returns.  So the header, its collections and its details are expired before the
@@ -9,7 +9,7 @@ Expiring, unlike ``populate_existing``, leaves every other object's pending chan
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import inspect
 from sqlalchemy.orm import InstanceState, Mapper, Session
@@ -30,73 +30,93 @@ from ..lock_info import DocumentKey
 from ..options import LockOptions
 
 Held = Mapping[DocumentKey, LockOptions]
-Unreadable = Mapping[Part, list[Any]]
-"""By part, the objects whose part is ``lazy="raise"`` and was expired."""
+Unreadable = dict[Part, list[Any]]
+"""By part, the objects whose part is ``lazy="raise"`` and was expired: no access loads it again."""
+
+_ALL: Final = None  # in place of names: all attributes that are loaded
+_RAISING: Final = ("raise", "raise_on_sql")
+_NONE: Final[frozenset[str]] = frozenset()
 
 
-def make_stale(
+def expire_documents(
     session: Session,
     root: Mapper[Any],
     identities: Collection[tuple[Any, ...]] | None,
     held: Held,
 ) -> Unreadable:
-    """Expire these documents, or every one of this root, in the session.
+    """Expire what the session has loaded of these documents.
 
     Documents held already, which nobody else can have changed, keep what was loaded.  A
     detail of a document that is *not* held is expired too, since it may have been moved to
     one that is being locked; so that it does not come back one SELECT a detail, the
     collection it was in is expired with it.
 
-    :returns: the objects with parts that were loaded, and that no access loads again
-        (``lazy="raise"``): they are to be loaded again under the lock.
+    :param identities: the keys of the headers; None for every document of this root.
+    :returns: what is to be loaded again under the lock.
     """
-    unreadable: dict[Part, list[Any]] = {}
+    unreadable: Unreadable = {}
     for state in session.identity_map.all_states():
         role = _role(root, state.mapper)
         if role is None:
             continue
-        only: Collection[str] | None = ()
-        if role.header and (root.class_, state.identity) not in held:
-            affected = identities is None or state.identity in identities
-            only = None if affected else role.collections
-        if role.part and only is not None:
-            headers = list(headers_loaded(session, root, state.mapper, state.dict))
-            if not headers or any((root.class_, header) not in held for header in headers):
-                only = None
-        if only is None:
+        names = _names_to_expire(session, root, identities, held, state, role)
+        if names is _ALL:
             for part in role.raising:
                 if part.name in state.dict:
                     unreadable.setdefault(part, []).append(state.obj())
-        if only is None or only:
-            _expire_loaded(session, state, only)
+        if names is _ALL or names:
+            _expire_loaded(session, state, names)
     return unreadable
 
 
+def _names_to_expire(
+    session: Session,
+    root: Mapper[Any],
+    identities: Collection[tuple[Any, ...]] | None,
+    held: Held,
+    state: InstanceState[Any],
+    role: _Role,
+) -> Collection[str] | None:
+    """Return the attributes of one object that may be older than the lock."""
+    if role.part:
+        headers = list(headers_loaded(session, root, state.mapper, state.dict))
+        if not headers or any((root.class_, header) not in held for header in headers):
+            return _ALL
+    if not role.header or (root.class_, state.identity) in held:
+        return _NONE
+    return _ALL if identities is None or state.identity in identities else role.collections
+
+
 class _Role(NamedTuple):
-    """What objects of one class are in the documents of one root."""
+    """What objects of one class are in the documents of one root.
+
+    :ivar header: they are headers.
+    :ivar part: they are parts.
+    :ivar collections: the attributes that lead to their parts, and that load themselves.
+    :ivar raising: the parts that no access loads.
+    """
 
     header: bool
     part: bool
-    collections: frozenset[str]  # the attributes that lead to its parts and load themselves
-    raising: tuple[Part, ...]  # those that load nothing by themselves
+    collections: frozenset[str]
+    raising: tuple[Part, ...]
 
 
 @remembered
 def _role(root: Mapper[Any], mapper: Mapper[Any]) -> _Role | None:
+    """Return what objects of this class are in documents of this root; None for nothing."""
     header, part = root_of(mapper) is root, bool(parts_above(root, mapper))
-    below = [one for one in parts_of(root) if mapper.isa(one.owner) or one.owner.isa(mapper)]
-    names = frozenset(one.name for one in below if one.name in mapper.relationships)
-    raising = {
-        one.name: one
-        for one in below
-        if one.name in names and one.relationship.lazy in ("raise", "raise_on_sql")
-    }
-    loading = names.difference(raising)
-    return _Role(header, part, loading, tuple(raising.values())) if header or part else None
+    if not (header or part):
+        return None
+    related = (one for one in parts_of(root) if mapper.isa(one.owner) or one.owner.isa(mapper))
+    below = [one for one in related if one.name in mapper.relationships]
+    raising = {one.name: one for one in below if one.relationship.lazy in _RAISING}
+    names = frozenset(one.name for one in below)
+    return _Role(header, part, names.difference(raising), tuple(raising.values()))
 
 
 def _expire_loaded(
-    session: Session, state: InstanceState[Any], only: Collection[str] | None = None
+    session: Session, state: InstanceState[Any], only: Collection[str] | None
 ) -> None:
     # Named, for two reasons: expire(instance) goes down the "refresh-expire" cascade and
     # drops pending changes there, and a deferred column never loaded stays deferred.
@@ -136,8 +156,6 @@ def refuse_unsaved(
     :returns: whether it would have to be asked, which is to be done under the lock.
     :raises UnsavedChanges: one of them has.
     """
-    if not session.identity_map and not session.new:
-        return False  # nothing is known, as mostly at the first lock
     postponed = False
     for instance in _pending(session):
         state = inspect(instance)
@@ -152,17 +170,13 @@ def refuse_unsaved(
         if role.part:
             headers = Membership(session, root, ask=ask).headers(state)
             postponed = postponed or UNKNOWN in headers
-            if any(header in identities for header in headers):
+            if not headers.isdisjoint(identities):
+                part = parts_above(root, state.mapper)[0]
                 raise UnsavedChanges(
-                    f"{state.class_.__name__} in its {_part_of(root, state.mapper).name!r} has "
-                    "pending changes from before the lock; lock first, then change, or flush() "
-                    "before"
+                    f"{state.class_.__name__} in its {part.name!r} has pending changes from before "
+                    "the lock; lock first, then change, or flush() before"
                 )
     return postponed
-
-
-def _part_of(root: Mapper[Any], mapper: Mapper[Any]) -> Part:
-    return parts_above(root, mapper)[0]
 
 
 def _pending(session: Session) -> Iterator[Any]:

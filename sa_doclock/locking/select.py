@@ -9,24 +9,22 @@ locking SELECT shows the other tables as they were before its wait, and where th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy import ClauseElement, ColumnElement, Result, Select, inspect
-from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm import Mapper
 
 from ..documents import (
     document_key,
     has_subquery,
     header_table,
     key_attributes,
-    own_table,
     root_of,
     spans_rows,
     tables_of,
     tables_within,
 )
 from ..errors import LockNotSupported
-from ..lock_info import DocumentKey
 from ..options import LockOptions, is_row_lock
 from ..sqlalchemy_internals import (
     has_limit,
@@ -37,96 +35,151 @@ from ..sqlalchemy_internals import (
     without_lock,
     without_options,
 )
-from ..statements import LockedEntity, among, lock_among, locking, run_within
-from ..transaction import Ledger, TransactionConnection
+from ..statements import (
+    LockedEntity,
+    among,
+    lock_among,
+    locking,
+    refuse_other_lock,
+    refuse_streaming,
+    run_within,
+)
+from ..transaction import LockPlan, LockRequest, TransactionConnection
+from .acquire import LockTarget
 from .context import LockContext
 from .load_parts import load_again
-from .refresh import make_stale, refuse_unsaved
+from .refresh import expire_documents, refuse_unsaved
 
-T = TypeVar("T")
 Identity = tuple[Any, ...]
 Run = Callable[[Select[Any]], Result[Any]]
 """Executes a statement with the parameters and bind arguments of the caller."""
 
 
-def execute_locked(
-    session: Session,
-    books: LockContext,
-    run: Run,
-    statement: Select[Any],
-    bind_arguments: Mapping[str, Any],
-    locked: LockedEntity,
-) -> Result[Any]:
-    """Run the statement under its lock, and note in the ledger what it has locked.
+class RowsOfSelect(LockTarget[Result[Any]]):
+    """The rows that a statement made by with_lock() returns.
 
-    :raises UnsavedChanges: one of the documents has pending changes; it is locked then.
+    :param request: its ``bind_arguments`` are those of the caller, with mapper and clause.
     """
-    mapper = inspect(locked.entity).mapper
-    root, statement = root_of(mapper), _checked(statement, locked)
-    if is_row_lock(locked.lock):
-        books.ledger.check_order(root)
-    arguments = {**bind_arguments, "mapper": mapper, "clause": statement}
-    participant = books.participants.prepare(arguments, mapper, locked.lock, locked.seconds)
-    row_lock = participant.row_lock(locked.lock)
-    unreadable = make_stale(session, root, None, books.ledger.held)
-    with books.waiting(participant, locked.lock, locked.seconds):
+
+    def __init__(
+        self,
+        context: LockContext,
+        request: LockRequest,
+        statement: Select[Any],
+        locked: LockedEntity,
+        run: Run,
+        execution_options: Mapping[str, Any],
+    ) -> None:
+        super().__init__(context, request)
+        self._statement, self._locked, self._run = statement, locked, run
+        self._execution_options = execution_options
+        self._mapper: Mapper[Any] = inspect(locked.entity).mapper
+
+    def check(self) -> None:
+        own_options = self._statement.get_execution_options()
+        refuse_other_lock(self._statement, self._locked)
+        refuse_streaming({**own_options, **self._execution_options})
+        self._statement = without_options(self._statement, self._locked.eager)
+        refuse_unlockable_shape(self._statement)
+        if is_row_lock(self.request.lock):
+            self.context.ledger.check_order(root_of(self._mapper))
+
+    def expire(self) -> None:
+        root, held = root_of(self._mapper), self.context.ledger.held
+        self._unreadable = expire_documents(self.session, root, None, held)
+
+    def send(
+        self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
+    ) -> tuple[Result[Any], Iterable[Identity]]:
+        """Return the rows, and the keys of the headers that were locked.
+
+        :raises UnsavedChanges: one of the documents has pending changes; it is locked then.
+        """
+        row_lock = connection.row_lock(plan)
         if not is_row_lock(row_lock):  # the lock is the transaction's
-            result, identities = _read(run, statement, locked)
+            found = self._read(self._locking(request.lock))
         else:
-            participant.strategy.check_table(participant.connection, own_table(mapper))
-            result, identities = _locked_rows(run, statement, locked, participant, row_lock)
-        load_again(session, unreadable)
-    _note(session, mapper, identities, locked.lock, books.ledger)
-    return result
+            assert plan.table is not None
+            plan.strategy.check_table(connection.connection, plan.table)
+            found = self._lock(plan, row_lock, request)
+        load_again(self.session, self._unreadable)
+        return found
 
+    def record(
+        self, found: tuple[Result[Any], Iterable[Identity]], request: LockRequest
+    ) -> Result[Any]:
+        result, identities = found
+        ledger = self.context.ledger
+        documents = {one: document_key(self._mapper, one) for one in identities}
+        newly = {
+            identity: document
+            for identity, document in documents.items()
+            if not ledger.covers(document, request.lock)
+        }
+        if newly:
+            refuse_unsaved(self.session, root_of(self._mapper), newly.keys(), ask=True)
+        for document in newly.values():
+            ledger.record(document, request.lock)
+        return result
 
-def _checked(statement: Select[Any], locked: LockedEntity) -> Select[Any]:
-    statement = without_options(statement, locked.eager)
-    refuse_unlockable_shape(statement)
-    return statement
+    def _locking(self, lock: LockOptions) -> Select[Any]:
+        """Return the statement with this lock.
 
+        It is another than its own in a batch, or with a lock_timeout of 0; and on SQL Server for
+        a SharedRead in a transaction that is open at READ COMMITTED.
+        """
+        if lock is self._locked.lock:
+            return self._statement
+        return locking(self._statement, self._locked.entity, lock)
 
-def refuse_streaming(options: Mapping[str, Any]) -> None:
-    """:raises LockNotSupported: rows would be locked one by one, as they are fetched."""
-    if options.get("yield_per") or options.get("stream_results"):
-        raise LockNotSupported("a locked set is read whole: leave out yield_per and stream()")
+    def _lock(
+        self, plan: LockPlan, row_lock: LockOptions, request: LockRequest
+    ) -> tuple[Result[Any], Iterable[Identity]]:
+        strategy, seconds, run = plan.strategy, request.seconds, self._run
+        entity, statement = self._locked.entity, self._statement
+        if statement.get_final_froms() == [header_table(entity)] and not _reads_more(statement):
+            return run_within(seconds, strategy, row_lock, self._locking, self._read)
+        key = [getattr(entity, name) for name in key_attributes(self._mapper)]
+        again = _without_lock(statement, entity)
+        if strategy.locks_one_table_of_join():
+            identities = run_within(
+                seconds,
+                strategy,
+                row_lock,
+                lambda lock: only_columns(self._locking(lock), key),
+                lambda keys: _distinct(run(keys)),
+            )
+        else:
+            root = root_of(self._mapper)
+            where = _candidates(run, only_columns(statement, key), root, row_lock)
+            identities = run_within(
+                seconds,
+                strategy,
+                row_lock,
+                lambda lock: lock_among(root, lock, where),
+                lambda keys: _distinct(row[: len(key)] for row in run(keys)),
+            )
+        return self._read(again.where(among(key, identities)))[0], identities
 
-
-def _locked_rows(
-    run: Run,
-    statement: Select[Any],
-    locked: LockedEntity,
-    participant: TransactionConnection,
-    row_lock: LockOptions,
-) -> tuple[Result[Any], Iterable[Identity]]:
-    def wait(statement_for: Callable[[LockOptions], Select[Any]], run: Callable[..., T]) -> T:
-        return run_within(locked.seconds, participant.strategy, row_lock, statement_for, run)
-
-    def with_it(lock: LockOptions) -> Select[Any]:
-        # Another one on SQL Server: SharedRead in a transaction that is open at READ COMMITTED.
-        return statement if lock is locked.lock else locking(statement, locked.entity, lock)
-
-    if statement.get_final_froms() == [header_table(locked.entity)] and not _reads_more(statement):
-        return wait(with_it, lambda statement: _read(run, statement, locked))
-    mapper = inspect(locked.entity).mapper
-    key = _key_of(locked.entity, mapper)
-    again = _read_again(statement, locked.entity)
-    if participant.strategy.locks_one_table_of_join():
-        identities = wait(
-            lambda lock: only_columns(with_it(lock), key),
-            lambda keys: _distinct(run(keys)),
-        )
-    else:
-        where = _candidates(run, only_columns(statement, key), mapper, row_lock)
-        identities = wait(
-            lambda lock: lock_among(root_of(mapper), lock, where),
-            lambda keys: _distinct(row[: len(key)] for row in run(keys)),
-        )
-    return _read(run, again.where(among(key, identities)), locked)[0], identities
+    def _read(self, statement: Select[Any]) -> tuple[Result[Any], Iterable[Identity]]:
+        """Return the rows, and the keys of the entity that is locked among them."""
+        frozen = self._run(statement).freeze()
+        positions = [
+            position
+            for position, described in enumerate(statement.column_descriptions)
+            if described["expr"] is self._locked.entity
+        ]
+        identities = [
+            inspect(row[position]).identity
+            for row in (frozen() if positions else ())
+            for position in positions
+            if row[position] is not None
+        ]
+        return frozen(), identities
 
 
 def _reads_more(statement: Select[Any]) -> bool:
-    """Whether a subquery among the columns would show what there was before the wait."""
+    """Return whether a subquery among the columns would show what there was before the wait."""
     for described in statement.column_descriptions:
         found = inspect(described["expr"], raiseerr=False)
         mapper = getattr(found, "mapper", None)
@@ -138,8 +191,8 @@ def _reads_more(statement: Select[Any]) -> bool:
     return False
 
 
-def _read_again(statement: Select[Any], entity: Any) -> Select[Any]:
-    """The same rows, without the lock, among keys that are to be added."""
+def _without_lock(statement: Select[Any], entity: Any) -> Select[Any]:
+    """Return the SELECT of the same rows without the lock, to which their keys are added."""
     joined = set(tables_within(statement.get_final_froms())) - set(tables_of(entity))
     if not joined:  # a row a key, so the keys tell all
         return without_lock(statement).limit(None).offset(None)
@@ -148,57 +201,20 @@ def _read_again(statement: Select[Any], entity: Any) -> Select[Any]:
     return without_lock(statement)
 
 
-def _key_of(entity: Any, mapper: Mapper[Any]) -> list[Any]:
-    return [getattr(entity, name) for name in key_attributes(mapper)]
-
-
-def _read(
-    run: Run, statement: Select[Any], locked: LockedEntity
-) -> tuple[Result[Any], Iterable[Identity]]:
-    frozen = run(statement).freeze()
-    positions = [
-        position
-        for position, described in enumerate(statement.column_descriptions)
-        if described["expr"] is locked.entity
-    ]
-    identities = [
-        inspect(row[position]).identity
-        for row in (frozen() if positions else ())
-        for position in positions
-        if row[position] is not None
-    ]
-    return frozen(), identities
-
-
 def _candidates(
-    run: Run, keys: Select[Any], mapper: Mapper[Any], row_lock: LockOptions
+    run: Run, keys: Select[Any], root: Mapper[Any], row_lock: LockOptions
 ) -> ColumnElement[bool]:
-    """The rows to lock, found before, where FOR UPDATE would lock all tables of the join."""
+    """Return the condition for the rows to lock, which are looked for before.
+
+    So it is where FOR UPDATE would lock all tables of the join.
+    """
     if LockOptions.SkipLocked in row_lock and has_limit(keys):
         raise LockNotSupported(
             "this database cannot skip the locked rows of a join with LIMIT; "
             "select the entity alone, with EXISTS in place of the join"
         )
-    return among(root_of(mapper).primary_key, _distinct(run(without_lock(keys))))
+    return among(root.primary_key, _distinct(run(without_lock(keys))))
 
 
 def _distinct(rows: Iterable[Any]) -> list[Identity]:
     return list(dict.fromkeys(tuple(row) for row in rows))
-
-
-def _note(
-    session: Session,
-    mapper: Mapper[Any],
-    identities: Iterable[Identity],
-    lock: LockOptions,
-    ledger: Ledger,
-) -> None:
-    newly: dict[Identity, DocumentKey] = {}
-    for identity in identities:
-        key = document_key(mapper, identity)
-        if not ledger.covers(key, lock):
-            newly[identity] = key
-    if newly:
-        refuse_unsaved(session, root_of(mapper), newly.keys(), ask=True)
-    for key in newly.values():
-        ledger.record(key, lock)

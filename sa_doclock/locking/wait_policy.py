@@ -1,4 +1,4 @@
-"""How long a session waits for its locks, and how a batch session gives way to the others."""
+"""How long a session waits for its locks, and how a batch session leaves the queue to others."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
 
 class WaitPolicy:
-    """The session's own lock_timeout and priority.
+    """The lock_timeout and the priority of a session.
 
     :param lock_timeout: for every lock that may have to wait and is given none of its own.
+    :ivar batch: it never queues for a lock, but tries again and again.
     :raises TypeError: lock_timeout is not a number of seconds, a timedelta or None.
     :raises ValueError: it is negative, NaN or infinite; no such priority.
     """
@@ -35,65 +36,68 @@ class WaitPolicy:
             raise ValueError(f'priority must be "interactive" or "batch", not {priority!r}')
         check_wait(LockOptions.ForUpdate, lock_timeout)
         self._default = lock_timeout
-        self.gives_way = priority == "batch"
+        self.batch = priority == "batch"
+        self._without_timeout: dict[LockOptions, tuple[LockOptions, float | None]] = {}
 
-    def of(self, lock: LockOptions, lock_timeout: LockTimeout) -> tuple[LockOptions, float | None]:
-        """The lock, and the seconds to wait for it, both checked.
+    def resolve(
+        self, lock: LockOptions, lock_timeout: LockTimeout
+    ) -> tuple[LockOptions, float | None]:
+        """Return the lock, and the seconds to wait for it, both checked.
 
         :raises TypeError: not a LockOptions, or not a time.
         :raises ValueError: contradictory, or no time to wait.
         """
-        lock = check_lock(lock)
+        if lock_timeout is not None:
+            return check_wait(check_lock(lock), lock_timeout)
+        if isinstance(lock, LockOptions) and lock in self._without_timeout:
+            return self._without_timeout[lock]
+        resolved: tuple[LockOptions, float | None] = check_lock(lock), None
         if may_queue(lock):
-            if lock_timeout is None:
-                lock_timeout = self._default
-            if lock_timeout is None and self.gives_way:
-                lock_timeout = BATCH_WAIT
-        return check_wait(lock, lock_timeout)
+            default = self._default
+            if default is None and self.batch:
+                default = BATCH_WAIT
+            resolved = check_wait(lock, default)
+        self._without_timeout[lock] = resolved
+        return resolved
 
-    def take(
-        self,
-        lock: LockOptions,
-        seconds: float | None,
-        attempt: Callable[[LockOptions, float | None], T],
-        sleep: Callable[[float], None],
-    ) -> T:
-        """Take the lock: in one attempt that queues, or in many that do not.
 
-        :raises LockNotAvailable: what the last attempt met.
-        """
-        if not self.gives_way or seconds is None:
-            return attempt(lock, seconds)
-        from tenacity import (  # noqa: PLC0415  # a batch alone needs it
-            RetryCallState,
-            Retrying,
-            retry_if_exception_type,
-            stop_after_delay,
-            wait_random_exponential,
-        )
+def retry_without_queueing(
+    seconds: float,
+    attempt: Callable[[float], T],
+    sleep: Callable[[float], None],
+) -> T:
+    """Return what an attempt returns that was granted its lock at once; pause between attempts.
 
-        jitter = wait_random_exponential(multiplier=_FIRST_PAUSE, max=_LONGEST_PAUSE)
-        started = time.monotonic()
+    :param attempt: is given the seconds that are left, a whole number.
+    :raises LockNotAvailable: what the last attempt has met.
+    """
+    from tenacity import (  # noqa: PLC0415  # only a batch needs it
+        RetryCallState,
+        Retrying,
+        retry_if_exception_type,
+        stop_after_delay,
+        wait_random_exponential,
+    )
 
-        def left() -> float:
-            return max(seconds - (time.monotonic() - started), 0.0)
+    jitter = wait_random_exponential(multiplier=_FIRST_PAUSE, max=_LONGEST_PAUSE)
+    started = time.monotonic()
 
-        def wait(state: RetryCallState) -> float:
-            return min(jitter(state), left())
+    def left() -> float:
+        return max(seconds - (time.monotonic() - started), 0.0)
 
-        def attempt_once() -> T:
-            # NOWAIT is about rows: a table that somebody alters is waited for.  Whole seconds, so
-            # that there are few different statements.
-            return attempt(lock | LockOptions.NoWait, math.ceil(left()) or 1.0)
+    def pause_before_next(state: RetryCallState) -> float:
+        return min(jitter(state), left())
 
-        retrying = Retrying(
-            retry=retry_if_exception_type(LockNotAvailable),
-            wait=wait,
-            stop=stop_after_delay(seconds),
-            sleep=sleep,
-            reraise=True,
-        )
-        return retrying(attempt_once)
+    retrying = Retrying(
+        retry=retry_if_exception_type(LockNotAvailable),
+        wait=pause_before_next,
+        stop=stop_after_delay(seconds),
+        sleep=sleep,
+        reraise=True,
+    )
+    # Whole seconds, so that there are few different statements.  NOWAIT is about rows: a table
+    # that somebody alters is waited for.
+    return retrying(lambda: attempt(math.ceil(left()) or 1.0))
 
 
 def pause(seconds: float, *, under_asyncio: bool) -> None:

@@ -1,6 +1,6 @@
 """LockingSession: its public methods, and the session events that it listens to."""
 
-from .hooks import books_of
+from .hooks import context_of
 from .locking_session import LockingSession
 
-__all__ = ["LockingSession", "books_of"]
+__all__ = ["LockingSession", "context_of"]

@@ -1,4 +1,4 @@
-"""What a LockingSession executes: locked selects, guarded writes, and all else as before."""
+"""The statements that a LockingSession executes: locked selects, guarded writes, and all others."""
 
 from __future__ import annotations
 
@@ -12,49 +12,39 @@ from sqlalchemy import Result, Select, inspect
 from sqlalchemy.orm import FromStatement, Mapper
 from sqlalchemy.sql import Executable
 
-from ..errors import DocLockError
 from ..guard import Write
-from ..locking import execute_locked, refuse_streaming, without_autoflush
-from ..options import LockOptions
-from ..statements import (
-    LOCK_OPTION,
-    LockedEntity,
-    is_plain_select,
-    locked_by,
-    locking,
-    refuse_lock_within,
-    refuse_other_lock,
-)
-from ..transaction import add_document
-from .hooks import BookkeepingSession
+from ..locking import RowsOfSelect, acquire
+from ..statements import LOCK_OPTION, LockedEntity, locked_by, refuse_lock_within
+from ..transaction import LockRequest
+from .hooks import SessionWithContext
 
 _UNGUARDED: Final = nullcontext()
 
 
-class ExecutingSession(BookkeepingSession):
+class ExecutingSession(SessionWithContext):
     """A Session that looks at the statements that it executes."""
 
     def bulk_save_objects(self, objects: Iterable[object], *args: Any, **kwargs: Any) -> None:
         """See ``Session.bulk_save_objects()``."""
-        self._books.refuse_write_in_snapshot()
+        self._context.refuse_write_in_snapshot()
         objects = list(objects)
-        with self._books.bulk.objects(objects):
+        with self._context.dml.objects(objects):
             super().bulk_save_objects(objects, *args, **kwargs)
 
     def bulk_insert_mappings(
         self, mapper: Any, mappings: Iterable[dict[str, Any]], *args: Any, **kwargs: Any
     ) -> None:
         """See ``Session.bulk_insert_mappings()``."""
-        self._books.refuse_write_in_snapshot()
+        self._context.refuse_write_in_snapshot()
         mappings = list(mappings)
-        with self._books.bulk.rows(inspect(mapper).mapper, mappings, Write.INSERT):
+        with self._context.dml.rows(inspect(mapper).mapper, mappings, Write.INSERT):
             super().bulk_insert_mappings(mapper, mappings, *args, **kwargs)
 
     def bulk_update_mappings(self, mapper: Any, mappings: Iterable[dict[str, Any]]) -> None:
         """See ``Session.bulk_update_mappings()``."""
-        self._books.refuse_write_in_snapshot()
+        self._context.refuse_write_in_snapshot()
         mappings = list(mappings)
-        with self._books.bulk.rows(inspect(mapper).mapper, mappings, Write.UPDATE):
+        with self._context.dml.rows(inspect(mapper).mapper, mappings, Write.UPDATE):
             super().bulk_update_mappings(mapper, mappings)
 
     if not TYPE_CHECKING:
@@ -63,7 +53,7 @@ class ExecutingSession(BookkeepingSession):
 
         def execute(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.execute()``."""
-            if is_plain_select(statement):
+            if type(statement) is Select and LOCK_OPTION not in statement.get_execution_options():
                 return super().execute(statement, params, **kwargs)
             locked = self._locked_by(statement)
             if locked is None:
@@ -73,7 +63,7 @@ class ExecutingSession(BookkeepingSession):
 
         def scalars(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.scalars()``."""
-            if is_plain_select(statement):
+            if type(statement) is Select and LOCK_OPTION not in statement.get_execution_options():
                 return super().scalars(statement, params, **kwargs)
             locked = self._locked_by(statement)
             if locked is None:
@@ -104,12 +94,12 @@ class ExecutingSession(BookkeepingSession):
             return _UNGUARDED
         if isinstance(statement, FromStatement):  # of an UPDATE .. RETURNING
             statement = statement.element
-        self._books.refuse_write_in_snapshot()
+        self._context.refuse_write_in_snapshot()
         names = arguments.keys() & {"execution_options", "bind_arguments"}
         how = {name: arguments[name] for name in names}
-        guarded = self._books.bulk.statement(statement, params, how)
-        pipelining = self._books.pipelining
-        return guarded if pipelining is None else pipelining.answered(guarded)
+        guarded = self._context.dml.statement(statement, params, how)
+        pipeline = self._context.pipeline
+        return guarded if pipeline is None else pipeline.answered(guarded)
 
     def _execute_locked(
         self,
@@ -121,8 +111,8 @@ class ExecutingSession(BookkeepingSession):
         bind_arguments: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> Result[Any]:
-        # make_stale() does what populate_existing does in a plain Session, and does not
-        # overwrite pending changes elsewhere.
+        # Expiring does what populate_existing does in a plain Session, and does not overwrite
+        # pending changes elsewhere.
         options = {**execution_options, "populate_existing": False, LOCK_OPTION: None}
         arguments = dict(bind_arguments or {})
         run = partial(
@@ -133,22 +123,14 @@ class ExecutingSession(BookkeepingSession):
             **kwargs,
         )
         mapper: Mapper[Any] = inspect(locked.entity).mapper
-        self._books.check()
-
-        def attempt(lock: LockOptions, seconds: float | None) -> Result[Any]:
-            with_it = statement
-            if lock is not locked.lock:  # NoWait, of a lock_timeout of 0 or of a batch
-                with_it = locking(statement, locked.entity, lock)
-            asked = locked._replace(lock=lock, seconds=seconds)
-            with without_autoflush(self):
-                return execute_locked(self, self._books, run, with_it, arguments, asked)
-
-        lock, seconds = self._books.patience.of(locked.lock, locked.seconds)
-        try:
-            refuse_other_lock(statement, locked)
-            refuse_streaming({**statement.get_execution_options(), **execution_options})
-            return self._books.take(mapper.class_, None, lock, seconds, attempt)
-        except DocLockError as error:
-            where = self._product_of(**{"mapper": mapper, "clause": statement, **arguments})
-            add_document(error, mapper.class_, None, lock, where)
-            raise
+        lock, seconds = self._context.options.wait.resolve(locked.lock, locked.seconds)
+        request = LockRequest(
+            mapper.class_,
+            None,
+            lock,
+            seconds,
+            mapper,
+            bind_arguments={**arguments, "mapper": mapper, "clause": statement},
+        )
+        target = RowsOfSelect(self._context, request, statement, locked, run, execution_options)
+        return acquire(target)

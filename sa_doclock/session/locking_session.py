@@ -1,56 +1,60 @@
-"""LockingSession: the only orchestration.
+"""LockingSession: the public methods.
 
-get_entity() travels: check -> ledger (upgrade? held already?) -> refuse unsaved changes ->
-the transaction is made fit -> one SELECT -> ledger.
+What each does with a lock is one :class:`LockRequest` and one call of :func:`acquire`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Select, select
 from sqlalchemy.exc import NoResultFound
-from sqlalchemy.orm import Mapper, SessionTransactionOrigin
+from sqlalchemy.orm import Session, SessionTransactionOrigin
 from sqlalchemy.orm.interfaces import ORMOption
 
-from ..dialects import product_of
 from ..dialects.base import Read
-from ..documents import document_key, identity_of, lockable, mapper_of, parts_of
-from ..errors import DocLockError, LockMisuse
-from ..gate import DocumentGate
+from ..documents import identity_of, mapper_of
+from ..errors import LockMisuse
+from ..gate import DocumentGate, SessionQueue
 from ..guard import GuardMode
 from ..lock_info import DocumentKey
 from ..locking import (
     LockContext,
+    ManyByKey,
+    NamedLock,
+    OneByKey,
     Priority,
-    WaitPolicy,
+    acquire,
     bind_of_key,
     check_key,
     identities_of,
     load_parts,
-    lock_and_read,
-    lock_and_read_many,
     lock_of_key,
-    read,
-    read_again,
-    read_held,
     read_many,
+    read_one,
     reads_of,
-    refuse_unsaved,
+    session_options,
     single_key,
-    take,
-    without_autoflush,
 )
 from ..monitoring import Diagnosis
-from ..options import LockOptions, LockTimeout, base_of, check_lock, check_wait, is_row_lock
-from ..sqlalchemy_internals import checked_options, refuse_unlockable_options
+from ..options import LockOptions, LockTimeout, base_of, check_lock, check_wait
+from ..sqlalchemy_internals import checked_options
 from ..statements import locked_select
-from ..transaction import add_document, ranks_of
+from ..transaction import LockRequest, SessionPipeline
 from .execute import ExecutingSession
 
 T = TypeVar("T")
+
+_PLAIN: Final = frozenset({LockOptions.None_, LockOptions.NoLock})
+_SKIPPING: Final = frozenset(
+    {
+        LockOptions.ForUpdate | LockOptions.SkipLocked,
+        LockOptions.SharedRead | LockOptions.SkipLocked,
+    }
+)
 
 
 class LockingSession(ExecutingSession):
@@ -104,19 +108,25 @@ class LockingSession(ExecutingSession):
         super().__init__(*args, **kwargs)
         if pipeline and self.twophase:
             raise ValueError("pipeline=True and twophase=True exclude each other")
-        self._books = LockContext(
-            self,
-            ranks_of(tuple(lock_order)),
-            WaitPolicy(lock_timeout, priority),
-            guard,
-            guard_tracing=guard_tracing,
-            pipeline=pipeline,
-        )
-        self._books.binds = tuple((kwargs.get("binds") or {}).values())
+        if lock_timeout is not None:
+            check_wait(LockOptions.ForUpdate, lock_timeout)
+        options = session_options(lock_timeout, priority, tuple(lock_order), guard, guard_tracing)
+        context = LockContext(self, options.ranks, low_priority=options.wait.batch)
+        context.options = options
+        self._context = context
+        if kwargs.get("binds"):
+            context.binds = tuple(kwargs["binds"].values())
         if gate is not None:
-            self._books.pass_through(gate)
+            context.queue = queue = SessionQueue(
+                gate, context.session, context.connections, context.ledger
+            )
+            # Of this session alone, since SQLAlchemy calls get_bind() for every statement.
+            vars(self)["get_bind"] = partial(_get_bind_at_gate, context.session, queue)
+        if pipeline:
+            context.pipeline = SessionPipeline(context.refuse_failed)
+            vars(self)["commit"] = partial(_commit_by_pipeline, context.session, context)
         if diagnose:
-            self._books.failures.diagnosis = Diagnosis(self, self._books.participants.connections)
+            context.diagnosis = Diagnosis(self, context.connections.all)
 
     @property
     def held_locks(self) -> Mapping[DocumentKey, LockOptions]:
@@ -124,9 +134,10 @@ class LockingSession(ExecutingSession):
 
         Read-only.  Emptied by commit, rollback and close, and when the connection is lost.
         """
-        if self._books.participants.lost():
-            self._books.aftermath.lose()
-        return self._books.ledger.held
+        context = self._context
+        if context.connections.lost():
+            context.lose_locks()
+        return context.ledger.held
 
     def get_entity(
         self,
@@ -163,51 +174,23 @@ class LockingSession(ExecutingSession):
         After a failure: where this call had opened the transaction, it is rolled back.
         Otherwise the transaction refuses everything until ``rollback()``.
         """
-        lock, seconds = self._books.patience.of(lock, lock_timeout)
-        if LockOptions.SkipLocked in lock:
+        context = self._context
+        lock, seconds = context.options.wait.resolve(lock, lock_timeout)
+        if lock in _SKIPPING:
             raise ValueError(
                 "LockOptions.SkipLocked is for sets: of get_entity(), None would mean two things"
             )
         mapper = mapper_of(entity)
         identity = identity_of(mapper, ident)
-        options = checked_options(options)
-        books = self._books
-        books.check()
-        try:
-            if base_of(lock) in (LockOptions.None_, LockOptions.NoLock):
-                return read(self, mapper, identity, lock, options)
-            if books.ledger.covers(document_key(mapper, identity), lock):
-                with without_autoflush(self):
-                    return read_again(self, mapper, identity, options)
-            postponed = self._check_lockable(mapper, lock, options, (identity,))
-            return books.take(
-                entity,
-                ident,
-                lock,
-                seconds,
-                lambda lock, seconds: lock_and_read(
-                    self, books, mapper, identity, lock, seconds, options, recheck=postponed
-                ),
-                keys=(identity,),
-            )
-        except DocLockError as error:
-            add_document(error, entity, ident, lock, self._product_of(mapper))
-            raise
-
-    def _check_lockable(
-        self,
-        mapper: Mapper[Any],
-        lock: LockOptions,
-        options: Sequence[ORMOption],
-        identities: Collection[tuple[Any, ...]],
-    ) -> bool:
-        """Whether pending changes have to be looked at once more, under the lock."""
-        root = lockable(mapper)
-        parts_of(root)  # raises where the document is declared wrongly
-        refuse_unlockable_options(options)
-        if is_row_lock(lock):
-            self._books.ledger.check_order(root)
-        return refuse_unsaved(self, root, identities)
+        if options:
+            options = checked_options(options)
+        if lock in _PLAIN:
+            context.check()
+            return read_one(self, mapper, identity, lock, options)
+        request = LockRequest(
+            entity, ident, lock, seconds, mapper, (identity,), options, {"mapper": mapper}
+        )
+        return acquire(OneByKey(context, request, mapper))
 
     def get_one_entity(
         self,
@@ -254,40 +237,27 @@ class LockingSession(ExecutingSession):
 
         What else is raised, and what follows a failure: see :meth:`get_entity`.
         """
-        lock, seconds = self._books.patience.of(lock, lock_timeout)
+        context = self._context
+        lock, seconds = context.options.wait.resolve(lock, lock_timeout)
         mapper = mapper_of(entity)
         identities = identities_of(mapper, idents)
-        options = checked_options(options)
-        books = self._books
-        books.check()
-        ident = single_key(identities)
-        try:
-            if base_of(lock) in (LockOptions.None_, LockOptions.NoLock):
-                with without_autoflush(self):
-                    return read_many(self, mapper, identities, lock, options)
-            wanted: list[tuple[Any, ...]] = []
-            held: list[tuple[Any, ...]] = []
-            for identity in identities:
-                covered = books.ledger.covers(document_key(mapper, identity), lock)
-                (held if covered else wanted).append(identity)
-            with without_autoflush(self):
-                found = read_held(self, mapper, held, options)
-            if wanted:
-                postponed = self._check_lockable(mapper, lock, options, wanted)
-                found += books.take(
-                    entity,
-                    ident,
-                    lock,
-                    seconds,
-                    lambda lock, seconds: lock_and_read_many(
-                        self, books, mapper, wanted, lock, seconds, options, recheck=postponed
-                    ),
-                    keys=wanted,
-                )
-        except DocLockError as error:
-            add_document(error, entity, ident, lock, self._product_of(mapper))
-            raise
-        return sorted(found, key=mapper.primary_key_from_instance) if held else found
+        if options:
+            options = checked_options(options)
+        if lock in _PLAIN:
+            context.check()
+            with self.no_autoflush:
+                return read_many(self, mapper, identities, lock, options)
+        request = LockRequest(
+            entity,
+            single_key(identities),
+            lock,
+            seconds,
+            mapper,
+            identities,
+            options,
+            {"mapper": mapper},
+        )
+        return acquire(ManyByKey(context, request, mapper))
 
     def get_document(
         self,
@@ -314,7 +284,7 @@ class LockingSession(ExecutingSession):
             mapper = mapper_of(entity)
             return reads_of(mapper, identity_of(mapper, ident), lock)
 
-        with self._books.reading_ahead(reads):
+        with self._context.reading_ahead(reads):
             found = self.get_entity(entity, ident, lock, lock_timeout=lock_timeout, options=options)
             if found is not None:
                 self._load_parts([found], lock)
@@ -335,7 +305,7 @@ class LockingSession(ExecutingSession):
         return found
 
     def _load_parts(self, found: Sequence[Any], lock: LockOptions) -> None:
-        with without_autoflush(self):
+        with self.no_autoflush:
             load_parts(self, found, lock)
 
     def entity_set(
@@ -389,14 +359,14 @@ class LockingSession(ExecutingSession):
         writes = base_of(lock) is LockOptions.ForUpdate
         # A transaction that an earlier read has begun is committed, as by save_changes().  It
         # is not rolled back after a read lock: it may hold changes, which are not ours to lose.
-        ends = opens or (writes and self._books.ledger.empty and self._ends_here())
+        ends = opens or (writes and self._context.ledger.empty and self._ends_here())
         try:
             document = self.get_one_entity(
                 entity, ident, lock, lock_timeout=lock_timeout, options=options
             )
         except BaseException:
             if opens:
-                self._books.aftermath.roll_back()
+                self._context.roll_back_quietly()
             raise
         try:
             yield document
@@ -406,7 +376,7 @@ class LockingSession(ExecutingSession):
                 self.release_locks()
         except BaseException:
             if ends:
-                self._books.aftermath.roll_back()
+                self._context.roll_back_quietly()
             raise
 
     def lock_key(
@@ -445,27 +415,16 @@ class LockingSession(ExecutingSession):
         what was taken in it on PostgreSQL alone; elsewhere it stays to the end.  After a
         failure: see :meth:`get_entity`.
         """
-        lock, seconds = self._books.patience.of(lock_of_key(shared=shared), lock_timeout)
+        context = self._context
+        lock, seconds = context.options.wait.resolve(lock_of_key(shared=shared), lock_timeout)
         check_key(key)
-        arguments = bind_arguments or {}
-        books = self._books
-        books.check()
+        arguments = dict(bind_arguments or {})
+        context.check()
         bind = bind_of_key(self, arguments)
         if not self.is_active:
-            self.connection(bind_arguments=dict(arguments))  # raises, as after a failed flush
-        try:
-            if not books.ledger.covers_key((bind.engine, key), lock):
-                books.take(
-                    None,
-                    key,
-                    lock,
-                    seconds,
-                    lambda lock, seconds: take(books, key, lock, seconds, arguments),
-                    bind=bind,
-                )
-        except DocLockError as error:
-            add_document(error, None, key, lock, product_of(bind.dialect))
-            raise
+            self.connection(bind_arguments=arguments)  # raises, as after a failed flush
+        request = LockRequest(None, key, lock, seconds, bind_arguments=arguments)
+        acquire(NamedLock(context, request, bind))
 
     def save_changes(self) -> None:
         """Flush; then commit, unless the caller opened the transaction or a savepoint.
@@ -475,11 +434,11 @@ class LockingSession(ExecutingSession):
 
         :raises LockFailed: a deadlock or conflict that the server found only now.
         """
-        self._books.aftermath.refuse()
+        self._context.refuse_failed()
         if not self._ends_here():
             self.flush()
             return
-        with self._books.committing():
+        with self._context.committing():
             self.flush()
             if self.in_transaction() and self._ends_here():
                 self.commit()
@@ -518,7 +477,7 @@ class LockingSession(ExecutingSession):
 
         :raises TypeError: not a function.
         """
-        self._books.on_commit.add(function)
+        self._context.on_commit.add(function)
 
     @contextmanager
     def unguarded(self) -> Iterator[None]:
@@ -528,13 +487,37 @@ class LockingSession(ExecutingSession):
         and at the end, unguarded, so that the guard looks at what is written outside alone.
         """
         self.flush()
-        with self._books.guard.lifted():
+        with self._context.guard.lifted():
             yield
             self.flush()
 
     def _ends_here(self) -> bool:
-        """There is no transaction, or one that began by itself."""
+        """Return whether there is no transaction, or one that began by itself."""
         if self.in_nested_transaction():
             return False
         transaction = self.get_transaction()
         return transaction is None or transaction.origin is SessionTransactionOrigin.AUTOBEGIN
+
+
+# Functions, not bound methods: these would keep the session alive until a garbage collection.
+
+
+def _get_bind_at_gate(
+    session: Callable[[], Session], queue: SessionQueue, *args: Any, **kwargs: Any
+) -> Any:
+    """Return what the class's own get_bind() returns, unless the gate refuses it."""
+    of_session = session()
+    bind = type(of_session).get_bind(of_session, *args, **kwargs)
+    queue.refuse_second_session(bind)
+    return bind
+
+
+def _commit_by_pipeline(session: Callable[[], Session], context: LockContext) -> None:
+    """Commit as the class does, the last flush and COMMIT in one round trip.
+
+    Not a method of ours around commit(): SQLAlchemy's warnings of a commit would be located
+    there, and not at the program's line.
+    """
+    of_session = session()
+    with context.committing():
+        type(of_session).commit(of_session)

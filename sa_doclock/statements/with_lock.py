@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import (
@@ -195,11 +195,6 @@ def eager_by_second_statement(entity: Any, chosen: frozenset[str]) -> Iterator[O
             yield selectinload(getattr(entity, relationship.key))
 
 
-def is_plain_select(statement: object) -> bool:
-    """Whether it is a SELECT without a lock: what a session executes most."""
-    return type(statement) is Select and LOCK_OPTION not in statement.get_execution_options()
-
-
 def locked_by(statement: Executable) -> LockedEntity | None:
     """What the statement says that it locks."""
     found: LockedEntity | None = statement.get_execution_options().get(LOCK_OPTION)
@@ -226,3 +221,9 @@ def _within(statement: Any) -> Iterator[Any]:
             inner = one.element if isinstance(one, SelectStatementGrouping) else one
             yield inner
             yield from _within(inner)
+
+
+def refuse_streaming(options: Mapping[str, Any]) -> None:
+    """:raises LockNotSupported: rows would be locked one by one, as they are fetched."""
+    if options.get("yield_per") or options.get("stream_results"):
+        raise LockNotSupported("a locked set is read whole: leave out yield_per and stream()")

@@ -1,22 +1,27 @@
 """What one session's transaction holds, and what follows when it fails."""
 
 from .connections import TransactionConnection, TransactionConnections, was_lent
-from .error_translation import ErrorTranslation
-from .failed import FailedTransaction
-from .ledger import Ledger, ranks_of
-from .messages import add_document
-from .on_commit import OnCommit
-from .pipeline import Pipelining
+from .ledger import Ledger, NamedKey, ranks_of
+from .lock_call import LockCall
+from .messages import add_document, reason
+from .pipeline import SessionPipeline
+from .plan import LockPlan, plan_of
+from .request import LockRequest
+from .state import TransactionState
 
 __all__ = [
-    "ErrorTranslation",
-    "FailedTransaction",
     "Ledger",
-    "OnCommit",
-    "Pipelining",
+    "LockCall",
+    "LockPlan",
+    "LockRequest",
+    "NamedKey",
+    "SessionPipeline",
     "TransactionConnection",
     "TransactionConnections",
+    "TransactionState",
     "add_document",
+    "plan_of",
     "ranks_of",
+    "reason",
     "was_lent",
 ]

@@ -1,4 +1,4 @@
-"""What this transaction holds, and what a rollback to a savepoint gives up."""
+"""The locks that a transaction holds, and those that a rollback to a savepoint gives up."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from ..lock_info import DocumentKey, LockedName
 from ..options import LockOptions, base_of, lock_label
 
 NamedKey = tuple[Engine, str]
-"""Where a key is locked, and the key."""
+"""The engine on whose server a key is locked, and the key."""
+
+Mark = tuple[int, int, int]
+"""How many documents, inserted headers and named locks there were at a moment."""
 
 _STRENGTH = (LockOptions.SnapshotRead, LockOptions.SharedRead, LockOptions.ForUpdate)
 
 
 @remembered
 def ranks_of(lock_order: tuple[Any, ...]) -> Mapping[type[Any], int]:
-    """The place of each root class in the declared order of locking.
+    """Return the place of each root class in the declared order of locking.
 
     :raises TypeError: one of them is not a mapped class.
     :raises ValueError: a class, or two of one hierarchy, come twice.
@@ -43,19 +46,21 @@ class Ledger:
     """The documents locked by one session's transaction, in the order of locking.
 
     :param ranks: the declared order of their classes; a class without a rank has any place.
-    :param heard: whether anybody hears of what is released.
+    :param has_release_listener: returns whether anybody is told of released locks.
     """
 
-    def __init__(self, ranks: Mapping[type[Any], int], heard: Callable[[], bool]) -> None:
-        self._heard = heard
+    def __init__(
+        self, ranks: Mapping[type[Any], int], has_release_listener: Callable[[], bool]
+    ) -> None:
+        self._has_release_listener = has_release_listener
         self._held: dict[DocumentKey, LockOptions] = {}
         self._since: dict[DocumentKey | NamedKey, float] = {}
-        self._born: dict[DocumentKey, None] = {}
+        self._inserted: dict[DocumentKey, None] = {}
         self._keys: dict[NamedKey, LockOptions] = {}
         self._ranks = ranks
         self.held: Mapping[DocumentKey, LockOptions] = MappingProxyType(self._held)
-        self.asked = False  # a lock is being taken, and not yet recorded
-        self.forgotten: Callable[[], None] | None = None  # called when locks were given up
+        self.on_release: Callable[[], None] | None = None  # called when locks were given up
+        self.lock_in_progress = False  # a lock is being taken, and is not recorded yet
 
     def check_order(self, root: Mapper[Any]) -> None:
         """:raises LockOrderViolation: a document that comes later in the order is held."""
@@ -73,11 +78,12 @@ class Ledger:
                 return
 
     def covers(self, key: DocumentKey, lock: LockOptions) -> bool:
-        """Whether the document is held as strongly as that, or more.
+        """Return whether the document is held as strongly as that, or more.
 
         :raises LockUpgradeRefused: it is held by a read lock, and ForUpdate was asked for.
         """
-        return _covers(self._held.get(key), lock)
+        held = self._held.get(key)
+        return held is not None and _is_as_strong(held, lock)
 
     def record(self, key: DocumentKey, lock: LockOptions) -> None:
         """Note a lock that was granted; one that is held more strongly stays so."""
@@ -86,8 +92,12 @@ class Ledger:
             self._since[key] = time.monotonic()
 
     def covers_key(self, key: NamedKey, lock: LockOptions) -> bool:
-        """The same of a named lock.  :raises LockUpgradeRefused: it is held by a shared one."""
-        return _covers(self._keys.get(key), lock)
+        """Return the same of a named lock.
+
+        :raises LockUpgradeRefused: it is held by a shared lock.
+        """
+        held = self._keys.get(key)
+        return held is not None and _is_as_strong(held, lock)
 
     def record_key(self, key: NamedKey, lock: LockOptions) -> None:
         """Note a named lock that was granted."""
@@ -95,7 +105,7 @@ class Ledger:
         self._since[key] = time.monotonic()
 
     def has(self, place: Hashable) -> bool:
-        """Whether this document, or this named lock, is held."""
+        """Return whether this document, or this named lock, is held."""
         return place in self._held or place in self._keys
 
     @property
@@ -105,46 +115,47 @@ class Ledger:
 
     def add_inserted(self, key: DocumentKey) -> None:
         """Note a document whose header this transaction has inserted."""
-        self._born[key] = None
+        self._inserted[key] = None
 
     def may_write(self, key: DocumentKey) -> bool:
-        """Whether the document is held ForUpdate, or nobody else can see it yet."""
-        return self._held.get(key) is LockOptions.ForUpdate or key in self._born
+        """Return whether the document is held ForUpdate, or is new in this transaction."""
+        return self._held.get(key) is LockOptions.ForUpdate or key in self._inserted
 
-    def mark(self) -> tuple[int, ...]:
-        """How much there is now, for the rollback of a savepoint that is being set."""
-        return len(self._held), len(self._born), len(self._keys)
+    def mark(self) -> Mark:
+        """Return how much there is now, for a later :meth:`roll_back_to` or :meth:`since`."""
+        return len(self._held), len(self._inserted), len(self._keys)
 
-    def since(self, mark: tuple[int, ...]) -> list[DocumentKey | LockedName]:
-        """What was locked since then."""
+    def since(self, mark: Mark) -> list[DocumentKey | LockedName]:
+        """Return what was locked since then."""
         return [document for document, _, _ in self._locked_since(mark)]
 
-    def roll_back_to(self, mark: tuple[int, ...]) -> list[ReleasedLock]:
-        """Forget what was locked since: PostgreSQL gives those locks up, InnoDB may keep them."""
+    def roll_back_to(self, mark: Mark) -> list[ReleasedLock]:
+        """Forget what was locked since, and return it.
+
+        PostgreSQL gives those locks up; InnoDB may keep them, which does no harm.
+        """
         released = self._released(mark)
-        books: tuple[dict[Any, Any], ...] = self._held, self._born, self._keys
+        books: tuple[dict[Any, Any], ...] = self._held, self._inserted, self._keys
         for book, length in zip(books, mark, strict=True):
             while len(book) > length:
                 self._since.pop(book.popitem()[0], None)
-        self._tell_forgotten()
+        if self.on_release is not None:
+            self.on_release()
         return released
 
     def clear(self) -> list[ReleasedLock]:
-        """Nothing is held any more."""
-        released = self._released((0, 0, 0))
+        """Forget everything, and return what was held."""
+        released = self._released((0, 0, 0)) if self._since else []
         self._held.clear()
-        self._born.clear()
+        self._inserted.clear()
         self._keys.clear()
         self._since.clear()
-        self._tell_forgotten()
+        if self.on_release is not None:
+            self.on_release()
         return released
 
-    def _tell_forgotten(self) -> None:
-        if self.forgotten is not None:
-            self.forgotten()
-
-    def _released(self, mark: tuple[int, ...]) -> list[ReleasedLock]:
-        if not self._heard():
+    def _released(self, mark: Mark) -> list[ReleasedLock]:
+        if not self._has_release_listener():
             return []
         now = time.monotonic()
         return [
@@ -153,7 +164,7 @@ class Ledger:
         ]
 
     def _locked_since(
-        self, mark: tuple[int, ...]
+        self, mark: Mark
     ) -> Iterator[tuple[DocumentKey | LockedName, LockOptions, DocumentKey | NamedKey]]:
         documents, _, keys = mark
         for document, lock in islice(self._held.items(), documents, None):
@@ -162,9 +173,7 @@ class Ledger:
             yield (None, (named[1],)), lock, named
 
 
-def _covers(held: LockOptions | None, lock: LockOptions) -> bool:
-    if held is None:
-        return False
+def _is_as_strong(held: LockOptions, lock: LockOptions) -> bool:
     wanted = base_of(lock)
     if wanted is LockOptions.ForUpdate and held is not LockOptions.ForUpdate:
         raise LockUpgradeRefused(

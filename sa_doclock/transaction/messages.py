@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy.engine import ExceptionContext
 
 from ..errors import DeadlockDetected, DocLockError, LockFailed, LockNotAvailable
 from ..options import LockOptions, lock_label
-
-
-class Asked(NamedTuple):
-    """The lock call under way, for the words of an error."""
-
-    entity: type[Any] | None  # None: a named lock
-    ident: Any
-    lock: LockOptions
-    seconds: float | None
-    by_key: bool  # so that it was the lock, if anything, that took its time
+from .request import LockRequest, document_label
 
 
 def build_error(kind: type[DocLockError], message: str, context: ExceptionContext) -> DocLockError:
-    """The error of this kind, with what the driver has raised."""
+    """Return the error of this kind, with what the driver has raised."""
     if not issubclass(kind, LockFailed):
         return kind(message)
     return kind(
@@ -40,24 +31,22 @@ def add_document(
     lock: LockOptions | None,
     database: str,
 ) -> None:
-    """Say first which document, which lock and which database, unless the error says so."""
+    """Put the document, the lock and the database in front of an error that names none yet."""
     if error.entity is None and error.ident is None:
-        words = "the transaction" if ident is None else f"named lock {ident!r}"
-        if entity is not None:
-            words = f"{entity.__name__} " + ("rows" if ident is None else f"{ident}")
+        label = document_label(entity, ident)
         if lock is not None:
-            words += f" {lock_label(lock)}"
+            label += f" {lock_label(lock)}"
         error.entity, error.ident, error.lock = entity, ident, lock
-        error.args = (f"{words} on {database}: {error.args[0]}",)
+        error.args = (f"{label} on {database}: {error.args[0]}",)
 
 
-def reason(kind: type[DocLockError], asked: Asked | None) -> str:
-    """Why the lock was not granted, and what to do."""
+def reason(kind: type[DocLockError], request: LockRequest | None) -> str:
+    """Return why the lock was not granted, and what to do."""
     if kind is LockNotAvailable:
-        if asked is not None and LockOptions.NoWait in asked.lock:
+        if request is not None and LockOptions.NoWait in request.lock:
             return "held by another transaction; try again later, or wait for it"
-        if asked is not None and asked.seconds is not None:
-            return f"not granted within {asked.seconds:g} s; try again later, or wait longer"
+        if request is not None and request.seconds is not None:
+            return f"not granted within {request.seconds:g} s; try again later, or wait longer"
         return "not granted within the server's own limit; roll back and try again later"
     if kind is DeadlockDetected:
         return "chosen as the victim of a deadlock; run the whole transaction again"

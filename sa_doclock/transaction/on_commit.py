@@ -1,4 +1,4 @@
-"""What is done when the locks are gone: functions that run after the commit, or never."""
+"""Functions that are called after the commit, when the locks are released, or never."""
 
 from __future__ import annotations
 
@@ -9,47 +9,37 @@ _log = logging.getLogger("sa_doclock")
 
 
 class OnCommit:
-    """The functions that one session's transaction has promised to call."""
+    """The functions to call after the commit of one session's transaction."""
 
     def __init__(self) -> None:
-        self._waiting: list[Callable[[], object]] = []
-        self._committed = False
-        self.commits = 0  # of this session, so far
-
-    @property
-    def was_committed(self) -> bool:
-        """Whether the transaction that is about to end was committed."""
-        return self._committed
+        self._functions: list[Callable[[], object]] = []
 
     def add(self, function: Callable[[], object]) -> None:
         """Call it after the commit.  :raises TypeError: it cannot be called."""
         if not callable(function):
             raise TypeError(f"on_commit() needs a function without arguments, not {function!r}")
-        self._waiting.append(function)
+        self._functions.append(function)
 
     def mark(self) -> int:
-        """How many there are now, for the rollback of a savepoint that is being set."""
-        return len(self._waiting)
+        """Return how many there are now, for the rollback of a savepoint that is being set."""
+        return len(self._functions)
 
     def roll_back_to(self, mark: int) -> None:
-        """Drop what was added since."""
-        del self._waiting[mark:]
+        """Drop those that were added since."""
+        del self._functions[mark:]
 
-    def committed(self) -> None:
-        """The database has committed; the transaction is about to end."""
-        self._committed = True
-        self.commits += 1
+    def clear(self) -> None:
+        """Drop all of them."""
+        self._functions.clear()
 
-    def drop(self) -> None:
-        """Call nothing: it did not happen."""
-        self._waiting.clear()
+    def end(self, *, committed: bool) -> None:
+        """Call the functions if the transaction was committed, and drop them.
 
-    def ended(self) -> None:
-        """The transaction is over, and its connections are back in the pool."""
-        waiting, committed = self._waiting, self._committed
-        self._waiting, self._committed = [], False
+        Its connections are back in the pool.
+        """
+        functions, self._functions = self._functions, []
         if committed:
-            _call(waiting)
+            _call(functions)
 
 
 def _call(functions: Sequence[Callable[[], object]]) -> None:

@@ -1,4 +1,4 @@
-"""A session that sends several statements in one round trip, where it was made with pipeline=True."""
+"""A session that sends several statements in one round trip, made with ``pipeline=True``."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from sqlalchemy import Connection
 from ..dialects import find_strategy
 from ..dialects.base import Pipeline, Read
 from ..errors import LockNotSupported
-from .failed import FailedTransaction
 
 
-class Pipelining:
-    """The pipelines of one session's transaction."""
+class SessionPipeline:
+    """The pipelines of the connections of one session's transaction.
 
-    def __init__(self, aftermath: FailedTransaction) -> None:
-        self._aftermath = aftermath
+    :param refuse_failed: raises where the transaction has failed.
+    """
+
+    def __init__(self, refuse_failed: Callable[[], None]) -> None:
+        self._refuse_failed = refuse_failed
         self._pipelines: dict[Connection, Pipeline] = {}
         self._own: list[Pipeline] = []  # of connections whose COMMIT is the session's
         self._reads: Callable[[], Iterable[Read]] = tuple
         self._block: ExitStack | None = None
         self._committing = False
 
-    def joined(self, connection: Connection, *, lent: bool) -> None:
-        """A connection has begun its part of the transaction.
+    def add(self, connection: Connection, *, lent: bool) -> None:
+        """Note a connection that has begun its part of the transaction.
 
         :param lent: its COMMIT may be another's.
         :raises LockNotSupported: nothing can be sent together over it.
@@ -46,8 +48,8 @@ class Pipelining:
             if self._committing:
                 pipeline.keep_writes(self._may_commit)
 
-    def ended(self) -> None:
-        """The transaction is over."""
+    def end(self) -> None:
+        """Forget the connections: the transaction is over."""
         for pipeline in self._own:
             pipeline.forget_writes()
         self._pipelines.clear()
@@ -57,7 +59,7 @@ class Pipelining:
     def locking(
         self, connection: Connection, seconds: float | None
     ) -> AbstractContextManager[None]:
-        """Take a lock in this block; what is to be read after it travels along."""
+        """Take a lock in this block; BEGIN, its limit and the reads after it travel with it."""
         pipeline = self._pipelines[connection]
         if self._block is None:
             return pipeline.locking(seconds, tuple)
@@ -71,7 +73,7 @@ class Pipelining:
 
     @contextmanager
     def reading_ahead(self, reads: Callable[[], Iterable[Read]]) -> Iterator[None]:
-        """What is locked in this block is read, and read on, as these statements will ask."""
+        """Send these reads with the lock that is taken in this block."""
         with ExitStack() as stack:
             self._block, self._reads = stack, reads
             try:
@@ -80,14 +82,14 @@ class Pipelining:
                 self._block, self._reads = None, tuple
 
     def before_commit(self) -> None:
-        """What is flushed from now on may wait for COMMIT."""
+        """Keep what is flushed from now on, to be sent with COMMIT."""
         self._committing = True
         for pipeline in self._own:
             pipeline.keep_writes(self._may_commit)
 
     @contextmanager
     def committing(self) -> Iterator[None]:
-        """A flush and its commit; where the transaction stays open, all of it was sent."""
+        """Flush and commit in this block; where the transaction stays open, all of it is sent."""
         if self._committing:
             yield
             return
@@ -99,10 +101,10 @@ class Pipelining:
             try:
                 self.send_writes()
             finally:
-                self.rolled_back()
+                self.discard()
 
     def _may_commit(self) -> bool:
-        self._aftermath.refuse()
+        self._refuse_failed()
         if len(self._pipelines) == 1:
             return True
         self.send_writes()  # all of them, before any is committed
@@ -115,7 +117,7 @@ class Pipelining:
 
     @contextmanager
     def answered(self, block: AbstractContextManager[None]) -> Iterator[None]:
-        """In this block every statement is answered at once."""
+        """Have every statement answered at once in this block."""
         for pipeline in self._own:
             pipeline.pause(paused=True)
         try:
@@ -125,8 +127,8 @@ class Pipelining:
             for pipeline in self._own:
                 pipeline.pause(paused=False)
 
-    def rolled_back(self) -> None:
-        """Before a connection is given back: nothing that was read ahead, or waits, is of use."""
+    def discard(self) -> None:
+        """Drop what was read ahead and what waits, before a connection is given back."""
         if self._block is not None:
             self._block.close()
         for pipeline in self._own:

@@ -53,7 +53,7 @@ def a_statement(scene: Scene) -> Any:
 def an_entry_of_a_dictionary(scene: Scene) -> Any:
     connection = scene.engine.connect()
     connection.close()
-    failures._by_connection[connection] = None  # type: ignore[assignment]
+    failures.states_by_connection[connection] = None  # type: ignore[assignment]
     return connection
 
 
@@ -73,7 +73,10 @@ def _told(scene: Scene, leak: Leak) -> dict[str, int]:
         (an_object, "object Kept"),
         (a_listener, "listeners"),
         (a_statement, "compiled statements"),
-        (an_entry_of_a_dictionary, "in sa_doclock.transaction.error_translation._by_connection"),
+        (
+            an_entry_of_a_dictionary,
+            "in sa_doclock.transaction.error_translation.states_by_connection",
+        ),
     ],
     ids=lambda one: one.__name__ if callable(one) else "",
 )

@@ -154,4 +154,4 @@ def test_with_a_cursor_of_the_programs_own(bills: Database, elsewhere: sa.Engine
 
 def test_the_column_of_the_matrix_pipelines(documents: Database) -> None:
     with LockingSession(documents.engine()) as session:
-        assert (session._books.pipelining is not None) is (documents.column == PIPELINED)
+        assert (session._context.pipeline is not None) is (documents.column == PIPELINED)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockNotAvailable, LockOptions
-from sa_doclock.locking.wait_policy import BATCH_WAIT, WaitPolicy
+from sa_doclock.locking.wait_policy import BATCH_WAIT, WaitPolicy, retry_without_queueing
 from sa_doclock.options import base_of, is_row_lock, may_queue
 from tests.models import Order
 from tests.unit.test_lock_options import LEGAL
@@ -51,20 +51,20 @@ TABLE: dict[str, tuple[Any, Any, Any, tuple[LockOptions, float | None]]] = {
     ("session", "priority", "call", "wanted"), TABLE.values(), ids=TABLE.keys()
 )
 def test_who_counts_more(session: Any, priority: Any, call: Any, wanted: Any) -> None:
-    assert WaitPolicy(session, priority).of(FOR_UPDATE, call) == wanted
+    assert WaitPolicy(session, priority).resolve(FOR_UPDATE, call) == wanted
 
 
 @pytest.mark.parametrize("lock", [lock for lock in LEGAL if not may_queue(lock)], ids=str)
 @pytest.mark.parametrize("priority", ["interactive", "batch"])
 def test_what_never_queues_has_no_limit(lock: LockOptions, priority: Any) -> None:
     for seconds in (None, 0, 1.5):
-        assert WaitPolicy(seconds, priority).of(lock, None) == (lock, None)
+        assert WaitPolicy(seconds, priority).resolve(lock, None) == (lock, None)
 
 
 @given(st.sampled_from(LEGAL), st.one_of(st.none(), st.floats(0, 1e6)), st.booleans())
 def test_the_base_of_a_lock_stays(lock: LockOptions, seconds: float | None, batch: bool) -> None:
     patience = WaitPolicy(seconds, "batch" if batch else "interactive")
-    chosen, left = patience.of(lock, None)
+    chosen, left = patience.resolve(lock, None)
     assert base_of(chosen) is base_of(lock)
     assert (left is None) or left > 0
 
@@ -132,34 +132,25 @@ def no_pause(seconds: float) -> None:
     pytest.fail(f"it has paused for {seconds} s")
 
 
-def test_one_attempt_where_nobody_gives_way() -> None:
-    asked: list[Any] = []
-    WaitPolicy(1.5, "interactive").take(FOR_UPDATE, 1.5, lambda *how: asked.append(how), no_pause)
-    WaitPolicy(0, "batch").take(
-        FOR_UPDATE | NO_WAIT, None, lambda *how: asked.append(how), no_pause
-    )
-    assert asked == [(FOR_UPDATE, 1.5), (FOR_UPDATE | NO_WAIT, None)]
-
-
-def test_a_batch_tries_without_waiting_and_repeats_nothing_else() -> None:
+def test_a_batch_tries_again_and_repeats_nothing_else() -> None:
     asked: list[Any] = []
     pauses: list[float] = []
 
-    def attempt(*how: Any) -> str:
-        asked.append(how)
+    def attempt(left: float) -> str:
+        asked.append(left)
         if len(asked) < 4:
             raise LockNotAvailable("held")
         return "granted"
 
-    assert WaitPolicy(None, "batch").take(FOR_UPDATE, 60, attempt, pauses.append) == "granted"
-    assert asked == [(FOR_UPDATE | NO_WAIT, 60)] * 4  # for a table that somebody alters
+    assert retry_without_queueing(60, attempt, pauses.append) == "granted"
+    assert asked == [60] * 4  # whole seconds, for a table that somebody alters
     assert len(pauses) == 3
     assert all(0 <= pause <= 0.5 for pause in pauses)
 
-    def fail(*_: Any) -> None:
+    def fail(_: float) -> None:
         asked.append("failed")
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        WaitPolicy(None, "batch").take(FOR_UPDATE, 60, fail, no_pause)
+        retry_without_queueing(60, fail, no_pause)
     assert asked.count("failed") == 1

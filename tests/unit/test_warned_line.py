@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from sa_doclock import LockingSession
 from sa_doclock.caller import warn_program
-from sa_doclock.transaction.pipeline import Pipelining
+from sa_doclock.transaction.pipeline import SessionPipeline
 from tests.models import Customer
 
 
@@ -136,12 +136,12 @@ def test_a_pipeline_hears_of_the_commit_before_it_begins(
     heard: list[str] = []
 
     @contextmanager
-    def committing(_: Pipelining) -> Iterator[None]:
+    def committing(_: SessionPipeline) -> Iterator[None]:
         heard.append("begins")
         yield
         heard.append("ended")
 
-    monkeypatch.setattr(Pipelining, "committing", committing)
+    monkeypatch.setattr(SessionPipeline, "committing", committing)
     with kind(pipeline=pipeline) as session:
         event.listen(session, "before_commit", lambda _: heard.append("commits"))
         session.commit()

@@ -1,0 +1,235 @@
+"""acquire(): the one sequence that takes every lock.
+
+By key, by many keys, by a select, by name or for a claim; plain, limited in time, in a batch, at
+a gate, or in a pipeline.  What differs between the kinds is in their :class:`LockTarget`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Any, Final, Generic, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import UnboundExecutionError
+
+from ..dialects import product_of, strategy_for
+from ..errors import DocLockError, LockMisuse, LockNotAvailable
+from ..monitoring import warn_of_cluster
+from ..options import LockOptions, is_row_lock, may_queue
+from ..transaction import (
+    LockCall,
+    LockPlan,
+    LockRequest,
+    TransactionConnection,
+    add_document,
+    plan_of,
+)
+from .context import LockContext
+from .wait_policy import retry_without_queueing
+
+T = TypeVar("T")
+
+_NOTHING: Final = nullcontext()
+_AT_ONCE: Final = frozenset(
+    {LockOptions.ForUpdate | LockOptions.NoWait, LockOptions.SharedRead | LockOptions.NoWait}
+)
+
+
+class LockTarget(ABC, Generic[T]):
+    """What one call locks: its methods are called by :func:`acquire`, in this order."""
+
+    def __init__(self, context: LockContext, request: LockRequest) -> None:
+        self.context = context
+        self.session = context.session()
+        self.request = request
+
+    def is_held(self) -> bool:
+        """Return whether all of it is held already, as strongly as was asked for.
+
+        :raises LockUpgradeRefused: it is held by a read lock.
+        """
+        return False
+
+    def read_held(self) -> T:
+        """Return it, where it is held already."""
+        raise TypeError(f"of {type(self).__name__} nothing is held before")
+
+    def check(self) -> None:
+        """Refuse what can be refused before anything is sent.
+
+        :raises DocLockError: this program, statement or class cannot take the lock.
+        """
+
+    def plan(self, request: LockRequest, strategy: Any) -> LockPlan:
+        """Return the plan by which the transaction is made fit."""
+        return plan_of(request.mapper, request.lock, strategy)
+
+    def expire(self) -> None:
+        """Expire what the session has loaded of it, so that what is read is not older."""
+
+    def limit(
+        self, call: LockCall, connection: TransactionConnection, plan: LockPlan
+    ) -> AbstractContextManager[None]:
+        """Return the block in which the lock is waited for, limited as ``call.attempt`` says."""
+        return limit_wait(self.context, call, connection, plan)
+
+    @abstractmethod
+    def send(self, connection: TransactionConnection, plan: LockPlan, request: LockRequest) -> Any:
+        """Send the statements that lock, and return what they have found."""
+
+    @abstractmethod
+    def record(self, found: Any, request: LockRequest) -> T:
+        """Note in the ledger what was granted, and return what the caller gets."""
+
+
+def acquire(target: LockTarget[T]) -> T:
+    """Take one lock: check, queue, prepare the transaction, expire, send, record, report.
+
+    :raises DocLockError: it names the document, the lock and the database.  After a failed lock
+        the transaction that this call has opened is rolled back; another refuses all that follows.
+    """
+    context = target.context
+    context.check()
+    call: LockCall | None = None
+    try:
+        if target.is_held():
+            return target.read_held()
+        _refuse_inner_call(context)
+        target.check()
+        request = target.request
+        call = LockCall(context, request)
+        if context.options.wait.batch and request.seconds is not None:
+            result = _take_in_batch(call, request, target)
+        else:
+            result = _take_in_turn(call, request, target)
+    except BaseException as error:
+        if call is not None:
+            call.failed(context, error)
+        if isinstance(error, DocLockError):
+            request = target.request
+            add_document(
+                error, request.entity, request.ident, request.lock, _database(context, request)
+            )
+        raise
+    call.granted(context)
+    return result
+
+
+def _refuse_inner_call(context: LockContext) -> None:
+    """:raises LockMisuse: this session is taking another lock, and has called what calls us."""
+    if context.call is not None:
+        raise LockMisuse(
+            f"the session is taking the lock of {context.call.request.document}, and this call "
+            "comes out of it, from a listener for load, refresh or do_orm_execute; take this lock "
+            "when that call has returned"
+        )
+
+
+def _take_in_batch(call: LockCall, request: LockRequest, target: LockTarget[T]) -> T:
+    """Try without waiting, and pause, until the time is over."""
+    assert request.seconds is not None
+
+    def attempt(left: float) -> T:
+        at_once = request._replace(lock=request.lock | LockOptions.NoWait, seconds=left)
+        return _take_in_turn(call, at_once, target)
+
+    return retry_without_queueing(request.seconds, attempt, target.context.pause)
+
+
+def _take_in_turn(call: LockCall, request: LockRequest, target: LockTarget[T]) -> T:
+    """Take the lock when it is this session's turn at the gate, where there is one."""
+    queue = target.context.queue
+    if queue is None:
+        return _take(call, request, target)
+    try:
+        result = _take(call, queue.enter(request, call), target)
+    except BaseException:
+        queue.leave_ungranted()
+        raise
+    queue.note_granted(request)
+    return result
+
+
+def _take(call: LockCall, request: LockRequest, target: LockTarget[T]) -> T:
+    context, session = target.context, target.session
+    if not session.is_active:
+        session.connection()  # raises PendingRollbackError, as after a failed flush
+    bind = session.get_bind(**request.bind_arguments)
+    strategy = strategy_for(bind)
+    plan = target.plan(request, strategy)
+    if strategy.cluster is not None:
+        warn_of_cluster(strategy, plan.lock, named=request.mapper is None)
+    seconds = 0.0 if request.lock in _AT_ONCE else request.seconds
+    connection = context.connections.prepare(bind, plan, seconds, request.bind_arguments)
+    call.attempt = request
+    target.expire()
+    # Not by "no_autoflush", which costs three times as much; and not by the execution option,
+    # which counts neither for Core nor for what loader options send.
+    autoflush, session.autoflush = session.autoflush, False
+    try:
+        with target.limit(call, connection, plan):
+            found = target.send(connection, plan, request)
+        return target.record(found, request)
+    finally:
+        session.autoflush = autoflush
+
+
+def limit_wait(
+    context: LockContext, call: LockCall, connection: TransactionConnection, plan: LockPlan
+) -> AbstractContextManager[None]:
+    """Return a block that limits its waits; in a batch, a lock that is not available is undone."""
+    request, own = call.attempt, connection.connection
+    if context.pipeline is not None:
+        limit = context.pipeline.locking(own, request.seconds)
+    elif request.seconds is None and may_queue(request.lock):
+        return _NOTHING
+    else:
+        limit = plan.strategy.waiting(own, request.lock, request.seconds)
+    tries = context.options.wait.batch and LockOptions.NoWait in request.lock
+    if tries and is_row_lock(connection.row_lock(plan)):
+        return _undone_by_savepoint(context, call, own, limit)
+    return limit
+
+
+@contextmanager
+def _undone_by_savepoint(
+    context: LockContext,
+    call: LockCall,
+    connection: Connection,
+    block: AbstractContextManager[None],
+) -> Iterator[None]:
+    """Run the block; a lock that is not available changes nothing.
+
+    On PostgreSQL the error aborts the transaction, and on all a lock on several rows may have
+    got some of them.
+    """
+    savepoint = connection.begin_nested()
+    call.undone_by_savepoint = True
+    try:
+        with block:
+            yield
+    except LockNotAvailable:
+        if not context.server_has_rolled_back():
+            savepoint.rollback()
+            call.met = None
+        raise
+    except BaseException:
+        with suppress(Exception):  # where the server has rolled back everything, or is gone
+            savepoint.rollback()
+        raise
+    finally:
+        call.undone_by_savepoint = False
+    savepoint.commit()
+
+
+def _database(context: LockContext, request: LockRequest) -> str:
+    """Return the name of the database that the error is about."""
+    session = context.session()
+    try:
+        # The class's own, without what a gate refuses beside it.
+        bind = type(session).get_bind(session, **request.bind_arguments)
+    except UnboundExecutionError:
+        return "its database"
+    return product_of(bind.dialect)

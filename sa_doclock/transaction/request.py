@@ -1,0 +1,54 @@
+"""What one call asks for: it travels unchanged from the public method to the error text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy.orm import Mapper
+from sqlalchemy.orm.interfaces import ORMOption
+
+from ..options import LockOptions
+
+NO_ARGUMENTS: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+class LockRequest(NamedTuple):
+    """One lock, as a call asks for it.
+
+    :ivar entity: the mapped class; None for a named lock.
+    :ivar ident: the primary key, or the name, as the caller gave it; None for several rows.
+    :ivar lock: the lock with its modifiers.
+    :ivar seconds: how long to wait for another holder; None as the server is configured.
+    :ivar mapper: of ``entity``.
+    :ivar keys: the primary keys of the rows, where they are known before.
+    :ivar options: loader options of the caller.
+    :ivar bind_arguments: from which ``Session.get_bind()`` finds the database.
+    """
+
+    entity: type[Any] | None
+    ident: Any
+    lock: LockOptions
+    seconds: float | None = None
+    mapper: Mapper[Any] | None = None
+    keys: Sequence[tuple[Any, ...]] = ()
+    options: Sequence[ORMOption] = ()
+    bind_arguments: Mapping[str, Any] = NO_ARGUMENTS
+
+    @property
+    def by_key(self) -> bool:
+        """Whether its rows are found by primary key: then only a lock takes their time."""
+        return self.entity is None or bool(self.keys)
+
+    @property
+    def document(self) -> str:
+        """The document in the words of an error: ``Order 42``."""
+        return document_label(self.entity, self.ident)
+
+
+def document_label(entity: type[Any] | None, ident: Any) -> str:
+    """Return a document, or a named lock, in the words of an error."""
+    if entity is not None:
+        return f"{entity.__name__} {'rows' if ident is None else ident}"
+    return "the transaction" if ident is None else f"named lock {ident!r}"
