@@ -1,4 +1,4 @@
-"""What InnoDB does, whoever ships it: the common part of MySQL and MariaDB."""
+"""The locks of InnoDB: the common part of MySQL and MariaDB."""
 
 from __future__ import annotations
 
@@ -13,8 +13,16 @@ from ..errors import LockFailed, LockNotAvailable, LockNotSupported
 from ..lock_info import ACTIVE, IDLE
 from ..options import LockOptions, base_of
 from ..pool import undo_later, undo_nothing
-from .base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode, schema_of
+from .base import (
+    AUTOCOMMIT,
+    READ_COMMITTED,
+    REPEATABLE_READ,
+    LockMonitoring,
+    LockStrategy,
+    NativeCode,
+)
 from .key_names import short_name
+from .locking import schema_of
 
 _STORAGE_ENGINE = text(
     "SELECT engine FROM information_schema.tables "
@@ -97,10 +105,12 @@ class InnoDBLocks(LockStrategy):
         if found is not None:
             self._lockable.add((schema, table.name))
 
-    def _in_autocommit(self, dbapi_connection: Any) -> bool:
+    def check_autocommit(self, connection: Connection) -> None:
+        driver: Any = connection.connection.dbapi_connection
         # PyMySQL, mysqlclient, aiomysql, asyncmy have a method; mysql-connector a property
-        ask = getattr(dbapi_connection, "get_autocommit", None)
-        return bool(ask() if ask else dbapi_connection.autocommit)
+        getter = getattr(driver, "get_autocommit", None)
+        if getter() if getter else driver.autocommit:
+            raise LockNotSupported(AUTOCOMMIT)
 
     def is_idle(self, dbapi_connection: Any) -> bool:
         driver = getattr(dbapi_connection, "driver_connection", dbapi_connection)
@@ -142,7 +152,7 @@ class InnoDBLocks(LockStrategy):
         return None
 
     def wait_for_key(self, seconds: float) -> TextClause:
-        """GET_LOCK of ``:name``, with this limit."""
+        """Return GET_LOCK of ``:name``, with this limit."""
         raise TypeError(f"{type(self).__name__} must say how long GET_LOCK waits")
 
     def longest_wait(self, connection: Connection) -> float | None:
@@ -153,15 +163,9 @@ class InnoDBLocks(LockStrategy):
         code = getattr(orig, "errno", None) or (orig.args[0] if orig.args else None)
         return code if isinstance(code, int) else None
 
-    def connection_id(self, connection: Connection) -> int | None:
-        driver: Any = connection.connection.driver_connection
-        asked = getattr(driver, "thread_id", None)  # not mysql-connector, which has an attribute
-        found = asked() if callable(asked) else getattr(driver, "connection_id", asked)
-        return found if isinstance(found, int) else None
-
 
 def _cluster(settings: Mapping[str, str]) -> str | None:
-    """What the server is a node of, where several nodes take writes."""
+    """Return what the server is a node of, where several nodes take writes."""
     # https://mariadb.com/kb/en/galera-cluster-system-variables/; Percona XtraDB Cluster has the same
     if settings.get("wsrep_on") == "ON" and settings.get("wsrep_provider") not in {"", "NONE"}:
         return _GALERA
@@ -174,10 +178,18 @@ def _cluster(settings: Mapping[str, str]) -> str | None:
     return None
 
 
-def rows_asked(
+class InnoDBMonitoring(LockMonitoring):
+    def connection_id(self, connection: Connection) -> int | None:
+        driver: Any = connection.connection.driver_connection
+        number = getattr(driver, "thread_id", None)  # a method; not of mysql-connector
+        found = number() if callable(number) else getattr(driver, "connection_id", number)
+        return found if isinstance(found, int) else None
+
+
+def holders_parameters(
     connection: Connection, header: Table, keys: Sequence[tuple[Any, ...]], *, shared: bool
 ) -> dict[str, Any]:
-    """The parameters of a question about the holders of these rows."""
+    """Return the parameters of a query for the holders of these rows."""
     return {
         "schema": schema_of(connection, header),
         "name": header.name,
@@ -187,7 +199,7 @@ def rows_asked(
 
 
 def lock_data(dialect: Dialect, header: Table, keys: Sequence[tuple[Any, ...]]) -> list[str]:
-    """The keys as InnoDB writes them in LOCK_DATA, without those that it writes as bytes."""
+    """Return the keys as InnoDB writes them in LOCK_DATA, without those that it writes as bytes."""
     convert = [column.type.bind_processor(dialect) for column in header.primary_key]
     whole = [isinstance(column.type, Integer) for column in header.primary_key]
     found = []

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from sqlalchemy import Engine, create_engine, select
+from sqlalchemy import Connection, Engine, create_engine, select
 from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
@@ -21,7 +21,7 @@ from sa_doclock.dialects.base import LockStrategy
 from sa_doclock.dialects.mariadb import MariaDBLocks
 from sa_doclock.dialects.mssql import SQLServerLocks
 from sa_doclock.dialects.mysql import MySQLLocks
-from sa_doclock.dialects.postgresql.locks import PostgreSQLLocks
+from sa_doclock.dialects.postgresql import PostgreSQLLocks
 from sa_doclock.dialects.sqlite import SQLiteLocks
 from tests.models import Order
 from tests.sql.servers import serving
@@ -57,8 +57,8 @@ class FirebirdLocks(LockStrategy):
     failures: ClassVar = {}
     hints: ClassVar = {LockOptions.ForUpdate: "WITH LOCK"}
 
-    def _in_autocommit(self, dbapi_connection: Any) -> bool:
-        return False
+    def check_autocommit(self, connection: Connection) -> None:
+        """Accept the int that sqlite3 has for an attribute of that name."""
 
 
 registry.register("firebird", __name__, "FirebirdDialect")
