@@ -27,7 +27,7 @@ __all__ = [
 
 
 class LockStrategy(Locking, ErrorCodes, ConnectionState):
-    """How one database locks a document.  Subclass it for a new database.
+    """The dialect of one database: its locks, errors and connections.  Subclass it for a new one.
 
     A subclass must give ``name``, ``levels``, ``failures`` and ``native_code()``; all else has a
     default.  There is one object per SQLAlchemy dialect object, that is per engine, so it may

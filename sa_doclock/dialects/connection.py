@@ -16,7 +16,7 @@ AUTOCOMMIT = (
 
 
 class ConnectionState:
-    """The server and the state of its connections."""
+    """The server, and the state of its connections."""
 
     asks_server: ClassVar[bool] = True
     """The answers depend on the server's version or default isolation level."""

@@ -14,7 +14,7 @@ NativeCode = int | str
 
 
 class ErrorCodes:
-    """What the errors of the server mean."""
+    """The errors of the server, by number, with their meanings."""
 
     failures: ClassVar[Mapping[NativeCode, type[DocLockError]]]
     """Errors with one meaning in every statement."""

@@ -30,7 +30,7 @@ _STORAGE_ENGINE = text(
 ).bindparams(bindparam("schema"), bindparam("name"))
 
 _IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS; set by COMMIT AND CHAIN, completion_type=CHAIN
-# SHOW leaves out what a server does not know, and SELECT @@wsrep_on is an error there.
+# SHOW leaves out the variables that a server does not have; SELECT @@wsrep_on is an error there.
 _SETTINGS = (
     "SHOW GLOBAL VARIABLES WHERE variable_name IN ('innodb_rollback_on_timeout', "
     "'wsrep_on', 'wsrep_provider', "
@@ -39,8 +39,8 @@ _SETTINGS = (
 
 _GALERA = "a Galera cluster"
 _LONGEST_NAME = 64
-# A circle of named locks and row locks is seen by nobody, so no wait is without an end: -1, too,
-# waits for ever on MySQL, and is an error on MariaDB.
+# The server detects no deadlock between named locks and row locks, so every wait has a limit.
+# A limit of -1 waits for ever on MySQL, and is an error on MariaDB.
 _TAKE_KEY = text("SELECT GET_LOCK(:name, @@innodb_lock_wait_timeout)")
 _TRY_KEY = text("SELECT GET_LOCK(:name, 0)")
 STATES = {"Sleep": IDLE, "Query": ACTIVE, "Execute": ACTIVE}
@@ -76,8 +76,8 @@ class InnoDBLocks(LockStrategy):
         self._database = dialect.default_schema_name or ""
 
     def note_server(self, connection: Connection) -> None:
-        # Off as it is shipped: error 1205 undoes the statement alone.  Past SQLAlchemy, for which a
-        # statement begins a transaction: the Connection may be one that was lent.
+        # innodb_rollback_on_timeout is off by default: error 1205 undoes the statement alone.  The
+        # query goes past SQLAlchemy, which would begin a transaction on a Connection of the caller.
         cursor: Any = connection.connection.cursor()
         try:
             cursor.execute(_SETTINGS)
@@ -114,7 +114,7 @@ class InnoDBLocks(LockStrategy):
 
     def is_idle(self, dbapi_connection: Any) -> bool:
         driver = getattr(dbapi_connection, "driver_connection", dbapi_connection)
-        # PyMySQL, aiomysql: of the last answer that was OK, as to COMMIT; a SELECT's has none.
+        # PyMySQL, aiomysql: the status in the last OK packet, as after COMMIT; a SELECT has none.
         status = getattr(driver, "server_status", None)
         if isinstance(status, int):
             return not status & _IN_TRANSACTION
@@ -125,8 +125,8 @@ class InnoDBLocks(LockStrategy):
             connection.exec_driver_sql("START TRANSACTION READ ONLY")
 
     def before_rollback(self, connection: Connection) -> None:
-        # Where another node's commit has ended the transaction, and no statement has told since,
-        # ROLLBACK answers 1213; the second, which is SQLAlchemy's, does not.
+        # Where another node's commit has ended the transaction, and no statement has failed since,
+        # the first ROLLBACK fails with 1213; the second, which is SQLAlchemy's, does not.
         driver_error: Any = connection.dialect.loaded_dbapi.Error
         if self.cluster == _GALERA and not (connection.closed or connection.invalidated):
             with suppress(driver_error):
@@ -135,9 +135,9 @@ class InnoDBLocks(LockStrategy):
     def take_key(
         self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
     ) -> type[LockFailed] | None:
-        # Names are the server's, whatever the database, and the connection's, whatever becomes
-        # of the transaction.  Each GET_LOCK that is granted needs a RELEASE_LOCK of its own; one
-        # too many does nothing, so that it is noted before anybody knows.
+        # A name is valid in all databases of the server, and the lock belongs to the connection,
+        # not to the transaction.  Each GET_LOCK that is granted needs a RELEASE_LOCK of its own; one
+        # too many does nothing, so we note it before the answer is known.
         name = short_name(f"{self._database}.{key}", _LONGEST_NAME)
         undo_later(connection, f"DO RELEASE_LOCK('{name}')")
         if LockOptions.NoWait in lock:

@@ -18,7 +18,7 @@ SNAPSHOT = "SNAPSHOT"
 
 
 class Locking:
-    """How the database locks a header row."""
+    """The locks of the database: a header row, or the whole transaction."""
 
     name: ClassVar[str]
     """SQLAlchemy's name of the dialect."""
@@ -34,7 +34,7 @@ class Locking:
     """A table hint without which a SELECT of many keys may read, and lock, other rows too."""
 
     max_parameters: ClassVar[int] = 32_000
-    """How many keys one statement can have: get_entities() locks more of them in chunks."""
+    """The number of keys that one statement can have; get_entities() locks more in chunks."""
 
     retries_missing_rows: ClassVar[bool] = False
     """A row that was replaced during the wait is not found by the statement that waited."""

@@ -16,8 +16,8 @@ from .innodb import STATES, InnoDBLocks, InnoDBMonitoring, holders_parameters
 from .monitoring import elapsed_seconds
 from .statement_rewrite import rewritten_statements
 
-# INNODB_LOCKS has only locks that somebody waits for, and by now we do not: unless another does,
-# all that is known is who holds locks of rows, or of tables, at all.
+# INNODB_LOCKS has only locks with a waiter, and our own wait has ended: without another waiter we
+# know only which connections hold any locks of rows, or of tables.
 _HOLDERS = text(
     """
     SET STATEMENT max_statement_time = 1 FOR
@@ -121,8 +121,8 @@ class MariaDBLocks(InnoDBLocks):
     def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
         if LockOptions.NoWait in lock:
             return statement
-        # Whole seconds, rounded up: a fraction is taken for NOWAIT.  Also where the limit is
-        # shorter, since it takes the place of innodb_lock_wait_timeout, which may be shorter still.
+        # Whole seconds, rounded up: the server takes a fraction for NOWAIT.  Also where waiting()
+        # sets a shorter limit: WAIT replaces innodb_lock_wait_timeout, which may be shorter still.
         return statement.suffix_with(f"WAIT {math.ceil(seconds)}")
 
     def waiting(

@@ -1,4 +1,4 @@
-"""Role 4 of a dialect, a voluntary one: the holders of locks, and their waiters."""
+"""Role 4 of a dialect, which it may leave out: the holders of locks, and their waiters."""
 
 from __future__ import annotations
 

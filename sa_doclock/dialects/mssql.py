@@ -37,8 +37,8 @@ from .locking import quoted_name
 from .monitoring import elapsed_seconds
 from .statement_rewrite import rewritten_statements
 
-# pyodbc keeps the server's number only in its text, as ".. (1222) (SQLExecDirectW)"
-# and of further records as "; [state] .. (3621)"; the texts between may be anybody's
+# pyodbc keeps the server's number only in its text, as ".. (1222) (SQLExecDirectW)",
+# further records as "; [state] .. (3621)"; the texts between may have any content
 _NUMBER_IN_TEXT = re.compile(r"\((\d+)\)(?= \(SQL\w+\)|; \[|$)")
 
 _NO_SNAPSHOT = (
@@ -51,7 +51,7 @@ _IN_TRANSITION = (
 )
 _DEADLOCK_PRIORITY = "SELECT deadlock_priority FROM sys.dm_exec_sessions WHERE session_id = @@SPID"
 
-# pymssql writes the parameters into the text, which is no batch of its own.
+# Not pymssql, which writes the parameters into the text: that is no batch of its own.
 _PARAMETERS_BY_SERVER = frozenset({"pyodbc", "aioodbc", "mssqlpython"})
 _FOR_UPDATE, _SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
 _NOWAIT, _SKIP = LockOptions.NoWait, LockOptions.SkipLocked
@@ -175,8 +175,8 @@ class SQLServerLocks(LockStrategy):
         _FOR_UPDATE: "WITH (UPDLOCK, ROWLOCK)",
         _FOR_UPDATE | _NOWAIT: "WITH (UPDLOCK, ROWLOCK, NOWAIT)",
         _FOR_UPDATE | _SKIP: "WITH (UPDLOCK, ROWLOCK, READPAST)",
-        # READPAST under SNAPSHOT is error 650, and a row version tells nothing of who
-        # holds the row: the stronger lock, then.
+        # READPAST under SNAPSHOT is error 650, and a row version does not show whether the row
+        # is locked: so it is the stronger lock.
         _SHARED | _SKIP: "WITH (UPDLOCK, ROWLOCK, READPAST)",
         LockOptions.NoLock: "WITH (NOLOCK)",
     }
@@ -212,13 +212,13 @@ class SQLServerLocks(LockStrategy):
 
     def check_autocommit(self, connection: Connection) -> None:
         driver: Any = connection.connection.dbapi_connection
-        # pymssql's "autocommit" is a method, and this its state
+        # the "autocommit" of pymssql is a method, and its state is here
         state = getattr(driver, "autocommit_state", None)
         if driver.autocommit if state is None else state:
             raise LockNotSupported(AUTOCOMMIT)
 
     def lower_deadlock_priority(self, connection: Connection) -> None:
-        # It stays with the connection; its own session everybody may see.
+        # It stays with the connection.  Every account may read the row of its own session.
         old = connection.exec_driver_sql(_DEADLOCK_PRIORITY).scalar_one()
         undo_later(connection, f"SET DEADLOCK_PRIORITY {int(old)}")
         connection.exec_driver_sql("SET DEADLOCK_PRIORITY LOW")

@@ -45,8 +45,8 @@ _CONNECTIONS = text("""
     WHERE s.thread_id = t.thread_id ORDER BY event_id LIMIT 1)
     FROM performance_schema.threads AS t
     WHERE t.processlist_id IN :ids""").bindparams(bindparam("ids", expanding=True))
-# Rows; then tables and named locks.  Of two of these, one that keeps all others out is in the
-# way of the other, also while it waits itself.
+# Rows; then tables and named locks.  Of two of these, an exclusive one blocks the other, also
+# while it waits itself.
 _WAITS = text("""
     SELECT /*+ MAX_EXECUTION_TIME(1000) */ w.requesting_thread_id, w.blocking_thread_id,
     l.object_schema <> COALESCE(DATABASE(), '') AS elsewhere, l.object_schema, l.object_name,
@@ -181,8 +181,8 @@ class MySQLLocks(InnoDBLocks):
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         code = super().native_code(orig)
-        # Another primary of the group was first.  1180 is told from a disk that is full, say, by
-        # InnoDB's own number in its text.
+        # Another primary of the group was first.  1180 can also be a full disk, say: InnoDB's own
+        # number in its text tells them apart.
         if code == _ROLLBACK_DURING_COMMIT or (
             code == _ERROR_DURING_COMMIT and _HA_ERR_LOCK_DEADLOCK.search(str(orig.args[-1]))
         ):

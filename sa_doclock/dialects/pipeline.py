@@ -1,4 +1,4 @@
-"""The interface of what sends several statements over one connection in one round trip."""
+"""The interface of a pipeline, which sends several statements in one round trip."""
 
 from __future__ import annotations
 

@@ -28,11 +28,11 @@ from ..monitoring import elapsed_seconds
 # Each number is asked for in a query of its own, which may end in an error.
 _MOST_NUMBERS = 50
 
-# Who holds a row is written into the row: xmax is a transaction, or a group of them.  A
+# The holder of a row is written into the row: xmax is a transaction, or a group of them.  A
 # transaction, and each of its open savepoints, has a lock on its own number.
 _MARK: Any = literal_column("CAST(xmax AS text), tableoid")
 _OID = text("SELECT CAST(to_regclass(:name) AS oid)")
-# Whoever wants such a lock on the table keeps others out of it before he has it.
+# A request for such a lock on the table blocks later requests before it is granted.
 _TABLE_LOCKS = text("""
     SELECT DISTINCT COALESCE(pid, 0) FROM pg_locks
     WHERE locktype = 'relation' AND relation = :oid
@@ -63,7 +63,7 @@ _CONNECTIONS = text("""
     SELECT pid, usename, application_name, state,
     CAST(extract(epoch FROM statement_timestamp() - xact_start) AS float8), query
     FROM pg_stat_activity WHERE pid IN :pids""").bindparams(bindparam("pids", expanding=True))
-# Who waits for a row has locked the place of it, the tuple, to be the next.
+# The first waiter of a row has a lock on its place, the tuple.
 _WAITS = """
     WITH w AS (SELECT DISTINCT ON (pid) * FROM pg_locks WHERE NOT granted ORDER BY pid),
     r AS (SELECT DISTINCT ON (pid) * FROM pg_locks WHERE locktype = 'tuple' ORDER BY pid)
