@@ -1,4 +1,4 @@
-"""What each database does with a lock: one database, one file or package."""
+"""The locks of each database: one database, one file or package."""
 
 from .registry import (
     ENTRY_POINT_GROUP,

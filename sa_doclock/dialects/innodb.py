@@ -1,4 +1,4 @@
-"""What InnoDB does, whoever ships it: the common part of MySQL and MariaDB."""
+"""The locks of InnoDB: the common part of MySQL and MariaDB."""
 
 from __future__ import annotations
 
@@ -13,8 +13,16 @@ from ..errors import LockFailed, LockNotAvailable, LockNotSupported
 from ..lock_info import ACTIVE, IDLE
 from ..options import LockOptions, base_of
 from ..pool import undo_later, undo_nothing
-from .base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode, schema_of
+from .base import (
+    AUTOCOMMIT,
+    READ_COMMITTED,
+    REPEATABLE_READ,
+    LockMonitoring,
+    LockStrategy,
+    NativeCode,
+)
 from .key_names import short_name
+from .locking import schema_of
 
 _STORAGE_ENGINE = text(
     "SELECT engine FROM information_schema.tables "
@@ -22,7 +30,7 @@ _STORAGE_ENGINE = text(
 ).bindparams(bindparam("schema"), bindparam("name"))
 
 _IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS; set by COMMIT AND CHAIN, completion_type=CHAIN
-# SHOW leaves out what a server does not know, and SELECT @@wsrep_on is an error there.
+# SHOW leaves out the variables that a server does not have; SELECT @@wsrep_on is an error there.
 _SETTINGS = (
     "SHOW GLOBAL VARIABLES WHERE variable_name IN ('innodb_rollback_on_timeout', "
     "'wsrep_on', 'wsrep_provider', "
@@ -31,8 +39,8 @@ _SETTINGS = (
 
 _GALERA = "a Galera cluster"
 _LONGEST_NAME = 64
-# A circle of named locks and row locks is seen by nobody, so no wait is without an end: -1, too,
-# waits for ever on MySQL, and is an error on MariaDB.
+# The server detects no deadlock between named locks and row locks, so every wait has a limit.
+# A limit of -1 waits for ever on MySQL, and is an error on MariaDB.
 _TAKE_KEY = text("SELECT GET_LOCK(:name, @@innodb_lock_wait_timeout)")
 _TRY_KEY = text("SELECT GET_LOCK(:name, 0)")
 STATES = {"Sleep": IDLE, "Query": ACTIVE, "Execute": ACTIVE}
@@ -68,8 +76,8 @@ class InnoDBLocks(LockStrategy):
         self._database = dialect.default_schema_name or ""
 
     def note_server(self, connection: Connection) -> None:
-        # Off as it is shipped: error 1205 undoes the statement alone.  Past SQLAlchemy, for which a
-        # statement begins a transaction: the Connection may be one that was lent.
+        # innodb_rollback_on_timeout is off by default: error 1205 undoes the statement alone.  The
+        # query goes past SQLAlchemy, which would begin a transaction on a Connection of the caller.
         cursor: Any = connection.connection.cursor()
         try:
             cursor.execute(_SETTINGS)
@@ -97,14 +105,16 @@ class InnoDBLocks(LockStrategy):
         if found is not None:
             self._lockable.add((schema, table.name))
 
-    def _in_autocommit(self, dbapi_connection: Any) -> bool:
+    def check_autocommit(self, connection: Connection) -> None:
+        driver: Any = connection.connection.dbapi_connection
         # PyMySQL, mysqlclient, aiomysql, asyncmy have a method; mysql-connector a property
-        ask = getattr(dbapi_connection, "get_autocommit", None)
-        return bool(ask() if ask else dbapi_connection.autocommit)
+        getter = getattr(driver, "get_autocommit", None)
+        if getter() if getter else driver.autocommit:
+            raise LockNotSupported(AUTOCOMMIT)
 
     def is_idle(self, dbapi_connection: Any) -> bool:
         driver = getattr(dbapi_connection, "driver_connection", dbapi_connection)
-        # PyMySQL, aiomysql: of the last answer that was OK, as to COMMIT; a SELECT's has none.
+        # PyMySQL, aiomysql: the status in the last OK packet, as after COMMIT; a SELECT has none.
         status = getattr(driver, "server_status", None)
         if isinstance(status, int):
             return not status & _IN_TRANSACTION
@@ -115,8 +125,8 @@ class InnoDBLocks(LockStrategy):
             connection.exec_driver_sql("START TRANSACTION READ ONLY")
 
     def before_rollback(self, connection: Connection) -> None:
-        # Where another node's commit has ended the transaction, and no statement has told since,
-        # ROLLBACK answers 1213; the second, which is SQLAlchemy's, does not.
+        # Where another node's commit has ended the transaction, and no statement has failed since,
+        # the first ROLLBACK fails with 1213; the second, which is SQLAlchemy's, does not.
         driver_error: Any = connection.dialect.loaded_dbapi.Error
         if self.cluster == _GALERA and not (connection.closed or connection.invalidated):
             with suppress(driver_error):
@@ -125,9 +135,9 @@ class InnoDBLocks(LockStrategy):
     def take_key(
         self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
     ) -> type[LockFailed] | None:
-        # Names are the server's, whatever the database, and the connection's, whatever becomes
-        # of the transaction.  Each GET_LOCK that is granted needs a RELEASE_LOCK of its own; one
-        # too many does nothing, so that it is noted before anybody knows.
+        # A name is valid in all databases of the server, and the lock belongs to the connection,
+        # not to the transaction.  Each GET_LOCK that is granted needs a RELEASE_LOCK of its own; one
+        # too many does nothing, so we note it before the answer is known.
         name = short_name(f"{self._database}.{key}", _LONGEST_NAME)
         undo_later(connection, f"DO RELEASE_LOCK('{name}')")
         if LockOptions.NoWait in lock:
@@ -142,7 +152,7 @@ class InnoDBLocks(LockStrategy):
         return None
 
     def wait_for_key(self, seconds: float) -> TextClause:
-        """GET_LOCK of ``:name``, with this limit."""
+        """Return GET_LOCK of ``:name``, with this limit."""
         raise TypeError(f"{type(self).__name__} must say how long GET_LOCK waits")
 
     def longest_wait(self, connection: Connection) -> float | None:
@@ -153,15 +163,9 @@ class InnoDBLocks(LockStrategy):
         code = getattr(orig, "errno", None) or (orig.args[0] if orig.args else None)
         return code if isinstance(code, int) else None
 
-    def connection_id(self, connection: Connection) -> int | None:
-        driver: Any = connection.connection.driver_connection
-        asked = getattr(driver, "thread_id", None)  # not mysql-connector, which has an attribute
-        found = asked() if callable(asked) else getattr(driver, "connection_id", asked)
-        return found if isinstance(found, int) else None
-
 
 def _cluster(settings: Mapping[str, str]) -> str | None:
-    """What the server is a node of, where several nodes take writes."""
+    """Return what the server is a node of, where several nodes take writes."""
     # https://mariadb.com/kb/en/galera-cluster-system-variables/; Percona XtraDB Cluster has the same
     if settings.get("wsrep_on") == "ON" and settings.get("wsrep_provider") not in {"", "NONE"}:
         return _GALERA
@@ -174,10 +178,18 @@ def _cluster(settings: Mapping[str, str]) -> str | None:
     return None
 
 
-def rows_asked(
+class InnoDBMonitoring(LockMonitoring):
+    def connection_id(self, connection: Connection) -> int | None:
+        driver: Any = connection.connection.driver_connection
+        number = getattr(driver, "thread_id", None)  # a method; not of mysql-connector
+        found = number() if callable(number) else getattr(driver, "connection_id", number)
+        return found if isinstance(found, int) else None
+
+
+def holders_parameters(
     connection: Connection, header: Table, keys: Sequence[tuple[Any, ...]], *, shared: bool
 ) -> dict[str, Any]:
-    """The parameters of a question about the holders of these rows."""
+    """Return the parameters of a query for the holders of these rows."""
     return {
         "schema": schema_of(connection, header),
         "name": header.name,
@@ -187,7 +199,7 @@ def rows_asked(
 
 
 def lock_data(dialect: Dialect, header: Table, keys: Sequence[tuple[Any, ...]]) -> list[str]:
-    """The keys as InnoDB writes them in LOCK_DATA, without those that it writes as bytes."""
+    """Return the keys as InnoDB writes them in LOCK_DATA, without those that it writes as bytes."""
     convert = [column.type.bind_processor(dialect) for column in header.primary_key]
     whole = [isinstance(column.type, Integer) for column in header.primary_key]
     found = []

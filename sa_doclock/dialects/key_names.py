@@ -12,7 +12,7 @@ _MARK = "#"  # is not plain, so no key reads like the name of another
 
 
 def short_name(key: str, longest: int) -> str:
-    """The key itself, if it is plain and no longer than that; else what it begins with, and a hash.
+    """Return the key itself, if it is plain and not too long; else its beginning, and a hash.
 
     The same key gives the same name in every process, release and program.
     """

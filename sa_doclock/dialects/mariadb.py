@@ -12,11 +12,12 @@ from sqlalchemy import Connection, Select, Table, TextClause, bindparam, text
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
 from ..lock_info import PREPARED, LockConnection, Wait
 from ..options import LockOptions, milliseconds
-from .base import seconds_of, sent_as
-from .innodb import STATES, InnoDBLocks, rows_asked
+from .innodb import STATES, InnoDBLocks, InnoDBMonitoring, holders_parameters
+from .monitoring import elapsed_seconds
+from .statement_rewrite import rewritten_statements
 
-# INNODB_LOCKS has only locks that somebody waits for, and by now we do not: unless another does,
-# all that is known is who holds locks of rows, or of tables, at all.
+# INNODB_LOCKS has only locks with a waiter, and our own wait has ended: without another waiter we
+# know only which connections hold any locks of rows, or of tables.
 _HOLDERS = text(
     """
     SET STATEMENT max_statement_time = 1 FOR
@@ -30,7 +31,7 @@ _HOLDERS = text(
     FROM information_schema.innodb_trx AS t WHERE t.trx_lock_structs > 0"""
 ).bindparams(bindparam("keys", expanding=True))
 # The times of InnoDB are by the clock of the system, NOW() by that of the session.
-_PARTIES = text(
+_CONNECTIONS = text(
     """
     SET STATEMENT max_statement_time = 1 FOR
     SELECT p.id, p.user, p.command, p.info, t.trx_query, TIMESTAMPDIFF(
@@ -53,22 +54,60 @@ _WAITS = text(
 )
 
 
+class MariaDBMonitoring(InnoDBMonitoring):
+    privilege_errors = {
+        1227: "the account needs GRANT PROCESS ON *.*",  # ER_SPECIFIC_ACCESS_DENIED_ERROR
+    }
+
+    def holders(
+        self,
+        connection: Connection,
+        header: Table,
+        keys: Sequence[tuple[Any, ...]],
+        *,
+        shared: bool,
+    ) -> Mapping[int, bool]:
+        found = connection.execute(
+            _HOLDERS, holders_parameters(connection, header, keys, shared=shared)
+        ).all()
+        sure = {pid: True for pid, _, certain in found if certain}
+        return (
+            sure
+            or {pid: False for pid, rows, _ in found if rows}
+            or {pid: False for pid, _, _ in found}
+        )
+
+    def waits(self, connection: Connection) -> Iterable[Wait]:
+        for waiter, blocker, table, here, key, seconds in connection.execute(_WAITS):
+            name = None if table is None else table.removeprefix(here or "").replace("`", "")
+            yield Wait(waiter, blocker, name, key, elapsed_seconds(seconds))
+
+    def describe(
+        self, connection: Connection, ids: Collection[int]
+    ) -> Mapping[int, LockConnection]:
+        found = {0: LockConnection(0, state=PREPARED)}  # by XA PREPARE
+        for pid, user, command, query, of_transaction, seconds in connection.execute(
+            _CONNECTIONS, {"ids": sorted(ids)}
+        ):
+            state = STATES.get(command, command)
+            statement = query or of_transaction
+            found[pid] = LockConnection(pid, user, None, state, elapsed_seconds(seconds), statement)
+        return found
+
+
 class MariaDBLocks(InnoDBLocks):
     name = "mariadb"
-    # https://mariadb.com/kb/en/mariadb-error-codes/
     # From 1000 on, an IN list becomes a subquery, and the whole table is read and locked:
     # https://mariadb.com/kb/en/conversion-of-big-in-predicates-into-subqueries/
     max_parameters = 900
+    # https://mariadb.com/kb/en/mariadb-error-codes/
     failures = {
         1205: LockNotAvailable,  # ER_LOCK_WAIT_TIMEOUT; NOWAIT gives the same number
         1213: DeadlockDetected,  # ER_LOCK_DEADLOCK: the whole transaction is undone
         1020: SnapshotConflict,  # ER_CHECKREAD: innodb_snapshot_isolation, on since 11.6.2
     }
     statement_limits = frozenset({1969})  # ER_STATEMENT_TIMEOUT: max_statement_time
-    supports_monitoring = True
-    privilege_errors = {
-        1227: "the account needs GRANT PROCESS ON *.*"
-    }  # ER_SPECIFIC_ACCESS_DENIED_ERROR
+    monitoring = MariaDBMonitoring()
     rolls_back_transaction = requires_rollback = frozenset({1213, 1020})
 
     def locks_one_table_of_join(self) -> bool:
@@ -82,8 +121,8 @@ class MariaDBLocks(InnoDBLocks):
     def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
         if LockOptions.NoWait in lock:
             return statement
-        # Whole seconds, rounded up: a fraction is taken for NOWAIT.  Also where the limit is
-        # shorter, since it takes the place of innodb_lock_wait_timeout, which may be shorter still.
+        # Whole seconds, rounded up: the server takes a fraction for NOWAIT.  Also where waiting()
+        # sets a shorter limit: WAIT replaces innodb_lock_wait_timeout, which may be shorter still.
         return statement.suffix_with(f"WAIT {math.ceil(seconds)}")
 
     def waiting(
@@ -92,7 +131,7 @@ class MariaDBLocks(InnoDBLocks):
         if seconds is None or seconds == math.ceil(seconds):
             return nullcontext()
         limit = milliseconds(seconds) / 1000
-        return sent_as(
+        return rewritten_statements(
             connection,
             lambda statement, _: f"SET STATEMENT max_statement_time={limit:.3f} FOR {statement}",
             "FOR UPDATE",
@@ -101,36 +140,3 @@ class MariaDBLocks(InnoDBLocks):
 
     def wait_for_key(self, seconds: float) -> TextClause:
         return text(f"SELECT GET_LOCK(:name, {milliseconds(seconds) / 1000:.3f})")
-
-    def holders(
-        self,
-        connection: Connection,
-        header: Table,
-        keys: Sequence[tuple[Any, ...]],
-        *,
-        shared: bool,
-    ) -> Mapping[int, bool]:
-        found = connection.execute(
-            _HOLDERS, rows_asked(connection, header, keys, shared=shared)
-        ).all()
-        sure = {pid: True for pid, _, certain in found if certain}
-        return (
-            sure
-            or {pid: False for pid, rows, _ in found if rows}
-            or {pid: False for pid, _, _ in found}
-        )
-
-    def waits(self, connection: Connection) -> Iterable[Wait]:
-        for waiter, blocker, table, here, key, seconds in connection.execute(_WAITS):
-            name = None if table is None else table.removeprefix(here or "").replace("`", "")
-            yield Wait(waiter, blocker, name, key, seconds_of(seconds))
-
-    def parties(self, connection: Connection, ids: Collection[int]) -> Mapping[int, LockConnection]:
-        found = {0: LockConnection(0, state=PREPARED)}  # by XA PREPARE
-        for pid, user, command, query, of_transaction, seconds in connection.execute(
-            _PARTIES, {"ids": sorted(ids)}
-        ):
-            state = STATES.get(command, command)
-            statement = query or of_transaction
-            found[pid] = LockConnection(pid, user, None, state, seconds_of(seconds), statement)
-        return found

@@ -24,11 +24,21 @@ from ..errors import (
 from ..lock_info import ACTIVE, IDLE, LockConnection, Wait
 from ..options import LockOptions, base_of, milliseconds
 from ..pool import undo_later
-from .base import READ_COMMITTED, SNAPSHOT, LockStrategy, NativeCode, schema_of, seconds_of, sent_as
+from .base import (
+    AUTOCOMMIT,
+    READ_COMMITTED,
+    SNAPSHOT,
+    LockMonitoring,
+    LockStrategy,
+    NativeCode,
+)
 from .key_names import short_name
+from .locking import quoted_name
+from .monitoring import elapsed_seconds
+from .statement_rewrite import rewritten_statements
 
-# pyodbc keeps the server's number only in its text, as ".. (1222) (SQLExecDirectW)"
-# and of further records as "; [state] .. (3621)"; the texts between may be anybody's
+# pyodbc keeps the server's number only in its text, as ".. (1222) (SQLExecDirectW)",
+# further records as "; [state] .. (3621)"; the texts between may have any content
 _NUMBER_IN_TEXT = re.compile(r"\((\d+)\)(?= \(SQL\w+\)|; \[|$)")
 
 _NO_SNAPSHOT = (
@@ -41,7 +51,7 @@ _IN_TRANSITION = (
 )
 _DEADLOCK_PRIORITY = "SELECT deadlock_priority FROM sys.dm_exec_sessions WHERE session_id = @@SPID"
 
-# pymssql writes the parameters into the text, which is no batch of its own.
+# Not pymssql, which writes the parameters into the text: that is no batch of its own.
 _PARAMETERS_BY_SERVER = frozenset({"pyodbc", "aioodbc", "mssqlpython"})
 _FOR_UPDATE, _SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
 _NOWAIT, _SKIP = LockOptions.NoWait, LockOptions.SkipLocked
@@ -74,7 +84,7 @@ _HOLDERS = text("""
     AND l.resource_associated_entity_id = OBJECT_ID(:name)
     AND l.request_mode IN ('S', 'SIX', 'U', 'X', 'Sch-M'))
     GROUP BY l.request_session_id""")
-_PARTIES = text("""
+_CONNECTIONS = text("""
     SELECT s.session_id, s.login_name, s.program_name, s.status,
     (SELECT MAX(DATEDIFF(second, a.transaction_begin_time, SYSDATETIME()))
     FROM sys.dm_tran_session_transactions AS t JOIN sys.dm_tran_active_transactions AS a
@@ -100,12 +110,53 @@ _WAITS = text("""
     JOIN sys.dm_tran_locks AS l ON l.lock_owner_address = w.resource_address
     LEFT JOIN sys.partitions AS p ON p.hobt_id = l.resource_associated_entity_id
     WHERE w.blocking_session_id IS NOT NULL AND w.blocking_session_id <> w.session_id""")
-_HURRY = "SET LOCK_TIMEOUT 500"
+_SHORT_TIMEOUT = "SET LOCK_TIMEOUT 500"
 _STATES = {"sleeping": IDLE, "running": ACTIVE, "suspended": ACTIVE, "runnable": ACTIVE}
-_DENIED = (
+_NEEDS_GRANT = (
     "the account needs GRANT VIEW SERVER STATE, from SQL Server 2022 on VIEW SERVER PERFORMANCE "
     "STATE"
 )
+
+
+class SQLServerMonitoring(LockMonitoring):
+    privilege_errors = {300: _NEEDS_GRANT, 297: _NEEDS_GRANT}
+
+    def connection_id(self, connection: Connection) -> int | None:
+        cursor: Any = connection.connection.cursor()  # no driver knows it by itself
+        try:
+            cursor.execute("SELECT @@SPID")
+            return int(cursor.fetchone()[0])
+        finally:
+            cursor.close()
+
+    def holders(
+        self,
+        connection: Connection,
+        header: Table,
+        keys: Sequence[tuple[Any, ...]],
+        *,
+        shared: bool,
+    ) -> Mapping[int, bool]:
+        connection.exec_driver_sql(_SHORT_TIMEOUT)
+        found = connection.execute(_HOLDERS, {"name": quoted_name(connection, header)}).all()
+        return {pid: True for pid, sure in found if sure} or {pid: False for pid, _ in found}
+
+    def waits(self, connection: Connection) -> Iterable[Wait]:
+        connection.exec_driver_sql(_SHORT_TIMEOUT)
+        for waiter, blocker, table, key, seconds in connection.execute(_WAITS):
+            yield Wait(waiter, blocker, table, key, elapsed_seconds(seconds))
+
+    def describe(
+        self, connection: Connection, ids: Collection[int]
+    ) -> Mapping[int, LockConnection]:
+        return {
+            pid: LockConnection(
+                pid, user, program, _STATES.get(state, state), elapsed_seconds(seconds), statement
+            )
+            for pid, user, program, state, seconds, statement in connection.execute(
+                _CONNECTIONS, {"ids": sorted(ids)}
+            )
+        }
 
 
 class SQLServerLocks(LockStrategy):
@@ -124,8 +175,8 @@ class SQLServerLocks(LockStrategy):
         _FOR_UPDATE: "WITH (UPDLOCK, ROWLOCK)",
         _FOR_UPDATE | _NOWAIT: "WITH (UPDLOCK, ROWLOCK, NOWAIT)",
         _FOR_UPDATE | _SKIP: "WITH (UPDLOCK, ROWLOCK, READPAST)",
-        # READPAST under SNAPSHOT is error 650, and a row version tells nothing of who
-        # holds the row: the stronger lock, then.
+        # READPAST under SNAPSHOT is error 650, and a row version does not show whether the row
+        # is locked: so it is the stronger lock.
         _SHARED | _SKIP: "WITH (UPDLOCK, ROWLOCK, READPAST)",
         LockOptions.NoLock: "WITH (NOLOCK)",
     }
@@ -143,8 +194,7 @@ class SQLServerLocks(LockStrategy):
         3951: (WrongIsolation, "SNAPSHOT was set after the transaction had started"),
     }
     rolls_back_transaction = requires_rollback = frozenset({1205, 3960})
-    supports_monitoring = True
-    privilege_errors = {300: _DENIED, 297: _DENIED}
+    monitoring = SQLServerMonitoring()
     max_parameters = 2_000  # of 2100: some drivers add their own
     rollback_noise = frozenset({3903})  # ROLLBACK without BEGIN: FreeTDS sends it regardless
 
@@ -160,13 +210,15 @@ class SQLServerLocks(LockStrategy):
             return lock & ~_SHARED | _FOR_UPDATE  # never weaker than asked
         return LockOptions.None_ if base_of(lock) is LockOptions.SnapshotRead else lock
 
-    def _in_autocommit(self, dbapi_connection: Any) -> bool:
-        # pymssql has a method of that name, and keeps the state elsewhere
-        state = getattr(dbapi_connection, "autocommit_state", None)
-        return bool(dbapi_connection.autocommit if state is None else state)
+    def check_autocommit(self, connection: Connection) -> None:
+        driver: Any = connection.connection.dbapi_connection
+        # the "autocommit" of pymssql is a method, and its state is here
+        state = getattr(driver, "autocommit_state", None)
+        if driver.autocommit if state is None else state:
+            raise LockNotSupported(AUTOCOMMIT)
 
     def lower_deadlock_priority(self, connection: Connection) -> None:
-        # It stays with the connection; its own session everybody may see.
+        # It stays with the connection.  Every account may read the row of its own session.
         old = connection.exec_driver_sql(_DEADLOCK_PRIORITY).scalar_one()
         undo_later(connection, f"SET DEADLOCK_PRIORITY {int(old)}")
         connection.exec_driver_sql("SET DEADLOCK_PRIORITY LOW")
@@ -206,43 +258,6 @@ class SQLServerLocks(LockStrategy):
         known = self.failures.keys() | self.refusals.keys() | self.rollback_noise
         return next((n for n in numbers if n in known), numbers[0] if numbers else None)
 
-    def connection_id(self, connection: Connection) -> int | None:
-        cursor: Any = connection.connection.cursor()  # no driver knows it by itself
-        try:
-            cursor.execute("SELECT @@SPID")
-            return int(cursor.fetchone()[0])
-        finally:
-            cursor.close()
-
-    def holders(
-        self,
-        connection: Connection,
-        header: Table,
-        keys: Sequence[tuple[Any, ...]],
-        *,
-        shared: bool,
-    ) -> Mapping[int, bool]:
-        schema, quote = schema_of(connection, header), connection.dialect.identifier_preparer.quote
-        name = ".".join(quote(part) for part in (schema, header.name) if part)
-        connection.exec_driver_sql(_HURRY)
-        found = connection.execute(_HOLDERS, {"name": name}).all()
-        return {pid: True for pid, sure in found if sure} or {pid: False for pid, _ in found}
-
-    def waits(self, connection: Connection) -> Iterable[Wait]:
-        connection.exec_driver_sql(_HURRY)
-        for waiter, blocker, table, key, seconds in connection.execute(_WAITS):
-            yield Wait(waiter, blocker, table, key, seconds_of(seconds))
-
-    def parties(self, connection: Connection, ids: Collection[int]) -> Mapping[int, LockConnection]:
-        return {
-            pid: LockConnection(
-                pid, user, program, _STATES.get(state, state), seconds_of(seconds), statement
-            )
-            for pid, user, program, state, seconds, statement in connection.execute(
-                _PARTIES, {"ids": sorted(ids)}
-            )
-        }
-
 
 def _lock_timeout_in_batch(connection: Connection, seconds: float) -> AbstractContextManager[None]:
     # What sp_executesql and sp_prepexec run is a batch of its own, at whose end the server puts
@@ -256,7 +271,7 @@ def _lock_timeout_in_batch(connection: Connection, seconds: float) -> AbstractCo
         quoted = (limit + statement).replace("'", "''")
         return f"EXEC sp_executesql N'{quoted}'"
 
-    return sent_as(connection, rewrite, "UPDLOCK")
+    return rewritten_statements(connection, rewrite, "UPDLOCK")
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import Connection, Select, Table, TextClause, bindparam, text
@@ -13,8 +14,9 @@ from sqlalchemy.engine import Dialect
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported
 from ..lock_info import PREPARED, LockConnection, Wait
 from ..options import LockOptions, base_of, milliseconds
-from .base import NativeCode, seconds_of
-from .innodb import STATES, InnoDBLocks, rows_asked
+from .base import NativeCode
+from .innodb import STATES, InnoDBLocks, InnoDBMonitoring, holders_parameters
+from .monitoring import elapsed_seconds
 
 # A GRANTED lock on the row itself, not on the gap before it, that the lock asked for cannot join.
 # "X" is the row and its gap, "X,REC_NOT_GAP" the row alone.
@@ -32,7 +34,7 @@ _HOLDERS = text("""
     'SHARED_NO_WRITE', 'SHARED_READ_ONLY')) AS held
     LEFT JOIN performance_schema.threads AS t ON t.thread_id = held.thread_id
     GROUP BY t.processlist_id""").bindparams(bindparam("keys", expanding=True))
-_PARTIES = text("""
+_CONNECTIONS = text("""
     SELECT /*+ MAX_EXECUTION_TIME(1000) */ t.processlist_id, processlist_user,
     (SELECT attr_value FROM performance_schema.session_connect_attrs AS a
     WHERE a.processlist_id = t.processlist_id AND attr_name = 'program_name' LIMIT 1),
@@ -43,8 +45,8 @@ _PARTIES = text("""
     WHERE s.thread_id = t.thread_id ORDER BY event_id LIMIT 1)
     FROM performance_schema.threads AS t
     WHERE t.processlist_id IN :ids""").bindparams(bindparam("ids", expanding=True))
-# Rows; then tables and named locks.  Of two of these, one that keeps all others out is in the
-# way of the other, also while it waits itself.
+# Rows; then tables and named locks.  Of two of these, an exclusive one blocks the other, also
+# while it waits itself.
 _WAITS = text("""
     SELECT /*+ MAX_EXECUTION_TIME(1000) */ w.requesting_thread_id, w.blocking_thread_id,
     l.object_schema <> COALESCE(DATABASE(), '') AS elsewhere, l.object_schema, l.object_name,
@@ -74,14 +76,72 @@ _DEADLOCK = 1213  # ER_LOCK_DEADLOCK
 _ERROR_DURING_COMMIT = 1180  # ER_ERROR_DURING_COMMIT
 _ROLLBACK_DURING_COMMIT = 3101  # ER_TRANSACTION_ROLLBACK_DURING_COMMIT
 _HA_ERR_LOCK_DEADLOCK = re.compile(r"\b149\b")
-_DENIED = "the account needs GRANT SELECT ON performance_schema.*"
+_NEEDS_GRANT = "the account needs GRANT SELECT ON performance_schema.*"
+
+
+class MySQLMonitoring(InnoDBMonitoring):
+    privilege_errors = {
+        1142: _NEEDS_GRANT,  # ER_TABLEACCESS_NEEDS_GRANT_ERROR
+        1146: "it needs MySQL 8.0.1, or its Performance Schema",  # ER_NO_SUCH_TABLE
+    }
+
+    def holders(
+        self,
+        connection: Connection,
+        header: Table,
+        keys: Sequence[tuple[Any, ...]],
+        *,
+        shared: bool,
+    ) -> Mapping[int, bool]:
+        rows = connection.execute(
+            _HOLDERS, holders_parameters(connection, header, keys, shared=shared)
+        )
+        found = {pid or 0: bool(sure) for pid, sure in rows}
+        return {pid: True for pid, sure in found.items() if sure} or found
+
+    def waits(self, connection: Connection) -> Iterable[Wait]:
+        waits = {tuple(row[:2]): row for row in connection.execute(_WAITS)}
+        threads = _connections_of(connection, set(filter(None, chain(*waits))))
+        for waiter, blocker, elsewhere, schema, name, key in waits.values():
+            pid, seconds = threads.get(waiter, (None, None))
+            other, _ = threads.get(blocker, (0, None))  # by XA PREPARE, from a thread that is gone
+            if pid is not None and other is not None:
+                table = f"{schema}.{name}" if elsewhere and name else name
+                yield Wait(pid, other, table, key, elapsed_seconds(seconds))
+
+    def describe(
+        self, connection: Connection, ids: Collection[int]
+    ) -> Mapping[int, LockConnection]:
+        found = {0: LockConnection(0, state=PREPARED)}  # by XA PREPARE
+        for pid, user, application, state, seconds, statement in connection.execute(
+            _CONNECTIONS, {"ids": sorted(ids)}
+        ):
+            found[pid] = LockConnection(
+                pid,
+                user,
+                application,
+                STATES.get(state, state),
+                elapsed_seconds(seconds),
+                statement or None,
+            )
+        return found
+
+
+def _connections_of(
+    connection: Connection, threads: set[int]
+) -> Mapping[int, tuple[int | None, Any]]:
+    """Return the connection of each thread, and how long its statement has run."""
+    if not threads:
+        return {}
+    rows = connection.execute(_THREADS, {"threads": sorted(threads)})
+    return {thread: (pid, seconds) for thread, pid, seconds in rows}
 
 
 class MySQLLocks(InnoDBLocks):
     name = "mysql"
-    # https://dev.mysql.com/doc/mysql-errors/en/server-error-reference.html
     # Far more exceed range_optimizer_max_mem_size, and the whole table is read and locked.
     max_parameters = 8_000
+    # https://dev.mysql.com/doc/mysql-errors/en/server-error-reference.html
     failures = {
         1205: LockNotAvailable,  # ER_LOCK_WAIT_TIMEOUT: only the statement is undone
         3572: LockNotAvailable,  # ER_LOCK_NOWAIT
@@ -90,11 +150,7 @@ class MySQLLocks(InnoDBLocks):
     }
     server_limits = frozenset({1205})
     statement_limits = frozenset({3024})  # ER_QUERY_TIMEOUT: MAX_EXECUTION_TIME
-    supports_monitoring = True
-    privilege_errors = {
-        1142: _DENIED,  # ER_TABLEACCESS_DENIED_ERROR
-        1146: "it needs MySQL 8.0.1, or its Performance Schema",  # ER_NO_SUCH_TABLE
-    }
+    monitoring = MySQLMonitoring()
     rolls_back_transaction = requires_rollback = frozenset({1213})
 
     def __init__(self, dialect: Dialect) -> None:
@@ -125,54 +181,13 @@ class MySQLLocks(InnoDBLocks):
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         code = super().native_code(orig)
-        # Another primary of the group was first.  1180 is told from a disk that is full, say, by
-        # InnoDB's own number in its text.
+        # Another primary of the group was first.  1180 can also be a full disk, say: InnoDB's own
+        # number in its text tells them apart.
         if code == _ROLLBACK_DURING_COMMIT or (
             code == _ERROR_DURING_COMMIT and _HA_ERR_LOCK_DEADLOCK.search(str(orig.args[-1]))
         ):
             return _DEADLOCK
         return code
-
-    def holders(
-        self,
-        connection: Connection,
-        header: Table,
-        keys: Sequence[tuple[Any, ...]],
-        *,
-        shared: bool,
-    ) -> Mapping[int, bool]:
-        asked = rows_asked(connection, header, keys, shared=shared)
-        found = {pid or 0: bool(sure) for pid, sure in connection.execute(_HOLDERS, asked)}
-        return {pid: True for pid, sure in found.items() if sure} or found
-
-    def waits(self, connection: Connection) -> Iterable[Wait]:
-        waits = {tuple(row[:2]): row for row in connection.execute(_WAITS)}
-        threads = {}
-        if waits:
-            ids = {one for pair in waits for one in pair if one}
-            for thread, pid, seconds in connection.execute(_THREADS, {"threads": sorted(ids)}):
-                threads[thread] = pid, seconds
-        for waiter, blocker, elsewhere, schema, name, key in waits.values():
-            pid, seconds = threads.get(waiter, (None, None))
-            other, _ = threads.get(blocker, (0, None))  # by XA PREPARE, from a thread that is gone
-            if pid is not None and other is not None:
-                table = f"{schema}.{name}" if elsewhere and name else name
-                yield Wait(pid, other, table, key, seconds_of(seconds))
-
-    def parties(self, connection: Connection, ids: Collection[int]) -> Mapping[int, LockConnection]:
-        found = {0: LockConnection(0, state=PREPARED)}  # by XA PREPARE
-        for pid, user, application, state, seconds, statement in connection.execute(
-            _PARTIES, {"ids": sorted(ids)}
-        ):
-            found[pid] = LockConnection(
-                pid,
-                user,
-                application,
-                STATES.get(state, state),
-                seconds_of(seconds),
-                statement or None,
-            )
-        return found
 
     @property
     def _version(self) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Which strategy locks on which database."""
+"""The strategies of all databases, and that of an engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .postgresql import PostgreSQLLocks
 from .sqlite import SQLiteLocks
 
 ENTRY_POINT_GROUP = "sa_doclock.dialects"
-"""Where another package names a LockStrategy for a database that is not here."""
+"""The entry points by which other packages add a LockStrategy."""
 
 _BUILT_IN: tuple[type[LockStrategy], ...] = (
     PostgreSQLLocks,
@@ -31,22 +31,27 @@ _BUILT_IN: tuple[type[LockStrategy], ...] = (
     SQLServerLocks,
     SQLiteLocks,
 )
+# Global, since sessions, gates and plain functions ask for the strategy of the same engine, and
+# what it has learned from its server must not be asked again.  An entry goes with its engine.
 _strategies: WeakKeyDictionary[Dialect, LockStrategy] = WeakKeyDictionary()
-_guard = Lock()
+_strategies_lock = Lock()
 
 
 @cache
 def strategy_classes() -> dict[str, type[LockStrategy]]:
-    """Every known strategy by the name of its database; what is built in wins."""
+    """Return all strategies by the names of their databases; a built-in one wins.
+
+    The dict is global, as the entry points are: they do not change while a program runs.
+    """
     found: dict[str, type[LockStrategy]] = {}
     for point in entry_points(group=ENTRY_POINT_GROUP):
-        with suppress(ImportError):  # told by strategy_for(), to whom it matters
+        with suppress(ImportError):  # raised by strategy_for(), for this database alone
             found[point.name] = point.load()
     return found | {strategy.name: strategy for strategy in _BUILT_IN}
 
 
 def strategy_for(bind: Engine | Connection) -> LockStrategy:
-    """The strategy of this engine's database, the same object every time.
+    """Return the strategy of this engine's database, the same object every time.
 
     The first call for an engine may check out a connection: only a server that answered
     says whether it is MySQL or MariaDB, and what its default isolation level is.
@@ -59,7 +64,7 @@ def strategy_for(bind: Engine | Connection) -> LockStrategy:
     found = strategy_classes().get(product_of(bind.dialect))
     if found is None:
         for point in entry_points(group=ENTRY_POINT_GROUP, name=bind.dialect.name):
-            point.load()  # raises what strategy_classes() has passed over
+            point.load()  # raises the ImportError that strategy_classes() ignores
         raise LockNotSupported(f"nothing is known of locks on {bind.dialect.name}")
     if not found.asks_server:
         return _remember(bind.dialect, found(bind.dialect))
@@ -70,7 +75,7 @@ def strategy_for(bind: Engine | Connection) -> LockStrategy:
 
 
 def find_strategy(connection: Connection) -> LockStrategy | None:
-    """The same, or None where nothing is known of the database."""
+    """Return the strategy of this connection's database; None where nothing is known of it."""
     strategy = _strategies.get(connection.dialect)
     if strategy is None and product_of(connection.dialect) in strategy_classes():
         strategy = strategy_for(connection)
@@ -78,7 +83,7 @@ def find_strategy(connection: Connection) -> LockStrategy | None:
 
 
 def product_of(dialect: Dialect) -> str:
-    """The database's name: only a dialect that has connected tells MariaDB from MySQL."""
+    """Return the database's name; only a dialect that has connected tells MariaDB from MySQL."""
     return "mariadb" if getattr(dialect, "is_mariadb", False) else dialect.name
 
 
@@ -87,28 +92,36 @@ def _learn(connection: Connection) -> LockStrategy:
     strategy = strategy_classes()[product_of(dialect)](dialect)
     strategy.note_server(connection)
     if "isolation_level" not in connection.get_execution_options():
-        strategy.note_default(connection)
+        strategy.autocommit_by_default = _in_autocommit(strategy, connection)
     return _remember(dialect, strategy)
 
 
+def _in_autocommit(strategy: LockStrategy, connection: Connection) -> bool:
+    try:
+        strategy.check_autocommit(connection)
+    except LockNotSupported:
+        return True
+    return False
+
+
 def _remember(dialect: Dialect, strategy: LockStrategy) -> LockStrategy:
-    with _guard:
+    with _strategies_lock:
         return _strategies.setdefault(dialect, strategy)
 
 
 def hints_of(bind: Engine | Connection) -> Mapping[LockOptions, str]:
-    """The table hints of this database, none where nothing is known of it."""
+    """Return the table hints of this database; none where nothing is known of it."""
     found = strategy_classes().get(product_of(bind.dialect))
     return {} if found is None else found.hints
 
 
 def by_keys_hints() -> Iterator[tuple[str, str]]:
-    """The hints for a SELECT of many keys, with SQLAlchemy's names of their dialects."""
+    """Yield the hints for a SELECT of many keys, with SQLAlchemy's names of their dialects."""
     for strategy in strategy_classes().values():
         if strategy.by_keys_hint is not None:
             yield strategy.by_keys_hint, strategy.name
 
 
 def table_hints() -> Iterator[type[LockStrategy]]:
-    """The strategies whose locks are table hints."""
+    """Return the strategies whose locks are table hints."""
     return (strategy for strategy in strategy_classes().values() if strategy.hints)

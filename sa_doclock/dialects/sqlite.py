@@ -62,28 +62,27 @@ class SQLiteLocks(LockStrategy):
     def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
         return LockOptions.None_
 
-    def _in_autocommit(self, dbapi_connection: Any) -> bool:
+    def check_autocommit(self, connection: Connection) -> None:
         # sqlite3.Connection.autocommit came with Python 3.12; its default is an int
-        return getattr(dbapi_connection, "autocommit", None) is True
+        if getattr(connection.connection.dbapi_connection, "autocommit", None) is True:
+            raise LockNotSupported(AUTOCOMMIT)
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
-        self._refuse_shared(connection)
-        if _in_transaction(connection):
+        pool, adapted = connection.engine.pool, connection.connection
+        driver: Any = adapted.driver_connection
+        if isinstance(pool, StaticPool) or (
+            isinstance(pool, SingletonThreadPool) and driver.in_transaction
+        ):
+            raise LockNotSupported(_SHARED_CONNECTION)
+        if driver.in_transaction:
             # A BEGIN that an engine hook, or sqlite3's autocommit=False, has sent just now.
             connection.exec_driver_sql("ROLLBACK")
-        elif connection.connection.dbapi_connection.isolation_level is None:  # type: ignore[union-attr]
+        elif adapted.dbapi_connection.isolation_level is None:  # type: ignore[union-attr]
             raise LockNotSupported(AUTOCOMMIT)
         for_update = base_of(lock) is LockOptions.ForUpdate
-        with self.waiting(connection, lock, seconds):
+        limited = seconds is not None or LockOptions.NoWait in lock
+        with self.waiting(connection, lock, seconds) if limited else nullcontext():
             connection.exec_driver_sql("BEGIN IMMEDIATE" if for_update else "BEGIN")
-
-    def _refuse_shared(self, connection: Connection) -> None:
-        pool = connection.engine.pool
-        shared = isinstance(pool, StaticPool) or (
-            isinstance(pool, SingletonThreadPool) and _in_transaction(connection)
-        )
-        if shared:
-            raise LockNotSupported(_SHARED_CONNECTION)
 
     def join(
         self,
@@ -96,7 +95,8 @@ class SQLiteLocks(LockStrategy):
     ) -> bool:
         if isinstance(connection.engine.pool, StaticPool):
             raise LockNotSupported(_SHARED_CONNECTION)
-        if not _in_transaction(connection):  # sqlite3 runs a SELECT outside of any
+        driver: Any = connection.connection.driver_connection
+        if not driver.in_transaction:  # sqlite3 runs a SELECT outside of any
             self.begin(connection, lock, seconds)
             return True
         super().join(connection, lock, seconds, level, opened_for, header)
@@ -110,7 +110,7 @@ class SQLiteLocks(LockStrategy):
             # BEGIN IMMEDIATE cannot be sent any more.  An UPDATE of no row takes the same
             # lock, and fails with 517 if what was read before it is not the newest.
             with self.waiting(connection, lock, seconds):
-                _write_nothing(connection, header)
+                _take_write_lock(connection, header)
         return False
 
     def take_key(
@@ -121,18 +121,20 @@ class SQLiteLocks(LockStrategy):
     def before_savepoint(self, connection: Connection) -> None:
         # A SAVEPOINT outside of a transaction is one itself: its RELEASE would commit,
         # and give up locks that the session still counts on.
-        if not _in_transaction(connection):
+        driver: Any = connection.connection.driver_connection
+        if not driver.in_transaction:
             connection.exec_driver_sql("BEGIN")
 
     def commit_failed(self, connection: Connection) -> None:
         # SQLITE_BUSY at COMMIT leaves the transaction open, with a lock that keeps every
         # other connection out, while SQLAlchemy returns the connection without a ROLLBACK.
-        if _in_transaction(connection):
+        driver: Any = connection.connection.driver_connection
+        if driver.in_transaction:
             connection.connection.dbapi_connection.rollback()  # type: ignore[union-attr]
 
     def interrupted(self, connection: Connection, cursor: Any) -> None:
-        # A cursor that has not read all its rows, as the traceback keeps one, would keep the
-        # transaction alive behind close(), with the lock on the file.
+        # A cursor with unread rows, which the traceback keeps alive, would keep the transaction
+        # open after close(), with the lock on the file.
         if cursor is not None:
             cursor.close()
         self.commit_failed(connection)
@@ -154,7 +156,7 @@ class SQLiteLocks(LockStrategy):
         return code if code in self.failures else code & 0xFF  # the low byte is the primary code
 
 
-def _write_nothing(connection: Connection, table: Table | None) -> None:
+def _take_write_lock(connection: Connection, table: Table | None) -> None:
     if table is None:
         # There may be no table at all.  The number is the program's own; it stays as it is.
         number = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
@@ -162,11 +164,6 @@ def _write_nothing(connection: Connection, table: Table | None) -> None:
     else:
         keys = {column.name: column for column in table.primary_key}
         connection.execute(update(table).where(false()).values(keys))
-
-
-def _in_transaction(connection: Connection) -> bool:
-    driver: Any = connection.connection.driver_connection
-    return bool(driver.in_transaction)
 
 
 def _code_on_python_3_10(orig: BaseException) -> NativeCode | None:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, Table
 from sqlalchemy.orm import Session
 
 from ..dialects import strategy_for
-from ..dialects.base import LockStrategy
+from ..dialects.base import LockMonitoring
 from ..documents import mapper_of, own_table, root_of
 from ..errors import LockNotAvailable
 from ..lock_info import LockConnection
@@ -61,20 +61,20 @@ class Diagnosis:
     ) -> tuple[LockConnection, ...]:
         mapper = mapper_of(entity)
         bind = engine or self._session().get_bind(mapper)
-        strategy = strategy_for(bind)
-        if not strategy.supports_monitoring:
+        monitoring = strategy_for(bind).monitoring
+        if monitoring is None:
             return ()
         ours = [one for one in self._connections() if one.engine is bind.engine]
-        own = {strategy.connection_id(one) for one in ours}
+        own = {monitoring.connection_id(one) for one in ours}
         header = own_table(mapper)
         if len(keys) * len(header.primary_key) > PARAMETERS_OF_A_READ:
             keys = ()
         keys = _in_order_of(header, root_of(mapper).primary_key, keys)
         shared = base_of(lock) is LockOptions.SharedRead
         with side_connection(bind.engine, self._options(bind, ours)) as connection:
-            found = strategy.holders(connection, header, keys, shared=shared)
+            found = monitoring.holders(connection, header, keys, shared=shared)
             found = {one: certain for one, certain in found.items() if one not in own}
-            parties = parties_of(strategy, connection, found)
+            parties = parties_of(monitoring, connection, found)
         return tuple(replace(parties[one], certain=found[one]) for one in sorted(found))
 
     def _options(self, bind: Engine | Connection, ours: Sequence[Connection]) -> Mapping[str, Any]:
@@ -96,10 +96,10 @@ def _in_order_of(header: Table, columns: Sequence[Any], keys: Keys) -> Keys:
 
 
 def parties_of(
-    strategy: LockStrategy, connection: Connection, ids: Collection[int]
+    monitoring: LockMonitoring, connection: Connection, ids: Collection[int]
 ) -> Mapping[int, LockConnection]:
     """Describe these connections; one that has gone meanwhile is an id and nothing more."""
-    known = strategy.parties(connection, ids) if ids else {}
+    known = monitoring.describe(connection, ids) if ids else {}
     return {one: known.get(one) or LockConnection(one) for one in ids}
 
 

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from ..dialects import product_of, strategy_classes, strategy_for
-from ..dialects.base import LockStrategy
+from ..dialects.base import LockMonitoring, LockStrategy
 from ..errors import LockNotSupported
 from ..lock_info import LockWait, Wait
 from ..pool import side_connection
@@ -32,16 +32,18 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
         raise TypeError(f"lock_waits() needs an Engine or a Connection, not {bind!r}")
     name = product_of(bind.dialect)
     known = strategy_classes().get(name)
-    if known is None or not known.supports_monitoring:
+    if known is None or known.monitoring is None:
         raise LockNotSupported(f"{name} has no server that tells who waits for whom")
     with side_connection(bind.engine, {}) as connection:
         strategy = strategy_for(connection)
+        monitoring = strategy.monitoring
+        assert monitoring is not None  # as of its class
         try:
-            found = list(strategy.waits(connection))
+            found = list(monitoring.waits(connection))
             ids = {one for wait in found for one in (wait.waiter, wait.blocker)}
-            parties = parties_of(strategy, connection, ids)
+            parties = parties_of(monitoring, connection, ids)
         except DBAPIError as error:
-            raise _refusal(strategy, error) or error from error
+            raise _refusal(strategy, monitoring, error) or error from error
     behind: dict[int, list[int]] = {}
     for wait in found:
         behind.setdefault(wait.waiter, []).append(wait.blocker)
@@ -73,10 +75,12 @@ def _root(wait: Wait, behind: Mapping[int, Sequence[int]]) -> int:
     return wait.blocker
 
 
-def _refusal(strategy: LockStrategy, error: DBAPIError) -> LockNotSupported | None:
+def _refusal(
+    strategy: LockStrategy, monitoring: LockMonitoring, error: DBAPIError
+) -> LockNotSupported | None:
     if error.orig is None:
         return None
-    needed = strategy.privilege_errors.get(strategy.native_code(error.orig) or 0)
+    needed = monitoring.privilege_errors.get(strategy.native_code(error.orig) or 0)
     return (
         None if needed is None else LockNotSupported(f"lock_waits() on {strategy.name}: {needed}")
     )

@@ -15,6 +15,7 @@ from sqlalchemy import select
 
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
 from sa_doclock.dialects import strategy_for
+from tests.docs import roles
 from tests.docs.pages import ROOT, generated_parts, pages, with_generated_parts
 from tests.mistakes import rows
 from tests.not_granted.rows import table as not_granted
@@ -209,6 +210,7 @@ _LOCKED: Sequence[tuple[str, Callable[[str], list[str]]]] = [
 
 PARTS: Mapping[str, Callable[[], Iterable[str]]] = {
     "databases": first_screen,
+    "dialect-roles": roles.table,
     "lock-options": lock_options,
     "mistakes": rows.table,
     "reliability": soaked.in_short,

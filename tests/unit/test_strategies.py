@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from sqlalchemy import Engine, create_engine, select
+from sqlalchemy import Connection, Engine, create_engine, select
 from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
@@ -21,8 +21,9 @@ from sa_doclock.dialects.base import LockStrategy
 from sa_doclock.dialects.mariadb import MariaDBLocks
 from sa_doclock.dialects.mssql import SQLServerLocks
 from sa_doclock.dialects.mysql import MySQLLocks
-from sa_doclock.dialects.postgresql.locks import PostgreSQLLocks
+from sa_doclock.dialects.postgresql import PostgreSQLLocks
 from sa_doclock.dialects.sqlite import SQLiteLocks
+from tests.entry_points import installed
 from tests.models import Order
 from tests.sql.servers import serving
 
@@ -57,8 +58,8 @@ class FirebirdLocks(LockStrategy):
     failures: ClassVar = {}
     hints: ClassVar = {LockOptions.ForUpdate: "WITH LOCK"}
 
-    def _in_autocommit(self, dbapi_connection: Any) -> bool:
-        return False
+    def check_autocommit(self, connection: Connection) -> None:
+        """Accept the int that sqlite3 has for an attribute of that name."""
 
 
 registry.register("firebird", __name__, "FirebirdDialect")
@@ -73,32 +74,17 @@ def firebird(engine: Engine) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def entry_point(tmp_path: Path) -> Iterator[None]:
     """Install a package that brings a strategy, and another for a database that is known."""
-    names = ("firebird", "sqlite")
-    _install(dict.fromkeys(names, f"{__name__}:FirebirdLocks"), tmp_path, monkeypatch)
-    yield
-    monkeypatch.undo()
-    strategy_classes.cache_clear()
+    with installed(dict.fromkeys(("firebird", "sqlite"), f"{__name__}:FirebirdLocks"), tmp_path):
+        yield
 
 
 @pytest.fixture
-def broken_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def broken_entry_point(tmp_path: Path) -> Iterator[None]:
     """Install a package whose own driver, say, is not installed."""
-    _install({"firebird": "no_such_module:FirebirdLocks"}, tmp_path, monkeypatch)
-    yield
-    monkeypatch.undo()
-    strategy_classes.cache_clear()
-
-
-def _install(points: dict[str, str], path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = path / "site" / "firebird_locks-1.0.dist-info"
-    package.mkdir(parents=True)
-    package.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: firebird-locks\n")
-    lines = ["[sa_doclock.dialects]", *(f"{name} = {value}" for name, value in points.items())]
-    package.joinpath("entry_points.txt").write_text("\n".join(lines))
-    monkeypatch.syspath_prepend(package.parent)
-    strategy_classes.cache_clear()
+    with installed({"firebird": "no_such_module:FirebirdLocks"}, tmp_path):
+        yield
 
 
 @pytest.mark.parametrize(("name", "expected"), EXPECTED.items())

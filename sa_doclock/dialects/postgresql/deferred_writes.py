@@ -1,9 +1,9 @@
-"""The writes of a last flush travel with COMMIT, in one round trip.
+"""The writes of the last flush are sent together with COMMIT, in one round trip.
 
-The server runs nothing after a statement that fails, so COMMIT is safe behind them.  A count of
-rows is no failure to it, and would be known only when all is committed; so an UPDATE is sent in a
-form that fails when it does not find its row.  What is not sure to be right without an answer is
-not kept waiting: it is sent after those that wait, and answered as ever.
+The server runs nothing after a statement that fails, so COMMIT is safe behind them.  An UPDATE that
+finds no row is no failure to it, and its count of rows would be known only when all is committed;
+so an UPDATE is sent in a form that fails when it does not find its row.  A statement that may need
+its answer is not kept back: it is sent after the writes that are, and answered at once.
 """
 
 from __future__ import annotations
@@ -23,18 +23,25 @@ from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm.exc import StaleDataError
 
 from ...pool import tidy_later, tidy_no_more
-from .pipeline import Call, Cursor, CursorInterceptor, Steps, together, wait_for
+from .pipeline import (
+    Call,
+    CursorInterceptor,
+    InterceptedCursor,
+    Steps,
+    run_steps,
+    send_in_pipeline,
+)
 
 # width_bucket() has an error of its own, which nothing else raises, for a number of buckets that
 # is not positive: 2201G, invalid_argument_for_width_bucket_function.
-_NOT_ONE: Final = "2201G"
-_ONE: Final = (
+_ROW_MISSING: Final = "2201G"
+_EXACTLY_ONE: Final = (
     "WITH doclock AS ({}\nRETURNING 1) "
     "SELECT width_bucket(1, 0, 1, (count(*) = 1)::int) FROM doclock"
 )
 
-# What nobody can change between the flush and COMMIT: the driver reads it only then.
-_FIXED: Final = frozenset(
+# Values that cannot change between the flush and COMMIT, when the driver reads them.
+_IMMUTABLE: Final = frozenset(
     {bool, bytes, date, datetime, Decimal, float, int, str, time, timedelta, type(None), UUID}
 )
 
@@ -55,96 +62,103 @@ class Write(NamedTuple):
 
     @property
     def sent(self) -> str:
-        """The text that fails where SQLAlchemy would, on the count of rows."""
-        return self.statement if self.updated is None else _ONE.format(self.statement)
+        """The text, in a form that fails where SQLAlchemy would fail on the count of rows."""
+        return self.statement if self.updated is None else _EXACTLY_ONE.format(self.statement)
 
 
 class DeferredWrites(CursorInterceptor):
     """The writes of a transaction that is about to be committed.
 
-    :param may_commit: asked when COMMIT is due: whether it may travel along, or else only what it
-        commits.  May raise.
+    :param may_commit: called when COMMIT is due; returns whether to send it together with the
+        writes, which are sent anyway.  May raise.
     """
 
     def __init__(self, connection: Connection, may_commit: Callable[[], bool]) -> None:
         super().__init__(connection)
         self._may_commit = may_commit
-        self._waiting: list[Write] = []
+        self._kept: list[Write] = []
         self._next: Write | None = None
         self._failure: Exception | None = None
         self._active = False
         self.paused = False
         # The connection is the session's own, and goes with its transaction.
-        event.listen(connection, "before_cursor_execute", self._look_at)
-        event.listen(connection, "commit", self._commit)
-        event.listen(connection, "rollback", self._rolled_back)
+        event.listen(connection, "before_cursor_execute", self._before_cursor_execute)
+        event.listen(connection, "commit", self._before_commit)
+        event.listen(connection, "rollback", self._on_rollback)
 
     def start(self) -> None:
-        """From now on, keep back what can wait for COMMIT."""
+        """Keep back the writes that can wait for COMMIT from now on."""
         if not self._active and not self.driver.autocommit:
             self.install()
             self._active = True
-            # Whoever ends the transaction, and whether he says so: see _rolled_back().
-            tidy_later(self.connection, partial(_put_back, ref(self), self.driver, self._factory))
+            # The transaction may end without a call of stop(): the pool then restores the cursors.
+            tidy_later(
+                self.connection, partial(_restore_cursors, ref(self), self.driver, self._factory)
+            )
 
     def stop(self) -> None:
-        """Keep back nothing more, and forget what was not sent."""
-        self._waiting = []
+        """Keep back no more writes, and discard those that were not sent."""
+        self._kept = []
         if self._active:
             self._active = False
             self.uninstall()
             tidy_no_more(self.connection)
 
     def send(self, *, commit: bool = False) -> None:
-        """Send what waits, with COMMIT behind it or without.
+        """Send the writes that are kept back, with COMMIT behind them or without.
 
         :raises StaleDataError: an UPDATE has not found its row; nothing is committed.
         """
-        if not self._waiting:
+        if not self._kept:
             return
-        sending = self._sending(commit=commit)
+        batch = self._next_batch(commit=commit)
         try:
-            wait_for(self.connection, together(self.driver, sending.calls, sending.sent))
+            run_steps(self.connection, send_in_pipeline(self.driver, batch.calls, batch.sent))
         except self.connection.dialect.loaded_dbapi.Error as error:
-            self._tell(error, sending.failed(error))
+            self._raise(error, batch.failed(error))
         except BaseException as error:
             self.connection.invalidate(error)
             raise
-        if commit and sending.cursors[-1].statusmessage != "COMMIT":
+        if commit and batch.cursors[-1].statusmessage != "COMMIT":
             raise PendingRollbackError("the server has answered COMMIT by a ROLLBACK")
 
-    def execute(self, cursor: Cursor, query: Any, params: Any, how: Any) -> Steps[None]:
-        if not self._keeps(cursor, query, params, many=False):
+    def execute(
+        self, cursor: InterceptedCursor, query: Any, params: Any, options: Any
+    ) -> Steps[None]:
+        if not self._keep(cursor, query, params, many=False):
             yield from self._send_first()
-            yield from super().execute(cursor, query, params, how)
+            yield from super().execute(cursor, query, params, options)
 
-    def executemany(self, cursor: Cursor, query: Any, rows: Any, how: Any) -> Steps[None]:
-        if not self._keeps(cursor, query, rows, many=True):
+    def executemany(
+        self, cursor: InterceptedCursor, query: Any, rows: Any, options: Any
+    ) -> Steps[None]:
+        if not self._keep(cursor, query, rows, many=True):
             yield from self._send_first()
-            yield from super().executemany(cursor, query, rows, how)
+            yield from super().executemany(cursor, query, rows, options)
 
-    def _keeps(self, cursor: Cursor, query: Any, given: Any, *, many: bool) -> bool:
+    def _keep(self, cursor: InterceptedCursor, query: Any, params: Any, *, many: bool) -> bool:
+        """Return whether this statement is kept back; False: it has to be executed now."""
         write, self._next = self._next, None
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
         if write is None or write.statement != query:
             return False
-        if given is not write.parameters:  # a listener for do_execute has put in its own
-            if not _are_fixed(given if many else (given,)):
+        if params is not write.parameters:  # a listener for do_execute has replaced them
+            if not _are_immutable(params if many else (params,)):
                 return False
-            write = write._replace(parameters=deepcopy(given), many=many)
-        self._waiting.append(write)
+            write = write._replace(parameters=deepcopy(params), many=many)
+        self._kept.append(write)
         cursor.expected = len(write.rows)
         return True
 
     def _send_first(self) -> Steps[None]:
-        """Who uses the driver past SQLAlchemy gets its own errors."""
-        if self._waiting:
-            sending = self._sending(commit=False)
-            yield from together(self.driver, sending.calls, sending.sent)
+        """Send the writes before a statement of the driver's, whose user gets the driver's errors."""
+        if self._kept:
+            batch = self._next_batch(commit=False)
+            yield from send_in_pipeline(self.driver, batch.calls, batch.sent)
 
-    def _look_at(
+    def _before_cursor_execute(
         self,
         connection: Connection,
         cursor: Any,
@@ -156,42 +170,41 @@ class DeferredWrites(CursorInterceptor):
         if not self._active or self._failure is not None:
             return
         cache = connection.get_execution_options().get("compiled_cache")
-        undoable = connection.in_nested_transaction()
-        waits = not (self.paused or undoable) and _can_wait(statement, parameters, context, cache)
+        in_savepoint = connection.in_nested_transaction()
         self._next = None
-        if not waits:
+        if self.paused or in_savepoint or not _can_wait(statement, parameters, context, cache):
             self.send()
         else:
             updated = context.compiled.statement.table.description if context.isupdate else None
             self._next = Write(statement, parameters, executemany, updated)
 
-    def _commit(self, connection: Connection) -> None:
+    def _before_commit(self, connection: Connection) -> None:
         if self._active:
             try:
                 self.send(commit=self._may_commit())
             except BaseException:
                 # A COMMIT that fails has ended its transaction, so SQLAlchemy may give the
                 # connection back without another ROLLBACK.  This one was not even sent.
-                with suppress(Exception):  # the error above is the one to tell
-                    wait_for(self.connection, self._roll_back())
+                with suppress(Exception):  # the error above is the one to raise
+                    run_steps(self.connection, self._roll_back())
                 raise
             finally:
                 self.stop()
 
-    def _rolled_back(self, _connection: Connection) -> None:
+    def _on_rollback(self, _connection: Connection) -> None:
         self.stop()
 
     def _roll_back(self) -> Steps[None]:
         yield self.driver.rollback()
 
-    def _sending(self, *, commit: bool) -> _Sending:
-        waiting, self._waiting = self._waiting, []
-        return _Sending(waiting, self.cursor, commit=commit)
+    def _next_batch(self, *, commit: bool) -> _Batch:
+        kept, self._kept = self._kept, []
+        return _Batch(kept, self.cursor, commit=commit)
 
-    def _tell(self, error: Any, write: Write | None) -> NoReturn:
-        """Raise the error as if its statement had just been executed."""
-        if write is not None and write.updated is not None and error.sqlstate == _NOT_ONE:
-            raise StaleDataError(_stale(write)) from error
+    def _raise(self, error: Any, write: Write | None) -> NoReturn:
+        """Raise this error as if its statement had just been executed."""
+        if write is not None and write.updated is not None and error.sqlstate == _ROW_MISSING:
+            raise StaleDataError(_stale_message(write)) from error
         statement, parameters = ("COMMIT", None) if write is None else write[:2]
         self._failure = error
         try:
@@ -205,20 +218,22 @@ class DeferredWrites(CursorInterceptor):
         raise error
 
 
-class _Sending:
-    """What is sent at one time."""
+class _Batch:
+    """The statements that are sent in one round trip."""
 
-    def __init__(self, waiting: Sequence[Write], make: Callable[[], Any], *, commit: bool) -> None:
+    def __init__(
+        self, writes: Sequence[Write], make_cursor: Callable[[], Any], *, commit: bool
+    ) -> None:
         self.calls: list[Call] = []
         self.cursors: list[Any] = []
         self.sent: list[Any] = []
         self._writes: list[Write | None] = []
-        for write in waiting:
+        for write in writes:
             for row in write.rows:
-                # A cursor for each, which tells by its result whether the server has come to it.
-                self._add(make(), write, write.sent, row, prepare=write.many or None)
+                # One cursor per statement: whether it has a result shows how far the server has come.
+                self._add(make_cursor(), write, write.sent, row, prepare=write.many or None)
         if commit:
-            self._add(make(), None, "COMMIT", None, prepare=False)
+            self._add(make_cursor(), None, "COMMIT", None, prepare=False)
 
     def _add(
         self, cursor: Any, write: Write | None, text: str, row: Any, *, prepare: bool | None
@@ -228,7 +243,7 @@ class _Sending:
         self.calls.append(lambda: cursor.execute(text, row, prepare=prepare))
 
     def failed(self, error: Any) -> Write | None:
-        """The write that has met this error; None for COMMIT."""
+        """Return the write that has this error; None for COMMIT."""
         at = len(self.sent)
         if error.sqlstate is not None or at == len(self.calls):  # else it was not even sent
             answered = [cursor.pgresult is not None for cursor in self.cursors]
@@ -236,9 +251,9 @@ class _Sending:
         return self._writes[at]
 
 
-def _put_back(travel: ref[DeferredWrites], driver: Any, factory: Any) -> None:
-    """The connection goes back to its pool, and nobody has stopped what travels."""
-    alive = travel()
+def _restore_cursors(writes: ref[DeferredWrites], driver: Any, factory: Any) -> None:
+    """Restore the driver's own cursors, on a connection that goes back to its pool."""
+    alive = writes()
     if alive is None:
         driver.cursor_factory = factory
     else:
@@ -246,7 +261,7 @@ def _put_back(travel: ref[DeferredWrites], driver: Any, factory: Any) -> None:
 
 
 def _can_wait(statement: str, parameters: Any, context: Any, cache: Any) -> bool:
-    """Whether it is a flush's own statement, and all that the flush will ask of it is known."""
+    """Return whether it is a flush's own statement that needs no answer of the server."""
     words = "INSERT " if context.isinsert else "UPDATE " if context.isupdate else None
     if words is None or not statement.startswith(words) or context.compiled.effective_returning:
         return False
@@ -255,19 +270,19 @@ def _can_wait(statement: str, parameters: Any, context: Any, cache: Any) -> bool
     own = context.execution_options.get("compiled_cache")
     if own is None or own is cache:
         return False
-    return _are_fixed(parameters if context.executemany else (parameters,))
+    return _are_immutable(parameters if context.executemany else (parameters,))
 
 
-def _are_fixed(rows: Any) -> bool:
-    """Whether these are rows by name, of values that nobody can change."""
+def _are_immutable(rows: Any) -> bool:
+    """Return whether these are rows by name, of values that cannot change."""
     return isinstance(rows, Sequence) and all(
-        isinstance(row, Mapping) and all(type(value) in _FIXED for value in row.values())
+        isinstance(row, Mapping) and all(type(value) in _IMMUTABLE for value in row.values())
         for row in rows
     )
 
 
-def _stale(write: Write) -> str:
-    """SQLAlchemy's sentence."""
+def _stale_message(write: Write) -> str:
+    """Return the sentence of SQLAlchemy's StaleDataError."""
     expected = len(write.rows)
     matched = "0 were matched" if expected == 1 else "fewer were matched"
     return (

@@ -1,4 +1,4 @@
-"""Who holds a row of PostgreSQL, and who waits: asked of the row, and of pg_locks."""
+"""The holders of a row of PostgreSQL, and the waits: by the row itself, and by pg_locks."""
 
 from __future__ import annotations
 
@@ -21,15 +21,18 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.sql import Executable
 
 from ...lock_info import PREPARED, LockConnection, Wait
-from ..base import schema_of, seconds_of
+from ..base import LockMonitoring
+from ..locking import quoted_name
+from ..monitoring import elapsed_seconds
 
-_GROUPS = 50  # an error for each that is none, so not of any number of rows
+# Each number is asked for in a query of its own, which may end in an error.
+_MOST_NUMBERS = 50
 
-# Who holds a row is written into the row: xmax is a transaction, or a group of them.  A
+# The holder of a row is written into the row: xmax is a transaction, or a group of them.  A
 # transaction, and each of its open savepoints, has a lock on its own number.
 _MARK: Any = literal_column("CAST(xmax AS text), tableoid")
 _OID = text("SELECT CAST(to_regclass(:name) AS oid)")
-# Whoever wants such a lock on the table keeps others out of it before he has it.
+# A request for such a lock on the table blocks later requests before it is granted.
 _TABLE_LOCKS = text("""
     SELECT DISTINCT COALESCE(pid, 0) FROM pg_locks
     WHERE locktype = 'relation' AND relation = :oid
@@ -56,11 +59,11 @@ _STATUS = text("""
     SELECT txid_status(CASE WHEN number > 0 THEN number END) FROM (
     SELECT newest + ((CAST(:xid AS bigint) - newest + 2147483648) & 4294967295) - 2147483648
     AS number FROM (SELECT txid_snapshot_xmax(txid_current_snapshot()) AS newest) AS s) AS n""")
-_PARTIES = text("""
+_CONNECTIONS = text("""
     SELECT pid, usename, application_name, state,
     CAST(extract(epoch FROM statement_timestamp() - xact_start) AS float8), query
     FROM pg_stat_activity WHERE pid IN :pids""").bindparams(bindparam("pids", expanding=True))
-# Who waits for a row has locked the place of it, the tuple, to be the next.
+# The first waiter of a row has a lock on its place, the tuple.
 _WAITS = """
     WITH w AS (SELECT DISTINCT ON (pid) * FROM pg_locks WHERE NOT granted ORDER BY pid),
     r AS (SELECT DISTINCT ON (pid) * FROM pg_locks WHERE locktype = 'tuple' ORDER BY pid)
@@ -82,88 +85,105 @@ _KEY_COLUMNS = text("""
     WHERE indrelid = :oid AND indisprimary
     ORDER BY array_position(CAST(indkey AS smallint[]), attnum)""")
 # Not SET, which a pooler between us and the server would hand on to somebody else.
-_HURRY = select(
+_SHORT_TIMEOUTS = select(
     func.set_config("lock_timeout", "100ms", literal(True)),
     func.set_config("statement_timeout", "1s", literal(True)),
 )
 
 
-def holders(
-    connection: Connection, header: Table, keys: Sequence[tuple[Any, ...]], *, shared: bool
-) -> Mapping[int, bool]:
-    """The owners of the locks on these rows, or who may have them, and whether it is certain."""
-    schema, quote = schema_of(connection, header), connection.dialect.identifier_preparer.quote
-    name = ".".join(quote(part) for part in (schema, header.name) if part)
-    ((oid,),) = _asked(connection, _OID, name=name)
-    if oid is None:
-        return {}
-    if found := _asked(connection, _TABLE_LOCKS, oid=oid):  # its rows could not be read
-        return {pid: True for (pid,) in found}
-    if not keys:
-        return {pid: False for (pid,) in _asked(connection, _WRITERS, oids=[oid])}
-    marks = select(_MARK).select_from(header).where(tuple_(*header.primary_key).in_(keys))
-    rows = [row for row in _asked(connection, marks) if row[0] != "0"]
-    return _marked(connection, rows, shared=shared)
+class PostgreSQLMonitoring(LockMonitoring):
+    def connection_id(self, connection: Connection) -> int | None:
+        driver: Any = connection.connection.driver_connection
+        if hasattr(driver, "get_server_pid"):
+            return int(driver.get_server_pid())  # asyncpg
+        pid = getattr(getattr(driver, "info", None), "backend_pid", None)  # psycopg, psycopg2
+        return pid if isinstance(pid, int) else None
+
+    def holders(
+        self,
+        connection: Connection,
+        header: Table,
+        keys: Sequence[tuple[Any, ...]],
+        *,
+        shared: bool,
+    ) -> Mapping[int, bool]:
+        ((oid,),) = _query(connection, _OID, name=quoted_name(connection, header))
+        if oid is None:
+            return {}
+        if found := _query(connection, _TABLE_LOCKS, oid=oid):  # its rows could not be read
+            return {pid: True for (pid,) in found}
+        if not keys:
+            return {pid: False for (pid,) in _query(connection, _WRITERS, oids=[oid])}
+        marks = select(_MARK).select_from(header).where(tuple_(*header.primary_key).in_(keys))
+        rows = [row for row in _query(connection, marks) if row[0] != "0"]
+        return _owners(connection, rows, shared=shared)
+
+    def waits(self, connection: Connection) -> Iterable[Wait]:
+        version = connection.dialect.server_version_info or (14,)
+        since = "COALESCE(w.waitstart, a.query_start)" if version >= (14,) else "a.query_start"
+        keys = _Keys(connection)
+        for row in _query(connection, text(_WAITS.format(since=since))):
+            key = row.named if row.page is None else keys.at(row)
+            yield Wait(row.waiter, row.blocker, row.table_name, key, elapsed_seconds(row.seconds))
+
+    def describe(
+        self, connection: Connection, ids: Collection[int]
+    ) -> Mapping[int, LockConnection]:
+        found = {0: LockConnection(0, state=PREPARED)}
+        for pid, user, application, state, seconds, query in _query(
+            connection, _CONNECTIONS, pids=list(ids)
+        ):
+            statement = None if query == "<insufficient privilege>" else query or None
+            found[pid] = LockConnection(
+                pid, user, application or None, state, elapsed_seconds(seconds), statement
+            )
+        return found
 
 
-def waits(connection: Connection, version: tuple[Any, ...]) -> Iterable[Wait]:
-    """Who waits for whom, with the table and key where a row is waited for."""
-    since = "COALESCE(w.waitstart, a.query_start)" if version >= (14,) else "a.query_start"
-    keys = _Keys(connection)
-    for row in _asked(connection, text(_WAITS.format(since=since))):
-        key = row.named if row.page is None else keys.at(row)
-        yield Wait(row.waiter, row.blocker, row.table_name, key, seconds_of(row.seconds))
-
-
-def parties(connection: Connection, ids: Collection[int]) -> Mapping[int, LockConnection]:
-    """What pg_stat_activity tells this account of these connections."""
-    found = {0: LockConnection(0, state=PREPARED)}
-    for pid, user, application, state, seconds, query in _asked(
-        connection, _PARTIES, pids=list(ids)
-    ):
-        statement = None if query == "<insufficient privilege>" else query or None
-        found[pid] = LockConnection(
-            pid, user, application or None, state, seconds_of(seconds), statement
-        )
-    return found
-
-
-def _asked(connection: Connection, statement: Executable, **parameters: Any) -> Sequence[Any]:
-    """Ask in a transaction of its own, which an error ends."""
+def _query(connection: Connection, statement: Executable, **parameters: Any) -> Sequence[Any]:
+    """Return the rows, read in a transaction of their own, which an error ends."""
     with connection.begin():
-        connection.execute(_HURRY)
+        connection.execute(_SHORT_TIMEOUTS)
         return connection.execute(statement, parameters).all()
 
 
-def _marked(connection: Connection, rows: Sequence[Any], *, shared: bool) -> Mapping[int, bool]:
-    """The owners of the transactions that these rows, of these tables, are marked with."""
+def _owners(connection: Connection, rows: Sequence[Any], *, shared: bool) -> Mapping[int, bool]:
+    """Return the owners of the transactions that these rows, of these tables, are marked with."""
     oids = sorted({oid for _, oid in rows})
-    numbers = {xmax for xmax, _ in rows}
-    for xmax in sorted(numbers, key=int)[-_GROUPS:]:
-        numbers |= _members(connection, xmax, shared=shared)
+    numbers = _with_members(connection, {xmax for xmax, _ in rows}, shared=shared)
     if not numbers:
         return {}
-    if owners := _asked(connection, _OWNERS, xids=sorted(numbers), oids=oids):
+    if owners := _query(connection, _OWNERS, xids=sorted(numbers), oids=oids):
         return {pid: True for (pid,) in owners}
-    # The lock of a savepoint that was released is gone, and its number runs on.
-    if not any(_runs(connection, number) for number in sorted(numbers, key=int)[-_GROUPS:]):
+    # The lock of a released savepoint is gone, while its transaction number is still in progress.
+    if not any(_is_running(connection, number) for number in _newest(numbers)):
         return {}
-    writers = _asked(connection, _WRITERS, oids=oids)
+    writers = _query(connection, _WRITERS, oids=oids)
     return {pid: len(writers) == 1 for (pid,) in writers}
+
+
+def _with_members(connection: Connection, numbers: set[str], *, shared: bool) -> set[str]:
+    """Return these transaction numbers, with the members of those that are groups."""
+    members = (_members(connection, number, shared=shared) for number in _newest(numbers))
+    return numbers.union(*members)
+
+
+def _newest(numbers: set[str]) -> list[str]:
+    return sorted(numbers, key=int)[-_MOST_NUMBERS:]
 
 
 def _members(connection: Connection, group: str, *, shared: bool) -> set[str]:
     try:
-        members = _asked(connection, _MEMBERS, group=group)
+        members = _query(connection, _MEMBERS, group=group)
     except DBAPIError:  # it is a transaction, and no group
         return set()
     harmless = ("sh", "keysh") if shared else ()
     return {xid for xid, mode in members if mode not in harmless}
 
 
-def _runs(connection: Connection, number: str) -> bool:
+def _is_running(connection: Connection, number: str) -> bool:
     try:
-        return bool(_asked(connection, _STATUS, xid=int(number))[0][0] == "in progress")
+        return bool(_query(connection, _STATUS, xid=int(number))[0][0] == "in progress")
     except DBAPIError:  # it is the number of a group, which no transaction has had yet
         return False
 
@@ -176,21 +196,21 @@ class _Keys:
         self._selects: dict[int, str | None] = {}
 
     def at(self, row: Row[Any]) -> str | None:
-        """None where it cannot be read: no privilege, or the table itself is locked."""
+        """Return the key; None where it cannot be read: no privilege, or the table is locked."""
         try:
             if row.oid not in self._selects:
                 self._selects[row.oid] = self._select(row)
             select_key = self._selects[row.oid]
             if select_key is not None:
                 place = f"({row.page},{row.place})"
-                found = _asked(self._connection, text(select_key), place=place)
+                found = _query(self._connection, text(select_key), place=place)
                 return str(found[0][0]) if found else None
         except SQLAlchemyError:
             self._selects[row.oid] = None
         return None
 
     def _select(self, row: Row[Any]) -> str | None:
-        columns = [name for (name,) in _asked(self._connection, _KEY_COLUMNS, oid=row.oid)]
+        columns = [name for (name,) in _query(self._connection, _KEY_COLUMNS, oid=row.oid)]
         words = ", ".join(columns).replace(":", r"\:")
         table = row.table_name.replace(":", r"\:")  # both are quoted by the server
         return (

@@ -1,9 +1,9 @@
 """Several statements in one round trip, by psycopg 3's pipeline; sync, and under SQLAlchemy's async.
 
-SQLAlchemy asks a cursor for its columns and rows as soon as ``execute()`` returns, so what travels
-together is sent, and answered, inside of one ``execute()``: that of a cursor which stands in for
-the driver's own, made by the connection's ``cursor_factory``.  A step that waits for the server is
-a generator, as psycopg's own are; what it yields is awaited under asyncio.
+SQLAlchemy asks a cursor for its columns and rows as soon as ``execute()`` returns, so one round trip
+is sent, and answered, inside of one ``execute()``: that of a cursor which replaces the driver's
+own, made by the connection's ``cursor_factory``.  Steps that wait for the server are a generator,
+as psycopg's own are; what it yields is awaited under asyncio.
 
 One thing here is not documented by psycopg: ``Pipeline.result_queue``.  psycopg waits for the
 answer of the BEGIN that it sends by itself, also in a pipeline; ours, sent by its libpq wrapper,
@@ -26,8 +26,8 @@ Steps = Generator[Any, Any, T]
 Call = Callable[[], Any]
 
 
-def run(steps: Steps[T]) -> T:
-    """Take the steps with a driver that has waited when it returns."""
+def run_sync(steps: Steps[T]) -> T:
+    """Run the steps with a driver that has waited when it returns."""
     answer = None
     try:
         while True:
@@ -36,8 +36,8 @@ def run(steps: Steps[T]) -> T:
         return end.value  # type: ignore[no-any-return]
 
 
-async def arun(steps: Steps[T]) -> T:
-    """Take the steps with a driver whose answers are awaited."""
+async def run_async(steps: Steps[T]) -> T:
+    """Run the steps with a driver whose answers are awaited."""
     try:
         asked = next(steps)
         while True:
@@ -51,15 +51,15 @@ async def arun(steps: Steps[T]) -> T:
         return end.value  # type: ignore[no-any-return]
 
 
-def wait_for(connection: Connection, steps: Steps[T]) -> T:
-    """Take the steps from where SQLAlchemy runs: in a greenlet, under asyncio."""
-    return await_only(arun(steps)) if connection.dialect.is_async else run(steps)
+def run_steps(connection: Connection, steps: Steps[T]) -> T:
+    """Run the steps from where SQLAlchemy runs: in a greenlet, under asyncio."""
+    return await_only(run_async(steps)) if connection.dialect.is_async else run_sync(steps)
 
 
-def together(
+def send_in_pipeline(
     driver: Any, calls: Iterable[Call], done: list[Any], *, begin: bool = True
 ) -> Steps[None]:
-    """Send what these calls of the driver send, in one round trip, with BEGIN where it is due.
+    """Send the statements of these calls in one round trip, with BEGIN where it is due.
 
     After the first statement that fails the server runs none of the others.  A call that fails
     here is the last one.
@@ -74,10 +74,8 @@ def together(
     pipeline = yield enter()
     failure: BaseException | None = None
     try:
-        queue = getattr(pipeline, "result_queue", None)
-        if begin and starts_transaction(driver) and queue is not None:  # else psycopg sends its own
-            driver.pgconn.send_query_params(_begin(driver), None)
-            queue.append(None)
+        if begin:
+            _send_begin(driver, pipeline)
         for call in calls:
             answer = yield call()
             done.append(answer)
@@ -86,15 +84,23 @@ def together(
     try:
         yield leave(None, None, None)
     except BaseException as error:  # noqa: BLE001  # raised below
-        failure = _first(failure, error)
+        failure = _error_to_raise(failure, error)
     if failure is not None:
         if driver.pgconn.pipeline_status != before:
-            driver.pgconn.finish()  # interrupted in the midst of the answers: of no use any more
+            driver.pgconn.finish()  # interrupted between two answers: it cannot be used any more
         raise failure
 
 
-def _first(failure: BaseException | None, later: BaseException) -> BaseException:
-    """What to tell of two errors: an interruption, else the first."""
+def _send_begin(driver: Any, pipeline: Any) -> None:
+    """Send BEGIN, so that psycopg does not send its own, for whose answer it would wait."""
+    queue = getattr(pipeline, "result_queue", None)
+    if queue is not None and starts_transaction(driver):
+        driver.pgconn.send_query_params(_begin(driver), None)
+        queue.append(None)
+
+
+def _error_to_raise(failure: BaseException | None, later: BaseException) -> BaseException:
+    """Return one of two errors: an interruption, else the first."""
     # psycopg leaves its pipeline after an interruption, and may fail at that.
     for error in (failure, later, later.__context__):
         if error is not None and not isinstance(error, Exception):
@@ -103,12 +109,12 @@ def _first(failure: BaseException | None, later: BaseException) -> BaseException
 
 
 def starts_transaction(driver: Any) -> bool:
-    """Whether the driver would send BEGIN in front of the next statement."""
+    """Return whether the driver would send BEGIN in front of the next statement."""
     return not driver.autocommit and driver.pgconn.transaction_status == TransactionStatus.IDLE
 
 
 def _begin(driver: Any) -> bytes:
-    """The BEGIN that the driver would send, by what is documented to be in it."""
+    """Return the BEGIN that the driver would send, by what is documented to be in it."""
     words = ["BEGIN"]
     if driver.isolation_level is not None:
         words += ["ISOLATION LEVEL", driver.isolation_level.name.replace("_", " ")]
@@ -120,7 +126,7 @@ def _begin(driver: Any) -> bytes:
 
 
 class CursorInterceptor:
-    """Decides what becomes of the statements of a connection."""
+    """Executes the statements of a connection in place of the driver's own cursors."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -129,36 +135,42 @@ class CursorInterceptor:
         self._factory: Any = None
 
     def cursor(self) -> Any:
-        """A cursor of the driver's own."""
+        """Return a cursor of the driver's own."""
         return self._factory(self.driver)
 
-    def execute(self, cursor: Cursor, query: Any, params: Any, how: Any) -> Steps[None]:
-        """Run one statement."""
-        yield cursor.own.execute(query, params, **how)
+    def execute(
+        self, cursor: InterceptedCursor, query: Any, params: Any, options: Any
+    ) -> Steps[None]:
+        """Execute one statement."""
+        yield cursor.own.execute(query, params, **options)
 
-    def executemany(self, cursor: Cursor, query: Any, rows: Any, how: Any) -> Steps[None]:
-        """Run one statement with many rows."""
-        yield cursor.own.executemany(query, rows, **how)
+    def executemany(
+        self, cursor: InterceptedCursor, query: Any, rows: Any, options: Any
+    ) -> Steps[None]:
+        """Execute one statement with many rows."""
+        yield cursor.own.executemany(query, rows, **options)
 
     def install(self) -> None:
-        """Decide from now on."""
+        """Intercept every cursor that the connection makes from now on."""
         factory = self._factory = self.driver.cursor_factory
-        stand_in = AsyncCursor if self.connection.dialect.is_async else Cursor
-        deciding = ref(self)  # a connection that is in its pool keeps nobody alive
+        cursor_class = (
+            AsyncInterceptedCursor if self.connection.dialect.is_async else InterceptedCursor
+        )
+        reference = ref(self)  # a connection in its pool must not keep the interceptor alive
 
-        def make(driver: Any, **how: Any) -> Any:
-            own, conductor = factory(driver, **how), deciding()
-            return own if conductor is None else stand_in(own, conductor)
+        def make_cursor(driver: Any, **options: Any) -> Any:
+            own, interceptor = factory(driver, **options), reference()
+            return own if interceptor is None else cursor_class(own, interceptor)
 
-        self.driver.cursor_factory = make
+        self.driver.cursor_factory = make_cursor
 
     def uninstall(self) -> None:
-        """Have the driver's own cursors again."""
+        """Give the connection the driver's own cursors again."""
         self.driver.cursor_factory = self._factory
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """``with conductor.conducting():`` it decides in this block."""
+        """Intercept the cursors of this block: ``with interceptor.installed():``."""
         self.install()
         try:
             yield
@@ -166,21 +178,21 @@ class CursorInterceptor:
             self.uninstall()
 
 
-class Cursor:
-    """Stands in for a cursor of the driver."""
+class InterceptedCursor:
+    """Replaces a cursor of the driver, and has it as ``own``."""
 
-    def __init__(self, own: Any, conductor: CursorInterceptor) -> None:
+    def __init__(self, own: Any, interceptor: CursorInterceptor) -> None:
         self.own = own
-        self.conductor = conductor
+        self.interceptor = interceptor
         self.expected: int | None = None
-        """How many rows a statement that was not sent yet is sure to find."""
+        """The number of rows that a statement that was not sent yet is sure to find."""
 
-    def execute(self, query: Any, params: Any = None, **how: Any) -> Any:
-        run(self.conductor.execute(self, query, params, how))
+    def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
+        run_sync(self.interceptor.execute(self, query, params, options))
         return self
 
-    def executemany(self, query: Any, params_seq: Any, **how: Any) -> Any:
-        run(self.conductor.executemany(self, query, params_seq, how))
+    def executemany(self, query: Any, params_seq: Any, **options: Any) -> Any:
+        run_sync(self.interceptor.executemany(self, query, params_seq, options))
 
     @property
     def rowcount(self) -> int:
@@ -200,15 +212,15 @@ class Cursor:
         self.own.close()
 
 
-class AsyncCursor(Cursor):
-    """Stands in for a cursor of the driver under asyncio."""
+class AsyncInterceptedCursor(InterceptedCursor):
+    """Replaces a cursor of the driver under asyncio."""
 
-    async def execute(self, query: Any, params: Any = None, **how: Any) -> Any:
-        await arun(self.conductor.execute(self, query, params, how))
+    async def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
+        await run_async(self.interceptor.execute(self, query, params, options))
         return self
 
-    async def executemany(self, query: Any, params_seq: Any, **how: Any) -> Any:
-        await arun(self.conductor.executemany(self, query, params_seq, how))
+    async def executemany(self, query: Any, params_seq: Any, **options: Any) -> Any:
+        await run_async(self.interceptor.executemany(self, query, params_seq, options))
 
     def __aiter__(self) -> Any:
         return self.own.__aiter__()

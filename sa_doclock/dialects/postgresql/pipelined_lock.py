@@ -1,13 +1,14 @@
-"""A lock of PostgreSQL by psycopg 3, and what travels with it in one round trip.
+"""A lock of PostgreSQL by psycopg 3, and all that is sent with it in one round trip.
 
-Of the lock timeout nothing is known yet when the next statement is sent: a setting of our own
-keeps the old value, and ends with the transaction too.
+The old lock timeout is not known yet when the next statement is sent: a setting of our own keeps
+it on the server, and ends with the transaction too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
@@ -19,28 +20,44 @@ from sqlalchemy.types import TypeEngine
 
 from ...options import milliseconds
 from ..base import Read
-from .pipeline import Call, Cursor, CursorInterceptor, Steps, starts_transaction, together
+from .pipeline import (
+    Call,
+    CursorInterceptor,
+    InterceptedCursor,
+    Steps,
+    send_in_pipeline,
+    starts_transaction,
+)
 
-_PUT_TIMEOUT: Final = (
+_SET_TIMEOUT: Final = (
     "SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), "
     "set_config('lock_timeout', %s, true)"
 )
-_TAKE_TIMEOUT_BACK: Final = (
+_RESET_TIMEOUT: Final = (
     "SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)"
 )
 # One of these is in the text of every statement that waits for a lock.
-_LOCKING: Final = ("FOR UPDATE", "FOR SHARE", "pg_advisory_xact_lock")
+_LOCK_WORDS: Final = ("FOR UPDATE", "FOR SHARE", "pg_advisory_xact_lock")
+
+
+class _EarlyRead(NamedTuple):
+    """A read that is sent together with the lock, before the program executes it."""
+
+    text: str
+    parameters: Mapping[str, Any]
+    cursor: Any
+    """The driver's own; it has no result where the server has not come to the statement."""
 
 
 class PipelinedLock(CursorInterceptor):
-    """A lock travels with its limit; also with its BEGIN, and with what is sure to be read after it.
+    """A lock is sent with its limit; on demand also with its BEGIN, and with the reads after it.
 
-    What was read ahead is given to the statements that ask for it next, word for word, and thrown
-    away at the first one that is another: it might have written.
+    The result of an early read is given to the statement that asks for it next, word for word.
+    The first statement that is another one discards all results: it might have written.
 
-    :param seconds: how long the lock may be waited for; None: as the server is configured.
-    :param reads: what to read ahead, when the first lock is taken; None: nothing, and BEGIN goes
-        before, as ever.
+    :param seconds: how long to wait for the lock; None: as the server is configured.
+    :param reads: returns the early reads, when the first lock is taken; None: there are none, and
+        the driver sends BEGIN before.
     """
 
     def __init__(
@@ -53,105 +70,117 @@ class PipelinedLock(CursorInterceptor):
         self._limit = None if seconds is None else f"{milliseconds(seconds)}ms"
         self._begins = reads is not None
         self._reads = reads or tuple
-        self._ahead: list[tuple[str, Mapping[str, Any], Any]] = []
-        self._failure: Exception | None = None  # of a read ahead
+        self._early: list[_EarlyRead] = []
+        self._failure: Exception | None = None  # of an early read
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """``with conductor.conducting():`` a read that has failed is not passed over in it."""
+        """Pipeline the locks of this block: ``with lock.installed():``.
+
+        Where an early read has aborted the transaction and no statement has asked for it, the end
+        of the block raises its error.
+        """
         named = self.driver.server_cursor_factory
         with super().installed():
             # Of an engine with stream_results: the server would lock row by row, as they are
             # fetched, and by statements that have no limit.
-            self.driver.server_cursor_factory = _of_no_server
+            self.driver.server_cursor_factory = _client_cursor
             try:
                 yield
             finally:
                 self.driver.server_cursor_factory = named
             aborted = self.driver.pgconn.transaction_status == TransactionStatus.INERROR
-            if self._failure is not None and aborted:  # nobody has asked, and the lock is lost
-                asked = next(one for one in self._ahead if one[2].pgresult is None)
-                self.connection.exec_driver_sql(*asked[:2])
+            if (
+                self._failure is not None and aborted
+            ):  # the lock is lost, and nothing has raised yet
+                failed = next(read for read in self._early if read.cursor.pgresult is None)
+                self.connection.exec_driver_sql(failed.text, failed.parameters)
 
-    def execute(self, cursor: Cursor, query: Any, params: Any, how: Any) -> Steps[None]:
-        locking = isinstance(query, str) and any(words in query for words in _LOCKING)
-        if self._was_read(cursor, query, params):
+    def execute(
+        self, cursor: InterceptedCursor, query: Any, params: Any, options: Any
+    ) -> Steps[None]:
+        if self._use_early_result(cursor, query, params):
             return
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
-        self._ahead = []
-        if not (locking or (self._begins and starts_transaction(self.driver))):
-            yield from super().execute(cursor, query, params, how)
-            return
-        calls: list[Call] = [lambda: cursor.own.execute(query, params, **how)]
-        if locking and self._limit is not None:
-            limit = (self._limit,)
-            calls.insert(0, lambda: self.cursor().execute(_PUT_TIMEOUT, limit))
-            calls.append(lambda: self.cursor().execute(_TAKE_TIMEOUT_BACK))
-        ahead = [*self._ahead_of()] if locking else []
-        calls += [
-            lambda own=own, text=text, bound=bound: own.execute(text, bound)  # type: ignore[misc]
-            for text, bound, own in ahead
-        ]
-        try:
-            yield from together(self.driver, calls, [], begin=self._begins)
-        except self.connection.dialect.loaded_dbapi.Error as error:
-            # The lock was granted; the error is told to who asks for the first read without answer.
-            if self.driver.closed or not _is_of_a_statement(error):
-                raise
-            if cursor.own.pgresult is None or all(own.pgresult for _, _, own in ahead):
-                raise
-            self._failure = error
-        self._ahead = ahead
+        self._early = []
+        locks = isinstance(query, str) and any(words in query for words in _LOCK_WORDS)
+        if locks or (self._begins and starts_transaction(self.driver)):
+            call = partial(cursor.own.execute, query, params, **options)
+            yield from self._send(cursor, call, locks=locks)
+        else:
+            yield from super().execute(cursor, query, params, options)
 
-    def _ahead_of(self) -> Iterator[tuple[str, Mapping[str, Any], Any]]:
+    def _send(self, cursor: InterceptedCursor, call: Call, *, locks: bool) -> Steps[None]:
+        """Send this statement; a lock with its limit and the early reads."""
+        calls = [call]
+        if locks and self._limit is not None:
+            calls.insert(0, partial(self.cursor().execute, _SET_TIMEOUT, (self._limit,)))
+            calls.append(partial(self.cursor().execute, _RESET_TIMEOUT))
+        early = [*self._early_reads()] if locks else []
+        calls += [partial(read.cursor.execute, read.text, read.parameters) for read in early]
+        try:
+            yield from send_in_pipeline(self.driver, calls, [], begin=self._begins)
+        except self.connection.dialect.loaded_dbapi.Error as error:
+            if self.driver.closed or not _is_of_early_read(error, cursor, early):
+                raise
+            # The lock was granted.  The statement that asks for this read raises its error.
+            self._failure = error
+        self._early = early
+
+    def _early_reads(self) -> Iterator[_EarlyRead]:
         if self.connection.get_execution_options().get("schema_translate_map"):
             return  # it is put into the text when that is executed
         for statement, parameters in self._reads():
-            sent = _sent(statement, parameters, self.connection.dialect)
+            sent = _text_and_parameters(statement, parameters, self.connection.dialect)
             if sent is not None:
-                yield *sent, self.cursor()
+                yield _EarlyRead(*sent, self.cursor())
 
-    def _was_read(self, cursor: Cursor, query: Any, params: Any) -> bool:
-        for found in self._ahead:
-            text, bound, own = found
-            if text == query and bound == params:
-                if own.pgresult is None:
+    def _use_early_result(self, cursor: InterceptedCursor, query: Any, params: Any) -> bool:
+        """Return whether this statement was an early read, whose result the cursor has now."""
+        for read in self._early:
+            if read.text == query and read.parameters == params:
+                if read.cursor.pgresult is None:
                     return False
-                self._ahead.remove(found)
-                cursor.own = own
+                self._early.remove(read)
+                cursor.own = read.cursor
                 return True
         return False
 
 
-def _of_no_server(driver: Any, **_: Any) -> Any:
+def _client_cursor(driver: Any, **_: Any) -> Any:
     return driver.cursor()
 
 
-def _is_of_a_statement(error: Any) -> bool:
-    """Whether the server has told it of a statement, and the connection is as it was."""
-    return error.sqlstate is not None and not error.sqlstate.startswith(("08", "57P"))
+def _is_of_early_read(error: Any, cursor: InterceptedCursor, early: Sequence[_EarlyRead]) -> bool:
+    """Return whether the lock was granted and the server has refused an early read."""
+    return (
+        error.sqlstate is not None
+        and not error.sqlstate.startswith(("08", "57P"))  # the connection is lost
+        and cursor.own.pgresult is not None
+        and not all(read.cursor.pgresult for read in early)
+    )
 
 
 class _Template(NamedTuple):
-    """What SQLAlchemy gives to the cursor for a statement, without a value from outside."""
+    """The text and values that SQLAlchemy gives to a cursor, without a value from outside."""
 
     text: str
     values: Mapping[str, Any]
     types: Mapping[str, TypeEngine[Any]]
 
 
-# A statement of parts is the same object every time.  No reference to the dialect, which would
-# keep it, and itself, alive.
+# Global, since a statement that reads parts is the same object every time, in all sessions.  It
+# must not refer to the dialect, which would keep the statement, and itself, alive.
 _templates: WeakKeyDictionary[Select[Any], tuple[ref[Dialect], _Template | None]]
 _templates = WeakKeyDictionary()
 
 
-def _sent(
+def _text_and_parameters(
     statement: Select[Any], parameters: Mapping[str, Any], dialect: Dialect
 ) -> tuple[str, Mapping[str, Any]] | None:
-    """The text and the parameters that SQLAlchemy will send; None where that is not sure."""
+    """Return the text and the parameters that SQLAlchemy will send; None where that is not sure."""
     known = _templates.get(statement)
     if known is None or known[0]() is not dialect:
         known = _templates[statement] = ref(dialect), _template(statement, dialect)

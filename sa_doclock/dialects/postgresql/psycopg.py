@@ -1,4 +1,4 @@
-"""What one connection of psycopg 3 can send together."""
+"""The pipeline of one connection of psycopg 3."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .pipelined_lock import PipelinedLock
 
 
 class PsycopgPipeline:
-    """See :class:`sa_doclock.dialects.base.Pipeline`."""
+    """A :class:`sa_doclock.dialects.base.Pipeline` by psycopg 3."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -1,0 +1,63 @@
+"""Role 2 of a dialect: the error numbers of the server, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from sqlalchemy import Connection
+
+from ..errors import DocLockError
+
+NativeCode = int | str
+"""An error number of the server; an SQLSTATE is a string."""
+
+
+class ErrorCodes:
+    """The errors of the server, by number, with their meanings."""
+
+    failures: ClassVar[Mapping[NativeCode, type[DocLockError]]]
+    """Errors with one meaning in every statement."""
+
+    refusals: ClassVar[Mapping[NativeCode, tuple[type[DocLockError], str]]] = {}
+    """Errors with a meaning only while a lock is being taken, with a sentence that says why."""
+
+    rolls_back_transaction: frozenset[NativeCode] = frozenset()
+    """Errors after which the server has no transaction: no statement may follow them."""
+
+    requires_rollback: frozenset[NativeCode] = frozenset()
+    """Errors, of any statement, after which only a rollback makes sense: the transaction is
+    gone, or its COMMIT would silently be a ROLLBACK."""
+
+    aborts_on_error: ClassVar[bool] = False
+    """After an error of any statement the transaction can only be rolled back, and its COMMIT
+    is a silent ROLLBACK."""
+
+    server_limits: ClassVar[frozenset[NativeCode]] = frozenset()
+    """Errors of a wait that the server's own setting has ended, not ``lock_timeout``."""
+
+    statement_limits: ClassVar[frozenset[NativeCode]] = frozenset()
+    """Errors of a statement that took too long, whether or not it has waited for a lock."""
+
+    ends_connection: ClassVar[frozenset[NativeCode]] = frozenset()
+    """Of ``failures``, those with which the server may have closed the connection too."""
+
+    rollback_noise: ClassVar[frozenset[NativeCode]] = frozenset()
+    """Errors of a ROLLBACK that says only that the transaction was gone already."""
+
+    def native_code(self, orig: BaseException) -> NativeCode | None:
+        """Return the server's own error number in a driver's exception; None: it has none."""
+        raise TypeError(f"{type(self).__name__} must read the error numbers of its drivers")
+
+    def refusal(
+        self, code: NativeCode | None, orig: BaseException, *, by_key: bool
+    ) -> tuple[type[DocLockError], str] | None:
+        """Return ``refusals`` of this error; override it where more than the number is needed.
+
+        :param by_key: the statement finds its rows by primary key, and is not slow by itself.
+        """
+        return self.refusals.get(code) if code is not None else None
+
+    def is_aborted(self, connection: Connection) -> bool | None:
+        """Return whether an error has aborted the transaction; None: the driver cannot tell."""
+        return None if self.aborts_on_error else False

@@ -1,0 +1,153 @@
+"""Role 1 of a dialect: the statements that take a lock, and their isolation levels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar
+
+from sqlalchemy import Connection, Select, Table
+
+from ..errors import LockFailed, LockNotSupported, WrongIsolation
+from ..options import LockOptions, base_of, is_row_lock
+from .pipeline import Pipeline
+
+READ_COMMITTED = "READ COMMITTED"
+REPEATABLE_READ = "REPEATABLE READ"
+SNAPSHOT = "SNAPSHOT"
+
+
+class Locking:
+    """The locks of the database: a header row, or the whole transaction."""
+
+    name: ClassVar[str]
+    """SQLAlchemy's name of the dialect."""
+
+    levels: ClassVar[Mapping[LockOptions, tuple[str, ...]]]
+    """For each base lock, the isolation levels that protect a document: the first is set for a
+    new transaction, an open one may have any of them.  Empty: there is no choice."""
+
+    hints: ClassVar[Mapping[LockOptions, str]] = {}
+    """Table hints, where SQLAlchemy's ``with_for_update()`` writes no lock."""
+
+    by_keys_hint: ClassVar[str | None] = None
+    """A table hint without which a SELECT of many keys may read, and lock, other rows too."""
+
+    max_parameters: ClassVar[int] = 32_000
+    """The number of keys that one statement can have; get_entities() locks more in chunks."""
+
+    retries_missing_rows: ClassVar[bool] = False
+    """A row that was replaced during the wait is not found by the statement that waited."""
+
+    queued: ClassVar[frozenset[LockOptions]] = frozenset(
+        {LockOptions.ForUpdate, LockOptions.SharedRead}
+    )
+    """The locks that wait for another holder, in a transaction that is opened for them."""
+
+    locks_database: ClassVar[bool] = False
+    """Every lock is a lock on the whole database, and its waiters poll for it."""
+
+    def levels_for(self, lock: LockOptions) -> tuple[str, ...]:
+        """Return ``levels`` of this lock; override it where a modifier makes a difference."""
+        return self.levels.get(base_of(lock), ())
+
+    def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
+        """Return the lock that the SELECT must carry, in a transaction at this isolation level."""
+        return lock if is_row_lock(lock) else base_of(lock)
+
+    def locks_one_table_of_join(self) -> bool:
+        """Return whether ``FOR UPDATE OF header`` leaves the other tables of a join unlocked."""
+        return True
+
+    def check_support(self, lock: LockOptions) -> None:
+        """Raise LockNotSupported if this database or version cannot give that lock."""
+
+    def check_table(self, connection: Connection, table: Table) -> None:
+        """Raise LockNotSupported if rows of this table cannot be locked."""
+
+    def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
+        """Send what must be the first statement of a transaction opened for this lock."""
+
+    def join(
+        self,
+        connection: Connection,
+        lock: LockOptions,
+        seconds: float | None,
+        level: str | None,
+        opened_for: LockOptions | None,
+        header: Table | None,
+    ) -> bool:
+        """Take this lock in a transaction that is open already, at this isolation level.
+
+        :param opened_for: the lock that the transaction was opened for; None where it was
+            opened for something else.
+        :param header: the table whose rows are to be locked; None for a named lock.
+        :returns: whether the database had no transaction yet, and this lock has opened it.
+        :raises WrongIsolation: the transaction cannot protect a document any more.
+        """
+        wanted, opened = base_of(lock), base_of(opened_for or LockOptions.None_)
+        snapshot = LockOptions.SnapshotRead
+        if wanted is snapshot and opened is not snapshot:
+            raise WrongIsolation(
+                "a snapshot starts with its transaction, and this one is open already; "
+                "read the snapshot first, or in a session of its own"
+            )
+        if opened is snapshot and wanted is not snapshot:
+            raise WrongIsolation(
+                "the transaction was opened read-only by a SnapshotRead; "
+                "end it before you lock, or lock in a session of its own"
+            )
+        levels = self.levels_for(lock)
+        if levels and level not in levels:
+            raise WrongIsolation(
+                f"the transaction is open at {level}, where what is read after the grant can be "
+                f"older than the lock; take the lock before any other statement of the "
+                f'transaction, or make the engine with isolation_level="{levels[0]}"'
+            )
+        return False
+
+    def waiting(
+        self, connection: Connection, lock: LockOptions, seconds: float | None
+    ) -> AbstractContextManager[None]:
+        """Limit the lock waits of the block, and restore the old limit whatever happens."""
+        return nullcontext()
+
+    def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
+        """Return the statement with the limit in its text, where SQLAlchemy can write it there."""
+        return statement
+
+    def longest_wait(self, connection: Connection) -> float | None:
+        """Return the seconds after which the server ends a wait by itself; None: never."""
+        return None
+
+    def take_key(
+        self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
+    ) -> type[LockFailed] | None:
+        """Take a named lock, held to the end of the transaction that the connection is in.
+
+        :param lock: ForUpdate, or SharedRead, for which an exclusive one may stand in; NoWait
+            comes as a modifier, with ``seconds`` None.
+        :returns: None when it is held; the error, where the server reports it by a value.
+        :raises LockNotSupported: the database has no named locks.
+        """
+        raise LockNotSupported(f"nothing is known of named locks on {self.name}")
+
+    def lower_deadlock_priority(self, connection: Connection) -> None:
+        """Make this transaction the victim of a deadlock, where the server lets us choose."""
+
+    def pipeline(self, connection: Connection) -> Pipeline | None:
+        """Return what sends several statements in one round trip; None: the driver cannot."""
+        return None
+
+
+def schema_of(connection: Connection, table: Table) -> str | None:
+    """Return the table's schema, after ``schema_translate_map``."""
+    translated = connection.get_execution_options().get("schema_translate_map") or {}
+    found: str | None = translated.get(table.schema, table.schema)
+    return found
+
+
+def quoted_name(connection: Connection, table: Table) -> str:
+    """Return the table's name with its schema, as it stands in a statement of this connection."""
+    quote = connection.dialect.identifier_preparer.quote
+    return ".".join(quote(part) for part in (schema_of(connection, table), table.name) if part)
