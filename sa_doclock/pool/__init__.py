@@ -1,27 +1,33 @@
-"""What is restored before a connection goes back to its pool, and connections beside the pool."""
+"""The actions before a connection goes back to its pool, and connections beside the pool."""
 
-from .cleanup import undo_later, undo_nothing, undo_now
-from .isolation import level_was_set
-from .reset import (
-    note_ended,
-    rollback_later,
-    rollback_not_needed,
-    skip_redundant_rollback,
-    tidy_later,
-    tidy_no_more,
+from .old_names import level_was_set, rollback_later, rollback_not_needed, undo_now
+from .on_return import (
+    GUARD_ISOLATION_LEVEL,
+    ROLLBACK,
+    CallFunction,
+    ExecuteStatement,
+    ReturnAction,
+    execute_statements_now,
+    on_return,
+    withdraw,
 )
+from .reset import note_ended, skip_redundant_rollback
 from .side_connection import side_connection
 
 __all__ = [
+    "GUARD_ISOLATION_LEVEL",
+    "ROLLBACK",
+    "CallFunction",
+    "ExecuteStatement",
+    "ReturnAction",
+    "execute_statements_now",
     "level_was_set",
     "note_ended",
+    "on_return",
     "rollback_later",
     "rollback_not_needed",
     "side_connection",
     "skip_redundant_rollback",
-    "tidy_later",
-    "tidy_no_more",
-    "undo_later",
-    "undo_nothing",
     "undo_now",
+    "withdraw",
 ]

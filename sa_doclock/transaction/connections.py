@@ -24,6 +24,7 @@ from ..monitoring import warn_of_cluster
 from ..options import LockOptions
 from ..pool import level_was_set, note_ended, rollback_later, rollback_not_needed, undo_now
 from ..session_ref import weakly
+from ..sqlalchemy_internals import closes_connection
 
 ISOLATION = "isolation_level"
 
@@ -55,14 +56,7 @@ class TransactionConnection:
 
 def was_lent(transaction: SessionTransaction, connection: Connection) -> bool:
     """Whether the session was given this connection, and has not taken it from a pool itself."""
-    while transaction.parent is not None:
-        transaction = transaction.parent
-    # No public interface: what get_bind() has returned, which a program may overwrite, is kept
-    # here only, as whether the session closes the connection.  Where it is not, nothing is sure.
-    # tests/pipeline/test_round_trips.py fails when it is no more.
-    connections: Mapping[Any, Any] = getattr(transaction, "_connections", {})
-    *_, closes = connections.get(connection, (False,))
-    return not closes
+    return not closes_connection(transaction, connection)
 
 
 def level_of(bind: Engine | Connection) -> str | None:

@@ -22,7 +22,7 @@ from sqlalchemy import Connection, event
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm.exc import StaleDataError
 
-from ...pool import tidy_later, tidy_no_more
+from ...pool import CallFunction, on_return, withdraw
 from .pipeline import Call, Cursor, CursorInterceptor, Steps, together, wait_for
 
 # width_bucket() has an error of its own, which nothing else raises, for a number of buckets that
@@ -85,7 +85,9 @@ class DeferredWrites(CursorInterceptor):
             self.install()
             self._active = True
             # Whoever ends the transaction, and whether he says so: see _rolled_back().
-            tidy_later(self.connection, partial(_put_back, ref(self), self.driver, self._factory))
+            put_back = partial(_put_back, ref(self), self.driver, self._factory)
+            self._on_return = CallFunction(put_back)
+            on_return(self.connection, self._on_return)
 
     def stop(self) -> None:
         """Keep back nothing more, and forget what was not sent."""
@@ -93,7 +95,7 @@ class DeferredWrites(CursorInterceptor):
         if self._active:
             self._active = False
             self.uninstall()
-            tidy_no_more(self.connection)
+            withdraw(self.connection, self._on_return)
 
     def send(self, *, commit: bool = False) -> None:
         """Send what waits, with COMMIT behind it or without.
