@@ -214,7 +214,7 @@ PARTS: Mapping[str, Callable[[], Iterable[str]]] = {
     "reliability": soaked.in_short,
     "reliability-at-length": soaked.at_length,
     **{f"sent-to-{database}": partial(sent_to, database) for database in PRODUCTS},
-    **{f"not-granted-{database}": partial(not_granted, database) for database in PRODUCTS},
+    **{f"lock-errors-{database}": partial(not_granted, database) for database in PRODUCTS},
 }
 """What is generated, by the name in the comment that marks its place."""
 
