@@ -128,7 +128,7 @@ def test_a_page_names_nothing_that_is_not_there(page: str) -> None:
     for name in re.findall(
         r"\b(Lock[A-Z]\w+|[A-Z]\w+(?:Refused|Detected|Violation))\b", text_of(page)
     ):
-        assert name in {*public, "LockStrategy"}, name
+        assert name in {*public, "LockStrategy", "LockRequest"}, name  # CONTRIBUTING.md
 
 
 def test_the_readme_begins_with_one_screen() -> None:

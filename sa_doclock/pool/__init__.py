@@ -1,4 +1,4 @@
-"""The actions before a connection goes back to its pool, and connections beside the pool."""
+"""The actions that run before a connection goes back to its pool, and connections outside of it."""
 
 from .old_names import level_was_set, rollback_later, rollback_not_needed, undo_now
 from .on_return import (
