@@ -1,5 +1,5 @@
-# What a developer does, one target each. Everything goes into .venv; nothing else is touched.
-# PYTHON is what makes .venv (3.10 or newer); ARGS goes to pytest, as in: make test ARGS="-k demo -x"
+# The commands of a developer. Everything is installed into .venv; nothing else is changed.
+# PYTHON creates .venv (3.10 or newer); ARGS is passed to pytest, as in: make test ARGS="-k demo -x"
 
 PYTHON ?= python3
 ARGS ?=
@@ -11,19 +11,19 @@ SERVERS := $(BIN)/python -m tests.servers --for --
 .DEFAULT_GOAL := help
 .PHONY: help demo test soak check bench bench-quick clean
 
-help: ## Print these lines
+help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/installed-cli ## Show on an SQLite file what locking a document is good for
+demo: $(VENV)/installed-cli ## Show on an SQLite file what goes wrong without locks
 	$(BIN)/sa-doclock demo
 
-test: $(VENV)/installed-test ## Test on every database that can be had here
+test: $(VENV)/installed-test ## Run the tests on every database that is available here
 	$(BIN)/python -m pytest $(ARGS)
 
-soak: $(VENV)/installed-test ## Let everything fail for SOAK_SECONDS (60) on each server, and tell what was survived
+soak: $(VENV)/installed-test ## Inject faults for SOAK_SECONDS (60) on each server, and print the results
 	$(BIN)/python -m pytest -m soak --soak-seconds $(SOAK_SECONDS) --timeout 1800 -p no:randomly $(ARGS)
 
-check: $(VENV)/installed-dev ## Lint, check types and imports, run the README's code
+check: $(VENV)/installed-dev ## Lint, check types and imports, run the code of the README and the docs
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -33,15 +33,15 @@ check: $(VENV)/installed-dev ## Lint, check types and imports, run the README's 
 bench: $(VENV)/installed-bench ## Run all benchmarks, in ten minutes; write benchmarks/RESULTS.md
 	$(SERVERS) $(BIN)/python -m benchmarks --results benchmarks/RESULTS.md --plot benchmarks/pictures
 
-bench-quick: $(VENV)/installed-bench ## The same in one minute, less exactly; write nothing
+bench-quick: $(VENV)/installed-bench ## Run the benchmarks in one minute, with less precision; write nothing
 	$(BIN)/python -m tests.servers postgresql --for -- $(BIN)/python -m benchmarks --quick
 
-clean: ## Remove what make, the tests and the tools have made
+clean: ## Remove everything that make, the tests and the tools have created
 	rm -rf $(VENV) .servers build dist *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# A stamp says what has been installed since pyproject.toml changed: a second call costs nothing.
+# Stamp files: nothing is installed again until pyproject.toml changes.
 $(VENV)/created:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'  # the first with --group

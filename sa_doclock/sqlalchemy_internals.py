@@ -1,18 +1,22 @@
-"""What a statement is made of, as far as it decides whether its rows can be locked.
+"""The private names of SQLAlchemy that this library reads, all of them in this one file.
 
 SQLAlchemy has no public way to ask a Select for its DISTINCT, GROUP BY, lock or loader
-options, or an INSERT for its values.  Every private name that this library reads is in
-this file, and tests/unit/test_shapes*.py fail when one of them goes.
+options, or an INSERT for its values; nor a session or a connection pool for what the functions
+at the end of this file return.  tests/unit/test_sqlalchemy_internals*.py and test_shapes*.py fail
+when one of the names goes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import Select
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, Select
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.orm import Session, SessionTransaction
 from sqlalchemy.orm.interfaces import ORMOption
+from sqlalchemy.pool import ConnectionPoolEntry
 from sqlalchemy.sql.dml import ValuesBase
 from sqlalchemy.util import immutabledict
 
@@ -210,3 +214,41 @@ def values_of(statement: ValuesBase) -> Values:
         or (conflict is not None and "DoNothing" not in type(conflict).__name__),
         conditional=conflict is not None or bool(prefixes),
     )
+
+
+def closes_connection(transaction: SessionTransaction, connection: Connection) -> bool:
+    """Return whether the session closes this connection with its transaction.
+
+    It closes those that it has taken from a pool, and not one that the program has lent it.
+    """
+    while transaction.parent is not None:
+        transaction = transaction.parent
+    # A program may override get_bind(), so only the transaction itself knows what it was given.
+    # Where the name is gone, nothing is sure: not closing is the careful answer.
+    connections: Mapping[Any, Any] = getattr(transaction, "_connections", {})
+    *_, closes = connections.get(connection, (False,))
+    return bool(closes)
+
+
+def guard_finalizers(record: ConnectionPoolEntry) -> None:
+    """Have a finalizer that fails close the connection, in place of raising its error.
+
+    SQLAlchemy sets the old isolation level back by a finalizer, which runs after all that the
+    pool guards when a connection goes back to it.
+    """
+    finalizers: Any = getattr(record, "finalize_callback", ())  # absent: the error is raised
+    for _ in range(len(finalizers)):
+        finalizers.append(partial(_finalize, record, finalizers.popleft()))
+
+
+def _finalize(
+    record: Any, finalizer: Callable[[DBAPIConnection], None], dbapi_connection: DBAPIConnection
+) -> None:
+    try:
+        finalizer(dbapi_connection)
+    except BaseException as error:
+        record.invalidate(error)  # as after an error of the ROLLBACK that came before
+        if not isinstance(error, Exception):
+            # The error leaves checkin() before its end; this does the rest of it.
+            record.checkin(_fairy_was_created=False)
+            raise

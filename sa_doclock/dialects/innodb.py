@@ -12,7 +12,7 @@ from sqlalchemy.engine import Dialect
 from ..errors import LockFailed, LockNotAvailable, LockNotSupported
 from ..lock_info import ACTIVE, IDLE
 from ..options import LockOptions, base_of
-from ..pool import undo_later, undo_nothing
+from ..pool import ExecuteStatement, on_return, withdraw
 from .base import (
     AUTOCOMMIT,
     READ_COMMITTED,
@@ -139,7 +139,8 @@ class InnoDBLocks(LockStrategy):
         # not to the transaction.  Each GET_LOCK that is granted needs a RELEASE_LOCK of its own; one
         # too many does nothing, so we note it before the answer is known.
         name = short_name(f"{self._database}.{key}", _LONGEST_NAME)
-        undo_later(connection, f"DO RELEASE_LOCK('{name}')")
+        release = ExecuteStatement(f"DO RELEASE_LOCK('{name}')")
+        on_return(connection, release)
         if LockOptions.NoWait in lock:
             statement = _TRY_KEY
         else:
@@ -147,7 +148,7 @@ class InnoDBLocks(LockStrategy):
         # NULL, on MariaDB, is a wait that was ended by KILL QUERY or max_statement_time
         answer = connection.execute(statement, {"name": name}).scalar_one()
         if answer != 1:
-            undo_nothing(connection)
+            withdraw(connection, release)
             return LockNotAvailable
         return None
 

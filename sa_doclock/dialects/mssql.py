@@ -23,7 +23,7 @@ from ..errors import (
 )
 from ..lock_info import ACTIVE, IDLE, LockConnection, Wait
 from ..options import LockOptions, base_of, milliseconds
-from ..pool import undo_later
+from ..pool import ExecuteStatement, on_return
 from .base import (
     AUTOCOMMIT,
     READ_COMMITTED,
@@ -220,7 +220,7 @@ class SQLServerLocks(LockStrategy):
     def lower_deadlock_priority(self, connection: Connection) -> None:
         # It stays with the connection.  Every account may read the row of its own session.
         old = connection.exec_driver_sql(_DEADLOCK_PRIORITY).scalar_one()
-        undo_later(connection, f"SET DEADLOCK_PRIORITY {int(old)}")
+        on_return(connection, ExecuteStatement(f"SET DEADLOCK_PRIORITY {int(old)}"))
         connection.exec_driver_sql("SET DEADLOCK_PRIORITY LOW")
 
     def waiting(

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
-from sqlalchemy.pool import NullPool, Pool, QueuePool, SingletonThreadPool, StaticPool
+from sqlalchemy.pool import NullPool, Pool, SingletonThreadPool, StaticPool
 
 
 class TaskSession:
@@ -58,11 +58,9 @@ def can_be_exhausted(pool: Pool) -> bool:
     """Return whether somebody may have to wait for a connection of it.
 
     A StaticPool and a SingletonThreadPool give one connection to all who come, and a NullPool
-    makes one for each.
+    makes one for each.  A QueuePool of max_overflow=-1 or pool_size=0 has no limit, but no public
+    attribute says so: it counts as one that has.
     """
-    if isinstance(pool, QueuePool):
-        # Told in no public way; of pool_size=0 it is -1 as well.
-        return getattr(pool, "_max_overflow", None) != -1
     return not isinstance(pool, (NullPool, SingletonThreadPool, StaticPool))
 
 

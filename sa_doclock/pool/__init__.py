@@ -1,27 +1,28 @@
-"""What is restored before a connection goes back to its pool, and connections beside the pool."""
+"""The actions that run before a connection goes back to its pool, and connections outside of it."""
 
-from .cleanup import undo_later, undo_nothing, undo_now
-from .isolation import level_was_set
-from .reset import (
-    note_ended,
-    rollback_later,
-    rollback_not_needed,
-    skip_redundant_rollback,
-    tidy_later,
-    tidy_no_more,
+from .on_return import (
+    GUARD_ISOLATION_LEVEL,
+    ROLLBACK,
+    CallFunction,
+    ExecuteStatement,
+    ReturnAction,
+    execute_statements_now,
+    on_return,
+    withdraw,
 )
+from .reset import note_ended, skip_redundant_rollback
 from .side_connection import side_connection
 
 __all__ = [
-    "level_was_set",
+    "GUARD_ISOLATION_LEVEL",
+    "ROLLBACK",
+    "CallFunction",
+    "ExecuteStatement",
+    "ReturnAction",
+    "execute_statements_now",
     "note_ended",
-    "rollback_later",
-    "rollback_not_needed",
+    "on_return",
     "side_connection",
     "skip_redundant_rollback",
-    "tidy_later",
-    "tidy_no_more",
-    "undo_later",
-    "undo_nothing",
-    "undo_now",
+    "withdraw",
 ]

@@ -1,7 +1,6 @@
-"""A connection beside the pool: opened to ask the server something, and then closed.
+"""A connection outside of the pool, opened for queries about the server and then closed.
 
-The pool may be exhausted by those who wait; what is set on a connection of one's own comes back
-to nobody.
+The pool may be exhausted by sessions that wait.  A setting of this connection reaches no pool.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ def side_connection(engine: Engine, options: Mapping[str, Any]) -> Iterator[Conn
 
     :param options: execution options of the connection.
     """
-    own = _made(engine)
+    own = _copy_of(engine)
     try:
         with own.connect() as connection:
             yield connection.execution_options(**options)
@@ -27,14 +26,14 @@ def side_connection(engine: Engine, options: Mapping[str, Any]) -> Iterator[Conn
         own.dispose()
 
 
-def _made(engine: Engine) -> Engine:
-    how: dict[str, Any] = {
+def _copy_of(engine: Engine) -> Engine:
+    arguments: dict[str, Any] = {
         "pool": engine.pool.recreate(),  # which keeps creator, connect_args and listeners
         "module": engine.dialect.loaded_dbapi,
     }
     if not engine.dialect.is_async:
-        return create_engine(engine.url, **how)
+        return create_engine(engine.url, **arguments)
     # One URL may stand for two drivers.  Imported here, as it needs greenlet.
     from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
 
-    return create_async_engine(engine.url, **how).sync_engine
+    return create_async_engine(engine.url, **arguments).sync_engine

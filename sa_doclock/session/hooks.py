@@ -14,8 +14,7 @@ from ..errors import DocLockError
 from ..events import EventfulSession
 from ..guard import READ, Write, note
 from ..locking import LockContext
-from ..sqlalchemy_internals import statement_of
-from ..transaction import was_lent
+from ..sqlalchemy_internals import closes_connection, statement_of
 
 
 class SessionWithContext(EventfulSession):
@@ -70,7 +69,7 @@ def _after_begin(
     context = session._context
     context.connections.add(connection)
     if context.pipeline is not None:
-        context.pipeline.add(connection, lent=was_lent(transaction, connection))
+        context.pipeline.add(connection, lent=not closes_connection(transaction, connection))
 
 
 @event.listens_for(SessionWithContext, "after_transaction_create")

@@ -1,6 +1,6 @@
 """What one session's transaction holds, and what follows when it fails."""
 
-from .connections import TransactionConnection, TransactionConnections, was_lent
+from .connections import TransactionConnection, TransactionConnections
 from .ledger import Ledger, NamedKey, ranks_of
 from .lock_call import LockCall
 from .messages import add_document, reason
@@ -23,5 +23,4 @@ __all__ = [
     "plan_of",
     "ranks_of",
     "reason",
-    "was_lent",
 ]

@@ -13,14 +13,22 @@ from weakref import ReferenceType
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import Session, SessionTransaction
+from sqlalchemy.orm import Session
 from sqlalchemy.util import immutabledict
 
 from ..dialects import find_strategy, strategy_for
 from ..dialects.base import AUTOCOMMIT, LockStrategy
 from ..errors import LockNotSupported
 from ..options import LockOptions
-from ..pool import level_was_set, note_ended, rollback_later, rollback_not_needed, undo_now
+from ..pool import (
+    GUARD_ISOLATION_LEVEL,
+    ROLLBACK,
+    execute_statements_now,
+    note_ended,
+    on_return,
+    withdraw,
+)
+from ..sqlalchemy_internals import closes_connection
 from .error_translation import listen_to_errors, states_by_connection
 from .plan import LockPlan
 
@@ -58,18 +66,6 @@ class TransactionConnection:
         if self.level == plan.level:
             return plan.row_lock
         return plan.strategy.row_lock(plan.lock, self.level)
-
-
-def was_lent(transaction: SessionTransaction | None, connection: Connection) -> bool:
-    """Return whether the session was given this connection, and has not taken it from a pool."""
-    while transaction is not None and transaction.parent is not None:
-        transaction = transaction.parent
-    # No public interface: what get_bind() has returned, which a program may overwrite, is kept
-    # here only, as whether the session closes the connection.  Where it is not, nothing is sure.
-    # tests/pipeline/test_round_trips.py fails when it is no more.
-    connections: Mapping[Any, Any] = getattr(transaction, "_connections", {})
-    *_, closes = connections.get(connection, (False,))
-    return not closes
 
 
 def level_of(bind: Engine | Connection) -> str | None:
@@ -129,9 +125,8 @@ class TransactionConnections:
 
     def is_lent(self, connection: Connection) -> bool:
         """Return whether its transaction may be ended by another than the session."""
-        return connection.engine in self._by_engine and was_lent(
-            self._session().get_transaction(), connection
-        )
+        transaction = self._session().get_transaction()
+        return transaction is None or not closes_connection(transaction, connection)
 
     def lost(self) -> bool:
         """Return whether a connection was lost, and with it the transaction and its locks."""
@@ -157,12 +152,12 @@ class TransactionConnections:
     def before_commit(self) -> None:
         """Have a ROLLBACK sent later for a COMMIT that is not sent."""
         for one in self._by_engine.values():
-            rollback_later(one.connection)
+            on_return(one.connection, ROLLBACK)
 
     def after_commit(self) -> None:
         """Note that all of them have committed."""
         for one in self._by_engine.values():
-            rollback_not_needed(one.connection)
+            withdraw(one.connection, ROLLBACK)
         self.note_server_idle()
 
     def note_server_idle(self) -> None:
@@ -209,7 +204,7 @@ class TransactionConnections:
             raise _wrapped(error, driver_error, bind.dialect) from error
         opened = self._by_engine[bind.engine]
         if switches:
-            level_was_set(opened.connection)
+            on_return(opened.connection, GUARD_ISOLATION_LEVEL)
             if isinstance(bind, Connection):
                 opened.level_before = level
         strategy.check_autocommit(opened.connection)
@@ -267,7 +262,7 @@ class TransactionConnections:
             if connection.closed or connection.invalidated:
                 continue
             if not connection.in_transaction():  # else the lender's transaction goes on
-                undo_now(connection)
+                execute_statements_now(connection)
             if level is not None and not connection.invalidated:
                 _set_level(connection, level)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+ROOT_PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
 LANGUAGES = frozenset({"python", "sh", "sql", "text", "toml"})
 
 _FENCE = re.compile(r"^```(.*)$")
@@ -47,9 +48,9 @@ class Block:
 
 
 def pages() -> list[str]:
-    """Return the README and all of docs/, as paths from the root of the checkout."""
+    """Return the pages of the checkout's root and all of docs/, as paths from the root."""
     docs = sorted((ROOT / "docs").glob("*.md"))
-    return [path.relative_to(ROOT).as_posix() for path in (ROOT / "README.md", *docs)]
+    return [*ROOT_PAGES, *(path.relative_to(ROOT).as_posix() for path in docs)]
 
 
 def text_of(page: str) -> str:

@@ -6,6 +6,7 @@ Taken from what real sessions send, through the strategies, to a scripted driver
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
@@ -208,15 +209,30 @@ _LOCKED: Sequence[tuple[str, Callable[[str], list[str]]]] = [
 ]
 
 
+def module_map() -> Iterator[str]:
+    """Yield a table of the packages and modules of sa_doclock with their purpose."""
+    yield "| | |"
+    yield "|---|---|"
+    package = ROOT / "sa_doclock"
+    packages = [path.parent for path in package.glob("*/__init__.py")]
+    modules = [path for path in package.glob("*.py") if path.name != "__init__.py"]
+    for path in (*sorted(packages), *sorted(modules)):
+        source = path / "__init__.py" if path.is_dir() else path
+        purpose = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
+        first = " ".join(purpose.partition("\n\n")[0].split()).replace("``", "`")
+        yield f"| `{path.name}{'/' if path.is_dir() else ''}` | {first} |"
+
+
 PARTS: Mapping[str, Callable[[], Iterable[str]]] = {
     "databases": first_screen,
     "dialect-roles": roles.table,
     "lock-options": lock_options,
     "mistakes": rows.table,
+    "module-map": module_map,
     "reliability": soaked.in_short,
     "reliability-at-length": soaked.at_length,
     **{f"sent-to-{database}": partial(sent_to, database) for database in PRODUCTS},
-    **{f"not-granted-{database}": partial(not_granted, database) for database in PRODUCTS},
+    **{f"lock-errors-{database}": partial(not_granted, database) for database in PRODUCTS},
 }
 """What is generated, by the name in the comment that marks its place."""
 

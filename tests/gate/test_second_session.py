@@ -115,8 +115,8 @@ def test_another_engine_is_no_reason(
     ("options", "told"),
     [
         ({"poolclass": NullPool}, False),
-        ({"max_overflow": -1}, False),
-        ({"pool_size": 0}, False),
+        ({"max_overflow": -1}, True),  # no public attribute says that it has no limit
+        ({"pool_size": 0}, True),
         ({"poolclass": SingletonThreadPool}, False),
         ({"poolclass": StaticPool}, False),
         ({"pool_size": 1, "max_overflow": 1}, True),

@@ -1,4 +1,4 @@
-"""What is noted on a connection runs before its pool hands it to anybody else, or it is closed."""
+"""A registered statement runs before the connection goes back to its pool, or the pool closes it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 from sa_doclock import LockingSession
-from sa_doclock.pool.cleanup import undo_later, undo_now
+from sa_doclock.pool import ExecuteStatement, execute_statements_now, on_return
 from tests.locks.steps import recorded
 from tests.named.keys import KEY
 
@@ -37,16 +37,16 @@ def setting(engine: sa.Engine) -> object:
         return setting_of(connection)
 
 
-def test_the_last_that_was_noted_runs_first(engine: sa.Engine) -> None:
+def test_the_last_registered_runs_first(engine: sa.Engine) -> None:
     with engine.connect() as connection:
-        undo_later(connection, "SET @doclock = 'first'")
-        undo_later(connection, "SET @doclock = 'second'")
+        on_return(connection, ExecuteStatement("SET @doclock = 'first'"))
+        on_return(connection, ExecuteStatement("SET @doclock = 'second'"))
     assert setting(engine) == "first"
 
 
 def test_it_runs_once(engine: sa.Engine) -> None:
     with engine.connect() as connection:
-        undo_later(connection, "SET @doclock = COALESCE(@doclock, 0) + 1")
+        on_return(connection, ExecuteStatement("SET @doclock = COALESCE(@doclock, 0) + 1"))
     for _ in range(2):
         assert setting(engine) == 1
 
@@ -55,7 +55,7 @@ def test_where_it_fails_the_connection_is_closed(engine: sa.Engine) -> None:
     with engine.connect() as connection:
         before = connection.connection.driver_connection
         connection.exec_driver_sql("SET @doclock = 'set'")
-        undo_later(connection, FAILING)
+        on_return(connection, ExecuteStatement(FAILING))
     with engine.connect() as connection:
         assert connection.connection.driver_connection is not before
         assert setting_of(connection) is None
@@ -63,12 +63,12 @@ def test_where_it_fails_the_connection_is_closed(engine: sa.Engine) -> None:
 
 def test_at_once_on_a_connection_that_stays(engine: sa.Engine) -> None:
     with engine.connect() as connection:
-        undo_now(connection)  # nothing is noted
-        undo_later(connection, "SET @doclock = 1")
-        undo_now(connection)
+        execute_statements_now(connection)  # nothing is registered
+        on_return(connection, ExecuteStatement("SET @doclock = 1"))
+        execute_statements_now(connection)
         assert setting_of(connection) == 1
-        undo_later(connection, FAILING)
-        undo_now(connection)
+        on_return(connection, ExecuteStatement(FAILING))
+        execute_statements_now(connection)
         assert connection.invalidated
 
 

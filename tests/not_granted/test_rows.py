@@ -1,4 +1,4 @@
-"""Every row of docs/not-granted.md, on the database that it is about: tests/not_granted/rows.py."""
+"""Every row of docs/lock-errors.md, on the database that it is about: tests/not_granted/rows.py."""
 
 from __future__ import annotations
 

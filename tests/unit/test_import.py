@@ -1,4 +1,4 @@
-"""What ``import sa_doclock`` loads: SQLAlchemy, and nothing else."""
+"""``import sa_doclock`` loads SQLAlchemy and nothing else, and listens to no connection pool."""
 
 from __future__ import annotations
 
@@ -22,6 +22,27 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 def test_it_works_without_an_extra(absent: str) -> None:
     result = run(f"import sys; sys.modules[{absent!r}] = None; import sa_doclock; print('ok')")
     assert (result.stdout, result.stderr) == ("ok\n", "")
+
+
+def test_no_pool_is_listened_to_before_a_session_of_ours_has_used_one() -> None:
+    result = run("""if True:
+        import sqlalchemy as sa
+        import sa_doclock
+
+        def listeners(pool):
+            events = "connect", "first_connect", "checkout", "checkin", "reset", "invalidate"
+            return [name for name in events if len(getattr(pool.dispatch, name))]
+
+        engine = sa.create_engine("sqlite:///")
+        before = listeners(engine.pool)
+        with sa_doclock.LockingSession(engine) as session:
+            session.commit()  # of no connection
+            assert listeners(engine.pool) == before, listeners(engine.pool)
+            session.execute(sa.text("SELECT 1"))
+            session.commit()
+        print("reset" in before, "reset" in listeners(engine.pool))
+    """)
+    assert (result.stdout, result.stderr) == ("False True\n", "")
 
 
 def test_every_public_name_is_there() -> None:

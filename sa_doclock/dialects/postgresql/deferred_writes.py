@@ -22,7 +22,7 @@ from sqlalchemy import Connection, event
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm.exc import StaleDataError
 
-from ...pool import tidy_later, tidy_no_more
+from ...pool import CallFunction, on_return, withdraw
 from .pipeline import (
     Call,
     CursorInterceptor,
@@ -92,9 +92,10 @@ class DeferredWrites(CursorInterceptor):
             self.install()
             self._active = True
             # The transaction may end without a call of stop(): the pool then restores the cursors.
-            tidy_later(
-                self.connection, partial(_restore_cursors, ref(self), self.driver, self._factory)
+            self._on_return = CallFunction(
+                partial(_restore_cursors, ref(self), self.driver, self._factory)
             )
+            on_return(self.connection, self._on_return)
 
     def stop(self) -> None:
         """Keep back no more writes, and discard those that were not sent."""
@@ -102,7 +103,7 @@ class DeferredWrites(CursorInterceptor):
         if self._active:
             self._active = False
             self.uninstall()
-            tidy_no_more(self.connection)
+            withdraw(self.connection, self._on_return)
 
     def send(self, *, commit: bool = False) -> None:
         """Send the writes that are kept back, with COMMIT behind them or without.

@@ -1,0 +1,182 @@
+"""The registry of what has to be done before a connection goes back to its pool.
+
+A named lock of MySQL, or a setting of the session, outlives COMMIT and ROLLBACK and would go
+back to the pool with the connection.  The action that removes it is registered before the
+statement that sets it is sent.  So it runs whatever has happened in between, and the pool closes
+the connection where it fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+from typing import ClassVar, Final
+
+from sqlalchemy import Connection, event
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.pool import ConnectionPoolEntry, Pool, PoolResetState
+
+from ..sqlalchemy_internals import guard_finalizers
+from .reset import forget_end
+
+_ACTIONS: Final = "sa_doclock.on_return"
+_listening: Final = Lock()
+
+
+class ReturnAction:
+    """One action; its object is the key by which it is withdrawn."""
+
+    __slots__ = ()
+    position: ClassVar[int]
+    """Actions run by ascending position; those of one position, the last registered first."""
+
+    def run(self, record: ConnectionPoolEntry, dbapi_connection: DBAPIConnection) -> None:
+        """Do it; the pool closes the connection if this raises."""
+        raise NotImplementedError
+
+
+class CallFunction(ReturnAction):
+    """Call a function, before anything is sent over the connection.
+
+    :param function: must not keep the connection alive.
+    """
+
+    __slots__ = ("_function",)
+    position = 0
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self._function = function
+
+    def run(self, record: ConnectionPoolEntry, dbapi_connection: DBAPIConnection) -> None:  # noqa: D102
+        self._function()
+
+
+class _Rollback(ReturnAction):
+    __slots__ = ()
+    position = 1
+
+    def run(self, record: ConnectionPoolEntry, dbapi_connection: DBAPIConnection) -> None:
+        dbapi_connection.rollback()
+
+
+class _GuardIsolationLevel(ReturnAction):
+    __slots__ = ()
+    position = 2
+
+    def run(self, record: ConnectionPoolEntry, dbapi_connection: DBAPIConnection) -> None:
+        guard_finalizers(record)
+
+
+class ExecuteStatement(ReturnAction):
+    """Execute a statement.
+
+    :param statement: without parameters, because drivers write those in different ways.
+    """
+
+    __slots__ = ("_statement",)
+    position = 3
+
+    def __init__(self, statement: str) -> None:
+        self._statement = statement
+
+    def run(self, record: ConnectionPoolEntry, dbapi_connection: DBAPIConnection) -> None:  # noqa: D102
+        forget_end(record)
+        self.execute(dbapi_connection)
+
+    def execute(self, dbapi_connection: DBAPIConnection) -> None:
+        """Execute it on an open connection."""
+        cursor = dbapi_connection.cursor()
+        try:
+            cursor.execute(self._statement)
+        finally:
+            cursor.close()
+
+
+ROLLBACK: Final = _Rollback()
+"""Send a ROLLBACK.
+
+Where COMMIT is not sent, because of a listener or of Ctrl-C, SQLAlchemy takes the transaction
+for ended all the same.  The connection would go back as it is, and its next user would commit
+what was written.
+"""
+
+GUARD_ISOLATION_LEVEL: Final = _GuardIsolationLevel()
+"""Close the connection if SQLAlchemy fails to set its old isolation level back.
+
+SQLAlchemy sets it back after all that the pool guards.  The driver's error would come out of a
+commit that has succeeded, and the pool would count the connection as in use for ever.
+"""
+
+
+def on_return(connection: Connection, action: ReturnAction) -> None:
+    """Register an action that runs once, before the connection goes back to its pool.
+
+    Registering the same object again changes nothing.  A connection that is closed or lost needs
+    no action, and its actions are dropped.
+    """
+    if not (connection.closed or connection.invalidated):
+        actions = connection.info.get(_ACTIONS)
+        if actions is None:  # the first action on this connection to the server
+            _listen_to_pools()
+            actions = connection.info[_ACTIONS] = {}
+        actions[action] = None
+
+
+def withdraw(connection: Connection, action: ReturnAction) -> None:
+    """Drop an action, if it is registered and has not run."""
+    if not (connection.closed or connection.invalidated):
+        connection.info.get(_ACTIONS, {}).pop(action, None)
+
+
+def execute_statements_now(connection: Connection) -> None:
+    """Execute the registered statements on an open connection that its owner goes on to use.
+
+    If one fails, the connection is invalidated.
+    """
+    actions = connection.info.get(_ACTIONS)
+    if not actions:
+        return
+    statements = [action for action in actions if isinstance(action, ExecuteStatement)]
+    for statement in statements:
+        del actions[statement]
+    dbapi_connection = connection.connection.dbapi_connection
+    try:
+        for statement in reversed(statements):
+            if dbapi_connection is not None:
+                statement.execute(dbapi_connection)
+    except BaseException as error:
+        connection.invalidate(error)
+        if not isinstance(error, Exception):
+            raise
+
+
+def _run_actions(
+    dbapi_connection: DBAPIConnection,
+    record: ConnectionPoolEntry | None,
+    reset_state: PoolResetState,
+) -> None:
+    # This runs before the pool's own ROLLBACK, if that is still to come.  The pool closes the
+    # connection if an action raises.
+    if record is None or reset_state.terminate_only:
+        return  # it is closed next
+    actions = record.info.get(_ACTIONS)  # all that a connection without a lock pays for
+    if not actions:
+        return
+    due: list[ReturnAction] = [*reversed(actions)]  # the last registered first
+    due.sort(key=lambda action: action.position)  # a stable sort
+    actions.clear()
+    for action in due:
+        action.run(record, dbapi_connection)
+
+
+def _listen_to_pools() -> None:
+    # All pools are listened to, from the first action of the process on.  Listening to one pool
+    # would be narrower, and is not safe.  SQLAlchemy keeps the listeners of a pool in a deque, and
+    # goes through it without a lock.  A "reset" listener of the program may send a statement,
+    # as SQLAlchemy's documentation shows.  If ours were added in the meantime, "deque mutated
+    # during iteration" would close that thread's connection.  Listeners on the class Pool are in
+    # a deque of their own, which is empty in nearly all programs.
+    # Also, after Engine.dispose() a connection goes back to a pool that its engine has no more.
+    with _listening:
+        if not event.contains(Pool, "reset", _run_actions):
+            event.listen(Pool, "reset", _run_actions)

@@ -1,0 +1,107 @@
+"""Private names of SQLAlchemy stand in sqlalchemy_internals.py, and those of a session in session/."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import sa_doclock
+
+PACKAGE = Path(sa_doclock.__file__).parent
+MODULES = {str(path.relative_to(PACKAGE)): path for path in sorted(PACKAGE.rglob("*.py"))}
+EXEMPT = "sqlalchemy_internals.py"
+PROTOCOL = {"events.py": {"_target_class_doc", "_dispatch_target"}}
+"""What a class of events must define, in the way of SQLAlchemy's own."""
+
+
+DOCUMENTED = {"_asdict", "_replace"}
+"""Methods of every NamedTuple."""
+
+
+def is_private(name: object) -> bool:
+    if not isinstance(name, str) or name in DOCUMENTED:
+        return False
+    return name.startswith("_") and not name.endswith("__")
+
+
+def read(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
+    """Yield line, object and name of every private attribute that is read or set."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            yield node.lineno, ast.unparse(node.value), node.attr
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "setattr"):
+            name = node.args[1]
+            if isinstance(name, ast.Constant) and is_private(name.value):
+                yield node.lineno, ast.unparse(node.args[0]), str(name.value)
+
+
+def defined(tree: ast.Module) -> Iterator[str]:
+    """Yield the private names that a module gives to its own classes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            for item in node.body:
+                if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                    yield item.name
+                elif isinstance(item, ast.AnnAssign):
+                    yield ast.unparse(item.target)
+                elif isinstance(item, ast.Assign):
+                    yield from (ast.unparse(target) for target in item.targets)
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.ctx, ast.Store)
+            and ast.unparse(node.value) in ("self", "cls")
+        ):
+            yield node.attr
+
+
+def findings(source: str, module: str, ours: set[str]) -> list[str]:
+    """Return the private names of others that this source reads.
+
+    ``self`` and ``cls`` may use what any class of the package defines, as they may have inherited
+    it; all other objects only what the module itself defines.
+    """
+    tree = ast.parse(source)
+    own = set(defined(tree)) - PROTOCOL.get(module, set())
+    found = []
+    for line, of, name in read(tree):
+        if name not in (ours if of in ("self", "cls", "super()") else own):
+            found.append(f"{module}:{line}: {of}.{name}")
+        elif of == "session" and not module.startswith("session/"):
+            found.append(f"{module}:{line}: {of}.{name} outside of session/")
+    return found
+
+
+OURS = {name for path in MODULES.values() for name in defined(ast.parse(path.read_text()))}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_reads_no_private_name_of_others(module: str) -> None:
+    found = findings(MODULES[module].read_text(), module, OURS)
+    if module.startswith("session/"):  # its modules work on one session together
+        found = [line for line in found if " session._" not in line]
+    if module != EXEMPT:
+        assert found == []
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("pool._max_overflow", "x.py:1: pool._max_overflow"),
+        ("getattr(pool, '_max_overflow', None)", "x.py:1: pool._max_overflow"),
+        ("class A(Session):\n    def f(self):\n        self._flushing", "x.py:3: self._flushing"),
+        (
+            "class A:\n    _b = 1\n\ndef f(session):\n    session._b",
+            "x.py:5: session._b outside of session/",
+        ),
+    ],
+    ids=["attribute", "getattr", "inherited", "session"],
+)
+def test_such_a_name_is_found(source: str, line: str) -> None:
+    assert findings(source, "x.py", OURS) == [line]
+
+
+def test_what_a_module_defines_itself_is_its_own() -> None:
+    assert findings("class A:\n    def _f(self): self._f()\nA()._f()", "x.py", {"_f"}) == []
