@@ -11,7 +11,7 @@ from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.interfaces import ORMOption
 
 from ..dialects import hints_of
-from ..documents import document_key, identity_of, lockable, parts_of, spans_rows
+from ..documents import document_key, identity_of, lockable_root, parts_of, spans_rows
 from ..options import LockOptions, is_row_lock
 from ..sqlalchemy_internals import refuse_unlockable_options, relationships_with_options
 from ..statements import (
@@ -75,7 +75,7 @@ class _RowsByKey(LockTarget[T]):
 
     def check(self) -> None:
         request, session = self.request, self.session
-        self.root = root = lockable(self.mapper)
+        self.root = root = lockable_root(self.mapper)
         parts_of(root)  # raises where the document is declared wrongly
         if request.options:
             refuse_unlockable_options(request.options)

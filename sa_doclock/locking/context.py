@@ -11,9 +11,9 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine
 
 from ..dialects.base import Read
-from ..documents import remembered
+from ..documents import mapper_cache
 from ..gate import SessionQueue
-from ..guard import BulkGuard, Guard, GuardMode, Reads, check_guard_mode
+from ..guard import DmlGuard, FlushGuard, GuardMode, LoadProvenance, check_guard_mode
 from ..options import LockTimeout
 from ..transaction import TransactionState, ranks_of
 from .wait_policy import Priority, WaitPolicy, pause
@@ -31,7 +31,7 @@ class SessionOptions:
     guard_tracing: bool
 
 
-@remembered
+@mapper_cache
 def session_options(
     lock_timeout: LockTimeout,
     priority: Priority,
@@ -59,19 +59,19 @@ class LockContext(TransactionState):
     # What most sessions have no use for is made at its first use.
 
     @cached_property
-    def guard(self) -> Guard:
+    def guard(self) -> FlushGuard:
         """What the session may write by a flush."""
-        return Guard(self.session(), self.ledger, self.options.guard)
+        return FlushGuard(self.session(), self.ledger, self.options.guard)
 
     @cached_property
-    def dml(self) -> BulkGuard:
+    def dml(self) -> DmlGuard:
         """What the session may write by statements."""
-        return BulkGuard(self.session(), self.guard, self.ledger)
+        return DmlGuard(self.session(), self.guard, self.ledger)
 
     @cached_property
-    def provenance(self) -> Reads:
+    def provenance(self) -> LoadProvenance:
         """Where the session has read the rows of declared documents."""
-        return Reads(self.ledger, tracing=self.options.guard_tracing)
+        return LoadProvenance(self.ledger, tracing=self.options.guard_tracing)
 
     def pause(self, seconds: float) -> None:
         """Sleep between two tries for a lock."""

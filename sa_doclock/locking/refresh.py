@@ -16,13 +16,13 @@ from sqlalchemy.orm import InstanceState, Mapper, Session
 
 from ..documents import (
     UNKNOWN,
-    Membership,
+    HeaderResolver,
     Part,
-    headers_loaded,
-    identity_in,
-    parts_above,
+    loaded_headers,
+    header_identity,
+    parts_with_detail,
     parts_of,
-    remembered,
+    mapper_cache,
     root_of,
 )
 from ..errors import UnsavedChanges
@@ -79,7 +79,7 @@ def _names_to_expire(
 ) -> Collection[str] | None:
     """Return the attributes of one object that may be older than the lock."""
     if role.part:
-        headers = list(headers_loaded(session, root, state.mapper, state.dict))
+        headers = list(loaded_headers(session, root, state.mapper, state.dict))
         if not headers or any((root.class_, header) not in held for header in headers):
             return _ALL
     if not role.header or (root.class_, state.identity) in held:
@@ -102,10 +102,10 @@ class _Role(NamedTuple):
     raising: tuple[Part, ...]
 
 
-@remembered
+@mapper_cache
 def _role(root: Mapper[Any], mapper: Mapper[Any]) -> _Role | None:
     """Return what objects of this class are in documents of this root; None for nothing."""
-    header, part = root_of(mapper) is root, bool(parts_above(root, mapper))
+    header, part = root_of(mapper) is root, bool(parts_with_detail(root, mapper))
     if not (header or part):
         return None
     related = (one for one in parts_of(root) if mapper.isa(one.owner) or one.owner.isa(mapper))
@@ -162,16 +162,16 @@ def refuse_unsaved(
         role = _role(root, state.mapper)
         if role is None:
             continue
-        if role.header and identity_in(state, root) in identities:
+        if role.header and header_identity(state, root) in identities:
             raise UnsavedChanges(
                 "it has pending changes, which the fresh read would have to overwrite; "
                 "lock first, then change, or flush() before"
             )
         if role.part:
-            headers = Membership(session, root, ask=ask).headers(state)
+            headers = HeaderResolver(session, root, ask=ask).headers(state)
             postponed = postponed or UNKNOWN in headers
             if not headers.isdisjoint(identities):
-                part = parts_above(root, state.mapper)[0]
+                part = parts_with_detail(root, state.mapper)[0]
                 raise UnsavedChanges(
                     f"{state.class_.__name__} in its {part.name!r} has pending changes from before "
                     "the lock; lock first, then change, or flush() before"

@@ -37,9 +37,9 @@ from ..sqlalchemy_internals import (
 )
 from ..statements import (
     LockedEntity,
-    among,
-    lock_among,
-    locking,
+    key_in,
+    lock_where,
+    add_lock,
     refuse_other_lock,
     refuse_streaming,
     run_within,
@@ -130,7 +130,7 @@ class RowsOfSelect(LockTarget[Result[Any]]):
         """
         if lock is self._locked.lock:
             return self._statement
-        return locking(self._statement, self._locked.entity, lock)
+        return add_lock(self._statement, self._locked.entity, lock)
 
     def _lock(
         self, plan: LockPlan, row_lock: LockOptions, request: LockRequest
@@ -156,10 +156,10 @@ class RowsOfSelect(LockTarget[Result[Any]]):
                 seconds,
                 strategy,
                 row_lock,
-                lambda lock: lock_among(root, lock, where),
+                lambda lock: lock_where(root, lock, where),
                 lambda keys: _distinct(row[: len(key)] for row in run(keys)),
             )
-        return self._read(again.where(among(key, identities)))[0], identities
+        return self._read(again.where(key_in(key, identities)))[0], identities
 
     def _read(self, statement: Select[Any]) -> tuple[Result[Any], Iterable[Identity]]:
         """Return the rows, and the keys of the entity that is locked among them."""
@@ -213,7 +213,7 @@ def _candidates(
             "this database cannot skip the locked rows of a join with LIMIT; "
             "select the entity alone, with EXISTS in place of the join"
         )
-    return among(root.primary_key, _distinct(run(without_lock(keys))))
+    return key_in(root.primary_key, _distinct(run(without_lock(keys))))
 
 
 def _distinct(rows: Iterable[Any]) -> list[Identity]:

@@ -14,7 +14,7 @@ from sqlalchemy.sql import Executable
 
 from ..guard import Write
 from ..locking import RowsOfSelect, acquire
-from ..statements import LOCK_OPTION, LockedEntity, locked_by, refuse_lock_within
+from ..statements import LOCK_OPTION, LockedEntity, locked_entity_of, refuse_nested_lock
 from ..transaction import LockRequest
 from .hooks import SessionWithContext
 
@@ -82,9 +82,9 @@ class ExecutingSession(SessionWithContext):
     def _locked_by(self, statement: Executable) -> LockedEntity | None:
         if not isinstance(statement, Executable):
             return None  # Session says better what is wrong with it
-        found = locked_by(statement)
+        found = locked_entity_of(statement)
         if not isinstance(statement, Select):
-            refuse_lock_within(statement)
+            refuse_nested_lock(statement)
         return found
 
     def _guarded(

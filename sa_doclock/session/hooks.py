@@ -9,10 +9,10 @@ from weakref import WeakSet
 from sqlalchemy import Connection, event
 from sqlalchemy.orm import InstanceState, Mapper, SessionTransaction
 
-from ..documents import any_declared, follow_declared
+from ..documents import any_declared, listen_for_documents
 from ..errors import DocLockError
 from ..events import EventfulSession
-from ..guard import READ, Write, note
+from ..guard import LOAD_RECORD, Write, record_load
 from ..locking import LockContext
 from ..sqlalchemy_internals import closes_connection, statement_of
 
@@ -119,7 +119,7 @@ def _before_flush(session: SessionWithContext, *_: Any) -> None:
 _followed: WeakSet[Mapper[Any]] = WeakSet()
 
 
-@follow_declared
+@listen_for_documents
 def _follow(mappers: Collection[Mapper[Any]]) -> None:
     for mapper in _outermost(mappers):
         if mapper not in _followed:
@@ -159,13 +159,13 @@ def _on_write(write: Write) -> Callable[..., None]:
 def _on_load(state: InstanceState[Any], context: Any, *_: object) -> None:
     if context is None:
         return
-    read = context.attributes.get(READ)  # of one execution; every row asks, so once for all
+    read = context.attributes.get(LOAD_RECORD)  # of one execution; every row asks, so once for all
     if read is None:
         if not isinstance(context.session, SessionWithContext):
             return
         statement = statement_of(context)
-        read = context.session._context.provenance.begin(statement)
-        context.attributes[READ] = read
-    note(state, read)
+        read = context.session._context.provenance.record_for(statement)
+        context.attributes[LOAD_RECORD] = read
+    record_load(state, read)
     if read.statement.is_dml:  # INSERT .. RETURNING
-        context.session._context.guard.note_returned(state, read.statement)
+        context.session._context.guard.record_returned(state, read.statement)

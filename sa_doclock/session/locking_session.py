@@ -487,7 +487,7 @@ class LockingSession(ExecutingSession):
         and at the end, unguarded, so that the guard looks at what is written outside alone.
         """
         self.flush()
-        with self._context.guard.lifted():
+        with self._context.guard.disabled():
             yield
             self.flush()
 

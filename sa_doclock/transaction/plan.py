@@ -9,7 +9,7 @@ from sqlalchemy import Table
 from sqlalchemy.orm import Mapper
 
 from ..dialects.base import LockStrategy
-from ..documents import own_table, remembered
+from ..documents import own_table, mapper_cache
 from ..options import LockOptions, is_row_lock
 
 
@@ -31,7 +31,7 @@ class LockPlan:
     table: Table | None
 
 
-@remembered
+@mapper_cache
 def plan_of(mapper: Mapper[Any] | None, lock: LockOptions, strategy: LockStrategy) -> LockPlan:
     """Return the plan, made once for each class, lock and engine.
 
