@@ -15,8 +15,8 @@ from sqlalchemy import event, inspect
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Mapper, RelationshipProperty
 
-from .mapping import forget_remembered, remembered, root_of
-from .parts import Part, one_to_many, part_at
+from .mapping import clear_mapper_caches, mapper_cache, root_of
+from .parts import Part, build_part, undeclared_parts
 
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound="Callable[[Collection[Mapper[Any]]], None]")
@@ -62,7 +62,7 @@ def document(entity: Any = None, /, *, parts: Iterable[str] | None = None) -> An
             raise TypeError(f"@document is for a class, not {declared!r}")
         _declared[declared] = paths
         _unchecked.add(declared)
-        forget_remembered()
+        clear_mapper_caches()
         mapper: Any = inspect(declared, raiseerr=False)
         if isinstance(mapper, Mapper) and mapper.configured:
             _mappers_configured()  # nothing else would tell
@@ -86,7 +86,7 @@ def _mappers_configured() -> None:
     try:
         _check_declarations()
     finally:
-        for root in roots_declared():
+        for root in declared_roots():
             with suppress(ArgumentError):
                 members = {root, *(part.detail for part in parts_of(root))}
                 for follow in _followers:
@@ -112,7 +112,7 @@ def _check_declarations() -> None:
 _followers: list[Callable[[Collection[Mapper[Any]]], None]] = []
 
 
-def follow_declared(follower: F) -> F:
+def listen_for_documents(follower: F) -> F:
     """Call the function with the mappers of every document, whenever there may be new ones."""
     _followers.append(follower)
     return follower
@@ -123,16 +123,16 @@ def any_declared() -> bool:
     return bool(_declared)
 
 
-@remembered
+@mapper_cache
 def is_declared(mapper: Mapper[Any]) -> bool:
     """Whether rows of this class are headers of declared documents."""
     return any(parent.class_ in _declared for parent in _upwards(mapper))
 
 
-@remembered
+@mapper_cache
 def document_root(mapper: Mapper[Any]) -> Mapper[Any] | None:
     """The root of the declared document whose header or part a row of this class is."""
-    for root in roots_declared():
+    for root in declared_roots():
         if root_of(mapper) is root and is_declared(mapper):
             return root
         with suppress(ArgumentError):  # of a document that has nothing to do with this class
@@ -141,7 +141,7 @@ def document_root(mapper: Mapper[Any]) -> Mapper[Any] | None:
     return None
 
 
-@remembered
+@mapper_cache
 def parts_of(root: Mapper[Any]) -> tuple[Part, ...]:
     """What belongs to a header of this hierarchy, as declared; owners come before their parts.
 
@@ -149,34 +149,34 @@ def parts_of(root: Mapper[Any]) -> tuple[Part, ...]:
     """
     headers = list(_declared_headers(root))
     if not headers:
-        others = (part for part in one_to_many(root) if document_root(part.detail) is None)
+        others = (part for part in undeclared_parts(root) if document_root(part.detail) is None)
         return tuple(dict.fromkeys(others))
     parts = _resolved(root)
-    for other in roots_declared():
+    for other in declared_roots():
         if other is not root:
             _refuse_two_headers(root, parts, other)
     return parts
 
 
-@remembered
-def parts_above(root: Mapper[Any], mapper: Mapper[Any]) -> tuple[Part, ...]:
+@mapper_cache
+def parts_with_detail(root: Mapper[Any], mapper: Mapper[Any]) -> tuple[Part, ...]:
     """The parts of documents of this root that a row of this class can be; each link once."""
     links = {(part.owner, part.name): part for part in parts_of(root) if mapper.isa(part.detail)}
     return tuple(links.values())
 
 
-@remembered
+@mapper_cache
 def chain_of(root: Mapper[Any], part: Part) -> tuple[Part, ...]:
     """The parts from the header down to this one."""
     for owner in parts_of(root):
         related = owner.detail.isa(part.owner) or part.owner.isa(owner.detail)
-        if owner.path == part.above and related:
+        if owner.path == part.owner_path and related:
             return (*chain_of(root, owner), part)
     return (part,)
 
 
-@remembered
-def is_tree(root: Mapper[Any]) -> bool:
+@mapper_cache
+def has_nested_headers(root: Mapper[Any]) -> bool:
     """Whether a header of this document may be a part of another: the topmost is the header."""
     return any(part.recursive and root_of(part.owner) is root for part in parts_of(root))
 
@@ -194,14 +194,14 @@ def _declared_headers(root: Mapper[Any]) -> Iterator[tuple[Mapper[Any], Paths]]:
             yield mapper, _declared[mapper.class_]
 
 
-def roots_declared() -> list[Mapper[Any]]:
+def declared_roots() -> list[Mapper[Any]]:
     """The roots of the hierarchies that have a declared document."""
     mappers = (inspect(entity, raiseerr=False) for entity in list(_declared))
     roots = (root_of(mapper) for mapper in mappers if isinstance(mapper, Mapper))
     return list(dict.fromkeys(roots))
 
 
-@remembered
+@mapper_cache
 def _resolved(root: Mapper[Any]) -> tuple[Part, ...]:
     found: dict[tuple[str, Mapper[Any]], Part] = {}
     for header, paths in _declared_headers(root):
@@ -264,7 +264,7 @@ def _step(
         raise _wrong(
             above, f"the part {path!r} is view-only: name the relationship that is written"
         )
-    return part_at(path, relationship)
+    return build_part(path, relationship)
 
 
 def _refuse_two_headers(root: Mapper[Any], parts: Iterable[Part], other: Mapper[Any]) -> None:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 _forget: list[Callable[[], None]] = []
 
 
-def remembered(function: Callable[P, T]) -> Callable[P, T]:
+def mapper_cache(function: Callable[P, T]) -> Callable[P, T]:
     """Cache what was found out of mappers, until there are others."""
     cached = lru_cache(maxsize=1024)(function)
     _forget.append(cached.cache_clear)
@@ -30,7 +30,7 @@ def remembered(function: Callable[P, T]) -> Callable[P, T]:
 
 
 @event.listens_for(Mapper, "after_configured")
-def forget_remembered() -> None:
+def clear_mapper_caches() -> None:
     """There are other mappers, or other documents: find everything out again."""
     for forget in _forget:
         forget()
@@ -44,7 +44,7 @@ def mapper_of(entity: Any) -> Mapper[Any]:
         raise TypeError(f"a mapped class is needed, not {entity!r}") from error
 
 
-@remembered
+@mapper_cache
 def root_of(mapper: Mapper[Any]) -> Mapper[Any]:
     """The mapper whose own table every row of the hierarchy has: the header's."""
     while mapper.inherits is not None and not mapper.concrete:
@@ -59,8 +59,8 @@ def own_table(mapper: Mapper[Any]) -> Table:
     return table
 
 
-@remembered
-def lockable(mapper: Mapper[Any]) -> Mapper[Any]:
+@mapper_cache
+def lockable_root(mapper: Mapper[Any]) -> Mapper[Any]:
     """The root of a class that has a header row; see :func:`header_table` for what it raises."""
     header_table(mapper.class_)
     return root_of(mapper)
@@ -104,7 +104,7 @@ def tables_within(selectables: Iterable[FromClause]) -> Iterator[Table | Alias]:
             yield selectable
 
 
-@remembered
+@mapper_cache
 def spans_rows(mapper: Mapper[Any], *, undeferred: bool = False) -> bool:
     """Whether a row of this class is made of several rows.
 
@@ -127,7 +127,7 @@ def has_subquery(expression: ClauseElement) -> bool:
     return any(isinstance(element, SelectBase) for element in iterate(expression))
 
 
-@remembered
+@mapper_cache
 def key_attributes(mapper: Mapper[Any]) -> tuple[str, ...]:
     """The attributes that map the primary key, in mapper order."""
     return tuple(mapper.get_property_by_column(column).key for column in mapper.primary_key)

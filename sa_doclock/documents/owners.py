@@ -13,8 +13,8 @@ from sqlalchemy import ClauseElement, Select, bindparam, inspect, select
 from sqlalchemy.orm import InstanceState, Mapper, Session, aliased
 from sqlalchemy.orm.exc import ObjectDeletedError
 
-from .declare import is_tree, parts_above
-from .mapping import key_attributes, remembered, root_of
+from .declare import has_nested_headers, parts_with_detail
+from .mapping import key_attributes, mapper_cache, root_of
 from .parts import Part
 
 Identity = tuple[Any, ...]
@@ -23,7 +23,7 @@ UNKNOWN: Final[Identity] = ()
 """In place of an identity that only the database could tell; no row has it."""
 
 
-def headers_loaded(
+def loaded_headers(
     session: Session,
     root: Mapper[Any],
     mapper: Mapper[Any],
@@ -34,7 +34,7 @@ def headers_loaded(
 
     :param below: the way that has led here, which rows in a circle would never end.
     """
-    for part in parts_above(root, mapper):
+    for part in parts_with_detail(root, mapper):
         if part.foreign_key is None or any(name not in loaded for name in part.foreign_key):
             yield UNKNOWN
             continue
@@ -49,17 +49,17 @@ def headers_loaded(
             yield UNKNOWN
             continue
         way = (*below, owner)
-        further = list(headers_loaded(session, root, owner.mapper, owner.dict, way))
+        further = list(loaded_headers(session, root, owner.mapper, owner.dict, way))
         yield from further or [identity if root_of(part.owner) is root else UNKNOWN]
 
 
-@remembered
+@mapper_cache
 def is_header(root: Mapper[Any], mapper: Mapper[Any]) -> bool:
     """Whether every row of this class is the header of a document of this root."""
-    return root_of(mapper) is root and not is_tree(root)
+    return root_of(mapper) is root and not has_nested_headers(root)
 
 
-def identity_in(state: InstanceState[Any], root: Mapper[Any]) -> Identity:
+def header_identity(state: InstanceState[Any], root: Mapper[Any]) -> Identity:
     """The primary key of a header; of one that is not inserted yet, as far as it is set."""
     if state.identity is not None:
         return state.identity
@@ -75,7 +75,7 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, ClauseElement) else value
 
 
-class Membership:
+class HeaderResolver:
     """Finds the headers of rows, and remembers what the database has told it.
 
     :param ask: whether a SELECT may be sent where nothing else tells; otherwise the answer
@@ -98,7 +98,7 @@ class Membership:
 
     def _climb(self, state: InstanceState[Any]) -> Iterator[Identity]:
         above = False
-        for part in parts_above(self._root, state.mapper):
+        for part in parts_with_detail(self._root, state.mapper):
             for owner in self._owners(state, part):
                 above = True
                 if isinstance(owner, InstanceState):
@@ -106,12 +106,12 @@ class Membership:
                 else:
                     yield from self.headers_of_row(part.owner, owner)
         is_one = root_of(state.mapper) is self._root
-        if is_one and not (above and is_tree(self._root)):
-            yield identity_in(state, self._root)
+        if is_one and not (above and has_nested_headers(self._root)):
+            yield header_identity(state, self._root)
 
     def _headers_of_owner(self, owner: InstanceState[Any]) -> frozenset[Identity]:
         if is_header(self._root, owner.mapper):
-            return frozenset({identity_in(owner, self._root)})
+            return frozenset({header_identity(owner, self._root)})
         return self.headers(owner)
 
     def headers_of_row(self, mapper: Mapper[Any], identity: Identity) -> frozenset[Identity]:
@@ -129,7 +129,7 @@ class Membership:
 
     def _climb_row(self, mapper: Mapper[Any], identity: Identity) -> Iterator[Identity]:
         above = False
-        for part in parts_above(self._root, mapper):
+        for part in parts_with_detail(self._root, mapper):
             for owner in self._ask_owners(part, identity):
                 above = True
                 yield from self.headers_of_row(part.owner, owner)
@@ -152,12 +152,12 @@ class Membership:
                 yield from self._ask_owners(part, state.identity)
             values = [state.dict.get(name) for name, _ in part.reference]
             if values and (state.identity is None or self._moved(state, part)):
-                yield from self.owners_named(part, values)
+                yield from self.owners_by_reference(part, values)
 
     def _moved(self, state: InstanceState[Any], part: Part) -> bool:
         return any(state.attrs[name].history.has_changes() for name, _ in part.reference)
 
-    def owners_named(self, part: Part, values: Sequence[Any]) -> list[Identity]:
+    def owners_by_reference(self, part: Part, values: Sequence[Any]) -> list[Identity]:
         """The owners that a detail refers to by another key than the primary one."""
         if has_null(tuple(values)):
             return []
@@ -218,12 +218,12 @@ def _in_session(
     return None if known is None else inspect(known)
 
 
-@remembered
+@mapper_cache
 def _names(mapper: Mapper[Any]) -> tuple[str, ...]:
     return tuple(f"detail_{position}" for position in range(len(mapper.primary_key)))
 
 
-@remembered
+@mapper_cache
 def _owners_of_row(part: Part) -> Select[Any]:
     owner: Any = aliased(part.owner.class_)
     detail: Any = aliased(part.detail.class_)

@@ -30,12 +30,12 @@ class Part(NamedTuple):
         return self.owner.relationships[self.name]
 
     @property
-    def above(self) -> str:
+    def owner_path(self) -> str:
         """The path of the owner; empty for the header."""
         return self.path.rpartition(".")[0]
 
 
-def part_at(path: str, relationship: RelationshipProperty[Any]) -> Part:
+def build_part(path: str, relationship: RelationshipProperty[Any]) -> Part:
     """The part that is reached by this relationship."""
     return Part(
         path,
@@ -49,12 +49,12 @@ def part_at(path: str, relationship: RelationshipProperty[Any]) -> Part:
     )
 
 
-def one_to_many(root: Mapper[Any]) -> Iterator[Part]:
+def undeclared_parts(root: Mapper[Any]) -> Iterator[Part]:
     """What belongs to a header that was not declared: its collections, one level deep."""
     for mapper in root.self_and_descendants:
         for relationship in mapper.relationships:
             if relationship.direction is RelationshipDirection.ONETOMANY:
-                yield part_at(relationship.key, relationship)._replace(recursive=False)
+                yield build_part(relationship.key, relationship)._replace(recursive=False)
 
 
 def _foreign_key(relationship: RelationshipProperty[Any]) -> tuple[str, ...] | None:

@@ -1,7 +1,15 @@
 """The write guard: no write to a declared document without its ForUpdate lock."""
 
-from .dml import BulkGuard
-from .flush import Guard, GuardMode, Write
-from .provenance import READ, Reads, note
+from .dml import DmlGuard
+from .flush import FlushGuard, GuardMode, Write
+from .provenance import LOAD_RECORD, LoadProvenance, record_load
 
-__all__ = ["READ", "BulkGuard", "Guard", "GuardMode", "Reads", "Write", "note"]
+__all__ = [
+    "LOAD_RECORD",
+    "DmlGuard",
+    "FlushGuard",
+    "GuardMode",
+    "LoadProvenance",
+    "Write",
+    "record_load",
+]

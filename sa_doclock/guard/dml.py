@@ -28,33 +28,33 @@ from sqlalchemy.orm.exc import UnmappedColumnError
 
 from ..documents import (
     UNKNOWN,
+    HeaderResolver,
     Identity,
-    Membership,
     Part,
+    declared_roots,
     document_key,
     document_root,
     has_null,
     key_attributes,
-    parts_above,
+    mapper_cache,
     parts_of,
-    remembered,
+    parts_with_detail,
     root_of,
-    roots_declared,
 )
 from ..session_ref import weakly
 from ..sqlalchemy_internals import is_flushing, values_of
-from ..statements import among, chunks
+from ..statements import chunks, key_in
 from ..transaction import Ledger
-from .flush import Guard, Write
+from .flush import FlushGuard, Write
 
 Row = Mapping[Any, Any]
 _SCHEMAS = "schema_translate_map"
 
 
-class BulkGuard:
+class DmlGuard:
     """What one session may write by statements."""
 
-    def __init__(self, session: Session, guard: Guard, ledger: Ledger) -> None:
+    def __init__(self, session: Session, guard: FlushGuard, ledger: Ledger) -> None:
         self._session = weakly(session)
         self._guard = guard
         self._ledger = ledger
@@ -68,7 +68,7 @@ class BulkGuard:
         :param how: the execution options and bind arguments that it is executed with.
         :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
         """
-        targets = _targets_of(statement) if self._guard.on else ()
+        targets = _targets_of(statement) if self._guard.enabled else ()
         if not targets:
             yield
             return
@@ -76,7 +76,7 @@ class BulkGuard:
         wanted = self._session().autoflush and options.get("autoflush", True)
         if wanted and not is_flushing(self._session()):
             self._session().flush()  # as the execution would do, and what is asked depends on it
-        self._guard.begin()
+        self._guard.reset_warnings()
         born: list[tuple[_Target, list[Identity]]] = []
         with self._session().no_autoflush:
             for target in targets:
@@ -109,8 +109,8 @@ class BulkGuard:
 
         :raises UnlockedWrite: one of them is of a document that is not held ForUpdate.
         """
-        targets = _targets(mapper) if self._guard.on else ()
-        self._guard.begin()
+        targets = _targets(mapper) if self._guard.enabled else ()
+        self._guard.reset_warnings()
         with self._session().no_autoflush:
             born = [(target, self._check_rows(target, rows, write)) for target in targets]
         yield
@@ -125,7 +125,7 @@ class BulkGuard:
         """Return the headers among new rows."""
         named = [target.named(row) for row in rows]
         if self._guard.active:
-            membership = Membership(self._session(), target.root, ask=True)
+            membership = HeaderResolver(self._session(), target.root, ask=True)
             if write is Write.UPDATE:
                 self._check_keys(target, [target.identity(row) for row in named], membership)
             for row in named:
@@ -153,7 +153,7 @@ class BulkGuard:
             return
         set_here = [target.named(row) for row in values_of(statement).rows] if update else []
         write = Write.UPDATE if update else Write.DELETE
-        membership = Membership(self._session(), target.root, ask=True)
+        membership = HeaderResolver(self._session(), target.root, ask=True)
         if update and target.by_key and isinstance(parameters, (list, tuple)):
             rows = [{**row, **given} for row in set_here or [{}] for given in parameters]
             self._check_rows(target, rows, write)
@@ -171,18 +171,18 @@ class BulkGuard:
                 self._check_row(target, tuple(found), membership, write)
 
     def _check_keys(
-        self, target: _Target, keys: Sequence[Identity | None], membership: Membership
+        self, target: _Target, keys: Sequence[Identity | None], membership: HeaderResolver
     ) -> None:
         known = [key for key in keys if key is not None]
         assert target.mapper is not None
         columns = [getattr(target.mapper.class_, name) for name in key_attributes(target.mapper)]
         for some in chunks(known):
-            touched = select(*target.columns).where(among(columns, some))
+            touched = select(*target.columns).where(key_in(columns, some))
             for row in self._session().execute(touched).all():
                 self._check_row(target, tuple(row), membership, Write.UPDATE)
 
     def _check_row(
-        self, target: _Target, row: tuple[Any, ...], membership: Membership, write: Write
+        self, target: _Target, row: tuple[Any, ...], membership: HeaderResolver, write: Write
     ) -> None:
         """A row of ``target.columns``."""
         if target.by_identity:
@@ -195,7 +195,7 @@ class BulkGuard:
                 self._check_headers(target, membership.headers_of_row(link.owner, key), write)
 
     def _check_owners(
-        self, target: _Target, row: Row, membership: Membership, write: Write
+        self, target: _Target, row: Row, membership: HeaderResolver, write: Write
     ) -> None:
         """The documents that a new row, or new values of a row, come to."""
         for link in target.links:
@@ -207,7 +207,7 @@ class BulkGuard:
                 by = f"a statement whose {' and '.join(link.names)} does not tell of what,"
                 self._refuse(target, UNKNOWN, write, by)
             elif not has_null(key):
-                owners = membership.owners_named(link.named, key) if link.named else [key]
+                owners = membership.owners_by_reference(link.named, key) if link.named else [key]
                 for owner in owners:
                     headers = membership.headers_of_row(link.owner, owner)
                     self._check_headers(target, headers, write)
@@ -297,7 +297,7 @@ def _unclear(table: Any) -> tuple[_Target, ...]:
     return tuple(target._replace(unclear=True) for target in _tables().get(table, ()))
 
 
-@remembered
+@mapper_cache
 def _targets(mapper: Mapper[Any], *, by_key: bool = True) -> tuple[_Target, ...]:
     root = document_root(mapper)
     if root is not None:
@@ -308,7 +308,7 @@ def _targets(mapper: Mapper[Any], *, by_key: bool = True) -> tuple[_Target, ...]
 
 
 def _target(mapper: Mapper[Any], root: Mapper[Any], *, by_key: bool) -> _Target:
-    entity, parts = mapper.class_, parts_above(root, mapper)
+    entity, parts = mapper.class_, parts_with_detail(root, mapper)
     links = [
         _Link(part.owner, part.foreign_key, has_default=_has_default(mapper, part.foreign_key))
         for part in parts
@@ -332,11 +332,11 @@ def _has_default(mapper: Mapper[Any], names: Iterable[str]) -> bool:
     )
 
 
-@remembered
+@mapper_cache
 def _tables() -> Mapping[Any, tuple[_Target, ...]]:
     """The tables of all declared documents, for statements that name no class."""
     found: dict[Any, tuple[_Target, ...]] = {}
-    for root in roots_declared():
+    for root in declared_roots():
         for part in parts_of(root):
             secondary = part.relationship.secondary
             if secondary is not None:

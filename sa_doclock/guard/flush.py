@@ -26,13 +26,13 @@ from sqlalchemy.orm.attributes import instance_state
 from ..caller import warn_program
 from ..dialects import product_of
 from ..documents import (
+    HeaderResolver,
     Identity,
-    Membership,
     any_declared,
     document_root,
     has_null,
-    headers_loaded,
-    identity_in,
+    header_identity,
+    loaded_headers,
     parts_of,
     root_of,
 )
@@ -41,8 +41,8 @@ from ..options import lock_label
 from ..session_ref import weakly
 from ..sqlalchemy_internals import values_of
 from ..transaction import Ledger, add_document
-from .provenance import told
-from .rules import Interest, interest_in
+from .provenance import describe_load
+from .rules import WriteRules, rules_for
 
 GuardMode = Literal["raise", "warn", "off"]
 _MODES: Final = get_args(GuardMode)
@@ -56,7 +56,7 @@ class Write(enum.Enum):
     DELETE = "deleted"
 
 
-class Guard:
+class FlushGuard:
     """What one session may write.
 
     :raises ValueError: the mode is none.
@@ -68,31 +68,31 @@ class Guard:
         self._session = weakly(session)
         self.ledger = ledger
         self._mode = mode
-        self._lifted = 0
+        self._disabled = 0
         # Held when this flush began, as long as none of these attributes is changed.
         self._seen: dict[InstanceState[Any], frozenset[str]] = {}
         self._warned: set[tuple[type[Any], Identity]] = set()
 
     @property
-    def on(self) -> bool:
+    def enabled(self) -> bool:
         """Whether there are documents to look after."""
         return self._mode != "off" and any_declared()
 
     @property
     def active(self) -> bool:
         """Whether writes are looked at."""
-        return not self._lifted and self.on
+        return not self._disabled and self.enabled
 
     @contextmanager
-    def lifted(self) -> Iterator[None]:
+    def disabled(self) -> Iterator[None]:
         """Look at nothing in this block."""
-        self._lifted += 1
+        self._disabled += 1
         try:
             yield
         finally:
-            self._lifted -= 1
+            self._disabled -= 1
 
-    def begin(self) -> None:
+    def reset_warnings(self) -> None:
         """A flush or a statement is looked at: what was warned of before may come again."""
         self._warned.clear()
 
@@ -100,7 +100,7 @@ class Guard:
         """:raises UnlockedWrite: it would write to a document that is not held ForUpdate."""
         self._seen.clear()
         if self.active:
-            self.begin()
+            self.reset_warnings()
             session = self._session()
             suspects: list[_Suspect] = []
             self._collect(suspects, session.new, Write.INSERT)
@@ -112,7 +112,7 @@ class Guard:
     def check_objects(self, instances: Collection[Any]) -> None:
         """The same for objects that are written without a flush."""
         if self.active:
-            self.begin()
+            self.reset_warnings()
             new = [one for one in instances if instance_state(one).key is None]
             known = [one for one in instances if instance_state(one).key is not None]
             suspects: list[_Suspect] = []
@@ -125,7 +125,7 @@ class Guard:
         settled = self._seen.get(state)
         if settled is not None and settled.isdisjoint(state.committed_state):
             return
-        interest = interest_in(state.mapper)
+        interest = rules_for(state.mapper)
         if interest is None:
             return
         if self.active and not self._is_held(interest, state, write):
@@ -137,14 +137,14 @@ class Guard:
         """Add those of the instances that take more than a glance."""
         for instance in instances:
             state = instance_state(instance)
-            interest = interest_in(state.mapper)
+            interest = rules_for(state.mapper)
             if interest is not None:
                 if not self._is_held(interest, state, write):
                     suspects.append((state, interest, write))
                 elif write is Write.UPDATE:
                     self._seen[state] = interest.settled
 
-    def _is_held(self, interest: Interest, state: InstanceState[Any], write: Write) -> bool:
+    def _is_held(self, interest: WriteRules, state: InstanceState[Any], write: Write) -> bool:
         """Whether a glance shows that all is well, as it mostly does."""
         if write is Write.DELETE:
             moved = not interest.moves.isdisjoint(state.committed_state)
@@ -156,7 +156,7 @@ class Guard:
             return interest.header or self._new_row_is_held(interest, state)
         return interest.moves.isdisjoint(changed) and self._row_is_held(interest, state)
 
-    def _row_is_held(self, interest: Interest, state: InstanceState[Any]) -> bool:
+    def _row_is_held(self, interest: WriteRules, state: InstanceState[Any]) -> bool:
         may_write, entity, loaded = self.ledger.may_write, interest.entity, state.dict
         if interest.header:
             return may_write((entity, state.identity or ()))
@@ -164,10 +164,10 @@ class Guard:
             return may_write((entity, tuple([loaded.get(name) for name in interest.foreign_key])))
         if interest.root is None:
             return True
-        headers = list(headers_loaded(self._session(), interest.root, state.mapper, loaded))
+        headers = list(loaded_headers(self._session(), interest.root, state.mapper, loaded))
         return bool(headers) and all(may_write((entity, header)) for header in headers)
 
-    def _new_row_is_held(self, interest: Interest, state: InstanceState[Any]) -> bool:
+    def _new_row_is_held(self, interest: WriteRules, state: InstanceState[Any]) -> bool:
         entity, loaded = interest.entity, state.dict
         if interest.foreign_key is None:
             return interest.root is None
@@ -184,13 +184,13 @@ class Guard:
 
     def add_inserted(self, state: InstanceState[Any]) -> None:
         """A row was inserted: a header belongs to this transaction alone."""
-        root = document_root(state.mapper) if self.on else None
+        root = document_root(state.mapper) if self.enabled else None
         if root is not None and root_of(state.mapper) is root:
-            identity = identity_in(state, root)
+            identity = header_identity(state, root)
             if not has_null(identity):
                 self.ledger.add_inserted((root.class_, identity))
 
-    def note_returned(self, state: InstanceState[Any], statement: Any) -> None:
+    def record_returned(self, state: InstanceState[Any], statement: Any) -> None:
         """A statement has returned a row that it has written."""
         inner = statement.element if isinstance(statement, FromStatement) else statement
         if isinstance(inner, Insert) and not values_of(inner).conditional:
@@ -241,12 +241,14 @@ class Guard:
 class _Writes:
     """The rows of one flush; what was found out of their documents serves for all of them."""
 
-    def __init__(self, guard: Guard, session: Session, new: Iterable[Any] | None = None) -> None:
+    def __init__(
+        self, guard: FlushGuard, session: Session, new: Iterable[Any] | None = None
+    ) -> None:
         self._guard = guard
         self._session = session
         self._new = new  # None: the session's
         self._born: frozenset[tuple[type[Any], Identity]] | None = None
-        self._memberships: dict[Mapper[Any], Membership] = {}
+        self._memberships: dict[Mapper[Any], HeaderResolver] = {}
 
     def check(self, suspects: Iterable[_Suspect]) -> None:
         for state, interest, write in suspects:
@@ -262,7 +264,7 @@ class _Writes:
     ) -> None:
         membership = self._memberships.get(root)
         if membership is None:
-            membership = self._memberships[root] = Membership(self._session, root, ask=True)
+            membership = self._memberships[root] = HeaderResolver(self._session, root, ask=True)
         for identity in membership.headers(state):
             if self._guard.permits(root, identity):
                 continue
@@ -275,7 +277,7 @@ class _Writes:
                     return
             by = f" in {attribute!r}" if attribute else ""
             what = f"{_row(state)} would be {write.value}{by}"
-            self._guard.refuse(root, identity, what, told(state))
+            self._guard.refuse(root, identity, what, describe_load(state))
 
     def _headers_inserted(self) -> frozenset[tuple[type[Any], Identity]]:
         if self._born is None:
@@ -283,14 +285,14 @@ class _Writes:
             states = [instance_state(one) for one in new]
             roots = ((document_root(state.mapper), state) for state in states)
             self._born = frozenset(
-                (root.class_, identity_in(state, root))
+                (root.class_, header_identity(state, root))
                 for root, state in roots
                 if root is not None and root_of(state.mapper) is root
             )
         return self._born
 
 
-_Suspect = tuple[InstanceState[Any], Interest, Write]
+_Suspect = tuple[InstanceState[Any], WriteRules, Write]
 
 
 def _touched(state: InstanceState[Any], name: str, write: Write) -> Iterator[InstanceState[Any]]:

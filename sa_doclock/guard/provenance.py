@@ -13,11 +13,11 @@ from sqlalchemy.orm import InstanceState
 from ..caller import frame_of_program
 from ..transaction import Ledger
 
-READ: Final = "sa_doclock.read"
+LOAD_RECORD: Final = "sa_doclock.read"
 """Where it is remembered: of an object in its ``info``, of an execution in its ``attributes``."""
 
 
-class Read(NamedTuple):
+class LoadRecord(NamedTuple):
     """How an object was loaded the last time."""
 
     statement: Any
@@ -28,7 +28,7 @@ class Read(NamedTuple):
         return type(None), ()  # a pickled object does not take along where it was read
 
 
-class Reads:
+class LoadProvenance:
     """What one session reads of declared documents.
 
     :param tracing: remember the lines of the program too.
@@ -38,24 +38,24 @@ class Reads:
         self._ledger = ledger
         self._tracing = tracing
 
-    def begin(self, statement: Any) -> Read:
+    def record_for(self, statement: Any) -> LoadRecord:
         """A statement has its first row; the others are said to be read in the same way."""
         how = " without the lock"
         if self._ledger.asked:
             how = " under a lock that is not held any more"
         elif self._ledger.held:
             how = ""  # to find out for every row whether it is of the document that is held?
-        return Read(statement, how, _line_of_program() if self._tracing else None)
+        return LoadRecord(statement, how, _line_of_program() if self._tracing else None)
 
 
-def note(state: InstanceState[Any], read: Read) -> None:
+def record_load(state: InstanceState[Any], read: LoadRecord) -> None:
     """An object was loaded, or attributes of it were."""
-    state.info[READ] = read
+    state.info[LOAD_RECORD] = read
 
 
-def told(state: InstanceState[Any]) -> str:
+def describe_load(state: InstanceState[Any]) -> str:
     """The sentence that says where the object was read; empty where it is not known."""
-    read: Read | None = state.info.get(READ)
+    read: LoadRecord | None = state.info.get(LOAD_RECORD)
     if read is None:
         return ""
     where = f", at {read.line}" if read.line else ""

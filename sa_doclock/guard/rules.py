@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Mapper, RelationshipDirection, RelationshipProperty
 
-from ..documents import document_root, is_header, parts_above, parts_of, remembered
+from ..documents import document_root, is_header, mapper_cache, parts_of, parts_with_detail
 
 
-class Interest(NamedTuple):
+class WriteRules(NamedTuple):
     """Why the guard looks at objects of a class."""
 
     root: Mapper[Any] | None  # they are rows of its documents
@@ -24,8 +24,8 @@ class Interest(NamedTuple):
     left: Mapping[str, Mapper[Any]]  # those that do so when the row is deleted
 
 
-@remembered
-def interest_in(mapper: Mapper[Any]) -> Interest | None:
+@mapper_cache
+def rules_for(mapper: Mapper[Any]) -> WriteRules | None:
     """None where the guard never has to look."""
     watched: dict[str, Mapper[Any]] = {}
     left: dict[str, Mapper[Any]] = {}
@@ -40,12 +40,12 @@ def interest_in(mapper: Mapper[Any]) -> Interest | None:
     root = document_root(mapper)
     if root is None and not watched and not left:
         return None
-    above = () if root is None else parts_above(root, mapper)
+    above = () if root is None else parts_with_detail(root, mapper)
     moves = frozenset(
         name for part in above for name in (*(part.foreign_key or ()), *part.backrefs)
     )
     direct = above[0] if len(above) == 1 and root and is_header(root, above[0].owner) else None
-    return Interest(
+    return WriteRules(
         root,
         (root or mapper).class_,
         root is not None and is_header(root, mapper),
@@ -75,7 +75,7 @@ def _writes_to(relationship: RelationshipProperty[Any], root: Mapper[Any]) -> bo
     )
 
 
-@remembered
+@mapper_cache
 def _goes_along(mapper: Mapper[Any], name: str) -> bool:
     """Whether the other side are parts of the row that is deleted, under the same lock."""
     root = document_root(mapper)

@@ -15,7 +15,7 @@ from ..dialects.base import Read
 from ..errors import WrongIsolation
 from ..events import EventfulSession
 from ..gate import DocumentGate, SessionQueue, Wanted
-from ..guard import BulkGuard, Guard, GuardMode, Reads
+from ..guard import DmlGuard, FlushGuard, GuardMode, LoadProvenance
 from ..monitoring import LockInstrumentation
 from ..options import LockOptions, is_row_lock
 from ..session_ref import weakly
@@ -56,17 +56,17 @@ class LockContext:
         of_session = session, self.participants, self.ledger, self.telling
         self.aftermath = FailedTransaction(*of_session)
         self.failures = ErrorTranslation(*of_session, self.aftermath)
-        self.guard = Guard(session, self.ledger, guard)
-        self.reads = Reads(self.ledger, tracing=guard_tracing)
+        self.guard = FlushGuard(session, self.ledger, guard)
+        self.reads = LoadProvenance(self.ledger, tracing=guard_tracing)
         self.on_commit = OnCommit()
         self.passage: SessionQueue | None = None  # through a gate, where there is one
         self.pipelining = Pipelining(self.aftermath) if pipeline else None
         self.binds: tuple[Engine | Connection, ...] = ()  # of the session, beside session.bind
 
     @cached_property
-    def bulk(self) -> BulkGuard:
+    def bulk(self) -> DmlGuard:
         """What it may write by statements."""
-        return BulkGuard(self._session(), self.guard, self.ledger)
+        return DmlGuard(self._session(), self.guard, self.ledger)
 
     @cached_property
     def _marks(self) -> WeakKeyDictionary[SessionTransaction, tuple[tuple[int, ...], int]]:

@@ -16,12 +16,12 @@ from sqlalchemy.orm.attributes import instance_dict, instance_state, set_committ
 from sqlalchemy.orm.collections import collection_adapter
 
 from ..dialects.base import Read
-from ..documents import Part, chain_of, key_attributes, parts_of, remembered, root_of, spans_rows
+from ..documents import Part, chain_of, key_attributes, mapper_cache, parts_of, root_of, spans_rows
 from ..options import LockOptions
 from ..statements import (
-    among,
+    add_nolock,
     chunks,
-    dirty,
+    key_in,
     key_names,
     parameters_by_keys,
     select_by_key,
@@ -45,11 +45,11 @@ def load_parts(session: Session, headers: Sequence[Any], lock: LockOptions) -> N
     _complete(session, root, headers)
     for step in _steps(root, lock):
         part = step.part
-        owners = [one for one in at.get(part.above, ()) if isinstance(one, part.owner.class_)]
+        owners = [one for one in at.get(part.owner_path, ()) if isinstance(one, part.owner.class_)]
         found = _below(session, step, owners, keys, read)
         at.setdefault(part.path, []).extend(found)
-        while part.recursive and (found := _unknown(found, at[part.above])):
-            at[part.above].extend(found)
+        while part.recursive and (found := _unknown(found, at[part.owner_path])):
+            at[part.owner_path].extend(found)
             found = _below(session, step, found, keys, read)
             at[part.path].extend(found)
 
@@ -84,17 +84,19 @@ class _Step(NamedTuple):
         return self.chain[-1]
 
 
-@remembered
+@mapper_cache
 def _steps(root: Mapper[Any], lock: LockOptions) -> tuple[_Step, ...]:
     base = LockOptions.NoLock if lock is LockOptions.NoLock else LockOptions.None_
     parts = [part for part in parts_of(root) if part.relationship.lazy not in _UNLOADED]
     # Below parts that have parts of their own kind, nothing is at a known depth.
-    deep = [part.above for part in parts if part.recursive]
+    deep = [part.owner_path for part in parts if part.recursive]
     steps = []
     for part in parts:
         chain = chain_of(root, part)
         if all(above in parts for above in chain):
-            by_owner = any(f".{part.above}.".startswith(f".{one}." if one else ".") for one in deep)
+            by_owner = any(
+                f".{part.owner_path}.".startswith(f".{one}." if one else ".") for one in deep
+            )
             steps.append(_Step((part,) if by_owner else chain, base))
     return tuple(steps)
 
@@ -134,7 +136,7 @@ def _complete(session: Session, mapper: Mapper[Any], instances: Iterable[Any]) -
             session.scalars(statement, parameters_by_keys(some)).unique().all()
 
 
-@remembered
+@mapper_cache
 def _comes_twice(step: _Step) -> bool:
     """Whether a row may come twice: owners that share it, collections that are joined to it."""
     eager = (
@@ -145,12 +147,12 @@ def _comes_twice(step: _Step) -> bool:
     return any(part.foreign_key is None for part in step.chain) or any(eager)
 
 
-@remembered
+@mapper_cache
 def _has_own_columns(mapper: Mapper[Any]) -> bool:
     return any(_own_columns(one) for one in mapper.self_and_descendants)
 
 
-@remembered
+@mapper_cache
 def _own_columns(mapper: Mapper[Any]) -> frozenset[str]:
     """The attributes that a select of the root class does not load."""
     if mapper is root_of(mapper) or mapper.single:
@@ -224,10 +226,10 @@ def _statement(step: _Step, keys: Sequence[Identity]) -> tuple[Select[Any], Mapp
     if len(first.primary_key) == 1:
         return _by_keys(step), {"keys": [key[0] for key in keys]}
     statement, columns, owner = _joined(step)
-    return statement.add_columns(*owner).where(among(columns, keys)), {}
+    return statement.add_columns(*owner).where(key_in(columns, keys)), {}
 
 
-@remembered
+@mapper_cache
 def _by_one_key(step: _Step) -> Select[Any]:
     statement, columns, owner = _joined(step)
     names = key_names(step.chain[0].owner)
@@ -240,13 +242,13 @@ def _by_one_key(step: _Step) -> Select[Any]:
     return statement.where(and_(*equal))
 
 
-@remembered
+@mapper_cache
 def _by_keys(step: _Step) -> Select[Any]:
     statement, (column,), owner = _joined(step)
     return statement.add_columns(*owner).where(column.in_(bindparam("keys", expanding=True)))
 
 
-@remembered
+@mapper_cache
 def _joined(step: _Step) -> tuple[Select[Any], list[Any], list[Any]]:
     """The details, the columns to look for the keys in, and those with the keys of the owners."""
     chain, first, last = step.chain, step.chain[0], step.part
@@ -260,7 +262,7 @@ def _joined(step: _Step) -> tuple[Select[Any], list[Any], list[Any]]:
     owner = keys if len(chain) == 1 else _keys_of(targets[-2], last.owner)
     statement = statement.order_by(*(last.relationship.order_by or ()))
     if step.lock is LockOptions.NoLock:
-        statement = dirty(statement)
+        statement = add_nolock(statement)
     return statement, keys, owner
 
 

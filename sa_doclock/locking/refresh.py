@@ -16,13 +16,13 @@ from sqlalchemy.orm import InstanceState, Mapper, Session
 
 from ..documents import (
     UNKNOWN,
-    Membership,
+    HeaderResolver,
     Part,
-    headers_loaded,
-    identity_in,
-    parts_above,
+    header_identity,
+    loaded_headers,
+    mapper_cache,
     parts_of,
-    remembered,
+    parts_with_detail,
     root_of,
 )
 from ..errors import UnsavedChanges
@@ -60,7 +60,7 @@ def make_stale(
             affected = identities is None or state.identity in identities
             only = None if affected else role.collections
         if role.part and only is not None:
-            headers = list(headers_loaded(session, root, state.mapper, state.dict))
+            headers = list(loaded_headers(session, root, state.mapper, state.dict))
             if not headers or any((root.class_, header) not in held for header in headers):
                 only = None
         if only is None:
@@ -81,9 +81,9 @@ class _Role(NamedTuple):
     raising: tuple[Part, ...]  # those that load nothing by themselves
 
 
-@remembered
+@mapper_cache
 def _role(root: Mapper[Any], mapper: Mapper[Any]) -> _Role | None:
-    header, part = root_of(mapper) is root, bool(parts_above(root, mapper))
+    header, part = root_of(mapper) is root, bool(parts_with_detail(root, mapper))
     below = [one for one in parts_of(root) if mapper.isa(one.owner) or one.owner.isa(mapper)]
     names = frozenset(one.name for one in below if one.name in mapper.relationships)
     raising = {
@@ -144,13 +144,13 @@ def refuse_unsaved(
         role = _role(root, state.mapper)
         if role is None:
             continue
-        if role.header and identity_in(state, root) in identities:
+        if role.header and header_identity(state, root) in identities:
             raise UnsavedChanges(
                 "it has pending changes, which the fresh read would have to overwrite; "
                 "lock first, then change, or flush() before"
             )
         if role.part:
-            headers = Membership(session, root, ask=ask).headers(state)
+            headers = HeaderResolver(session, root, ask=ask).headers(state)
             postponed = postponed or UNKNOWN in headers
             if any(header in identities for header in headers):
                 raise UnsavedChanges(
@@ -162,7 +162,7 @@ def refuse_unsaved(
 
 
 def _part_of(root: Mapper[Any], mapper: Mapper[Any]) -> Part:
-    return parts_above(root, mapper)[0]
+    return parts_with_detail(root, mapper)[0]
 
 
 def _pending(session: Session) -> Iterator[Any]:

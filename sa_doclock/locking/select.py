@@ -37,7 +37,7 @@ from ..sqlalchemy_internals import (
     without_lock,
     without_options,
 )
-from ..statements import LockedEntity, among, lock_among, locking, run_within
+from ..statements import LockedEntity, add_lock, key_in, lock_where, run_within
 from ..transaction import Ledger, TransactionConnection
 from .context import LockContext
 from .load_parts import load_again
@@ -104,7 +104,7 @@ def _locked_rows(
 
     def with_it(lock: LockOptions) -> Select[Any]:
         # Another one on SQL Server: SharedRead in a transaction that is open at READ COMMITTED.
-        return statement if lock is locked.lock else locking(statement, locked.entity, lock)
+        return statement if lock is locked.lock else add_lock(statement, locked.entity, lock)
 
     if statement.get_final_froms() == [header_table(locked.entity)] and not _reads_more(statement):
         return wait(with_it, lambda statement: _read(run, statement, locked))
@@ -119,10 +119,10 @@ def _locked_rows(
     else:
         where = _candidates(run, only_columns(statement, key), mapper, row_lock)
         identities = wait(
-            lambda lock: lock_among(root_of(mapper), lock, where),
+            lambda lock: lock_where(root_of(mapper), lock, where),
             lambda keys: _distinct(row[: len(key)] for row in run(keys)),
         )
-    return _read(run, again.where(among(key, identities)), locked)[0], identities
+    return _read(run, again.where(key_in(key, identities)), locked)[0], identities
 
 
 def _reads_more(statement: Select[Any]) -> bool:
@@ -179,7 +179,7 @@ def _candidates(
             "this database cannot skip the locked rows of a join with LIMIT; "
             "select the entity alone, with EXISTS in place of the join"
         )
-    return among(root_of(mapper).primary_key, _distinct(run(without_lock(keys))))
+    return key_in(root_of(mapper).primary_key, _distinct(run(without_lock(keys))))
 
 
 def _distinct(rows: Iterable[Any]) -> list[Identity]:

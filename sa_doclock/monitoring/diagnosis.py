@@ -18,7 +18,7 @@ from ..lock_info import LockConnection
 from ..options import LockOptions, base_of
 from ..pool import side_connection
 from ..session_ref import weakly
-from ..statements import PARAMETERS_OF_A_READ
+from ..statements import MAX_PARAMETERS
 
 _log = logging.getLogger("sa_doclock")
 _TRANSLATE = "schema_translate_map"
@@ -67,7 +67,7 @@ class Diagnosis:
         ours = [one for one in self._connections() if one.engine is bind.engine]
         own = {strategy.connection_id(one) for one in ours}
         header = own_table(mapper)
-        if len(keys) * len(header.primary_key) > PARAMETERS_OF_A_READ:
+        if len(keys) * len(header.primary_key) > MAX_PARAMETERS:
             keys = ()
         keys = _in_order_of(header, root_of(mapper).primary_key, keys)
         shared = base_of(lock) is LockOptions.SharedRead

@@ -19,10 +19,10 @@ from ..options import LockOptions
 from ..statements import (
     LOCK_OPTION,
     LockedEntity,
+    add_lock,
     is_plain_select,
-    locked_by,
-    locking,
-    refuse_lock_within,
+    locked_entity_of,
+    refuse_nested_lock,
     refuse_other_lock,
 )
 from ..transaction import add_document
@@ -92,9 +92,9 @@ class ExecutingSession(BookkeepingSession):
     def _locked_by(self, statement: Executable) -> LockedEntity | None:
         if not isinstance(statement, Executable):
             return None  # Session says better what is wrong with it
-        found = locked_by(statement)
+        found = locked_entity_of(statement)
         if not isinstance(statement, Select):
-            refuse_lock_within(statement)
+            refuse_nested_lock(statement)
         return found
 
     def _guarded(
@@ -138,7 +138,7 @@ class ExecutingSession(BookkeepingSession):
         def attempt(lock: LockOptions, seconds: float | None) -> Result[Any]:
             with_it = statement
             if lock is not locked.lock:  # NoWait, of a lock_timeout of 0 or of a batch
-                with_it = locking(statement, locked.entity, lock)
+                with_it = add_lock(statement, locked.entity, lock)
             asked = locked._replace(lock=lock, seconds=seconds)
             with without_autoflush(self):
                 return execute_locked(self, self._books, run, with_it, arguments, asked)

@@ -11,10 +11,10 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.orm import InstanceState, Mapper, SessionTransaction
 
 from ..dialects import product_of
-from ..documents import follow_declared
+from ..documents import listen_for_documents
 from ..errors import DocLockError
 from ..events import EventfulSession
-from ..guard import READ, Write, note
+from ..guard import LOAD_RECORD, Write, record_load
 from ..locking import LockContext
 from ..sqlalchemy_internals import statement_of
 from ..transaction import was_lent
@@ -189,7 +189,7 @@ def _before_flush(session: BookkeepingSession, *_: Any) -> None:
 _followed: WeakSet[Mapper[Any]] = WeakSet()
 
 
-@follow_declared
+@listen_for_documents
 def _follow(mappers: Collection[Mapper[Any]]) -> None:
     for mapper in _outermost(mappers):
         if mapper not in _followed:
@@ -229,12 +229,12 @@ def _on_write(write: Write) -> Callable[..., None]:
 def _on_load(state: InstanceState[Any], context: Any, *_: object) -> None:
     if context is None:
         return
-    read = context.attributes.get(READ)  # of one execution; every row asks, so once for all
+    read = context.attributes.get(LOAD_RECORD)  # of one execution; every row asks, so once for all
     if read is None:
         if not isinstance(context.session, BookkeepingSession):
             return
         books, statement = context.session._books, statement_of(context)
-        read = context.attributes[READ] = books.reads.begin(statement)
-    note(state, read)
+        read = context.attributes[LOAD_RECORD] = books.reads.record_for(statement)
+    record_load(state, read)
     if read.statement.is_dml:  # INSERT .. RETURNING
-        context.session._books.guard.note_returned(state, read.statement)
+        context.session._books.guard.record_returned(state, read.statement)

@@ -17,7 +17,7 @@ from sqlalchemy.orm.interfaces import ORMOption
 
 from ..dialects import product_of
 from ..dialects.base import Read
-from ..documents import document_key, identity_of, lockable, mapper_of, parts_of
+from ..documents import document_key, identity_of, lockable_root, mapper_of, parts_of
 from ..errors import DocLockError, LockMisuse
 from ..gate import DocumentGate
 from ..guard import GuardMode
@@ -202,7 +202,7 @@ class LockingSession(ExecutingSession):
         identities: Collection[tuple[Any, ...]],
     ) -> bool:
         """Whether pending changes have to be looked at once more, under the lock."""
-        root = lockable(mapper)
+        root = lockable_root(mapper)
         parts_of(root)  # raises where the document is declared wrongly
         refuse_unlockable_options(options)
         if is_row_lock(lock):
@@ -528,7 +528,7 @@ class LockingSession(ExecutingSession):
         and at the end, unguarded, so that the guard looks at what is written outside alone.
         """
         self.flush()
-        with self._books.guard.lifted():
+        with self._books.guard.disabled():
             yield
             self.flush()
 

@@ -87,13 +87,13 @@ def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float |
         raise LockMisuse(
             "the statement has a with_for_update() of its own: leave it to with_lock()"
         )
-    locked = locking(statement, entity, lock)
+    locked = add_lock(statement, entity, lock)
     if base_of(lock) is LockOptions.NoLock:
         return locked
     chosen = relationships_with_options(options_of(statement))
     # SQLAlchemy refuses a loader option where columns alone are read.
     whole = any(described["expr"] is entity for described in statement.column_descriptions)
-    eager = tuple(eager_by_second_statement(entity, chosen)) if whole else ()
+    eager = tuple(selectin_options(entity, chosen)) if whole else ()
     return locked.options(*eager).execution_options(
         populate_existing=True,
         autoflush=False,
@@ -136,7 +136,7 @@ def _entity_of(statement: Select[Any], entity: Any) -> Any:
     return entity
 
 
-def locking(statement: S, entity: Any, lock: LockOptions) -> S:
+def add_lock(statement: S, entity: Any, lock: LockOptions) -> S:
     """The statement with the lock in it, in the words of every database."""
     header = header_table(entity)
     base = base_of(lock)
@@ -152,7 +152,7 @@ def locking(statement: S, entity: Any, lock: LockOptions) -> S:
     return _hinted(statement, hinted, lock)
 
 
-def dirty(statement: S) -> S:
+def add_nolock(statement: S) -> S:
     """The statement without a lock on any table that it reads."""
     return _hinted(statement, tables_within(statement.get_final_froms()), LockOptions.NoLock)
 
@@ -185,7 +185,7 @@ def _hinted(statement: S, tables: Iterable[Table | Alias], lock: LockOptions) ->
     return statement
 
 
-def eager_by_second_statement(entity: Any, chosen: frozenset[str]) -> Iterator[ORMOption]:
+def selectin_options(entity: Any, chosen: frozenset[str]) -> Iterator[ORMOption]:
     """Yield options that load by a second statement what the mapping loads by the first."""
     # A JOIN would be locked along where there is no OF, and would show details from
     # before the grant; subqueryload would repeat the lock.
@@ -200,16 +200,16 @@ def is_plain_select(statement: object) -> bool:
     return type(statement) is Select and LOCK_OPTION not in statement.get_execution_options()
 
 
-def locked_by(statement: Executable) -> LockedEntity | None:
+def locked_entity_of(statement: Executable) -> LockedEntity | None:
     """What the statement says that it locks."""
     found: LockedEntity | None = statement.get_execution_options().get(LOCK_OPTION)
     return found
 
 
-def refuse_lock_within(statement: Executable) -> None:
+def refuse_nested_lock(statement: Executable) -> None:
     """:raises LockNotSupported: a select with a lock, in ``from_statement()`` or a UNION."""
     for inner in _within(statement):
-        if isinstance(inner, Executable) and locked_by(inner) is not None:
+        if isinstance(inner, Executable) and locked_entity_of(inner) is not None:
             raise LockNotSupported(
                 f"the rows of a {type(statement).__name__} cannot be locked: execute the select "
                 "that has the lock by itself"

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Engine
 from sqlalchemy.orm import Mapper
 
-from ..documents import mapper_of, remembered, root_of
+from ..documents import mapper_cache, mapper_of, root_of
 from ..errors import LockOrderViolation, LockUpgradeRefused
 from ..events import ReleasedLock
 from ..lock_info import DocumentKey, LockedName
@@ -23,7 +23,7 @@ NamedKey = tuple[Engine, str]
 _STRENGTH = (LockOptions.SnapshotRead, LockOptions.SharedRead, LockOptions.ForUpdate)
 
 
-@remembered
+@mapper_cache
 def ranks_of(lock_order: tuple[Any, ...]) -> Mapping[type[Any], int]:
     """The place of each root class in the declared order of locking.
 
