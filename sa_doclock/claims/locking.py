@@ -10,12 +10,13 @@ from sqlalchemy import Select, inspect
 from ..dialects import product_of, strategy_for
 from ..documents import document_key, own_table, root_of
 from ..errors import DocLockError
+from ..lock_info import Identity
 from ..locking import LockContext, single_key, without_autoflush
 from ..options import LockOptions, is_row_lock
 from ..session import LockingSession, books_of
 from ..statements import lock_by_keys, parameters_by_keys, run_within
 from ..transaction import TransactionConnection, add_document
-from .query import Claimable, Identity
+from .query import Claimable
 
 
 def serialises(session: LockingSession, claimable: Claimable) -> bool:

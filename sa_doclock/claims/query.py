@@ -19,12 +19,11 @@ from ..documents import (
     spans_rows,
 )
 from ..errors import LockMisuse, LockNotSupported
+from ..lock_info import Identity
 from ..locking import refuse_streaming
 from ..options import LockOptions
 from ..sqlalchemy_internals import has_limit, has_offset, only_columns, options_of, order_of
 from ..statements import LOCK_OPTION, key_in, locked_entity_of, with_lock
-
-Identity = tuple[Any, ...]
 
 _ONE: Final = "doclock_key_{}"
 _MANY: Final = "doclock_keys"

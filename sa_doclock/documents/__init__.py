@@ -28,7 +28,6 @@ from .mapping import (
 from .owners import (
     UNKNOWN,
     HeaderResolver,
-    Identity,
     has_null,
     header_identity,
     is_header,
@@ -39,7 +38,6 @@ from .parts import Part
 __all__ = [
     "UNKNOWN",
     "HeaderResolver",
-    "Identity",
     "Part",
     "any_declared",
     "chain_of",

@@ -14,7 +14,7 @@ from sqlalchemy.sql.selectable import Alias, FromClause, Join, SelectBase
 from sqlalchemy.sql.visitors import iterate
 
 from ..errors import LockNotSupported
-from ..lock_info import DocumentKey
+from ..lock_info import DocumentKey, Identity
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -133,7 +133,7 @@ def key_attributes(mapper: Mapper[Any]) -> tuple[str, ...]:
     return tuple(mapper.get_property_by_column(column).key for column in mapper.primary_key)
 
 
-def identity_of(mapper: Mapper[Any], ident: Any) -> tuple[Any, ...]:
+def identity_of(mapper: Mapper[Any], ident: Any) -> Identity:
     """The primary key as a tuple in mapper order.
 
     :param ident: a scalar, a tuple in mapper order, or a dict by attribute name, as for
@@ -158,6 +158,6 @@ def identity_of(mapper: Mapper[Any], ident: Any) -> tuple[Any, ...]:
     return values
 
 
-def document_key(mapper: Mapper[Any], identity: tuple[Any, ...]) -> DocumentKey:
+def document_key(mapper: Mapper[Any], identity: Identity) -> DocumentKey:
     """What the ledger calls this document."""
     return root_of(mapper).class_, identity

@@ -13,11 +13,10 @@ from sqlalchemy import ClauseElement, Select, bindparam, inspect, select
 from sqlalchemy.orm import InstanceState, Mapper, Session, aliased
 from sqlalchemy.orm.exc import ObjectDeletedError
 
+from ..lock_info import Identity
 from .declare import has_nested_headers, parts_with_detail
 from .mapping import key_attributes, mapper_cache, root_of
 from .parts import Part
-
-Identity = tuple[Any, ...]
 
 UNKNOWN: Final[Identity] = ()
 """In place of an identity that only the database could tell; no row has it."""

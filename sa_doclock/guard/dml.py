@@ -29,7 +29,6 @@ from sqlalchemy.orm.exc import UnmappedColumnError
 from ..documents import (
     UNKNOWN,
     HeaderResolver,
-    Identity,
     Part,
     declared_roots,
     document_key,
@@ -41,6 +40,7 @@ from ..documents import (
     parts_with_detail,
     root_of,
 )
+from ..lock_info import Identity
 from ..session_ref import weakly
 from ..sqlalchemy_internals import is_flushing, values_of
 from ..statements import chunks, key_in
@@ -182,7 +182,7 @@ class DmlGuard:
                 self._check_row(target, tuple(row), membership, Write.UPDATE)
 
     def _check_row(
-        self, target: _Target, row: tuple[Any, ...], membership: HeaderResolver, write: Write
+        self, target: _Target, row: Identity, membership: HeaderResolver, write: Write
     ) -> None:
         """A row of ``target.columns``."""
         if target.by_identity:

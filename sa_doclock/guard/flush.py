@@ -27,7 +27,6 @@ from ..caller import warn_program
 from ..dialects import product_of
 from ..documents import (
     HeaderResolver,
-    Identity,
     any_declared,
     document_root,
     has_null,
@@ -37,6 +36,7 @@ from ..documents import (
     root_of,
 )
 from ..errors import UnlockedWrite, UnlockedWriteWarning
+from ..lock_info import Identity
 from ..options import lock_label
 from ..session_ref import weakly
 from ..sqlalchemy_internals import values_of

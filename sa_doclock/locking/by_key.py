@@ -12,6 +12,7 @@ from sqlalchemy.orm.interfaces import ORMOption
 
 from ..dialects import hints_of
 from ..documents import document_key, own_table, root_of, spans_rows
+from ..lock_info import Identity
 from ..options import LockOptions, is_row_lock
 from ..sqlalchemy_internals import relationships_with_options
 from ..statements import key_names, lock_by_key, run_within, select_by_key
@@ -22,8 +23,6 @@ from .load_parts import load_again
 from .refresh import forget_vanished, make_stale, refuse_unsaved
 
 T = TypeVar("T")
-Identity = tuple[Any, ...]
-
 _NOTHING: Final[frozenset[str]] = frozenset()
 
 

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.interfaces import ORMOption
 
 from ..documents import document_key, identity_of, own_table, root_of, spans_rows
+from ..lock_info import Identity
 from ..options import LockOptions, is_row_lock
 from ..sqlalchemy_internals import relationships_with_options
 from ..statements import chunks, lock_by_keys, parameters_by_keys, run_within, select_by_keys
@@ -20,8 +21,6 @@ from .load_parts import load_again
 from .refresh import forget_vanished, make_stale, refuse_unsaved
 
 T = TypeVar("T")
-Identity = tuple[Any, ...]
-
 _PARAMETERS_OF_AN_OR = 5_000  # of composite keys: PostgreSQL plans 16,000 for 6 s, 2,500 for 0.4 s
 
 

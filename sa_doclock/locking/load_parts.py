@@ -17,6 +17,7 @@ from sqlalchemy.orm.collections import collection_adapter
 
 from ..dialects.base import Read
 from ..documents import Part, chain_of, key_attributes, mapper_cache, parts_of, root_of, spans_rows
+from ..lock_info import Identity
 from ..options import LockOptions
 from ..statements import (
     add_nolock,
@@ -28,8 +29,6 @@ from ..statements import (
     select_by_keys,
 )
 from .refresh import Unreadable
-
-Identity = tuple[Any, ...]
 
 _UNLOADED = ("dynamic", "write_only")  # mapped so for being too large to load
 

@@ -26,7 +26,7 @@ from ..documents import (
     tables_within,
 )
 from ..errors import LockNotSupported
-from ..lock_info import DocumentKey
+from ..lock_info import DocumentKey, Identity
 from ..options import LockOptions, is_row_lock
 from ..sqlalchemy_internals import (
     has_limit,
@@ -44,7 +44,6 @@ from .load_parts import load_again
 from .refresh import make_stale, refuse_unsaved
 
 T = TypeVar("T")
-Identity = tuple[Any, ...]
 Run = Callable[[Select[Any]], Result[Any]]
 """Executes a statement with the parameters and bind arguments of the caller."""
 

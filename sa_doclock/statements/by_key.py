@@ -10,6 +10,7 @@ from sqlalchemy.orm import Mapper
 
 from ..dialects import by_keys_hints
 from ..documents import header_table, mapper_cache, root_of
+from ..lock_info import Identity
 from ..options import LockOptions, is_row_lock
 from .with_lock import S, add_lock, selectin_options
 
@@ -62,8 +63,8 @@ MAX_PARAMETERS = 900  # few enough for every database
 
 
 def chunks(
-    keys: Sequence[tuple[Any, ...]], parameters: int = MAX_PARAMETERS
-) -> Iterator[Sequence[tuple[Any, ...]]]:
+    keys: Sequence[Identity], parameters: int = MAX_PARAMETERS
+) -> Iterator[Sequence[Identity]]:
     """The keys in parts, each of which has not more parameters than a statement can have."""
     size = max(1, parameters // len(keys[0])) if keys else 1
     for start in range(0, len(keys), size):
