@@ -17,6 +17,7 @@ from sqlalchemy.engine import Dialect
 from ..errors import DocLockError, LockFailed, LockNotSupported, WrongIsolation
 from ..lock_info import LockConnection, Wait
 from ..options import LockOptions, base_of
+from .schema import translated_schema
 
 NativeCode = int | str
 
@@ -324,9 +325,7 @@ class LockStrategy:
 
 def schema_of(connection: Connection, table: Table) -> str | None:
     """The table's schema, after ``schema_translate_map``."""
-    translated = connection.get_execution_options().get("schema_translate_map") or {}
-    found: str | None = translated.get(table.schema, table.schema)
-    return found
+    return translated_schema(table, connection.get_execution_options())
 
 
 def seconds_of(found: Any) -> float | None:

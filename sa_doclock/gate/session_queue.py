@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Mapper, Session
 
-from ..dialects import strategy_for
+from ..dialects import strategy_for, translated_schema
 from ..dialects.base import LockStrategy
 from ..documents import document_key, mapper_of, own_table
 from ..errors import LockFailed, LockMisuse, LockNotAvailable
@@ -28,7 +28,6 @@ Refuse = Callable[[type[LockFailed], str], LockFailed]
 """Makes the error of a lock that was not granted, on the database of this name."""
 
 _STEPS = 10  # of what is left for the server: it is a part of the statement's text on some
-_SCHEMAS = "schema_translate_map"
 _limits: WeakKeyDictionary[LockStrategy, float | None] = WeakKeyDictionary()
 
 
@@ -185,9 +184,8 @@ class SessionQueue:
         else:
             documents = [document_key(mapper, key) for key in wanted.keys]
             of_session = getattr(self._session(), "execution_options", {})  # of SQLAlchemy 2.1
-            options = {**engine.get_execution_options(), **of_session}
-            schema = own_table(mapper).schema
-            schema = (options.get(_SCHEMAS) or {}).get(schema, schema)
+            table = own_table(mapper)
+            schema = translated_schema(table, engine.get_execution_options(), of_session)
         if strategy.locks_database:
             return {where: documents} if documents else {}
         return {(where, schema, document): [document] for document in documents}

@@ -26,6 +26,7 @@ from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.exc import UnmappedColumnError
 
+from ..dialects import schema_translation
 from ..documents import (
     UNKNOWN,
     HeaderResolver,
@@ -48,7 +49,6 @@ from ..transaction import Ledger
 from .flush import FlushGuard, Write
 
 Row = Mapping[Any, Any]
-_SCHEMAS = "schema_translate_map"
 
 
 class DmlGuard:
@@ -158,10 +158,8 @@ class DmlGuard:
             rows = [{**row, **given} for row in set_here or [{}] for given in parameters]
             self._check_rows(target, rows, write)
             return
-        touched = select(*target.columns).distinct()
-        schemas = statement.get_execution_options().get(_SCHEMAS)
-        if schemas is not None:
-            touched = touched.execution_options(**{_SCHEMAS: schemas})
+        options = schema_translation(statement.get_execution_options())
+        touched = select(*target.columns).distinct().execution_options(**options)
         if statement.whereclause is not None:
             touched = touched.where(statement.whereclause)
         for given in _listed(parameters) or [{}]:
