@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
+from functools import lru_cache
 from itertools import product
 from typing import Any, TypeVar, overload
 from weakref import WeakKeyDictionary, WeakSet
@@ -15,7 +16,7 @@ from sqlalchemy import event, inspect
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Mapper, RelationshipProperty
 
-from .mapping import clear_mapper_caches, mapper_cache, root_of
+from .mapping import clear_mapper_caches, listen_to_mappers, mapper_cache, root_of
 from .parts import Part, build_part, undeclared_parts
 
 C = TypeVar("C", bound=type)
@@ -60,6 +61,7 @@ def document(entity: Any = None, /, *, parts: Iterable[str] | None = None) -> An
     def declare(declared: C) -> C:
         if not isinstance(declared, type):
             raise TypeError(f"@document is for a class, not {declared!r}")
+        _listen_to_mappers()
         _declared[declared] = paths
         _unchecked.add(declared)
         clear_mapper_caches()
@@ -81,7 +83,13 @@ def _checked(parts: Iterable[str]) -> tuple[str, ...]:
     return paths
 
 
-@event.listens_for(Mapper, "after_configured")
+@lru_cache(maxsize=1)
+def _listen_to_mappers() -> None:
+    """Check declarations from now on whenever SQLAlchemy configures mappers."""
+    listen_to_mappers()  # first: the check must find the caches empty
+    event.listen(Mapper, "after_configured", _mappers_configured)
+
+
 def _mappers_configured() -> None:
     try:
         _check_declarations()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, update_wrapper
 from typing import Any, ParamSpec, TypeVar, cast
 
 from sqlalchemy import ClauseElement, Row, Table, event, inspect
@@ -19,21 +19,35 @@ from ..lock_info import DocumentKey, Identity
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_forget: list[Callable[[], None]] = []
+_clear_functions: list[Callable[[], None]] = []
 
 
 def mapper_cache(function: Callable[P, T]) -> Callable[P, T]:
-    """Cache what was found out of mappers, until there are others."""
-    cached = lru_cache(maxsize=1024)(function)
-    _forget.append(cached.cache_clear)
-    return cast("Callable[P, T]", cached)
+    """Cache the results of a function of mappers until mappers or documents change."""
+
+    @lru_cache(maxsize=1024)
+    def cached(*args: P.args, **kwargs: P.kwargs) -> T:
+        listen_to_mappers()  # here, in a miss: a hit must cost nothing more
+        return function(*args, **kwargs)
+
+    _clear_functions.append(cached.cache_clear)
+    return cast("Callable[P, T]", update_wrapper(cached, function))
 
 
-@event.listens_for(Mapper, "after_configured")
 def clear_mapper_caches() -> None:
-    """There are other mappers, or other documents: find everything out again."""
-    for forget in _forget:
-        forget()
+    """Empty the caches of all functions that are a :func:`mapper_cache`."""
+    for clear in _clear_functions:
+        clear()
+
+
+@lru_cache(maxsize=1)
+def listen_to_mappers() -> None:
+    """Clear the caches from now on whenever SQLAlchemy configures mappers.
+
+    The first use calls this, not the import: a program that only imports sa_doclock has no
+    listener of it.
+    """
+    event.listen(Mapper, "after_configured", clear_mapper_caches)
 
 
 def mapper_of(entity: Any) -> Mapper[Any]:
