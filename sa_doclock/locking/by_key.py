@@ -14,8 +14,13 @@ from ..dialects import hints_of
 from ..documents import document_key, own_table, root_of, spans_rows
 from ..lock_info import Identity
 from ..options import LockOptions, is_row_lock
-from ..sqlalchemy_internals import relationships_with_options
-from ..statements import key_names, lock_by_key, run_within, select_by_key
+from ..statements import (
+    key_names,
+    lock_by_key,
+    relationships_with_options,
+    run_within,
+    select_by_key,
+)
 from ..transaction import TransactionConnection
 from .autoflush import without_autoflush
 from .context import LockContext

@@ -12,8 +12,14 @@ from sqlalchemy.orm.interfaces import ORMOption
 from ..documents import document_key, identity_of, own_table, root_of, spans_rows
 from ..lock_info import Identity
 from ..options import LockOptions, is_row_lock
-from ..sqlalchemy_internals import relationships_with_options
-from ..statements import chunks, lock_by_keys, parameters_by_keys, run_within, select_by_keys
+from ..statements import (
+    chunks,
+    lock_by_keys,
+    parameters_by_keys,
+    relationships_with_options,
+    run_within,
+    select_by_keys,
+)
 from ..transaction import TransactionConnection
 from .autoflush import without_autoflush
 from .context import LockContext

@@ -33,11 +33,17 @@ from ..sqlalchemy_internals import (
     has_offset,
     only_columns,
     options_of,
-    refuse_unlockable_shape,
     without_lock,
     without_options,
 )
-from ..statements import LockedEntity, add_lock, key_in, lock_where, run_within
+from ..statements import (
+    LockedEntity,
+    add_lock,
+    key_in,
+    lock_where,
+    refuse_unlockable_shape,
+    run_within,
+)
 from ..transaction import Ledger, TransactionConnection
 from .context import LockContext
 from .load_parts import load_again

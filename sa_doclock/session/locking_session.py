@@ -45,8 +45,7 @@ from ..locking import (
 )
 from ..monitoring import Diagnosis
 from ..options import LockOptions, LockTimeout, base_of, check_lock, check_wait, is_row_lock
-from ..sqlalchemy_internals import checked_options, refuse_unlockable_options
-from ..statements import locked_select
+from ..statements import checked_options, locked_select, refuse_unlockable_options
 from ..transaction import add_document, ranks_of
 from .execute import ExecutingSession
 

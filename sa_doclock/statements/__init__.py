@@ -12,6 +12,12 @@ from .by_key import (
     select_by_key,
     select_by_keys,
 )
+from .lockable import (
+    checked_options,
+    refuse_unlockable_options,
+    refuse_unlockable_shape,
+    relationships_with_options,
+)
 from .timeouts import run_within
 from .with_lock import (
     LOCK_OPTION,
@@ -32,6 +38,7 @@ __all__ = [
     "LockedEntity",
     "add_lock",
     "add_nolock",
+    "checked_options",
     "chunks",
     "is_plain_select",
     "key_in",
@@ -44,6 +51,9 @@ __all__ = [
     "parameters_by_keys",
     "refuse_nested_lock",
     "refuse_other_lock",
+    "refuse_unlockable_options",
+    "refuse_unlockable_shape",
+    "relationships_with_options",
     "run_within",
     "select_by_key",
     "select_by_keys",

@@ -27,10 +27,9 @@ from ..sqlalchemy_internals import (
     has_for_update,
     hint_of,
     options_of,
-    refuse_unlockable_shape,
-    relationships_with_options,
     with_last_hint,
 )
+from .lockable import refuse_unlockable_shape, relationships_with_options
 
 # Bare: a Select of two entities is Select[tuple[A, B]] in 2.0 and Select[A, B] in 2.1.
 S = TypeVar("S", bound=Select)  # type: ignore[type-arg]
