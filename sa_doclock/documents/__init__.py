@@ -1,4 +1,4 @@
-"""What a document is: its header row, its parts, and the way from a row to its header."""
+"""Documents: the header row, the parts, and the way from a row to its header."""
 
 from .declare import (
     any_declared,

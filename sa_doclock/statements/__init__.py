@@ -1,4 +1,4 @@
-"""The SQL of a lock: with_lock(), the by-key SELECTs, and the limit of a wait."""
+"""The SQL of a lock: with_lock(), the SELECTs by key, and the lock timeout."""
 
 from .by_key import (
     MAX_PARAMETERS,

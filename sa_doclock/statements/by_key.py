@@ -1,4 +1,4 @@
-"""The by-key SELECTs of get_entity() and get_entities(), each built once."""
+"""The SELECTs by key of get_entity() and get_entities(), each built once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .with_lock import S, add_lock, selectin_options
 
 @mapper_cache
 def key_names(mapper: Mapper[Any]) -> tuple[str, ...]:
-    """The names of the parameters of the by-key statements."""
+    """Return the names of the parameters of the statements by key."""
     return tuple(f"pk_{position}" for position in range(len(mapper.primary_key)))
 
 
@@ -34,7 +34,7 @@ def _by_key(mapper: Mapper[Any]) -> ColumnElement[bool]:
 def select_by_key(
     mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[str] = frozenset()
 ) -> Select[Any]:
-    """The one SELECT of get_entity(), with parameters ``pk_0``, ``pk_1``, ...
+    """Return the SELECT of get_entity(), with parameters ``pk_0``, ``pk_1``, ...
 
     :param chosen: the relationships for which the caller will add a loader option.
     """
@@ -51,7 +51,7 @@ def _select(mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[str]) -> S
 
 @mapper_cache
 def lock_by_key(mapper: Mapper[Any], lock: LockOptions) -> Select[Any]:
-    """The lock alone, on the header's own row, for a mapper that spans several rows.
+    """Return the SELECT that locks the header's own row, for a mapper that spans several rows.
 
     One statement for both would show the other rows as they were before the wait.
     """
@@ -65,7 +65,7 @@ MAX_PARAMETERS = 900  # few enough for every database
 def chunks(
     keys: Sequence[Identity], parameters: int = MAX_PARAMETERS
 ) -> Iterator[Sequence[Identity]]:
-    """The keys in parts, each of which has not more parameters than a statement can have."""
+    """Yield the keys in parts, none with more parameters than a statement can have."""
     size = max(1, parameters // len(keys[0])) if keys else 1
     for start in range(0, len(keys), size):
         yield keys[start : start + size]
@@ -77,7 +77,7 @@ def select_by_keys(
     keys: Sequence[Sequence[Any]],
     chosen: frozenset[str] = frozenset(),
 ) -> Select[Any]:
-    """The SELECT of get_entities(), in the order of the keys."""
+    """Return the SELECT of get_entities(), in the order of the keys."""
     if len(mapper.primary_key) == 1:
         return _select_by_one_column(mapper, lock, chosen)
     where = key_in(mapper.primary_key, keys)
@@ -87,7 +87,7 @@ def select_by_keys(
 def lock_by_keys(
     mapper: Mapper[Any], lock: LockOptions, keys: Sequence[Sequence[Any]]
 ) -> Select[Any]:
-    """The locks alone, on the headers' own rows, for a mapper that spans several rows."""
+    """Return the SELECT that locks the headers' own rows, for a mapper that spans several rows."""
     root = root_of(mapper)
     if len(root.primary_key) == 1:
         return _lock_by_one_column(root, lock)
@@ -95,14 +95,14 @@ def lock_by_keys(
 
 
 def parameters_by_keys(keys: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """The parameters of both; composite keys are in the statement itself."""
+    """Return the parameters of both; composite keys are in the statement itself."""
     return {"keys": [key[0] for key in keys]} if keys and len(keys[0]) == 1 else {}
 
 
 def lock_where(root: Mapper[Any], lock: LockOptions, where: ColumnElement[bool]) -> Select[Any]:
-    """The keys of these headers, locked in the order of their keys; what follows is nothing."""
+    """Return the SELECT that locks these headers in the order of their keys, and reads the keys."""
     columns = [*root.primary_key]
-    # With the key alone MySQL reads the whole index, whatever it is told, and locks all of it.
+    # With the key alone MySQL reads the whole index, with any hint, and locks all of it.
     columns += [column for column in root.local_table.columns if column not in columns][:1]
     return _by_keys(add_lock(select(*columns), root.class_, lock), root, lock, where)
 
@@ -111,15 +111,15 @@ def lock_where(root: Mapper[Any], lock: LockOptions, where: ColumnElement[bool])
 def _select_by_one_column(
     mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[str]
 ) -> Select[Any]:
-    return _by_keys(_select(mapper, lock, chosen), mapper, lock, _among_keys(mapper))
+    return _by_keys(_select(mapper, lock, chosen), mapper, lock, _key_in_parameter(mapper))
 
 
 @mapper_cache
 def _lock_by_one_column(root: Mapper[Any], lock: LockOptions) -> Select[Any]:
-    return lock_where(root, lock, _among_keys(root))
+    return lock_where(root, lock, _key_in_parameter(root))
 
 
-def _among_keys(mapper: Mapper[Any]) -> ColumnElement[bool]:
+def _key_in_parameter(mapper: Mapper[Any]) -> ColumnElement[bool]:
     return mapper.primary_key[0].in_(bindparam("keys", expanding=True))
 
 
@@ -134,7 +134,7 @@ def _by_keys(statement: S, mapper: Mapper[Any], lock: LockOptions, where: Column
 def key_in(
     columns: Sequence[ColumnElement[Any]], keys: Sequence[Sequence[Any]]
 ) -> ColumnElement[bool]:
-    """``key IN (...)``, also for composite keys, which SQL Server has no row values for."""
+    """Return ``key IN (...)``, also for composite keys, for which SQL Server has no row values."""
     if len(columns) == 1:
         return columns[0].in_([key[0] for key in keys])
     return or_(

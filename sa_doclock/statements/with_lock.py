@@ -1,4 +1,4 @@
-"""The lock as part of a SELECT: with_lock(), and the by-key statements of get_entity()."""
+"""The lock as part of a SELECT: with_lock()."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from .lockable import refuse_unlockable_shape, relationships_with_options
 S = TypeVar("S", bound=Select)  # type: ignore[type-arg]
 
 LOCK_OPTION = "doclock"
-"""The execution option that tells a LockingSession what a statement locks."""
+"""The execution option by which a LockingSession finds what a statement locks."""
 
 
 class LockedEntity(NamedTuple):
-    """What a statement made by with_lock() says of itself."""
+    """The lock of a statement that with_lock() made, and the entity that it is on."""
 
     entity: Any
     lock: LockOptions
-    eager: tuple[ORMOption, ...]  # our own options, which give way to the user's
+    eager: tuple[ORMOption, ...]  # our own options, which the user's replace
     seconds: float | None = None  # to wait for it; None: as the session that executes it
 
 
@@ -75,7 +75,10 @@ def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:
 
 
 def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float | None) -> S:
-    """:func:`with_lock`, and how long a LockingSession waits for it."""
+    """Do :func:`with_lock` with a lock timeout.
+
+    :param seconds: for a LockingSession to wait; None: as the session that executes it.
+    """
     check_lock(lock)
     _refuse_other_statements(statement)
     entity = _entity_of(statement, entity)
@@ -102,9 +105,7 @@ def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float |
 
 def _refuse_other_statements(statement: object) -> None:
     if isinstance(statement, Select):
-        if not any(
-            described.get("entity") is not None for described in statement.column_descriptions
-        ):
+        if not _entities(statement):
             raise LockNotSupported("a select of tables has no mapped class: lock an ORM select")
     elif isinstance(statement, (Executable, Query)):
         raise LockNotSupported(
@@ -115,17 +116,9 @@ def _refuse_other_statements(statement: object) -> None:
 
 
 def _entity_of(statement: Select[Any], entity: Any) -> Any:
-    found = [
-        described["entity"]
-        for described in statement.column_descriptions
-        if described.get("entity") is not None
-    ]
-    entities = list({id(one): one for one in found}.values())
+    """Return the entity to lock: the one that is named, or the only one that is selected."""
     if entity is None:
-        if len(entities) > 1:
-            names = ", ".join(inspect(one).mapper.class_.__name__ for one in entities)
-            raise ValueError(f"the statement selects {names}: say which with entity=")
-        return entities[0]
+        return _only_entity(statement)
     found = inspect(entity, raiseerr=False)
     if not (isinstance(found, Mapper) or getattr(found, "is_aliased_class", False)):
         raise TypeError(f"entity must be a mapped class or aliased(), not {entity!r}")
@@ -135,8 +128,21 @@ def _entity_of(statement: Select[Any], entity: Any) -> Any:
     return entity
 
 
+def _only_entity(statement: Select[Any]) -> Any:
+    entities = list({id(one): one for one in _entities(statement)}.values())
+    if len(entities) > 1:
+        names = ", ".join(inspect(one).mapper.class_.__name__ for one in entities)
+        raise ValueError(f"the statement selects {names}: say which with entity=")
+    return entities[0]
+
+
+def _entities(statement: Select[Any]) -> list[Any]:
+    described = (one.get("entity") for one in statement.column_descriptions)
+    return [entity for entity in described if entity is not None]
+
+
 def add_lock(statement: S, entity: Any, lock: LockOptions) -> S:
-    """The statement with the lock in it, in the words of every database."""
+    """Return the statement with the lock in it, in the SQL of every database."""
     header = header_table(entity)
     base = base_of(lock)
     if base in (LockOptions.ForUpdate, LockOptions.SharedRead):
@@ -152,12 +158,12 @@ def add_lock(statement: S, entity: Any, lock: LockOptions) -> S:
 
 
 def add_nolock(statement: S) -> S:
-    """The statement without a lock on any table that it reads."""
+    """Return the statement with NoLock hints on all tables that it reads."""
     return _hinted(statement, tables_within(statement.get_final_froms()), LockOptions.NoLock)
 
 
 def refuse_other_lock(statement: Select[Any], locked: LockedEntity) -> None:
-    """:raises LockMisuse: the statement was given another lock, in place of its own."""
+    """Raise LockMisuse if another lock has replaced the statement's own."""
     header, lock = header_table(locked.entity), locked.lock
     wanted = None
     if is_row_lock(lock):
@@ -195,18 +201,18 @@ def selectin_options(entity: Any, chosen: frozenset[str]) -> Iterator[ORMOption]
 
 
 def is_plain_select(statement: object) -> bool:
-    """Whether it is a SELECT without a lock: what a session executes most."""
+    """Return whether it is a SELECT without a lock, which a session executes most."""
     return type(statement) is Select and LOCK_OPTION not in statement.get_execution_options()
 
 
 def locked_entity_of(statement: Executable) -> LockedEntity | None:
-    """What the statement says that it locks."""
+    """Return the entity that the statement locks, if it does."""
     found: LockedEntity | None = statement.get_execution_options().get(LOCK_OPTION)
     return found
 
 
 def refuse_nested_lock(statement: Executable) -> None:
-    """:raises LockNotSupported: a select with a lock, in ``from_statement()`` or a UNION."""
+    """Raise LockNotSupported if a select in ``from_statement()`` or a UNION has a lock."""
     for inner in _within(statement):
         if isinstance(inner, Executable) and locked_entity_of(inner) is not None:
             raise LockNotSupported(
@@ -216,7 +222,7 @@ def refuse_nested_lock(statement: Executable) -> None:
 
 
 def _within(statement: Any) -> Iterator[Any]:
-    """What a statement is made of, down through UNIONs and the parentheses of their selects."""
+    """Yield the statements inside, down through UNIONs and the parentheses of their selects."""
     if isinstance(statement, FromStatement):
         yield statement.element
         yield from _within(statement.element)
