@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-DocumentKey = tuple[type[Any], tuple[Any, ...]]
+Identity = tuple[Any, ...]
+"""A primary key: its values in mapper order."""
+
+DocumentKey = tuple[type[Any], Identity]
 """The root mapped class and the primary key: the same for all classes of a hierarchy."""
 
 LockedName = tuple[None, tuple[str]]

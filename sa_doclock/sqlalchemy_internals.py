@@ -2,111 +2,89 @@
 
 SQLAlchemy has no public way to ask a Select for its DISTINCT, GROUP BY, lock or loader
 options, or an INSERT for its values; nor a session or a connection pool for what the functions
-at the end of this file return.  tests/unit/test_sqlalchemy_internals*.py and test_shapes*.py fail
-when one of the names goes.
+at the end of this file return.  tests/unit/test_sqlalchemy_internals*.py fail when one of the
+names goes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Select
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.orm import Session, SessionTransaction
-from sqlalchemy.orm.interfaces import ORMOption
 from sqlalchemy.pool import ConnectionPoolEntry
 from sqlalchemy.sql.dml import ValuesBase
 from sqlalchemy.util import immutabledict
 
-from .errors import LockNotSupported
-
-S = TypeVar("S", bound=Select)  # type: ignore[type-arg]  # see statements.py
+S = TypeVar("S", bound=Select)  # type: ignore[type-arg]  # see statements/with_lock.py
 
 _FIRST_LEVEL = 3  # entity, relationship, entity
 
 
-def refuse_unlockable_shape(statement: Select[Any]) -> None:
-    """:raises LockNotSupported: a row of the result is not a row of the table."""
-    if statement._distinct:
-        raise LockNotSupported("rows of a SELECT DISTINCT cannot be locked; use EXISTS instead")
-    if statement._group_by_clauses or statement._having_criteria:
-        raise LockNotSupported("rows of a GROUP BY cannot be locked; select the keys first")
-    refuse_unlockable_options(statement._with_options)
+def is_distinct(statement: Select[Any]) -> bool:
+    """Return whether ``distinct()`` was called."""
+    return bool(statement._distinct)
+
+
+def is_grouped(statement: Select[Any]) -> bool:
+    """Return whether ``group_by()`` or ``having()`` was called."""
+    return bool(statement._group_by_clauses or statement._having_criteria)
 
 
 def without_options(statement: S, ours: Collection[Any]) -> S:
-    """The same SELECT without those of our loader options that collide with another's."""
+    """Return the same SELECT without those of our loader options that collide with another's."""
     theirs = [option for option in statement._with_options if option not in ours]
-    chosen = {relationship for relationship, _ in _first_level_loads(theirs)}
+    chosen = {relationship for relationship, _ in loads_of(theirs)}
     copy = statement.where()  # a generative copy: nothing is added
     copy._with_options = tuple(
         option
         for option in statement._with_options
-        if option not in ours or chosen.isdisjoint(r for r, _ in _first_level_loads([option]))
+        if option not in ours or chosen.isdisjoint(r for r, _ in loads_of([option]))
     )
     return copy
 
 
-def checked_options(options: Iterable[Any]) -> tuple[ORMOption, ...]:
-    """:raises TypeError: something is not a loader option."""
-    if options == ():
-        return ()
-    checked = tuple(options)
-    for option in checked:
-        if not isinstance(option, ORMOption):
-            raise TypeError(f"options must be a list of loader options; {option!r} is none")
-    return checked
-
-
-def refuse_unlockable_options(options: Iterable[Any]) -> None:
-    """:raises LockNotSupported: an option would read details by the locking statement."""
-    for relationship, strategy in _first_level_loads(options):
-        if strategy in ("joined", "subquery"):
-            raise LockNotSupported(
-                f"{strategy}load({relationship}) reads details by the locking statement itself, "
-                "as they were before the lock was granted; use selectinload()"
-            )
-
-
-def relationships_with_options(options: Iterable[Any]) -> frozenset[str]:
-    """The relationships that have a loader option; ``*`` among them is for all."""
-    return frozenset(relationship for relationship, _ in _first_level_loads(options))
-
-
 def options_of(statement: Select[Any]) -> tuple[Any, ...]:
-    """The loader options and criteria of the statement."""
+    """Return the loader options and criteria of the statement."""
     return tuple(statement._with_options)
 
 
-def _first_level_loads(options: Iterable[Any]) -> Iterator[tuple[str, str | None]]:
-    """The relationships of the selected entities themselves, with their loader strategy."""
+def loads_of(options: Iterable[Any]) -> Iterator[tuple[str, str | None]]:
+    """Yield the relationships of the selected entities themselves, with their loader strategy.
+
+    ``*`` stands for all relationships, and the strategy "contained" for contains_eager().
+    """
     for option in options:
-        if not hasattr(option, "context"):  # joinedload("*"); also with_loader_criteria()
+        if hasattr(option, "context"):
+            for element in option.context:
+                yield from _load_of(element)
+        else:  # joinedload("*"); also with_loader_criteria(), which has no strategy
             strategy = dict(getattr(option, "strategy", None) or ())
             if "lazy" in strategy:
                 yield "*", strategy["lazy"]
-            continue
-        for element in option.context:
-            strategy = dict(element.strategy or ())
-            path = element.path.path  # entity, relationship, entity, relationship, ...
-            if len(path) > _FIRST_LEVEL or "lazy" not in strategy:
-                continue
-            key = getattr(path[1], "key", "*")
-            # contains_eager() is "joined" too, but over a join of the user's own, for which
-            # the header is locked by a statement in front.
-            contained = "eager_from_alias" in element.local_opts
-            yield key, "contained" if contained else strategy["lazy"]
+
+
+def _load_of(element: Any) -> Iterator[tuple[str, str | None]]:
+    strategy = dict(element.strategy or ())
+    path = element.path.path  # entity, relationship, entity, relationship, ...
+    if len(path) <= _FIRST_LEVEL and "lazy" in strategy:
+        # contains_eager() is "joined" too, but over a join of the user's own, for which the
+        # header is locked by a statement in front.
+        contained = "eager_from_alias" in element.local_opts
+        yield getattr(path[1], "key", "*"), "contained" if contained else strategy["lazy"]
 
 
 def has_for_update(statement: Select[Any]) -> bool:
-    """Whether ``with_for_update()`` was called."""
+    """Return whether ``with_for_update()`` was called."""
     return statement._for_update_arg is not None
 
 
 class ForUpdate(NamedTuple):
-    """What ``with_for_update()`` was called with."""
+    """The arguments of ``with_for_update()``."""
 
     of: tuple[int, ...]  # ids of tables: SQLAlchemy overloads == of columns
     read: bool
@@ -116,7 +94,7 @@ class ForUpdate(NamedTuple):
 
 
 def for_update_of(statement: Select[Any]) -> ForUpdate | None:
-    """How the statement locks, by its text alone."""
+    """Return the arguments of the ``with_for_update()`` that is in force, if there is one."""
     found = statement._for_update_arg
     if found is None:
         return None
@@ -125,7 +103,7 @@ def for_update_of(statement: Select[Any]) -> ForUpdate | None:
 
 
 def hint_of(statement: Select[Any], table: Any, dialect: str) -> str | None:
-    """The table's hint on this dialect: of several, the one that was given last."""
+    """Return the table's hint on this dialect: of several, the one that was given last."""
     found = None
     for (hinted, name), hint in statement._hints.items():
         if name in ("*", dialect) and hinted == table:
@@ -134,7 +112,7 @@ def hint_of(statement: Select[Any], table: Any, dialect: str) -> str | None:
 
 
 def with_last_hint(statement: S, table: Any, hint: str, dialect: str) -> S:
-    """``with_hint()``, in force also where the table has several hints on this dialect."""
+    """Return the statement with this hint, in force also where the table has several of them."""
     # One for the same dialect would be replaced where it stands, in front of one for all.
     hinted = statement.with_hint(table, hint, dialect)
     mine = [(key, text) for key, text in hinted._hints.items() if key == (table, dialect)]
@@ -144,46 +122,46 @@ def with_last_hint(statement: S, table: Any, hint: str, dialect: str) -> S:
 
 
 def without_lock(statement: S) -> S:
-    """The same SELECT, to be run again when its rows are locked."""
+    """Return the same SELECT without its lock, to be run again when its rows are locked."""
     copy = statement.where()  # a generative copy: nothing is added
     copy._for_update_arg = None
     return copy
 
 
 def has_limit(statement: Select[Any]) -> bool:
-    """Whether ``limit()`` or ``fetch()`` was called."""
+    """Return whether ``limit()`` or ``fetch()`` was called."""
     return statement._limit_clause is not None or statement._fetch_clause is not None
 
 
 def has_offset(statement: Select[Any]) -> bool:
-    """Whether ``offset()`` was called."""
+    """Return whether ``offset()`` was called."""
     return statement._offset_clause is not None
 
 
 def order_of(statement: Select[Any]) -> tuple[Any, ...]:
-    """What ``order_by()`` was called with."""
+    """Return the arguments of ``order_by()``."""
     return tuple(statement._order_by_clauses)
 
 
 def only_columns(statement: Select[Any], columns: Sequence[Any]) -> Select[Any]:
-    """The rows of the statement, of which just these columns are read."""
+    """Return a SELECT of the same rows that reads just these columns."""
     narrow = statement.with_only_columns(*columns, maintain_column_froms=True)
     narrow._with_options = ()  # loader options need the entity that was left out
     return narrow
 
 
 def statement_of(context: Any) -> Any:
-    """The statement whose rows an event of InstanceEvents is about."""
+    """Return the statement that has read the object of an event of InstanceEvents."""
     return context.query
 
 
 def is_flushing(session: Session) -> bool:
-    """Whether the session is in its flush, where it cannot be flushed."""
+    """Return whether the session is in its flush, where it cannot be flushed."""
     return session._flushing
 
 
 class Values(NamedTuple):
-    """What an INSERT or UPDATE sets, before its parameters are known."""
+    """The values of an INSERT or UPDATE, before its parameters are known."""
 
     rows: tuple[Mapping[Any, Any], ...]  # by column, attribute or name; empty: all parameters
     from_select: bool
@@ -192,28 +170,27 @@ class Values(NamedTuple):
 
 
 def values_of(statement: ValuesBase) -> Values:
-    """What ``values()``, ``ordered_values()`` and ``from_select()`` have set."""
-    ordered = getattr(statement, "_ordered_values", None)  # SQLAlchemy 2.0
-    rows: tuple[Mapping[Any, Any], ...] = ()
-    if statement._multi_values:
-        names = [column.key for column in statement.table.columns]
-        rows = tuple(
-            row if isinstance(row, Mapping) else dict(zip(names, row, strict=False))
-            for rows_of_call in statement._multi_values
-            for row in rows_of_call
-        )
-    elif ordered or statement._values:
-        rows = (dict(ordered or statement._values or ()),)
+    """Return what ``values()``, ``ordered_values()`` and ``from_select()`` have set."""
     conflict = getattr(statement, "_post_values_clause", None)
+    does_nothing = "DoNothing" in type(conflict).__name__
     prefixes = [str(prefix).upper() for prefix, _ in statement._prefixes]
     replaces = any("REPLACE" in prefix for prefix in prefixes)
     return Values(
-        rows,
+        tuple(_rows_of(statement)),
         from_select=getattr(statement, "select", None) is not None,
-        overwrites=replaces
-        or (conflict is not None and "DoNothing" not in type(conflict).__name__),
+        overwrites=replaces or (conflict is not None and not does_nothing),
         conditional=conflict is not None or bool(prefixes),
     )
+
+
+def _rows_of(statement: ValuesBase) -> Iterator[Mapping[Any, Any]]:
+    ordered = getattr(statement, "_ordered_values", None)  # SQLAlchemy 2.0
+    if statement._multi_values:
+        names = [column.key for column in statement.table.columns]
+        for row in chain.from_iterable(statement._multi_values):
+            yield row if isinstance(row, Mapping) else dict(zip(names, row, strict=False))
+    elif values := ordered or statement._values:
+        yield dict(values)
 
 
 def closes_connection(transaction: SessionTransaction, connection: Connection) -> bool:

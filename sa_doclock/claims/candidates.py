@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from sqlalchemy import Select
 
-from .query import Claimable, Identity
+from ..lock_info import Identity
+from .query import Claimable
 from .report import Tally
 
 PAGE: Final = 1_000

@@ -6,8 +6,8 @@ from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..errors import LockMisuse
+from ..lock_info import Identity
 from ..session import LockingSession
-from .query import Identity
 from .report import told
 
 T = TypeVar("T")

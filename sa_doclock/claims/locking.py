@@ -9,12 +9,13 @@ from sqlalchemy import Select, inspect
 
 from ..dialects import strategy_for
 from ..documents import document_key, root_of
+from ..lock_info import Identity
 from ..locking import LockTarget, acquire, single_key
 from ..options import LockOptions, is_row_lock
 from ..session import LockingSession, context_of
 from ..statements import lock_by_keys, parameters_by_keys, run_within
 from ..transaction import LockPlan, LockRequest, TransactionConnection
-from .query import Claimable, Identity
+from .query import Claimable
 
 
 def serialises(session: LockingSession, claimable: Claimable) -> bool:

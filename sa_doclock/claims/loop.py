@@ -8,12 +8,13 @@ from typing import Any, Generic, Literal, TypeVar
 from sqlalchemy import Select
 
 from ..errors import LockFailed, LockMisuse, LockNotAvailable
+from ..lock_info import Identity
 from ..options import LockOptions, LockTimeout, check_wait
 from ..session import LockingSession
 from .candidates import PAGE, Passes
 from .claim import Claim
 from .locking import lock_matching
-from .query import Claimable, Identity
+from .query import Claimable
 from .report import ClaimReport, Tally
 from .sessions import Sessions, abandon
 from .transaction import Turn, quietly

@@ -19,11 +19,10 @@ from ..documents import (
     spans_rows,
 )
 from ..errors import LockMisuse, LockNotSupported
+from ..lock_info import Identity
 from ..options import LockOptions
 from ..sqlalchemy_internals import has_limit, has_offset, only_columns, options_of, order_of
-from ..statements import LOCK_OPTION, among, locked_by, refuse_streaming, with_lock
-
-Identity = tuple[Any, ...]
+from ..statements import LOCK_OPTION, key_in, locked_entity_of, refuse_streaming, with_lock
 
 _ONE: Final = "doclock_key_{}"
 _MANY: Final = "doclock_keys"
@@ -63,7 +62,7 @@ class Claimable:
 
     def matching(self, identities: Sequence[Identity]) -> Select[Any]:
         """The keys of those among these rows that match, whoever holds them."""
-        return self._keys.order_by(None).where(among(self.key, identities))
+        return self._keys.order_by(None).where(key_in(self.key, identities))
 
     def again(self, identities: Sequence[Identity]) -> Select[Any]:
         """These rows, as far as they match now; without a lock."""
@@ -102,12 +101,15 @@ class Claimable:
                 statement = statement.where(column == bindparam(_ONE.format(position)))
             return statement
         if len(self.key) > 1:
-            return statement.where(among(self.key, identities))
+            return statement.where(key_in(self.key, identities))
         return statement.where(self.key[0].in_(bindparam(_MANY, expanding=True)))
 
 
 def _entity_of(statement: Select[Any]) -> Any:
-    if getattr(statement, "get_execution_options", None) and locked_by(statement) is not None:
+    if (
+        getattr(statement, "get_execution_options", None)
+        and locked_entity_of(statement) is not None
+    ):
         raise LockMisuse("the statement has a lock already: claim_each() puts it in")
     with_lock(statement, LockOptions.None_)  # raises for what is no ORM select
     described = statement.column_descriptions

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from weakref import ref
 
-from .query import Identity
+from ..lock_info import Identity
 
 
 class FailedClaim(NamedTuple):

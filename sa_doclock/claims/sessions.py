@@ -10,9 +10,10 @@ from sqlalchemy import Select
 from sqlalchemy.orm import scoped_session
 
 from ..errors import LockMisuse
+from ..lock_info import Identity
 from ..session import LockingSession
 from .locking import serialises
-from .query import Claimable, Identity
+from .query import Claimable
 from .report import ClaimReport
 from .view_check import refuse_view
 

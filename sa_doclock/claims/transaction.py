@@ -10,9 +10,9 @@ from typing import Generic, TypeVar
 
 from sqlalchemy.orm import SessionTransaction
 
+from ..lock_info import Identity
 from ..session import LockingSession
 from .claim import Claim
-from .query import Identity
 from .report import Tally
 
 T = TypeVar("T")

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Connection, inspect
 from sqlalchemy.engine import Dialect
 
+from ..dialects import translated_schema
 from ..documents import own_table
 from ..errors import LockNotSupported
 from .query import Claimable
@@ -23,11 +24,8 @@ def refuse_view(connection: Connection, claimable: Claimable) -> None:
     :raises LockNotSupported: a lock on it would be one on whatever the view reads, or none.
     """
     table = own_table(claimable.mapper)
-    options = {
-        **connection.get_execution_options(),
-        **claimable.statement.get_execution_options(),
-    }
-    schema = (options.get("schema_translate_map") or {}).get(table.schema, table.schema)
+    of_statement = claimable.statement.get_execution_options()
+    schema = translated_schema(table, connection.get_execution_options(), of_statement)
     tables = _known.setdefault(connection.dialect, set())
     if (schema, table.name) in tables:
         return

@@ -10,6 +10,7 @@ from .registry import (
     strategy_for,
     table_hints,
 )
+from .schema import schema_translation, translated_schema
 
 __all__ = [
     "ENTRY_POINT_GROUP",
@@ -17,7 +18,9 @@ __all__ = [
     "find_strategy",
     "hints_of",
     "product_of",
+    "schema_translation",
     "strategy_classes",
     "strategy_for",
     "table_hints",
+    "translated_schema",
 ]

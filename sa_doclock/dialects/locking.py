@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Select, Table
 from ..errors import LockFailed, LockNotSupported, WrongIsolation
 from ..options import LockOptions, base_of, is_row_lock
 from .pipeline import Pipeline
+from .schema import translated_schema
 
 READ_COMMITTED = "READ COMMITTED"
 REPEATABLE_READ = "REPEATABLE READ"
@@ -142,9 +143,7 @@ class Locking:
 
 def schema_of(connection: Connection, table: Table) -> str | None:
     """Return the table's schema, after ``schema_translate_map``."""
-    translated = connection.get_execution_options().get("schema_translate_map") or {}
-    found: str | None = translated.get(table.schema, table.schema)
-    return found
+    return translated_schema(table, connection.get_execution_options())
 
 
 def quoted_name(connection: Connection, table: Table) -> str:

@@ -1,4 +1,4 @@
-"""@document: which classes are headers, and what belongs to them.
+"""The @document decorator: it declares which classes are headers, and their parts.
 
 A declaration is looked up by class, so it may come before the mapping or after it.  It is resolved when SQLAlchemy configures its mappers.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
+from functools import lru_cache
 from itertools import product
 from typing import Any, TypeVar, overload
 from weakref import WeakKeyDictionary, WeakSet
@@ -15,11 +16,12 @@ from sqlalchemy import event, inspect
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Mapper, RelationshipProperty
 
-from .mapping import forget_remembered, remembered, root_of
-from .parts import Part, one_to_many, part_at
+from .mapping import clear_mapper_caches, listen_to_mappers, mapper_cache, root_of
+from .parts import Part, build_part, undeclared_parts
 
 C = TypeVar("C", bound=type)
-F = TypeVar("F", bound="Callable[[Collection[Mapper[Any]]], None]")
+Listener = Callable[[Collection[Mapper[Any]]], None]
+L = TypeVar("L", bound=Listener)
 Paths = tuple[str, ...] | None
 
 _declared: WeakKeyDictionary[type[Any], Paths] = WeakKeyDictionary()
@@ -55,23 +57,24 @@ def document(entity: Any = None, /, *, parts: Iterable[str] | None = None) -> An
     :raises sqlalchemy.exc.ArgumentError: when the mappers are configured: an unknown part, a
         view-only one, a circle of parts, or a part that another header claims.
     """
-    paths = None if parts is None else _checked(parts)
+    paths = None if parts is None else _checked_paths(parts)
 
     def declare(declared: C) -> C:
         if not isinstance(declared, type):
             raise TypeError(f"@document is for a class, not {declared!r}")
+        _listen_to_mappers()
         _declared[declared] = paths
         _unchecked.add(declared)
-        forget_remembered()
+        clear_mapper_caches()
         mapper: Any = inspect(declared, raiseerr=False)
         if isinstance(mapper, Mapper) and mapper.configured:
-            _mappers_configured()  # nothing else would tell
+            _mappers_configured()  # SQLAlchemy has no more event for it
         return declared
 
     return declare if entity is None else declare(entity)
 
 
-def _checked(parts: Iterable[str]) -> tuple[str, ...]:
+def _checked_paths(parts: Iterable[str]) -> tuple[str, ...]:
     if isinstance(parts, str):
         raise TypeError(f'parts is a sequence of names: ("{parts}",), not "{parts}"')
     paths = tuple(parts)
@@ -81,21 +84,27 @@ def _checked(parts: Iterable[str]) -> tuple[str, ...]:
     return paths
 
 
-@event.listens_for(Mapper, "after_configured")
+@lru_cache(maxsize=1)
+def _listen_to_mappers() -> None:
+    """Check declarations from now on whenever SQLAlchemy configures mappers."""
+    listen_to_mappers()  # first: the check must find the caches empty
+    event.listen(Mapper, "after_configured", _mappers_configured)
+
+
 def _mappers_configured() -> None:
     try:
         _check_declarations()
     finally:
-        for root in roots_declared():
+        for root in declared_roots():
             with suppress(ArgumentError):
                 members = {root, *(part.detail for part in parts_of(root))}
-                for follow in _followers:
-                    follow(members)
+                for listener in _listeners:
+                    listener(members)
 
 
 def _check_declarations() -> None:
-    # Each is checked once, so that a wrong one does not fail whatever is configured later;
-    # whoever uses the wrong one is told again.
+    # Each is checked once, so that a wrong one does not fail whatever is configured later; each
+    # use of the wrong one raises the error again.
     wrong: ArgumentError | None = None
     for declared in list(_unchecked):
         mapper = inspect(declared, raiseerr=False)
@@ -109,30 +118,30 @@ def _check_declarations() -> None:
         raise wrong
 
 
-_followers: list[Callable[[Collection[Mapper[Any]]], None]] = []
+_listeners: list[Listener] = []
 
 
-def follow_declared(follower: F) -> F:
-    """Call the function with the mappers of every document, whenever there may be new ones."""
-    _followers.append(follower)
-    return follower
+def listen_for_documents(listener: L) -> L:
+    """Call the function with the mappers of each document whenever there may be new ones."""
+    _listeners.append(listener)
+    return listener
 
 
 def any_declared() -> bool:
-    """Whether there is a declared document at all."""
+    """Return whether there is a declared document at all."""
     return bool(_declared)
 
 
-@remembered
+@mapper_cache
 def is_declared(mapper: Mapper[Any]) -> bool:
-    """Whether rows of this class are headers of declared documents."""
-    return any(parent.class_ in _declared for parent in _upwards(mapper))
+    """Return whether rows of this class are headers of declared documents."""
+    return any(parent.class_ in _declared for parent in _ancestors(mapper))
 
 
-@remembered
+@mapper_cache
 def document_root(mapper: Mapper[Any]) -> Mapper[Any] | None:
-    """The root of the declared document whose header or part a row of this class is."""
-    for root in roots_declared():
+    """Return the root of the declared document that a row of this class is header or part of."""
+    for root in declared_roots():
         if root_of(mapper) is root and is_declared(mapper):
             return root
         with suppress(ArgumentError):  # of a document that has nothing to do with this class
@@ -141,47 +150,47 @@ def document_root(mapper: Mapper[Any]) -> Mapper[Any] | None:
     return None
 
 
-@remembered
+@mapper_cache
 def parts_of(root: Mapper[Any]) -> tuple[Part, ...]:
-    """What belongs to a header of this hierarchy, as declared; owners come before their parts.
+    """Return the parts of a header of this hierarchy, as declared; owners come before their parts.
 
     Where nothing is declared, these are the one-to-many collections.
     """
     headers = list(_declared_headers(root))
     if not headers:
-        others = (part for part in one_to_many(root) if document_root(part.detail) is None)
+        others = (part for part in undeclared_parts(root) if document_root(part.detail) is None)
         return tuple(dict.fromkeys(others))
     parts = _resolved(root)
-    for other in roots_declared():
+    for other in declared_roots():
         if other is not root:
             _refuse_two_headers(root, parts, other)
     return parts
 
 
-@remembered
-def parts_above(root: Mapper[Any], mapper: Mapper[Any]) -> tuple[Part, ...]:
-    """The parts of documents of this root that a row of this class can be; each link once."""
+@mapper_cache
+def parts_with_detail(root: Mapper[Any], mapper: Mapper[Any]) -> tuple[Part, ...]:
+    """Return the parts of this root's documents that a row of this class can be; each link once."""
     links = {(part.owner, part.name): part for part in parts_of(root) if mapper.isa(part.detail)}
     return tuple(links.values())
 
 
-@remembered
+@mapper_cache
 def chain_of(root: Mapper[Any], part: Part) -> tuple[Part, ...]:
-    """The parts from the header down to this one."""
+    """Return the parts from the header down to this one."""
     for owner in parts_of(root):
         related = owner.detail.isa(part.owner) or part.owner.isa(owner.detail)
-        if owner.path == part.above and related:
+        if owner.path == part.owner_path and related:
             return (*chain_of(root, owner), part)
     return (part,)
 
 
-@remembered
-def is_tree(root: Mapper[Any]) -> bool:
-    """Whether a header of this document may be a part of another: the topmost is the header."""
+@mapper_cache
+def has_nested_headers(root: Mapper[Any]) -> bool:
+    """Return whether a header may be a part of another one; the topmost is the document's header."""
     return any(part.recursive and root_of(part.owner) is root for part in parts_of(root))
 
 
-def _upwards(mapper: Mapper[Any]) -> Iterator[Mapper[Any]]:
+def _ancestors(mapper: Mapper[Any]) -> Iterator[Mapper[Any]]:
     yield mapper
     while mapper.inherits is not None and not mapper.concrete:
         mapper = mapper.inherits
@@ -194,92 +203,100 @@ def _declared_headers(root: Mapper[Any]) -> Iterator[tuple[Mapper[Any], Paths]]:
             yield mapper, _declared[mapper.class_]
 
 
-def roots_declared() -> list[Mapper[Any]]:
-    """The roots of the hierarchies that have a declared document."""
+def declared_roots() -> list[Mapper[Any]]:
+    """Return the roots of the hierarchies that have a declared document."""
     mappers = (inspect(entity, raiseerr=False) for entity in list(_declared))
     roots = (root_of(mapper) for mapper in mappers if isinstance(mapper, Mapper))
     return list(dict.fromkeys(roots))
 
 
-@remembered
+@mapper_cache
 def _resolved(root: Mapper[Any]) -> tuple[Part, ...]:
     found: dict[tuple[str, Mapper[Any]], Part] = {}
     for header, paths in _declared_headers(root):
-        parts = _composition(header, "", (root,)) if paths is None else _along(header, root, paths)
+        parts = (
+            _delete_orphan_parts(header, "", (root,))
+            if paths is None
+            else _named_parts(header, root, paths)
+        )
         found.update({(part.path, part.owner): part for part in parts})
-    # What can be owned comes before what it owns, and lines of lines before their taxes.
+    # Owners come before what they own, and lines of lines before the taxes of lines.
     return tuple(sorted(found.values(), key=lambda p: (p.path.count("."), not p.recursive)))
 
 
-def _composition(owner: Mapper[Any], path: str, above: tuple[Mapper[Any], ...]) -> Iterator[Part]:
-    """What lives and dies with its owner: the relationships with delete-orphan."""
+def _delete_orphan_parts(
+    owner: Mapper[Any], path: str, above: tuple[Mapper[Any], ...]
+) -> Iterator[Part]:
+    """Yield the parts that are deleted with their owner: the relationships with delete-orphan."""
     for relationship in _relationships(owner):
-        if relationship.cascade.delete_orphan and not _is_another(relationship, above):
-            part = _step(relationship, path, above)
+        if relationship.cascade.delete_orphan and not _is_other_document(relationship, above):
+            part = _checked_part(relationship, path, above)
             yield part
             if not part.recursive:
                 inside = (*above, root_of(relationship.mapper))
-                yield from _composition(relationship.mapper, part.path, inside)
+                yield from _delete_orphan_parts(relationship.mapper, part.path, inside)
 
 
-def _along(header: Mapper[Any], root: Mapper[Any], paths: Iterable[str]) -> Iterator[Part]:
+def _named_parts(header: Mapper[Any], root: Mapper[Any], paths: Iterable[str]) -> Iterator[Part]:
     for path in paths:
         owner, so_far = header, ""
         above: tuple[Mapper[Any], ...] = (root,)
         for name in path.split("."):
             named = [one for one in _relationships(owner) if one.key == name]
             if not named:
-                raise _wrong(
+                raise _error(
                     above,
                     f"the part {path!r} is unknown: {owner.class_.__name__} has no relationship "
                     f"{name!r}, only {', '.join(one.key for one in _relationships(owner))}",
                 )
-            if _is_another(named[0], above):
+            if _is_other_document(named[0], above):
                 what = named[0].mapper.class_.__name__
-                raise _wrong(above, f"the part {path!r} leads to {what}, a document of its own")
-            part = _step(named[0], so_far, above)
+                raise _error(above, f"the part {path!r} leads to {what}, a document of its own")
+            part = _checked_part(named[0], so_far, above)
             yield part
             owner, so_far, above = part.detail, part.path, (*above, root_of(part.detail))
 
 
 def _relationships(owner: Mapper[Any]) -> list[RelationshipProperty[Any]]:
-    """Those of the class and of its subclasses."""
+    """Return the relationships of the class and of its subclasses."""
     all_of_them = (one for mapper in owner.self_and_descendants for one in mapper.relationships)
     return list(dict.fromkeys(all_of_them))
 
 
-def _is_another(relationship: RelationshipProperty[Any], above: tuple[Mapper[Any], ...]) -> bool:
+def _is_other_document(
+    relationship: RelationshipProperty[Any], above: tuple[Mapper[Any], ...]
+) -> bool:
     return is_declared(relationship.mapper) and root_of(relationship.mapper) is not above[0]
 
 
-def _step(
+def _checked_part(
     relationship: RelationshipProperty[Any], path: str, above: tuple[Mapper[Any], ...]
 ) -> Part:
     path = f"{path}.{relationship.key}" if path else relationship.key
     if root_of(relationship.mapper) in above[:-1]:
-        raise _wrong(
+        raise _error(
             above, f"the part {path!r} leads back to {relationship.mapper.class_.__name__}"
         )
     if relationship.viewonly:
-        raise _wrong(
+        raise _error(
             above, f"the part {path!r} is view-only: name the relationship that is written"
         )
-    return part_at(path, relationship)
+    return build_part(path, relationship)
 
 
 def _refuse_two_headers(root: Mapper[Any], parts: Iterable[Part], other: Mapper[Any]) -> None:
     try:
         claimed = _resolved(other)
     except ArgumentError:
-        return  # the other's own affair
+        return  # the check of the other one raises it
     for ours, theirs in product(parts, claimed):
         if ours.detail.isa(theirs.detail) or theirs.detail.isa(ours.detail):
-            raise _wrong(
+            raise _error(
                 (root,),
                 f"the part {ours.path!r}, {ours.detail.class_.__name__}, is {theirs.path!r} of "
                 f"{other.class_.__name__} already: a part has one header",
             )
 
 
-def _wrong(above: tuple[Mapper[Any], ...], what: str) -> ArgumentError:
+def _error(above: tuple[Mapper[Any], ...], what: str) -> ArgumentError:
     return ArgumentError(f"@document on {above[0].class_.__name__}: {what}")

@@ -1,73 +1,90 @@
-"""Which table is the header of a document, and which row."""
+"""The header of a mapped class: its table, its row and its primary key."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, update_wrapper
 from typing import Any, ParamSpec, TypeVar, cast
 
 from sqlalchemy import ClauseElement, Row, Table, event, inspect
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.orm import Mapper, class_mapper
+from sqlalchemy.orm import ColumnProperty, Mapper, class_mapper
 from sqlalchemy.orm.exc import UnmappedClassError
 from sqlalchemy.sql.selectable import Alias, FromClause, Join, SelectBase
 from sqlalchemy.sql.visitors import iterate
 
 from ..errors import LockNotSupported
-from ..lock_info import DocumentKey
+from ..lock_info import DocumentKey, Identity
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_forget: list[Callable[[], None]] = []
+_clear_functions: list[Callable[[], None]] = []
 
 
-def remembered(function: Callable[P, T]) -> Callable[P, T]:
-    """Cache what was found out of mappers, until there are others."""
-    cached = lru_cache(maxsize=1024)(function)
-    _forget.append(cached.cache_clear)
-    return cast("Callable[P, T]", cached)
+def mapper_cache(function: Callable[P, T]) -> Callable[P, T]:
+    """Cache the results of a function of mappers until mappers or documents change."""
+
+    @lru_cache(maxsize=1024)
+    def cached(*args: P.args, **kwargs: P.kwargs) -> T:
+        listen_to_mappers()  # here, in a miss: a hit must cost nothing more
+        return function(*args, **kwargs)
+
+    _clear_functions.append(cached.cache_clear)
+    return cast("Callable[P, T]", update_wrapper(cached, function))
 
 
-@event.listens_for(Mapper, "after_configured")
-def forget_remembered() -> None:
-    """There are other mappers, or other documents: find everything out again."""
-    for forget in _forget:
-        forget()
+def clear_mapper_caches() -> None:
+    """Empty all caches that :func:`mapper_cache` has made."""
+    for clear in _clear_functions:
+        clear()
+
+
+@lru_cache(maxsize=1)
+def listen_to_mappers() -> None:
+    """Clear the caches from now on whenever SQLAlchemy configures mappers.
+
+    The first use calls this, not the import: a program that only imports sa_doclock has no
+    listener of it.
+    """
+    event.listen(Mapper, "after_configured", clear_mapper_caches)
 
 
 def mapper_of(entity: Any) -> Mapper[Any]:
-    """:raises TypeError: not a mapped class."""
+    """Return the mapper of a class, configured.
+
+    :raises TypeError: not a mapped class.
+    """
     try:
-        return class_mapper(entity)  # configured, so that it knows what it is read from
+        return class_mapper(entity)
     except (UnmappedClassError, ArgumentError) as error:
         raise TypeError(f"a mapped class is needed, not {entity!r}") from error
 
 
-@remembered
+@mapper_cache
 def root_of(mapper: Mapper[Any]) -> Mapper[Any]:
-    """The mapper whose own table every row of the hierarchy has: the header's."""
+    """Return the mapper of the header: every row of its hierarchy has a row in its table."""
     while mapper.inherits is not None and not mapper.concrete:
         mapper = mapper.inherits
     return mapper
 
 
 def own_table(mapper: Mapper[Any]) -> Table:
-    """The header's table, not an alias of it."""
+    """Return the header's table, not an alias of it."""
     table = root_of(mapper).local_table
     assert isinstance(table, Table)  # header_table() has refused anything else
     return table
 
 
-@remembered
-def lockable(mapper: Mapper[Any]) -> Mapper[Any]:
-    """The root of a class that has a header row; see :func:`header_table` for what it raises."""
+@mapper_cache
+def lockable_root(mapper: Mapper[Any]) -> Mapper[Any]:
+    """Return the root of a class that has a header row; raise what :func:`header_table` raises."""
     header_table(mapper.class_)
     return root_of(mapper)
 
 
 def header_table(entity: Any) -> Table | Alias:
-    """The header's table, or its alias inside an ``aliased()``: the one row to lock.
+    """Return the header's table, or its alias inside an ``aliased()``: it has the row to lock.
 
     :raises LockNotSupported: the entity is read from a subquery or union, whose rows are
         not rows of a table.
@@ -87,12 +104,12 @@ def header_table(entity: Any) -> Table | Alias:
 
 
 def tables_of(entity: Any) -> Iterator[Table | Alias]:
-    """The tables, or their aliases, that a select of this entity reads."""
+    """Yield the tables, or their aliases, that a select of this entity reads."""
     return tables_within([inspect(entity).selectable])
 
 
 def tables_within(selectables: Iterable[FromClause]) -> Iterator[Table | Alias]:
-    """The tables, or their aliases, that these FROM clauses join."""
+    """Yield the tables, or their aliases, that these FROM clauses join."""
     to_read = list(selectables)
     while to_read:
         selectable = to_read.pop()
@@ -104,60 +121,68 @@ def tables_within(selectables: Iterable[FromClause]) -> Iterator[Table | Alias]:
             yield selectable
 
 
-@remembered
+@mapper_cache
 def spans_rows(mapper: Mapper[Any], *, undeferred: bool = False) -> bool:
-    """Whether a row of this class is made of several rows.
+    """Return whether a row of this class is made of several rows.
 
     They are those of joined inheritance, or what a subquery of a ``column_property()`` reads:
     a statement that waits for the header's lock may show them as they were before its wait.
 
     :param undeferred: options may load what is deferred, and set a ``query_expression()``.
     """
-    if undeferred and any(
-        ("query_expression", True) in p.strategy_key for p in mapper.column_attrs
-    ):
+    if len(list(tables_of(mapper.class_))) > 1:
         return True
-    loaded = (one for one in mapper.column_attrs if undeferred or not one.deferred)
-    expressions = (expression for one in loaded for expression in one.columns)
-    return len(list(tables_of(mapper.class_))) > 1 or any(map(has_subquery, expressions))
+    return any(_reads_other_rows(one, undeferred=undeferred) for one in mapper.column_attrs)
+
+
+def _reads_other_rows(attribute: ColumnProperty[Any], *, undeferred: bool) -> bool:
+    if undeferred:
+        if ("query_expression", True) in attribute.strategy_key:
+            return True  # the option may give it a subquery
+    elif attribute.deferred:
+        return False
+    return any(map(has_subquery, attribute.columns))
 
 
 def has_subquery(expression: ClauseElement) -> bool:
-    """Whether the expression reads other rows than that which it is a column of."""
+    """Return whether the expression reads other rows than the one that it is a column of."""
     return any(isinstance(element, SelectBase) for element in iterate(expression))
 
 
-@remembered
+@mapper_cache
 def key_attributes(mapper: Mapper[Any]) -> tuple[str, ...]:
-    """The attributes that map the primary key, in mapper order."""
+    """Return the attributes that map the primary key, in mapper order."""
     return tuple(mapper.get_property_by_column(column).key for column in mapper.primary_key)
 
 
-def identity_of(mapper: Mapper[Any], ident: Any) -> tuple[Any, ...]:
-    """The primary key as a tuple in mapper order.
+def identity_of(mapper: Mapper[Any], ident: Any) -> Identity:
+    """Return the primary key as a tuple in mapper order.
 
     :param ident: a scalar, a tuple in mapper order, or a dict by attribute name, as for
         ``Session.get()``.
     :raises ValueError: wrong number or names of values, or a key that is NULL.
     """
+    # Most keys are one number or string, and all the tests below take longer than the rest.
+    if isinstance(ident, (int, str)) and len(mapper.primary_key) == 1:
+        return (ident,)
     names = key_attributes(mapper)
-    if isinstance(ident, (int, str)):  # most are, and the other tests take longer
-        values, fits = (ident,), len(names) == 1
-    elif isinstance(ident, Mapping):
-        fits = set(ident) == set(names)
-        values = tuple(ident[name] for name in names) if fits else ()
-    else:
-        values = tuple(ident) if isinstance(ident, (tuple, list, Row)) else (ident,)
-        fits = len(values) == len(names)
-    if not fits:
+    values = _key_values(names, ident)
+    if len(values) != len(names):
         raise ValueError(
             f"{mapper.class_.__name__} has the primary key ({', '.join(names)}), not {ident!r}"
         )
-    if values[0] is None and all(value is None for value in values):
+    if all(value is None for value in values):
         raise ValueError(f"{mapper.class_.__name__} {ident!r}: no row has a NULL primary key")
     return values
 
 
-def document_key(mapper: Mapper[Any], identity: tuple[Any, ...]) -> DocumentKey:
-    """What the ledger calls this document."""
+def _key_values(names: tuple[str, ...], ident: Any) -> Identity:
+    """Return the values of a key as it was given; none if it does not have these names."""
+    if isinstance(ident, Mapping):
+        return tuple(ident[name] for name in names) if set(ident) == set(names) else ()
+    return tuple(ident) if isinstance(ident, (tuple, list, Row)) else (ident,)
+
+
+def document_key(mapper: Mapper[Any], identity: Identity) -> DocumentKey:
+    """Return the key of a document in the ledger."""
     return root_of(mapper).class_, identity

@@ -1,73 +1,86 @@
-"""Which documents a row belongs to: the way from a detail up to its header.
+"""The way from a row up to the headers of its documents.
 
-Nothing is loaded where the foreign key says it.  A row that is moved belongs to two
-documents until it is flushed: the one that it leaves, and the one that it comes to.
+Nothing is loaded if the foreign key says it.  A row that is moved belongs to two documents
+until it is flushed: after ``line.order = other``, the line is written under the locks of the
+order that it leaves and of the order that it comes to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import ClauseElement, Select, bindparam, inspect, select
 from sqlalchemy.orm import InstanceState, Mapper, Session, aliased
 from sqlalchemy.orm.exc import ObjectDeletedError
 
-from .declare import is_tree, parts_above
-from .mapping import key_attributes, remembered, root_of
+from ..lock_info import Identity
+from .declare import has_nested_headers, parts_with_detail
+from .mapping import key_attributes, mapper_cache, root_of
 from .parts import Part
 
-Identity = tuple[Any, ...]
-
 UNKNOWN: Final[Identity] = ()
-"""In place of an identity that only the database could tell; no row has it."""
+"""The identity of a header that only the database could tell; no row has it."""
 
 
-def headers_loaded(
+def loaded_headers(
     session: Session,
     root: Mapper[Any],
     mapper: Mapper[Any],
     loaded: Mapping[str, Any],
     below: tuple[InstanceState[Any], ...] = (),
 ) -> Iterator[Identity]:
-    """The headers of a row, as far as what is loaded tells it.  Sends nothing.
+    """Yield the headers of a row, as far as what is loaded tells it.  Sends nothing.
 
-    :param below: the way that has led here, which rows in a circle would never end.
+    :param below: the rows on the way up to here, so that rows in a circle come to an end.
     """
-    for part in parts_above(root, mapper):
-        if part.foreign_key is None or any(name not in loaded for name in part.foreign_key):
-            yield UNKNOWN
-            continue
-        identity = tuple([loaded[name] for name in part.foreign_key])
+    for part in parts_with_detail(root, mapper):
+        identity = _loaded_owner(part, loaded)
         if has_null(identity):
             continue
-        if is_header(root, part.owner):
+        if identity is UNKNOWN or is_header(root, part.owner):
             yield identity
-            continue
-        owner = _in_session(session, part.owner, identity)
-        if owner is None or owner in below:
-            yield UNKNOWN
-            continue
-        way = (*below, owner)
-        further = list(headers_loaded(session, root, owner.mapper, owner.dict, way))
-        yield from further or [identity if root_of(part.owner) is root else UNKNOWN]
+        else:
+            yield from _loaded_headers_of_owner(session, root, part, identity, below)
 
 
-@remembered
+def _loaded_owner(part: Part, loaded: Mapping[str, Any]) -> Identity:
+    if part.foreign_key is None or any(name not in loaded for name in part.foreign_key):
+        return UNKNOWN
+    return tuple([loaded[name] for name in part.foreign_key])
+
+
+def _loaded_headers_of_owner(
+    session: Session,
+    root: Mapper[Any],
+    part: Part,
+    identity: Identity,
+    below: tuple[InstanceState[Any], ...],
+) -> Sequence[Identity]:
+    owner = _in_session(session, part.owner, identity)
+    if owner is None or owner in below:
+        return [UNKNOWN]
+    found = [*loaded_headers(session, root, owner.mapper, owner.dict, (*below, owner))]
+    # A category without a parent category is the header itself.
+    return found or [identity if root_of(part.owner) is root else UNKNOWN]
+
+
+@mapper_cache
 def is_header(root: Mapper[Any], mapper: Mapper[Any]) -> bool:
-    """Whether every row of this class is the header of a document of this root."""
-    return root_of(mapper) is root and not is_tree(root)
+    """Return whether every row of this class is the header of a document of this root."""
+    return root_of(mapper) is root and not has_nested_headers(root)
 
 
-def identity_in(state: InstanceState[Any], root: Mapper[Any]) -> Identity:
-    """The primary key of a header; of one that is not inserted yet, as far as it is set."""
+def header_identity(state: InstanceState[Any], root: Mapper[Any]) -> Identity:
+    """Return the primary key of a header; of one that is not inserted yet, as far as it is set."""
     if state.identity is not None:
         return state.identity
     return tuple(_plain(state.dict.get(name)) for name in key_attributes(root))
 
 
 def has_null(identity: Identity) -> bool:
-    """Whether it refers to nothing.  (``None in identity`` would compare SQL expressions.)"""
+    """Return whether a value is None, so that a foreign key refers to nothing."""
+    # None in identity would compare SQL expressions, and a comparison of those has no truth.
     return any(value is None for value in identity)
 
 
@@ -75,10 +88,10 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, ClauseElement) else value
 
 
-class Membership:
-    """Finds the headers of rows, and remembers what the database has told it.
+class HeaderResolver:
+    """A search for the headers of rows, which keeps what the database has answered.
 
-    :param ask: whether a SELECT may be sent where nothing else tells; otherwise the answer
+    :param ask: whether a SELECT may be sent if nothing else tells; otherwise the answer
         has UNKNOWN in it.
     """
 
@@ -86,36 +99,40 @@ class Membership:
         self._session = session
         self._root = root
         self._ask = ask
+        # By the state of an object, or by class and key of a row.  What is being searched is in
+        # it as empty, so that the search ends if rows are in a circle: a category that was made
+        # a child of its own child.
         self._found: dict[object, frozenset[Identity]] = {}
 
     def headers(self, state: InstanceState[Any]) -> frozenset[Identity]:
-        """The headers of an object of the session: those it has, and those it leaves."""
+        """Return the headers of an object of the session: those it has, and those it leaves."""
         found = self._found.get(state)
         if found is None:
-            self._found[state] = frozenset()  # where rows are in a circle, they end here
-            found = self._found[state] = frozenset(self._climb(state))
+            self._found[state] = frozenset()
+            found = self._found[state] = frozenset(self._search(state))
         return found
 
-    def _climb(self, state: InstanceState[Any]) -> Iterator[Identity]:
-        above = False
-        for part in parts_above(self._root, state.mapper):
+    def _search(self, state: InstanceState[Any]) -> Iterator[Identity]:
+        has_owner = False
+        for part in parts_with_detail(self._root, state.mapper):
             for owner in self._owners(state, part):
-                above = True
+                has_owner = True
                 if isinstance(owner, InstanceState):
                     yield from self._headers_of_owner(owner)
                 else:
                     yield from self.headers_of_row(part.owner, owner)
-        is_one = root_of(state.mapper) is self._root
-        if is_one and not (above and is_tree(self._root)):
-            yield identity_in(state, self._root)
+        # A category with a parent is a part of the topmost one, without a parent a header.
+        nested = has_owner and has_nested_headers(self._root)
+        if root_of(state.mapper) is self._root and not nested:
+            yield header_identity(state, self._root)
 
     def _headers_of_owner(self, owner: InstanceState[Any]) -> frozenset[Identity]:
         if is_header(self._root, owner.mapper):
-            return frozenset({identity_in(owner, self._root)})
+            return frozenset({header_identity(owner, self._root)})
         return self.headers(owner)
 
     def headers_of_row(self, mapper: Mapper[Any], identity: Identity) -> frozenset[Identity]:
-        """The headers of a row, which need not be in the session."""
+        """Return the headers of a row, which need not be in the session."""
         if identity is UNKNOWN or is_header(self._root, mapper):
             return frozenset({identity})
         state = _in_session(self._session, mapper, identity)
@@ -124,41 +141,40 @@ class Membership:
         row = (root_of(mapper), identity)
         if row not in self._found:
             self._found[row] = frozenset()
-            self._found[row] = frozenset(self._climb_row(mapper, identity))
+            self._found[row] = frozenset(self._search_of_row(mapper, identity))
         return self._found[row]
 
-    def _climb_row(self, mapper: Mapper[Any], identity: Identity) -> Iterator[Identity]:
-        above = False
-        for part in parts_above(self._root, mapper):
-            for owner in self._ask_owners(part, identity):
-                above = True
+    def _search_of_row(self, mapper: Mapper[Any], identity: Identity) -> Iterator[Identity]:
+        has_owner = False
+        for part in parts_with_detail(self._root, mapper):
+            for owner in self._select_owners(part, identity):
+                has_owner = True
                 yield from self.headers_of_row(part.owner, owner)
-        if root_of(mapper) is self._root and not above:
+        if root_of(mapper) is self._root and not has_owner:
             yield identity
 
     def _owners(
         self, state: InstanceState[Any], part: Part
     ) -> Iterator[InstanceState[Any] | Identity]:
-        for name in part.backrefs:
-            history = state.attrs[name].history
-            changed = [*(history.added or ()), *(history.deleted or ())]
-            for owner in changed if state.persistent else [*changed, *(history.unchanged or ())]:
-                if owner is not None:
-                    yield inspect(owner)
-        if part.foreign_key is not None:
-            yield from self._keys(state, part, part.foreign_key)
-        else:
-            if state.identity is not None:
-                yield from self._ask_owners(part, state.identity)
+        """Yield the owners of an object: the objects that it refers to, and keys of others."""
+        yield from _owners_by_backrefs(state, part)
+        if part.foreign_key is None:
+            yield from self._owners_without_key(state, part)
+        elif self._are_loaded(state, part.foreign_key):
+            yield from self._owners_by_key(state, part, part.foreign_key)
+        elif state.identity is not None:
+            yield UNKNOWN
+
+    def _owners_without_key(self, state: InstanceState[Any], part: Part) -> Iterator[Identity]:
+        """Yield the owners that the database has, and those that changed values refer to."""
+        if state.identity is not None:
+            yield from self._select_owners(part, state.identity)
+        if part.reference and (state.identity is None or _refers_to_another(state, part)):
             values = [state.dict.get(name) for name, _ in part.reference]
-            if values and (state.identity is None or self._moved(state, part)):
-                yield from self.owners_named(part, values)
+            yield from self.owners_by_reference(part, values)
 
-    def _moved(self, state: InstanceState[Any], part: Part) -> bool:
-        return any(state.attrs[name].history.has_changes() for name, _ in part.reference)
-
-    def owners_named(self, part: Part, values: Sequence[Any]) -> list[Identity]:
-        """The owners that a detail refers to by another key than the primary one."""
+    def owners_by_reference(self, part: Part, values: Sequence[Any]) -> list[Identity]:
+        """Return the owners that a detail refers to by another key than the primary one."""
         if has_null(tuple(values)):
             return []
         if not self._ask:
@@ -170,29 +186,26 @@ class Membership:
         with self._session.no_autoflush:
             return [tuple(row) for row in self._session.execute(select(*keys).where(*equal))]
 
-    def _keys(
-        self, state: InstanceState[Any], part: Part, names: tuple[str, ...]
+    def _owners_by_key(
+        self, state: InstanceState[Any], part: Part, names: Sequence[str]
     ) -> Iterator[Identity]:
-        """The foreign key that the row has, and the one that it had."""
-        if any(name not in state.dict for name in names) and not self._loaded(state, names):
-            if state.identity is not None:
-                yield UNKNOWN
-            return
+        """Yield the foreign key that the row has, and the one that it had.
+
+        UNKNOWN is one that is set to an SQL expression, as in ``line.order_id = select(...)``.
+        """
         now = tuple(state.dict.get(name) for name in names)
         if any(isinstance(value, ClauseElement) for value in now):
             yield UNKNOWN
-        histories = [state.attrs[name].history for name in names]
-        before = tuple(
-            history.deleted[0] if history.deleted else value
-            for history, value in zip(histories, now, strict=True)
-        )
-        for key in dict.fromkeys((now, before)):
+        for key in dict.fromkeys((now, _key_before(state, names, now))):
             if not has_null(tuple(map(_plain, key))):
                 yield key
-        if state.identity is not None and any(h.added and not h.deleted for h in histories):
-            yield from self._ask_owners(part, state.identity)  # set while it was expired
+        if state.identity is not None and _is_set_unread(state, names):
+            yield from self._select_owners(part, state.identity)
 
-    def _loaded(self, state: InstanceState[Any], names: tuple[str, ...]) -> bool:
+    def _are_loaded(self, state: InstanceState[Any], names: Iterable[str]) -> bool:
+        return all(name in state.dict for name in names) or self._load(state, names)
+
+    def _load(self, state: InstanceState[Any], names: Iterable[str]) -> bool:
         if not self._ask or state.identity is None:
             return False
         try:
@@ -202,13 +215,39 @@ class Membership:
             return False
         return True
 
-    def _ask_owners(self, part: Part, identity: Identity) -> list[Identity]:
+    def _select_owners(self, part: Part, identity: Identity) -> list[Identity]:
+        """Return the owners that the database has for a row."""
         if not self._ask:
             return [UNKNOWN]
         parameters = dict(zip(_names(part.detail), identity, strict=True))
         with self._session.no_autoflush:
             rows = self._session.execute(_owners_of_row(part), parameters)
             return [tuple(row) for row in rows]
+
+
+def _owners_by_backrefs(state: InstanceState[Any], part: Part) -> Iterator[InstanceState[Any]]:
+    """Yield the objects that are or were set as the owner, as by ``line.order = order``."""
+    for name in part.backrefs:
+        history = state.attrs[name].history
+        owners = [*history.added, *history.deleted]
+        if not state.persistent:  # else the foreign key tells the one that did not change
+            owners += history.unchanged
+        yield from (inspect(owner) for owner in owners if owner is not None)
+
+
+def _refers_to_another(state: InstanceState[Any], part: Part) -> bool:
+    return any(state.attrs[name].history.has_changes() for name, _ in part.reference)
+
+
+def _key_before(state: InstanceState[Any], names: Sequence[str], now: Identity) -> Identity:
+    deleted = [state.attrs[name].history.deleted for name in names]
+    return tuple(old[0] if old else value for old, value in zip(deleted, now, strict=True))
+
+
+def _is_set_unread(state: InstanceState[Any], names: Iterable[str]) -> bool:
+    """Return whether one of these was set while it was expired: its old value was not loaded."""
+    histories = (state.attrs[name].history for name in names)
+    return any(history.added and not history.deleted for history in histories)
 
 
 def _in_session(
@@ -218,12 +257,12 @@ def _in_session(
     return None if known is None else inspect(known)
 
 
-@remembered
+@mapper_cache
 def _names(mapper: Mapper[Any]) -> tuple[str, ...]:
     return tuple(f"detail_{position}" for position in range(len(mapper.primary_key)))
 
 
-@remembered
+@mapper_cache
 def _owners_of_row(part: Part) -> Select[Any]:
     owner: Any = aliased(part.owner.class_)
     detail: Any = aliased(part.detail.class_)

@@ -13,30 +13,32 @@ from .mapping import key_attributes, root_of
 
 
 class Part(NamedTuple):
-    """A relationship from a header, or from a part of it, to what belongs to it."""
+    """A relationship from a header, or from a part of it, to details."""
 
     path: str  # from the header: "lines.taxes"
     owner: Mapper[Any]  # the class that has the relationship
     name: str  # the attribute on the owner
     detail: Mapper[Any]
     foreign_key: tuple[str, ...] | None  # attributes of the detail, in order of the owner's key
-    reference: tuple[tuple[str, str], ...]  # else: of the detail, and of the owner that it names
+    reference: tuple[
+        tuple[str, str], ...
+    ]  # else: attributes of the detail, and of the owner that they refer to
     backrefs: tuple[str, ...]  # attributes of the detail that lead to the owner
     recursive: bool  # a detail may have such details in turn
 
     @property
     def relationship(self) -> RelationshipProperty[Any]:
-        """What SQLAlchemy knows of it."""
+        """The relationship in the mapping."""
         return self.owner.relationships[self.name]
 
     @property
-    def above(self) -> str:
+    def owner_path(self) -> str:
         """The path of the owner; empty for the header."""
         return self.path.rpartition(".")[0]
 
 
-def part_at(path: str, relationship: RelationshipProperty[Any]) -> Part:
-    """The part that is reached by this relationship."""
+def build_part(path: str, relationship: RelationshipProperty[Any]) -> Part:
+    """Return the part that this relationship leads to."""
     return Part(
         path,
         relationship.parent,
@@ -49,12 +51,12 @@ def part_at(path: str, relationship: RelationshipProperty[Any]) -> Part:
     )
 
 
-def one_to_many(root: Mapper[Any]) -> Iterator[Part]:
-    """What belongs to a header that was not declared: its collections, one level deep."""
+def undeclared_parts(root: Mapper[Any]) -> Iterator[Part]:
+    """Yield the parts of a header that was not declared: its collections, one level deep."""
     for mapper in root.self_and_descendants:
         for relationship in mapper.relationships:
             if relationship.direction is RelationshipDirection.ONETOMANY:
-                yield part_at(relationship.key, relationship)._replace(recursive=False)
+                yield build_part(relationship.key, relationship)._replace(recursive=False)
 
 
 def _foreign_key(relationship: RelationshipProperty[Any]) -> tuple[str, ...] | None:
@@ -80,10 +82,18 @@ def _reference(relationship: RelationshipProperty[Any]) -> Iterator[tuple[str, s
 
 
 def _backrefs(relationship: RelationshipProperty[Any]) -> Iterator[str]:
-    pairs = {(remote, local) for local, remote in relationship.local_remote_pairs or ()}
     for other in relationship.mapper.relationships:
-        same_rows = other.secondary is relationship.secondary is not None
-        same_key = other.secondary is None and set(other.local_remote_pairs or ()) == pairs
-        leads_back = root_of(other.mapper) is root_of(relationship.parent)
-        if leads_back and other is not relationship and (same_rows or same_key):
+        if _leads_back(other, relationship):
             yield other.key
+
+
+def _leads_back(other: RelationshipProperty[Any], relationship: RelationshipProperty[Any]) -> bool:
+    """Return whether the other relationship leads from the details to their owner."""
+    if other is relationship or root_of(other.mapper) is not root_of(relationship.parent):
+        return False
+    if other.secondary is not relationship.secondary:
+        return False
+    if other.secondary is not None:
+        return True  # many-to-many: both have the same association table
+    pairs = {(remote, local) for local, remote in relationship.local_remote_pairs or ()}
+    return set(other.local_remote_pairs or ()) == pairs

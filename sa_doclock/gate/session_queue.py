@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session
 
-from ..dialects import strategy_for
+from ..dialects import strategy_for, translated_schema
 from ..dialects.base import LockStrategy
 from ..documents import document_key, own_table
 from ..errors import LockMisuse, LockNotAvailable
@@ -21,7 +21,6 @@ from .queue import DocumentGate, Place
 from .second_session import TaskSession, can_be_exhausted
 
 _STEPS = 10  # of what is left for the server: it is a part of the statement's text on some
-_SCHEMAS = "schema_translate_map"
 
 # How long each server lets a lock wait: asked once for each engine, whatever the session.
 _limits: WeakKeyDictionary[LockStrategy, float | None] = WeakKeyDictionary()
@@ -112,9 +111,9 @@ class SessionQueue:
         else:
             documents = [document_key(mapper, key) for key in request.keys]
             of_session = getattr(self._session(), "execution_options", {})  # of SQLAlchemy 2.1
-            options = {**engine.get_execution_options(), **of_session}
-            schema = own_table(mapper).schema
-            schema = (options.get(_SCHEMAS) or {}).get(schema, schema)
+            schema = translated_schema(
+                own_table(mapper), engine.get_execution_options(), of_session
+            )
         if strategy.locks_database:
             return {where: documents} if documents else {}
         return {(where, schema, document): [document] for document in documents}

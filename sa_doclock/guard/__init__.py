@@ -1,7 +1,16 @@
 """The write guard: no write to a declared document without its ForUpdate lock."""
 
-from .dml import BulkGuard
-from .flush import Guard, GuardMode, Write, check_guard_mode
-from .provenance import READ, Reads, note
+from .dml import DmlGuard
+from .flush import FlushGuard, GuardMode, Write, check_guard_mode
+from .provenance import LOAD_RECORD, LoadProvenance, record_load
 
-__all__ = ["READ", "BulkGuard", "Guard", "GuardMode", "Reads", "Write", "check_guard_mode", "note"]
+__all__ = [
+    "LOAD_RECORD",
+    "DmlGuard",
+    "FlushGuard",
+    "GuardMode",
+    "LoadProvenance",
+    "Write",
+    "check_guard_mode",
+    "record_load",
+]

@@ -1,60 +1,37 @@
 """The guard for statements: ORM-enabled and Core UPDATE, DELETE and INSERT in a session.
 
-Which documents an UPDATE or DELETE would touch, the database is asked with its own WHERE
-clause; those that an INSERT would add rows to stand in its values.  What cannot be told,
-such as INSERT .. FROM SELECT, is refused.
+The documents that an UPDATE or DELETE would write to are read from the database with the
+statement's own WHERE clause; those that an INSERT adds rows to are in its values.  A
+statement whose documents cannot be found, such as INSERT .. FROM SELECT, is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from itertools import product
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
-from sqlalchemy import (
-    Alias,
-    BindParameter,
-    ClauseElement,
-    Insert,
-    Null,
-    Update,
-    inspect,
-    select,
-)
+from sqlalchemy import ClauseElement, Insert, Select, Update, select
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.attributes import instance_state
-from sqlalchemy.orm.exc import UnmappedColumnError
 
-from ..documents import (
-    UNKNOWN,
-    Identity,
-    Membership,
-    Part,
-    document_key,
-    document_root,
-    has_null,
-    key_attributes,
-    parts_above,
-    parts_of,
-    remembered,
-    root_of,
-    roots_declared,
-)
+from ..dialects import schema_translation
+from ..documents import UNKNOWN, HeaderResolver, document_key, has_null, key_attributes
+from ..lock_info import DocumentKey, Identity
 from ..session_ref import weakly
-from ..sqlalchemy_internals import is_flushing, values_of
-from ..statements import among, chunks
+from ..sqlalchemy_internals import Values, is_flushing, values_of
+from ..statements import chunks, key_in
 from ..transaction import Ledger
-from .flush import Guard, Write
-
-Row = Mapping[Any, Any]
-_SCHEMAS = "schema_translate_map"
+from .flush import FlushGuard, Write
+from .targets import Link, Row, Target, literal, targets_of, targets_of_class
 
 
-class BulkGuard:
-    """What one session may write by statements."""
+class DmlGuard:
+    """The guard of one session for statements, and for writes without a flush."""
 
-    def __init__(self, session: Session, guard: Guard, ledger: Ledger) -> None:
+    def __init__(self, session: Session, guard: FlushGuard, ledger: Ledger) -> None:
         self._session = weakly(session)
         self._guard = guard
         self._ledger = ledger
@@ -68,27 +45,18 @@ class BulkGuard:
         :param how: the execution options and bind arguments that it is executed with.
         :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
         """
-        targets = _targets_of(statement) if self._guard.on else ()
+        targets = targets_of(statement) if self._guard.enabled else ()
         if not targets:
             yield
             return
-        options = {**statement.get_execution_options(), **how.get("execution_options", {})}
-        wanted = self._session().autoflush and options.get("autoflush", True)
-        if wanted and not is_flushing(self._session()):
-            self._session().flush()  # as the execution would do, and what is asked depends on it
-        self._guard.begin()
-        born: list[tuple[_Target, list[Identity]]] = []
+        self._flush_before(statement, how)
+        self._guard.reset_warnings()
+        inserted: list[DocumentKey] = []
         with self._session().no_autoflush:
             for target in targets:
-                if isinstance(statement, Insert):
-                    born.append(
-                        (target, self._check_insert(target, statement, _listed(parameters)))
-                    )
-                elif self._guard.active:
-                    self._check_touched(target, statement, parameters, how)
+                inserted += self._check(target, statement, parameters, how)
         yield
-        for target, identities in born:
-            self._bear(target, identities)
+        self._add_inserted(inserted)
 
     @contextmanager
     def objects(self, instances: Collection[Any]) -> Iterator[None]:
@@ -109,264 +77,187 @@ class BulkGuard:
 
         :raises UnlockedWrite: one of them is of a document that is not held ForUpdate.
         """
-        targets = _targets(mapper) if self._guard.on else ()
-        self._guard.begin()
+        targets = targets_of_class(mapper) if self._guard.enabled else ()
+        self._guard.reset_warnings()
+        inserted: list[DocumentKey] = []
         with self._session().no_autoflush:
-            born = [(target, self._check_rows(target, rows, write)) for target in targets]
+            for target in targets:
+                inserted += _Check(self._session(), self._guard, target, write).rows(rows)
         yield
-        for target, identities in born:
-            self._bear(target, identities)
+        self._add_inserted(inserted)
 
-    def _bear(self, target: _Target, identities: Iterable[Identity]) -> None:
-        for identity in identities:
-            self._ledger.add_inserted(document_key(target.root, identity))
+    def _flush_before(self, statement: Any, how: Mapping[str, Any]) -> None:
+        # The execution would flush too, but the rows that the check finds depend on it.
+        session = self._session()
+        options = {**statement.get_execution_options(), **how.get("execution_options", {})}
+        if session.autoflush and options.get("autoflush", True) and not is_flushing(session):
+            session.flush()
 
-    def _check_rows(self, target: _Target, rows: Iterable[Row], write: Write) -> list[Identity]:
-        """Return the headers among new rows."""
-        named = [target.named(row) for row in rows]
+    def _check(
+        self, target: Target, statement: Any, parameters: Any, how: Mapping[str, Any]
+    ) -> list[DocumentKey]:
+        check = _Check(self._session(), self._guard, target, _write_of(statement))
+        if isinstance(statement, Insert):
+            return check.insert(statement, _listed(parameters))
         if self._guard.active:
-            membership = Membership(self._session(), target.root, ask=True)
-            if write is Write.UPDATE:
-                self._check_keys(target, [target.identity(row) for row in named], membership)
-            for row in named:
-                self._check_owners(target, row, membership, write)
-        new = write is Write.INSERT and target.is_header
-        return [key for row in named if (key := target.identity(row)) is not None] if new else []
+            check.touched(statement, parameters, how)
+        return []
 
-    def _check_insert(self, target: _Target, statement: Insert, given: list[Row]) -> list[Identity]:
-        values = values_of(statement)
-        if self._guard.active and (values.from_select or values.overwrites):
-            by = "INSERT .. FROM SELECT" if values.from_select else "an INSERT that may overwrite"
-            self._refuse(target, UNKNOWN, Write.INSERT, f"{by}, which does not tell of what,")
+    def _add_inserted(self, keys: Iterable[DocumentKey]) -> None:
+        for key in keys:
+            self._ledger.add_inserted(key)
+
+
+class _Check:
+    """The check of the rows of one target that one statement writes.
+
+    A write concerns a document in two ways.  Of ``UPDATE line SET order_id = 2 WHERE id = 7``
+    the database knows that line 7 is of order 1, which the line leaves; only the values of the
+    statement know that the line comes to order 2.  Both orders must be locked.
+    """
+
+    def __init__(self, session: Session, guard: FlushGuard, target: Target, write: Write) -> None:
+        self._session = session
+        self._guard = guard
+        self._target = target
+        self._write = write
+        self._resolver = HeaderResolver(session, target.root, ask=True)
+
+    def rows(self, rows: Iterable[Row]) -> list[DocumentKey]:
+        """Check rows that are given with all that is written; return the new documents."""
+        named = [self._target.by_attribute(row) for row in rows]
+        if self._guard.active:
+            if self._write is Write.UPDATE:
+                self._check_keys([self._target.identity(row) for row in named])
+            for row in named:
+                self._check_owners(row)
+        return self._new_documents(named)
+
+    def _new_documents(self, rows: Iterable[Row]) -> list[DocumentKey]:
+        if self._write is not Write.INSERT or not self._target.is_header:
             return []
-        rows = [{**row, **more} for row in values.rows or ({},) for more in given or ({},)]
-        new = self._check_rows(target, rows, Write.INSERT)
+        keys = map(self._target.identity, rows)
+        return [document_key(self._target.root, key) for key in keys if key is not None]
+
+    def insert(self, statement: Insert, given: Sequence[Row]) -> list[DocumentKey]:
+        """Check an INSERT; return the new documents.
+
+        :param given: the parameters of each execution.
+        """
+        values = values_of(statement)
+        by = _unclear_source(values)
+        if by is not None and self._guard.active:
+            self._refuse(UNKNOWN, f"{by}, which does not tell of what,")
+            return []
+        new = self.rows({**row, **more} for row, more in product(values.rows or ({},), given))
+        # ON CONFLICT DO NOTHING may have left the row of another transaction where it was.
         return [] if values.conditional else new
 
-    def _check_touched(
-        self, target: _Target, statement: Any, parameters: Any, how: Mapping[str, Any]
-    ) -> None:
-        update = isinstance(statement, Update)
+    def touched(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> None:
+        """Check an UPDATE or DELETE."""
+        target = self._target
+        values = self._values_set(statement)
         if target.unclear:
-            by = "a statement that does not tell of what,"
-            self._refuse(target, UNKNOWN, Write.UPDATE if update else Write.DELETE, by)
-            return
-        set_here = [target.named(row) for row in values_of(statement).rows] if update else []
-        write = Write.UPDATE if update else Write.DELETE
-        membership = Membership(self._session(), target.root, ask=True)
-        if update and target.by_key and isinstance(parameters, (list, tuple)):
-            rows = [{**row, **given} for row in set_here or [{}] for given in parameters]
-            self._check_rows(target, rows, write)
-            return
-        touched = select(*target.columns).distinct()
-        schemas = statement.get_execution_options().get(_SCHEMAS)
-        if schemas is not None:
-            touched = touched.execution_options(**{_SCHEMAS: schemas})
+            self._refuse(UNKNOWN, "a statement that does not tell of what,")
+        elif values and target.by_key and isinstance(parameters, (list, tuple)):
+            self.rows({**row, **given} for row, given in product(values, parameters))
+        else:
+            self._check_where(statement, values, _listed(parameters), how)
+
+    def _values_set(self, statement: Any) -> list[Row]:
+        """Return the values that an UPDATE sets, of which there is one row at least."""
+        if self._write is not Write.UPDATE:
+            return []
+        return [self._target.by_attribute(row) for row in values_of(statement).rows] or [{}]
+
+    def _check_where(
+        self, statement: Any, values: Sequence[Row], given: Sequence[Row], how: Mapping[str, Any]
+    ) -> None:
+        touched = self._select_touched(statement)
+        for parameters in given:
+            for row in values:
+                self._check_owners({**row, **self._target.by_attribute(parameters)})
+            for found in self._session.execute(touched, parameters, **how).all():
+                self._check_row(tuple(found))
+
+    def _select_touched(self, statement: Any) -> Select[Any]:
+        """Return a SELECT of the columns that name the documents of the rows to be written."""
+        options = schema_translation(statement.get_execution_options())
+        touched = select(*self._target.columns).distinct().execution_options(**options)
         if statement.whereclause is not None:
             touched = touched.where(statement.whereclause)
-        for given in _listed(parameters) or [{}]:
-            for row in set_here or [{}] if update else ():
-                self._check_owners(target, {**row, **target.named(given)}, membership, write)
-            for found in self._session().execute(touched, given, **how).all():
-                self._check_row(target, tuple(found), membership, write)
+        return touched
 
-    def _check_keys(
-        self, target: _Target, keys: Sequence[Identity | None], membership: Membership
-    ) -> None:
-        known = [key for key in keys if key is not None]
+    def _check_keys(self, keys: Iterable[Identity | None]) -> None:
+        """Check the documents that rows of these primary keys belong to now."""
+        target = self._target
         assert target.mapper is not None
         columns = [getattr(target.mapper.class_, name) for name in key_attributes(target.mapper)]
-        for some in chunks(known):
-            touched = select(*target.columns).where(among(columns, some))
-            for row in self._session().execute(touched).all():
-                self._check_row(target, tuple(row), membership, Write.UPDATE)
+        for some in chunks([key for key in keys if key is not None]):
+            touched = select(*target.columns).where(key_in(columns, some))
+            for row in self._session.execute(touched).all():
+                self._check_row(tuple(row))
 
-    def _check_row(
-        self, target: _Target, row: tuple[Any, ...], membership: Membership, write: Write
-    ) -> None:
-        """A row of ``target.columns``."""
-        if target.by_identity:
-            assert target.mapper is not None
-            self._check_headers(target, membership.headers_of_row(target.mapper, row), write)
+    def _check_row(self, row: Identity) -> None:
+        """Check the documents of a row of ``target.columns``."""
+        if self._target.by_identity:
+            assert self._target.mapper is not None
+            self._check_headers(self._target.mapper, row)
             return
-        for link in target.links:
+        for link in self._target.links:
             key, row = row[: len(link.names)], row[len(link.names) :]
             if not has_null(key):
-                self._check_headers(target, membership.headers_of_row(link.owner, key), write)
+                self._check_headers(link.owner, key)
 
-    def _check_owners(
-        self, target: _Target, row: Row, membership: Membership, write: Write
-    ) -> None:
-        """The documents that a new row, or new values of a row, come to."""
-        for link in target.links:
-            key = tuple(_literal(row.get(name), row) for name in link.names)
-            given = [name for name in link.names if name in row]
-            partly = write is Write.UPDATE and 0 < len(given) < len(key)
-            by_default = write is Write.INSERT and link.has_default and len(given) < len(key)
-            if partly or by_default or any(isinstance(value, ClauseElement) for value in key):
-                by = f"a statement whose {' and '.join(link.names)} does not tell of what,"
-                self._refuse(target, UNKNOWN, write, by)
+    def _check_owners(self, row: Row) -> None:
+        """Check the documents that a new row, or new values of a row, come to."""
+        for link in self._target.links:
+            key = tuple(literal(row.get(name), row) for name in link.names)
+            if self._is_unclear(link, row, key):
+                names = " and ".join(link.names)
+                self._refuse(UNKNOWN, f"a statement whose {names} does not tell of what,")
             elif not has_null(key):
-                owners = membership.owners_named(link.named, key) if link.named else [key]
-                for owner in owners:
-                    headers = membership.headers_of_row(link.owner, owner)
-                    self._check_headers(target, headers, write)
+                for owner in self._owners(link, key):
+                    self._check_headers(link.owner, owner)
 
-    def _check_headers(self, target: _Target, headers: Iterable[Identity], write: Write) -> None:
-        for identity in headers:
-            if not self._guard.permits(target.root, identity):
-                self._refuse(target, identity, write)
+    def _is_unclear(self, link: Link, row: Row, key: Identity) -> bool:
+        """Return whether the values do not say which owner the row comes to.
 
-    def _refuse(
-        self, target: _Target, identity: Identity, write: Write, by: str = "a statement"
-    ) -> None:
-        what = f"{target.name} rows would be {write.value} by {by}"
-        self._guard.refuse(target.root, identity, what)
+        A composite key that an UPDATE sets in part has its other part in the row, and a name
+        that an INSERT leaves out may have a default.
+        """
+        given = [name in row for name in link.names]
+        unclear_in_part = {Write.UPDATE: any(given), Write.INSERT: link.has_default}
+        if not all(given) and unclear_in_part.get(self._write):
+            return True
+        return any(isinstance(value, ClauseElement) for value in key)
 
+    def _owners(self, link: Link, key: Identity) -> Sequence[Identity]:
+        return [key] if link.part is None else self._resolver.owners_by_reference(link.part, key)
 
-class _Link(NamedTuple):
-    """A foreign key of the rows that are written, to their owners."""
+    def _check_headers(self, mapper: Mapper[Any], identity: Identity) -> None:
+        """Check the documents of the row of this class that has this primary key."""
+        for header in self._resolver.headers_of_row(mapper, identity):
+            if not self._guard.permits(self._target.root, header):
+                self._refuse(header)
 
-    owner: Mapper[Any]
-    names: tuple[str, ...]  # in order of the owner's primary key
-    named: Part | None = None  # they refer to another key
-    has_default: bool = False  # a row that does not name them has an owner all the same
-
-
-class _Target(NamedTuple):
-    """The rows that a statement writes: of a mapped class, or of an association table."""
-
-    root: Mapper[Any]
-    name: str
-    mapper: Mapper[Any] | None
-    links: tuple[_Link, ...]
-    by_identity: bool  # the foreign keys do not tell all
-    by_key: bool  # SQLAlchemy takes a list of parameters for rows by primary key
-    columns: tuple[Any, ...]  # what tells the documents of a row
-    unclear: bool = False  # the statement cannot be made a SELECT of these rows
-
-    @property
-    def table(self) -> Any:
-        return None if self.mapper is None else self.mapper.local_table
-
-    @property
-    def is_header(self) -> bool:
-        return self.mapper is not None and root_of(self.mapper) is self.root
-
-    def named(self, row: Row) -> Row:
-        """The row by names of attributes."""
-        return {self._name(column): value for column, value in row.items()}
-
-    def identity(self, row: Row) -> Identity | None:
-        """The primary key of a row, where it is given."""
-        assert self.mapper is not None
-        key = tuple(_literal(row.get(name), row) for name in key_attributes(self.mapper))
-        return None if any(v is None or isinstance(v, ClauseElement) for v in key) else key
-
-    def _name(self, column: Any) -> str:
-        key: str = column if isinstance(column, str) else column.key
-        if self.mapper is None or key in self.mapper.attrs:
-            return key
-        columns = self.mapper.local_table.columns
-        try:
-            return self.mapper.get_property_by_column(columns[key]).key
-        except (KeyError, UnmappedColumnError):
-            return key
+    def _refuse(self, identity: Identity, by: str = "a statement") -> None:
+        what = f"{self._target.name} rows would be {self._write.value} by {by}"
+        self._guard.refuse(self._target.root, identity, what)
 
 
-def _targets_of(statement: Any) -> tuple[_Target, ...]:
-    entity = None
-    with suppress(KeyError):  # a Core statement whose WHERE names mapped attributes has none
-        entity = statement.entity_description.get("entity")
-    if entity is not None:
-        mapper = inspect(entity).mapper
-        found = _targets(mapper) or _tables().get(mapper.local_table, ())  # an association's
-    elif isinstance(statement.table, Alias):
-        found = _unclear(statement.table.element)
-    else:
-        found = _tables().get(statement.table, ())
-    if isinstance(statement, Update):  # MySQL can write to several tables
-        names = {name for row in values_of(statement).rows for name in row}
-        tables = {getattr(name, "table", None) for name in names}
-        own = {statement.table, *(target.table for target in found)}
-        found += tuple(one for table in tables - own - {None} for one in _unclear(table))
-    return found
+def _write_of(statement: Any) -> Write:
+    if isinstance(statement, Insert):
+        return Write.INSERT
+    return Write.UPDATE if isinstance(statement, Update) else Write.DELETE
 
 
-def _unclear(table: Any) -> tuple[_Target, ...]:
-    return tuple(target._replace(unclear=True) for target in _tables().get(table, ()))
-
-
-@remembered
-def _targets(mapper: Mapper[Any], *, by_key: bool = True) -> tuple[_Target, ...]:
-    root = document_root(mapper)
-    if root is not None:
-        return (_target(mapper, root, by_key=by_key),)
-    # Subclasses may be documents, and their rows are rows of this class.
-    roots = ((one, document_root(one)) for one in mapper.self_and_descendants)
-    return tuple(_target(one, root, by_key=by_key) for one, root in roots if root is not None)
-
-
-def _target(mapper: Mapper[Any], root: Mapper[Any], *, by_key: bool) -> _Target:
-    entity, parts = mapper.class_, parts_above(root, mapper)
-    links = [
-        _Link(part.owner, part.foreign_key, has_default=_has_default(mapper, part.foreign_key))
-        for part in parts
-        if part.foreign_key
-    ]
-    by_identity = root_of(mapper) is root or len(links) < len(parts)
-    names = key_attributes(mapper) if by_identity else [n for link in links for n in link.names]
-    links += [
-        _Link(part.owner, tuple(name for name, _ in part.reference), part)
-        for part in parts
-        if part.reference
-    ]
-    columns = tuple(getattr(entity, name) for name in names)
-    return _Target(root, entity.__name__, mapper, tuple(links), by_identity, by_key, columns)
-
-
-def _has_default(mapper: Mapper[Any], names: Iterable[str]) -> bool:
-    columns = [column for name in names for column in mapper.column_attrs[name].columns]
-    return any(
-        getattr(one, "default", None) or getattr(one, "server_default", None) for one in columns
-    )
-
-
-@remembered
-def _tables() -> Mapping[Any, tuple[_Target, ...]]:
-    """The tables of all declared documents, for statements that name no class."""
-    found: dict[Any, tuple[_Target, ...]] = {}
-    for root in roots_declared():
-        for part in parts_of(root):
-            secondary = part.relationship.secondary
-            if secondary is not None:
-                remote = dict(part.relationship.synchronize_pairs)
-                columns = [remote[column] for column in part.owner.primary_key]
-                link = (_Link(part.owner, tuple(str(column.key) for column in columns)),)
-                found[secondary] = (
-                    _Target(root, str(secondary), None, link, False, False, tuple(columns)),
-                )
-        for mapper in (root, *(part.detail for part in parts_of(root))):
-            for one in mapper.self_and_descendants:
-                if one.local_table not in found:
-                    base = one.inherits if one.single and one.inherits is not None else one
-                    targets = _targets(base, by_key=False)
-                    found[one.local_table] = targets or _targets(one, by_key=False)
-    return found
+def _unclear_source(values: Values) -> str | None:
+    if values.from_select:
+        return "INSERT .. FROM SELECT"
+    return "an INSERT that may overwrite" if values.overwrites else None
 
 
 def _listed(parameters: Any) -> list[Row]:
-    if parameters is None:
-        return []
-    return [parameters] if isinstance(parameters, Mapping) else list(parameters)
-
-
-def _literal(value: Any, row: Row) -> Any:
-    """The plain value, from the parameters of the row where they have it."""
-    if isinstance(value, Null):
-        return None
-    if not isinstance(value, BindParameter):
-        return value
-    if value.key in row:
-        return row[value.key]
-    return value if value.required else value.effective_value
+    """Return the parameters of each execution, of which there is one at least."""
+    return [parameters] if isinstance(parameters, Mapping) else list(parameters or ()) or [{}]

@@ -1,14 +1,14 @@
-"""The write guard: nobody writes to a declared document without its ForUpdate lock.
+"""The guard for flushes: no write to a declared document without its ForUpdate lock.
 
-It looks at what a flush is about to write before anything is sent.  What the listeners of
-the program change after that, and what the flush itself finds out, is looked at once more
-when its row has been written, where an error undoes the flush.
+The guard checks what a flush is about to write before anything is sent.  Listeners of the
+program may change more after that, and the flush finds out more itself; so the guard checks
+each row again when it has been written, and an error there undoes the flush.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Literal, get_args
 
@@ -26,34 +26,27 @@ from sqlalchemy.orm.attributes import instance_state
 from ..caller import warn_program
 from ..dialects import product_of
 from ..documents import (
-    Identity,
-    Membership,
+    HeaderResolver,
+    Part,
     any_declared,
     document_root,
     has_null,
-    headers_loaded,
-    identity_in,
+    header_identity,
+    loaded_headers,
     parts_of,
     root_of,
 )
 from ..errors import UnlockedWrite, UnlockedWriteWarning
+from ..lock_info import Identity
 from ..options import lock_label
 from ..session_ref import weakly
 from ..sqlalchemy_internals import values_of
 from ..transaction import Ledger, add_document
-from .provenance import told
-from .rules import Interest, interest_in
+from .provenance import describe_load
+from .rules import WriteRules, rules_for
 
 GuardMode = Literal["raise", "warn", "off"]
 _MODES: Final = get_args(GuardMode)
-
-
-class Write(enum.Enum):
-    """What happens to a row, in the words of the error."""
-
-    INSERT = "inserted"
-    UPDATE = "changed"
-    DELETE = "deleted"
 
 
 def check_guard_mode(mode: object) -> None:
@@ -62,120 +55,130 @@ def check_guard_mode(mode: object) -> None:
         raise ValueError(f"guard is {', '.join(map(repr, _MODES))}, not {mode!r}")
 
 
-class Guard:
-    """What one session may write."""
+class Write(enum.Enum):
+    """The kinds of writes, in the words of the error."""
+
+    INSERT = "inserted"
+    UPDATE = "changed"
+    DELETE = "deleted"
+
+
+class FlushGuard:
+    """The guard of one session: it refuses writes that the session may not do."""
 
     def __init__(self, session: Session, ledger: Ledger, mode: GuardMode) -> None:
         self._session = weakly(session)
         self.ledger = ledger
         self._mode = mode
-        self._lifted = 0
-        # Held when this flush began, as long as none of these attributes is changed.
-        self._seen: dict[InstanceState[Any], frozenset[str]] = {}
+        self._disabled = 0
+        # The rows that were held when this flush began, each with the attributes that must not
+        # change if it is not to be checked again.
+        self._checked: dict[InstanceState[Any], frozenset[str]] = {}
         self._warned: set[tuple[type[Any], Identity]] = set()
 
     @property
-    def on(self) -> bool:
-        """Whether there are documents to look after."""
+    def enabled(self) -> bool:
+        """Whether this session guards documents, and there are any."""
         return self._mode != "off" and any_declared()
 
     @property
     def active(self) -> bool:
-        """Whether writes are looked at."""
-        return not self._lifted and self.on
+        """Whether writes are checked now."""
+        return not self._disabled and self.enabled
 
     @contextmanager
-    def lifted(self) -> Iterator[None]:
-        """Look at nothing in this block."""
-        self._lifted += 1
+    def disabled(self) -> Iterator[None]:
+        """Check nothing in this block."""
+        self._disabled += 1
         try:
             yield
         finally:
-            self._lifted -= 1
+            self._disabled -= 1
 
-    def begin(self) -> None:
-        """A flush or a statement is looked at: what was warned of before may come again."""
+    def reset_warnings(self) -> None:
+        """Let the warnings of earlier flushes and statements come again."""
         self._warned.clear()
 
     def check_flush(self) -> None:
-        """:raises UnlockedWrite: it would write to a document that is not held ForUpdate."""
-        self._seen.clear()
+        """Raise UnlockedWrite if the flush would write to a document that is not held ForUpdate."""
+        self._checked.clear()
         if self.active:
-            self.begin()
+            self.reset_warnings()
             session = self._session()
             suspects: list[_Suspect] = []
             self._collect(suspects, session.new, Write.INSERT)
             self._collect(suspects, session.dirty, Write.UPDATE)
             self._collect(suspects, session.deleted, Write.DELETE)
             if suspects:
-                _Writes(self, session).check(suspects)
+                _FlushCheck(self, session).check(suspects)
 
     def check_objects(self, instances: Collection[Any]) -> None:
-        """The same for objects that are written without a flush."""
+        """Check objects that are written without a flush."""
         if self.active:
-            self.begin()
+            self.reset_warnings()
             new = [one for one in instances if instance_state(one).key is None]
             known = [one for one in instances if instance_state(one).key is not None]
             suspects: list[_Suspect] = []
             self._collect(suspects, new, Write.INSERT)
             self._collect(suspects, known, Write.UPDATE)
-            _Writes(self, self._session(), new).check(suspects)
+            _FlushCheck(self, self._session(), new).check(suspects)
 
     def check_row(self, state: InstanceState[Any], write: Write) -> None:
-        """The same for one row that a flush has written, and may have to take back."""
-        settled = self._seen.get(state)
-        if settled is not None and settled.isdisjoint(state.committed_state):
+        """Check one row that a flush has written, and that an error takes back."""
+        attributes = self._checked.get(state)
+        if attributes is not None and attributes.isdisjoint(state.committed_state):
             return
-        interest = interest_in(state.mapper)
-        if interest is None:
+        rules = rules_for(state.mapper)
+        if rules is None:
             return
-        if self.active and not self._is_held(interest, state, write):
-            _Writes(self, self._session()).check([(state, interest, write)])
+        if self.active and not self._is_held(rules, state, write):
+            _FlushCheck(self, self._session()).check([(state, rules, write)])
         if write is Write.INSERT:
             self.add_inserted(state)
 
     def _collect(self, suspects: list[_Suspect], instances: Iterable[Any], write: Write) -> None:
-        """Add those of the instances that take more than a glance."""
+        """Add those of the instances to the suspects that need the full check."""
         for instance in instances:
             state = instance_state(instance)
-            interest = interest_in(state.mapper)
-            if interest is not None:
-                if not self._is_held(interest, state, write):
-                    suspects.append((state, interest, write))
+            rules = rules_for(state.mapper)
+            if rules is not None:
+                if not self._is_held(rules, state, write):
+                    suspects.append((state, rules, write))
                 elif write is Write.UPDATE:
-                    self._seen[state] = interest.settled
+                    self._checked[state] = rules.checked
 
-    def _is_held(self, interest: Interest, state: InstanceState[Any], write: Write) -> bool:
-        """Whether a glance shows that all is well, as it mostly does."""
+    def _is_held(self, rules: WriteRules, state: InstanceState[Any], write: Write) -> bool:
+        """Return whether what is loaded shows that the document is held, as it mostly does."""
         if write is Write.DELETE:
-            moved = not interest.moves.isdisjoint(state.committed_state)
-            return not interest.left and not moved and self._row_is_held(interest, state)
+            moved = not rules.moves.isdisjoint(state.committed_state)
+            return not rules.deletes and not moved and self._row_is_held(rules, state)
         changed = state.committed_state
-        if interest.watched and not interest.watched.keys().isdisjoint(changed):
+        if rules.updates and not rules.updates.keys().isdisjoint(changed):
             return False
         if state.key is None:
-            return interest.header or self._new_row_is_held(interest, state)
-        return interest.moves.isdisjoint(changed) and self._row_is_held(interest, state)
+            return rules.header or self._new_row_is_held(rules, state)
+        return rules.moves.isdisjoint(changed) and self._row_is_held(rules, state)
 
-    def _row_is_held(self, interest: Interest, state: InstanceState[Any]) -> bool:
-        may_write, entity, loaded = self.ledger.may_write, interest.entity, state.dict
-        if interest.header:
+    def _row_is_held(self, rules: WriteRules, state: InstanceState[Any]) -> bool:
+        may_write, entity, loaded = self.ledger.may_write, rules.entity, state.dict
+        if rules.header:
             return may_write((entity, state.identity or ()))
-        if interest.foreign_key is not None:
-            return may_write((entity, tuple([loaded.get(name) for name in interest.foreign_key])))
-        if interest.root is None:
+        if rules.direct is not None:
+            return may_write((entity, _direct_header(rules.direct, loaded)))
+        if rules.root is None:
             return True
-        headers = list(headers_loaded(self._session(), interest.root, state.mapper, loaded))
+        headers = list(loaded_headers(self._session(), rules.root, state.mapper, loaded))
         return bool(headers) and all(may_write((entity, header)) for header in headers)
 
-    def _new_row_is_held(self, interest: Interest, state: InstanceState[Any]) -> bool:
-        entity, loaded = interest.entity, state.dict
-        if interest.foreign_key is None:
-            return interest.root is None
-        header = tuple([loaded.get(name) for name in interest.foreign_key])
+    def _new_row_is_held(self, rules: WriteRules, state: InstanceState[Any]) -> bool:
+        entity, loaded = rules.entity, state.dict
+        if rules.direct is None:
+            return rules.root is None
+        header = _direct_header(rules.direct, loaded)
         if not has_null(header) and not self.ledger.may_write((entity, header)):
             return False
-        owners = (owner for name in interest.backrefs if (owner := loaded.get(name)) is not None)
+        backrefs = rules.direct.backrefs
+        owners = (owner for name in backrefs if (owner := loaded.get(name)) is not None)
         return all(self._is_new_or_held(entity, instance_state(owner)) for owner in owners)
 
     def _is_new_or_held(self, entity: type[Any], owner: InstanceState[Any]) -> bool:
@@ -184,15 +187,15 @@ class Guard:
         return self.ledger.may_write((entity, owner.identity))
 
     def add_inserted(self, state: InstanceState[Any]) -> None:
-        """A row was inserted: a header belongs to this transaction alone."""
-        root = document_root(state.mapper) if self.on else None
+        """Record an inserted row: a new header belongs to this transaction alone."""
+        root = document_root(state.mapper) if self.enabled else None
         if root is not None and root_of(state.mapper) is root:
-            identity = identity_in(state, root)
+            identity = header_identity(state, root)
             if not has_null(identity):
                 self.ledger.add_inserted((root.class_, identity))
 
-    def note_returned(self, state: InstanceState[Any], statement: Any) -> None:
-        """A statement has returned a row that it has written."""
+    def record_returned(self, state: InstanceState[Any], statement: Any) -> None:
+        """Record a row that a statement has written and returned."""
         inner = statement.element if isinstance(statement, FromStatement) else statement
         if isinstance(inner, Insert) and not values_of(inner).conditional:
             self.add_inserted(state)
@@ -203,7 +206,7 @@ class Guard:
         identity: Identity,
         new: Collection[tuple[type[Any], Identity]] = (),
     ) -> bool:
-        """Whether this transaction may write to the document.
+        """Return whether this transaction may write to the document.
 
         :param new: headers that are inserted along.
         """
@@ -212,12 +215,15 @@ class Guard:
             return True
         return has_null(identity)  # it has no key yet, so it is new
 
-    def refuse(self, root: Mapper[Any], identity: Identity, what: str, seen: str = "") -> None:
-        """:raises UnlockedWrite: unless this session only warns."""
+    def refuse(self, root: Mapper[Any], identity: Identity, what: str, load: str = "") -> None:
+        """Raise UnlockedWrite, or warn if this session only warns.
+
+        :param load: the sentence that says where the row was read.
+        """
         entity = root.class_
         ident: Any = identity[0] if len(identity) == 1 else identity or None
         held = self.ledger.held.get((entity, identity))
-        holds, read = "does not hold", seen
+        holds, read = "does not hold", load
         if held is not None:
             holds, read = f"holds by {lock_label(held)} only", ""
         error = UnlockedWrite(
@@ -235,36 +241,38 @@ class Guard:
     def _database(self, root: Mapper[Any]) -> str:
         try:
             return product_of(self._session().get_bind(root).dialect)
-        except UnboundExecutionError:  # it was told by the bind_arguments of the statement
+        except UnboundExecutionError:  # the bind_arguments of the statement have named it
             return "its database"
 
 
-class _Writes:
-    """The rows of one flush; what was found out of their documents serves for all of them."""
+class _FlushCheck:
+    """The full check of the rows of one flush, which share what is read from the database."""
 
-    def __init__(self, guard: Guard, session: Session, new: Iterable[Any] | None = None) -> None:
+    def __init__(
+        self, guard: FlushGuard, session: Session, new: Iterable[Any] | None = None
+    ) -> None:
         self._guard = guard
         self._session = session
         self._new = new  # None: the session's
-        self._born: frozenset[tuple[type[Any], Identity]] | None = None
-        self._memberships: dict[Mapper[Any], Membership] = {}
+        self._inserted: frozenset[tuple[type[Any], Identity]] | None = None
+        self._resolvers: dict[Mapper[Any], HeaderResolver] = {}
 
     def check(self, suspects: Iterable[_Suspect]) -> None:
-        for state, interest, write in suspects:
-            if interest.root is not None:
-                self._check_documents(interest.root, state, write, None)
-            watched = interest.left if write is Write.DELETE else interest.watched
-            for name, root in watched.items():
+        for state, rules, write in suspects:
+            if rules.root is not None:
+                self._check_documents(rules.root, state, write, None)
+            related = rules.deletes if write is Write.DELETE else rules.updates
+            for name, root in related.items():
                 for other in _touched(state, name, write):
                     self._check_documents(root, other, Write.UPDATE, f"{_row(state)}.{name}")
 
     def _check_documents(
         self, root: Mapper[Any], state: InstanceState[Any], write: Write, through: str | None
     ) -> None:
-        membership = self._memberships.get(root)
-        if membership is None:
-            membership = self._memberships[root] = Membership(self._session, root, ask=True)
-        for identity in membership.headers(state):
+        resolver = self._resolvers.get(root)
+        if resolver is None:
+            resolver = self._resolvers[root] = HeaderResolver(self._session, root, ask=True)
+        for identity in resolver.headers(state):
             if self._guard.permits(root, identity):
                 continue
             if self._guard.permits(root, identity, self._headers_inserted()):
@@ -276,22 +284,27 @@ class _Writes:
                     return
             by = f" in {attribute!r}" if attribute else ""
             what = f"{_row(state)} would be {write.value}{by}"
-            self._guard.refuse(root, identity, what, told(state))
+            self._guard.refuse(root, identity, what, describe_load(state))
 
     def _headers_inserted(self) -> frozenset[tuple[type[Any], Identity]]:
-        if self._born is None:
+        if self._inserted is None:
             new = self._session.new if self._new is None else self._new
             states = [instance_state(one) for one in new]
             roots = ((document_root(state.mapper), state) for state in states)
-            self._born = frozenset(
-                (root.class_, identity_in(state, root))
+            self._inserted = frozenset(
+                (root.class_, header_identity(state, root))
                 for root, state in roots
                 if root is not None and root_of(state.mapper) is root
             )
-        return self._born
+        return self._inserted
 
 
-_Suspect = tuple[InstanceState[Any], Interest, Write]
+def _direct_header(part: Part, loaded: Mapping[str, Any]) -> Identity:
+    # A list, since a generator costs more than all the rest here.
+    return tuple([loaded.get(name) for name in part.foreign_key or ()])
+
+
+_Suspect = tuple[InstanceState[Any], WriteRules, Write]
 
 
 def _touched(state: InstanceState[Any], name: str, write: Write) -> Iterator[InstanceState[Any]]:
@@ -308,7 +321,7 @@ def _touched(state: InstanceState[Any], name: str, write: Write) -> Iterator[Ins
 
 
 def _changed(state: InstanceState[Any], root: Mapper[Any]) -> str | None:
-    """The first attribute whose change is one of the document."""
+    """Return the first attribute whose change is a change of the document."""
     mapper = state.mapper
     parts = {part.name for part in parts_of(root) if mapper.isa(part.owner)}
     names = [attribute.key for attribute in mapper.column_attrs]

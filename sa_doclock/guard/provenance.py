@@ -1,7 +1,7 @@
-"""Where a row of a declared document was read: what an UnlockedWrite tells of it.
+"""The provenance of the rows of declared documents, which an UnlockedWrite describes.
 
-Only declared documents are listened to; of each object the statement is remembered that
-loaded it last, and with guard tracing the line of the program that ran it.
+The session listens to the loads of declared documents alone.  Each object keeps the statement
+that loaded it last and, with guard tracing, the line of the program that ran the statement.
 """
 
 from __future__ import annotations
@@ -13,49 +13,49 @@ from sqlalchemy.orm import InstanceState
 from ..caller import frame_of_program
 from ..transaction import Ledger
 
-READ: Final = "sa_doclock.read"
-"""Where it is remembered: of an object in its ``info``, of an execution in its ``attributes``."""
+LOAD_RECORD: Final = "sa_doclock.read"
+"""The key of a LoadRecord: in the ``info`` of an object, in the ``attributes`` of an execution."""
 
 
-class Read(NamedTuple):
-    """How an object was loaded the last time."""
+class LoadRecord(NamedTuple):
+    """The last load of an object."""
 
     statement: Any
     how: str
     line: str | None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(None), ()  # a pickled object does not take along where it was read
+        return type(None), ()  # a pickled object leaves its provenance behind
 
 
-class Reads:
-    """What one session reads of declared documents.
+class LoadProvenance:
+    """The loads of declared documents in one session.
 
-    :param tracing: remember the lines of the program too.
+    :param tracing: record the lines of the program too.
     """
 
     def __init__(self, ledger: Ledger, *, tracing: bool) -> None:
         self._ledger = ledger
         self._tracing = tracing
 
-    def begin(self, statement: Any) -> Read:
-        """A statement has its first row; the others are said to be read in the same way."""
+    def record_for(self, statement: Any) -> LoadRecord:
+        """Return the record of a statement at its first row, which serves for its other rows too."""
         how = " without the lock"
         if self._ledger.lock_in_progress:
             how = " under a lock that is not held any more"
         elif self._ledger.held:
-            how = ""  # to find out for every row whether it is of the document that is held?
-        return Read(statement, how, _line_of_program() if self._tracing else None)
+            how = ""  # whether a row is of a document that is held would be a look-up for every row
+        return LoadRecord(statement, how, _line_of_program() if self._tracing else None)
 
 
-def note(state: InstanceState[Any], read: Read) -> None:
-    """An object was loaded, or attributes of it were."""
-    state.info[READ] = read
+def record_load(state: InstanceState[Any], read: LoadRecord) -> None:
+    """Record that an object was loaded, or attributes of it were."""
+    state.info[LOAD_RECORD] = read
 
 
-def told(state: InstanceState[Any]) -> str:
-    """The sentence that says where the object was read; empty where it is not known."""
-    read: Read | None = state.info.get(READ)
+def describe_load(state: InstanceState[Any]) -> str:
+    """Return the sentence that says where the object was read; empty if that is not known."""
+    read: LoadRecord | None = state.info.get(LOAD_RECORD)
     if read is None:
         return ""
     where = f", at {read.line}" if read.line else ""

@@ -1,71 +1,97 @@
-"""Why the guard looks at objects of a class: found out once for each mapper."""
+"""The rules by which the guard judges a write to an object, found out once for each mapper."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Mapper, RelationshipDirection, RelationshipProperty
 
-from ..documents import document_root, is_header, parts_above, parts_of, remembered
+from ..documents import Part, document_root, is_header, mapper_cache, parts_of, parts_with_detail
 
 
-class Interest(NamedTuple):
-    """Why the guard looks at objects of a class."""
+class WriteRules(NamedTuple):
+    """The rules for writes to objects of a class."""
 
-    root: Mapper[Any] | None  # they are rows of its documents
+    root: Mapper[Any] | None  # of the documents that its rows belong to
     entity: type[Any]  # the class of the root
-    header: bool  # each is the header of a document
-    foreign_key: tuple[str, ...] | None  # of a part that belongs to its header directly
-    backrefs: tuple[str, ...]
-    moves: frozenset[str]  # the attributes that move it from one document to another
-    settled: frozenset[str]  # these, and those that write to other rows
-    watched: Mapping[str, Mapper[Any]]  # relationships that write to rows of others, unseen
-    left: Mapping[str, Mapper[Any]]  # those that do so when the row is deleted
+    header: bool  # each row is the header of a document
+    direct: Part | None  # the only part that a row can be, if its foreign key names the header
+    moves: frozenset[str]  # the attributes that move a row from one document to another
+    checked: frozenset[str]  # these, and those that write to rows of other classes
+    updates: Mapping[str, Mapper[Any]]  # relationships whose change writes to other documents
+    deletes: Mapping[str, Mapper[Any]]  # relationships that do so when the row is deleted
 
 
-@remembered
-def interest_in(mapper: Mapper[Any]) -> Interest | None:
-    """None where the guard never has to look."""
-    watched: dict[str, Mapper[Any]] = {}
-    left: dict[str, Mapper[Any]] = {}
+@mapper_cache
+def rules_for(mapper: Mapper[Any]) -> WriteRules | None:
+    """Return the rules for objects of this class; None if the guard never checks them."""
+    root = document_root(mapper)
+    updates, deletes = dict(_related_updates(mapper)), dict(_related_deletes(mapper))
+    if root is None:
+        if not updates and not deletes:
+            return None
+        none: frozenset[str] = frozenset()
+        checked = frozenset(updates)
+        return WriteRules(None, mapper.class_, False, None, none, checked, updates, deletes)
+    parts = parts_with_detail(root, mapper)
+    moves = frozenset(_owner_attributes(parts))
+    return WriteRules(
+        root,
+        root.class_,
+        is_header(root, mapper),
+        _direct_part(root, parts),
+        moves,
+        moves | updates.keys(),
+        updates,
+        deletes,
+    )
+
+
+def _owner_attributes(parts: Iterable[Part]) -> Iterator[str]:
+    for part in parts:
+        yield from part.foreign_key or ()
+        yield from part.backrefs
+
+
+def _direct_part(root: Mapper[Any], parts: Sequence[Part]) -> Part | None:
+    if len(parts) != 1 or parts[0].foreign_key is None or not is_header(root, parts[0].owner):
+        return None
+    return parts[0]
+
+
+def _related_updates(mapper: Mapper[Any]) -> Iterator[tuple[str, Mapper[Any]]]:
+    for relationship, root in _related_documents(mapper):
+        # A change of order.lines is one of line.order too, and is checked with the line.
+        both_sides = relationship.secondary is None and relationship.back_populates is not None
+        if not both_sides:
+            yield relationship.key, root
+
+
+def _related_deletes(mapper: Mapper[Any]) -> Iterator[tuple[str, Mapper[Any]]]:
+    for relationship, root in _related_documents(mapper):
+        if not _is_own_part(mapper, relationship.key):
+            yield relationship.key, root
+
+
+def _related_documents(
+    mapper: Mapper[Any],
+) -> Iterator[tuple[RelationshipProperty[Any], Mapper[Any]]]:
+    """Yield the relationships whose flush writes to documents of the other side, and their root."""
     for relationship in mapper.relationships:
         root = None if relationship.viewonly else _root_of_any(relationship.mapper)
         if root is not None and _writes_to(relationship, root):
-            seen = relationship.secondary is None and relationship.back_populates is not None
-            if not seen:  # as a change of the other side
-                watched[relationship.key] = root
-            if not _goes_along(mapper, relationship.key):
-                left[relationship.key] = root
-    root = document_root(mapper)
-    if root is None and not watched and not left:
-        return None
-    above = () if root is None else parts_above(root, mapper)
-    moves = frozenset(
-        name for part in above for name in (*(part.foreign_key or ()), *part.backrefs)
-    )
-    direct = above[0] if len(above) == 1 and root and is_header(root, above[0].owner) else None
-    return Interest(
-        root,
-        (root or mapper).class_,
-        root is not None and is_header(root, mapper),
-        direct.foreign_key if direct else None,
-        direct.backrefs if direct else (),
-        moves,
-        moves | watched.keys(),
-        watched,
-        left,
-    )
+            yield relationship, root
 
 
 def _root_of_any(mapper: Mapper[Any]) -> Mapper[Any] | None:
-    """The documents that rows of this class, or of a subclass of it, are rows of."""
+    """Return the root of the documents that rows of this class or of a subclass belong to."""
     roots = map(document_root, mapper.self_and_descendants)
     return next((root for root in roots if root is not None), None)
 
 
 def _writes_to(relationship: RelationshipProperty[Any], root: Mapper[Any]) -> bool:
-    """Whether the flush of this relationship writes to rows of a document of the other side."""
+    """Return whether the flush of this relationship writes to rows of the other side's documents."""
     if relationship.secondary is None:
         return relationship.direction is RelationshipDirection.ONETOMANY
     return any(
@@ -75,9 +101,8 @@ def _writes_to(relationship: RelationshipProperty[Any], root: Mapper[Any]) -> bo
     )
 
 
-@remembered
-def _goes_along(mapper: Mapper[Any], name: str) -> bool:
-    """Whether the other side are parts of the row that is deleted, under the same lock."""
+def _is_own_part(mapper: Mapper[Any], name: str) -> bool:
+    """Return whether the other side are parts of the deleted row, under the same lock."""
     root = document_root(mapper)
     parts = () if root is None else parts_of(root)
     return any(part.name == name and mapper.isa(part.owner) for part in parts)

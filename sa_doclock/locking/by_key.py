@@ -12,14 +12,16 @@ from sqlalchemy.orm.interfaces import ORMOption
 
 from ..dialects import hints_of
 from ..documents import document_key, identity_of, lockable_root, parts_of, spans_rows
+from ..lock_info import Identity
 from ..options import LockOptions, is_row_lock
-from ..sqlalchemy_internals import refuse_unlockable_options, relationships_with_options
 from ..statements import (
     chunks,
     key_names,
     lock_by_key,
     lock_by_keys,
     parameters_by_keys,
+    refuse_unlockable_options,
+    relationships_with_options,
     run_within,
     select_by_key,
     select_by_keys,
@@ -31,7 +33,6 @@ from .load_parts import load_again
 from .refresh import Unreadable, expire_documents, forget_vanished, refuse_unsaved
 
 T = TypeVar("T")
-Identity = tuple[Any, ...]
 
 _NO_NAMES: Final[frozenset[str]] = frozenset()
 _NOTHING: Final[Unreadable] = {}

@@ -1,13 +1,15 @@
-"""All parts of documents that are read already, in one statement for each kind of part.
+"""The loading of the parts of documents, in one statement for each kind of part.
 
-The statements start from the keys of the headers, whatever the number of owners between;
-only where parts have parts of their own kind is there one statement for each depth.
+Each statement starts from the keys of the headers, however many owners are between: the taxes of
+the lines of two orders are ``SELECT tax .. JOIN line .. WHERE line.order_id IN (1, 2)``.  Only
+parts that have parts of their own kind need one statement for each depth.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from sqlalchemy import Select, and_, bindparam, select
@@ -16,12 +18,13 @@ from sqlalchemy.orm.attributes import instance_dict, instance_state, set_committ
 from sqlalchemy.orm.collections import collection_adapter
 
 from ..dialects.base import Read
-from ..documents import Part, chain_of, key_attributes, parts_of, remembered, root_of, spans_rows
+from ..documents import Part, chain_of, key_attributes, mapper_cache, parts_of, root_of, spans_rows
+from ..lock_info import Identity
 from ..options import LockOptions
 from ..statements import (
-    among,
+    add_nolock,
     chunks,
-    dirty,
+    key_in,
     key_names,
     parameters_by_keys,
     select_by_key,
@@ -29,9 +32,7 @@ from ..statements import (
 )
 from .refresh import Unreadable
 
-Identity = tuple[Any, ...]
-
-_UNLOADED = ("dynamic", "write_only")  # mapped so for being too large to load
+_UNLOADED = ("dynamic", "write_only")  # mapped so because they are too large to load
 
 
 def load_parts(session: Session, headers: Sequence[Any], lock: LockOptions) -> None:
@@ -39,23 +40,27 @@ def load_parts(session: Session, headers: Sequence[Any], lock: LockOptions) -> N
     if not headers:
         return
     root = root_of(instance_state(headers[0]).mapper)
-    at: dict[str, list[Any]] = {"": list(headers)}
+    by_path: dict[str, list[Any]] = {"": list(headers)}
     keys = _keys(headers)
-    read: set[int] = set()  # what the database has at these headers; the rest is yet to move there
-    _complete(session, root, headers)
+    # The details that the database has below these headers.  A line that the program has moved
+    # to one of them, and has not flushed, is not among them.
+    stored: set[int] = set()
+    _load_own_columns(session, root, headers)
     for step in _steps(root, lock):
         part = step.part
-        owners = [one for one in at.get(part.above, ()) if isinstance(one, part.owner.class_)]
-        found = _below(session, step, owners, keys, read)
-        at.setdefault(part.path, []).extend(found)
-        while part.recursive and (found := _unknown(found, at[part.above])):
-            at[part.above].extend(found)
-            found = _below(session, step, found, keys, read)
-            at[part.path].extend(found)
+        candidates = by_path.get(part.owner_path, ())
+        owners = [one for one in candidates if isinstance(one, part.owner.class_)]
+        found = _load_details(session, step, owners, keys, stored)
+        by_path.setdefault(part.path, []).extend(found)
+        # Details that have details of their own kind are owners in turn, until there are no more.
+        while part.recursive and (found := _not_in(by_path[part.owner_path], found)):
+            by_path[part.owner_path].extend(found)
+            found = _load_details(session, step, found, keys, stored)
+            by_path[part.path].extend(found)
 
 
 def reads_of(entity: Mapper[Any], identity: Identity, lock: LockOptions) -> Iterator[Read]:
-    """What load_parts() will send for the document of this key, as far as it is known before."""
+    """Yield the SELECTs of load_parts() for the document of this key that are known before."""
     root = root_of(entity)
     if spans_rows(entity, undeferred=False):  # its other tables are read once the root is locked
         plain = select_by_key(entity, LockOptions.None_)
@@ -67,16 +72,19 @@ def reads_of(entity: Mapper[Any], identity: Identity, lock: LockOptions) -> Iter
 
 
 def load_again(session: Session, unreadable: Unreadable) -> None:
-    """Load what a lock has made stale, and what no access would load."""
+    """Load the parts that a lock has made stale, and that no access would load."""
     for part in sorted(unreadable, key=lambda part: part.path.count(".")):
-        details = _below(session, _Step((part,), LockOptions.None_), unreadable[part], [], set())
-        for below in unreadable:  # of a new detail the same is wanted as of the others
-            news = _unknown(details, unreadable[below])
+        step = _Step((part,), LockOptions.None_)
+        details = _load_details(session, step, unreadable[part], [], set())
+        for below in unreadable:  # a new detail needs the same parts as the others
+            news = _not_in(unreadable[below], details)
             unreadable[below].extend(one for one in news if isinstance(one, below.owner.class_))
 
 
 class _Step(NamedTuple):
-    chain: tuple[Part, ...]  # from what the keys are of, down to the part
+    """One kind of part to load, and the owners that its statement starts from."""
+
+    chain: tuple[Part, ...]  # from the owner whose keys are given, down to the part
     lock: LockOptions
 
     @property
@@ -84,42 +92,52 @@ class _Step(NamedTuple):
         return self.chain[-1]
 
 
-@remembered
+@mapper_cache
 def _steps(root: Mapper[Any], lock: LockOptions) -> tuple[_Step, ...]:
     base = LockOptions.NoLock if lock is LockOptions.NoLock else LockOptions.None_
-    parts = [part for part in parts_of(root) if part.relationship.lazy not in _UNLOADED]
-    # Below parts that have parts of their own kind, nothing is at a known depth.
-    deep = [part.above for part in parts if part.recursive]
-    steps = []
-    for part in parts:
-        chain = chain_of(root, part)
-        if all(above in parts for above in chain):
-            by_owner = any(f".{part.above}.".startswith(f".{one}." if one else ".") for one in deep)
-            steps.append(_Step((part,) if by_owner else chain, base))
-    return tuple(steps)
+    parts = {part for part in parts_of(root) if part.relationship.lazy not in _UNLOADED}
+    chains = (chain_of(root, part) for part in parts_of(root))
+    return tuple(
+        _Step(way[-1:] if _has_unknown_depth(root, way[-1]) else way, base)
+        for way in chains
+        if parts.issuperset(way)
+    )
 
 
-def _below(
-    session: Session, step: _Step, owners: list[Any], keys: list[Identity], read: set[int]
+def _has_unknown_depth(root: Mapper[Any], part: Part) -> bool:
+    """Return whether the number of owners between the header and the part is not fixed.
+
+    So it is below parts that have parts of their own kind; only the direct owner helps then.
+    """
+    recursive = [
+        one.owner_path
+        for one in parts_of(root)
+        if one.recursive and one.relationship.lazy not in _UNLOADED
+    ]
+    return any(not path or f"{part.owner_path}.".startswith(f"{path}.") for path in recursive)
+
+
+def _load_details(
+    session: Session, step: _Step, owners: list[Any], keys: list[Identity], stored: set[int]
 ) -> list[Any]:
-    """The parts of these owners, loaded where they were not."""
+    """Return the details of these owners, loaded if they were not."""
     part = step.part
     missing = [owner for owner in owners if _is_incomplete(owner, part)]
     if missing:
-        _fill(session, step, missing, keys, read)
+        _fill(session, step, missing, keys, stored)
     found = [detail for owner in owners for detail in _members(owner, part)]
-    _complete(session, part.detail, found)
+    _load_own_columns(session, part.detail, found)
     return found
 
 
 def _keys(instances: Iterable[Any]) -> list[Identity]:
-    """The primary keys of instances that have one."""
+    """Return the primary keys of the instances that have one."""
     keys = (instance_state(instance).key for instance in instances)
     return [key[1] for key in keys if key is not None]
 
 
-def _complete(session: Session, mapper: Mapper[Any], instances: Iterable[Any]) -> None:
-    """Load the columns that a subclass of the mapper has in a table of its own."""
+def _load_own_columns(session: Session, mapper: Mapper[Any], instances: Iterable[Any]) -> None:
+    """Load the columns that subclasses of the mapper have in tables of their own."""
     if not _has_own_columns(mapper):
         return
     incomplete: dict[Mapper[Any], list[Identity]] = defaultdict(list)
@@ -134,9 +152,9 @@ def _complete(session: Session, mapper: Mapper[Any], instances: Iterable[Any]) -
             session.scalars(statement, parameters_by_keys(some)).unique().all()
 
 
-@remembered
-def _comes_twice(step: _Step) -> bool:
-    """Whether a row may come twice: owners that share it, collections that are joined to it."""
+@mapper_cache
+def _repeats_details(step: _Step) -> bool:
+    """Return whether a detail may come twice: owners share it, or collections are joined to it."""
     eager = (
         relationship.lazy in ("joined", False)
         for mapper in step.part.detail.self_and_descendants
@@ -145,14 +163,14 @@ def _comes_twice(step: _Step) -> bool:
     return any(part.foreign_key is None for part in step.chain) or any(eager)
 
 
-@remembered
+@mapper_cache
 def _has_own_columns(mapper: Mapper[Any]) -> bool:
     return any(_own_columns(one) for one in mapper.self_and_descendants)
 
 
-@remembered
+@mapper_cache
 def _own_columns(mapper: Mapper[Any]) -> frozenset[str]:
-    """The attributes that a select of the root class does not load."""
+    """Return the attributes that a select of the root class does not load."""
     if mapper is root_of(mapper) or mapper.single:
         return frozenset()
     inherited = root_of(mapper).column_attrs.keys()
@@ -161,32 +179,39 @@ def _own_columns(mapper: Mapper[Any]) -> frozenset[str]:
 
 
 def _is_incomplete(owner: Any, part: Part) -> bool:
-    """Whether the part is not loaded, or has members that would be read one by one."""
+    """Return whether the part is not loaded, or has members that would be read one by one."""
     if part.name not in instance_dict(owner):
         return True
     return any(instance_state(member).expired_attributes for member in _members(owner, part))
 
 
-def _unknown(found: Iterable[Any], known: list[Any]) -> list[Any]:
+def _not_in(known: Iterable[Any], found: Iterable[Any]) -> list[Any]:
     seen = {id(one) for one in known}
     return [one for one in found if id(one) not in seen]
 
 
 def _fill(
-    session: Session, step: _Step, missing: list[Any], keys: list[Identity], read: set[int]
+    session: Session, step: _Step, missing: list[Any], keys: list[Identity], stored: set[int]
 ) -> None:
-    if any(id(owner) not in read for owner in missing):
-        step = _Step((step.part,), step.lock)  # seen from the header it may be elsewhere
+    """Load the details of the owners that miss them."""
+    if not all(id(owner) in stored for owner in missing):
+        # A line that the program has moved to this order is one of another order in the database:
+        # a SELECT from the keys of the headers would not find its taxes.
+        step = _Step((step.part,), step.lock)
     if len(step.chain) == 1:
         missing = [owner for owner in missing if instance_state(owner).key is not None]
         keys = _keys(missing)
     details: dict[Identity, Sequence[Any]] = {}
     for some in chunks(keys):
         details.update(_details(session, step, some))
-    for found in details.values():
-        read.update(map(id, found))
-    part = step.part
-    for owner, key in zip(missing, _keys(missing), strict=True):
+    stored.update(map(id, chain.from_iterable(details.values())))
+    _set_details(step.part, missing, details)
+
+
+def _set_details(
+    part: Part, owners: Sequence[Any], details: Mapping[Identity, Sequence[Any]]
+) -> None:
+    for owner, key in zip(owners, _keys(owners), strict=True):
         if part.name in instance_dict(owner):
             continue  # its members were refreshed by their rows
         found = details.get(key, ())
@@ -197,10 +222,10 @@ def _fill(
 def _details(
     session: Session, step: _Step, keys: Sequence[Identity]
 ) -> Mapping[Identity, Sequence[Any]]:
-    """The parts below these keys, by the keys of their owners."""
+    """Return the details below these keys, by the keys of their owners."""
     statement, parameters = _statement(step, keys)
     rows = session.execute(statement, parameters)
-    if _comes_twice(step):
+    if _repeats_details(step):
         rows = rows.unique()
     if len(keys) == 1 and len(step.chain) == 1:
         return {keys[0]: rows.scalars().all()}
@@ -224,10 +249,10 @@ def _statement(step: _Step, keys: Sequence[Identity]) -> tuple[Select[Any], Mapp
     if len(first.primary_key) == 1:
         return _by_keys(step), {"keys": [key[0] for key in keys]}
     statement, columns, owner = _joined(step)
-    return statement.add_columns(*owner).where(among(columns, keys)), {}
+    return statement.add_columns(*owner).where(key_in(columns, keys)), {}
 
 
-@remembered
+@mapper_cache
 def _by_one_key(step: _Step) -> Select[Any]:
     statement, columns, owner = _joined(step)
     names = key_names(step.chain[0].owner)
@@ -240,37 +265,37 @@ def _by_one_key(step: _Step) -> Select[Any]:
     return statement.where(and_(*equal))
 
 
-@remembered
+@mapper_cache
 def _by_keys(step: _Step) -> Select[Any]:
     statement, (column,), owner = _joined(step)
     return statement.add_columns(*owner).where(column.in_(bindparam("keys", expanding=True)))
 
 
-@remembered
+@mapper_cache
 def _joined(step: _Step) -> tuple[Select[Any], list[Any], list[Any]]:
-    """The details, the columns to look for the keys in, and those with the keys of the owners."""
-    chain, first, last = step.chain, step.chain[0], step.part
+    """Return a SELECT of the details, the columns of the given keys, and those of the owners' keys."""
+    parts, first, last = step.chain, step.chain[0], step.part
     detail: Any = last.detail.class_  # not aliased: the relationship's ORDER BY names its table
-    # What each part is joined to: the owner of the next, at last the detail.
-    targets: list[Any] = [*_owners(chain), detail]
+    # Each part is joined to the owner of the next one, and the last part to the detail.
+    targets: list[Any] = [*_owners(parts), detail]
     header = targets.pop(0)
     statement, keys = _start(first, header, targets[0], detail)
-    for part, source, target in zip(chain[1:], targets, targets[1:], strict=False):
+    for part, source, target in zip(parts[1:], targets, targets[1:], strict=False):
         statement = _join(statement, part, source, target)
-    owner = keys if len(chain) == 1 else _keys_of(targets[-2], last.owner)
+    owner = keys if len(parts) == 1 else _keys_of(targets[-2], last.owner)
     statement = statement.order_by(*(last.relationship.order_by or ()))
     if step.lock is LockOptions.NoLock:
-        statement = dirty(statement)
+        statement = add_nolock(statement)
     return statement, keys, owner
 
 
-def _owners(chain: tuple[Part, ...]) -> list[Any]:
-    """The owners of these parts; aliased, where a table would come twice."""
-    mappers = [*(part.owner for part in chain), chain[-1].detail]
+def _owners(parts: tuple[Part, ...]) -> list[Any]:
+    """Return the owners of these parts; aliased, if a table would come twice."""
+    mappers = [*(part.owner for part in parts), parts[-1].detail]
     tables = [table for mapper in mappers for table in mapper.tables]
     if len(set(tables)) == len(tables):
-        return [part.owner.class_ for part in chain]
-    return [aliased(part.owner.class_, flat=True) for part in chain]
+        return [part.owner.class_ for part in parts]
+    return [aliased(part.owner.class_, flat=True) for part in parts]
 
 
 def _start(part: Part, header: Any, target: Any, detail: Any) -> tuple[Select[Any], list[Any]]:
@@ -299,7 +324,7 @@ def _join(statement: Select[Any], part: Part, source: Any, target: Any) -> Selec
 
 
 def _is_plain(relationship: RelationshipProperty[Any]) -> bool:
-    """Whether the keys are all that the relationship compares."""
+    """Return whether the relationship compares the keys and nothing else."""
     equal = and_(*(one == other for one, other in relationship.synchronize_pairs))
     names_key = {one for one, _ in relationship.synchronize_pairs}
     return names_key == set(relationship.parent.primary_key) and equal.compare(

@@ -18,11 +18,11 @@ from ..documents import (
     UNKNOWN,
     HeaderResolver,
     Part,
-    loaded_headers,
     header_identity,
-    parts_with_detail,
-    parts_of,
+    loaded_headers,
     mapper_cache,
+    parts_of,
+    parts_with_detail,
     root_of,
 )
 from ..errors import UnsavedChanges

@@ -25,23 +25,24 @@ from ..documents import (
     tables_within,
 )
 from ..errors import LockNotSupported
+from ..lock_info import Identity
 from ..options import LockOptions, is_row_lock
 from ..sqlalchemy_internals import (
     has_limit,
     has_offset,
     only_columns,
     options_of,
-    refuse_unlockable_shape,
     without_lock,
     without_options,
 )
 from ..statements import (
     LockedEntity,
+    add_lock,
     key_in,
     lock_where,
-    add_lock,
     refuse_other_lock,
     refuse_streaming,
+    refuse_unlockable_shape,
     run_within,
 )
 from ..transaction import LockPlan, LockRequest, TransactionConnection
@@ -50,7 +51,6 @@ from .context import LockContext
 from .load_parts import load_again
 from .refresh import expire_documents, refuse_unsaved
 
-Identity = tuple[Any, ...]
 Run = Callable[[Select[Any]], Result[Any]]
 """Executes a statement with the parameters and bind arguments of the caller."""
 

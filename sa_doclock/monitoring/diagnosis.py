@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Table
 from sqlalchemy.orm import Session
 
-from ..dialects import strategy_for
+from ..dialects import schema_translation, strategy_for
 from ..dialects.base import LockMonitoring
 from ..documents import mapper_of, own_table, root_of
 from ..errors import LockNotAvailable
@@ -18,10 +18,9 @@ from ..lock_info import LockConnection
 from ..options import LockOptions, base_of
 from ..pool import side_connection
 from ..session_ref import weakly
-from ..statements import PARAMETERS_OF_A_READ
+from ..statements import MAX_PARAMETERS
 
 _log = logging.getLogger("sa_doclock")
-_TRANSLATE = "schema_translate_map"
 _LISTED = 3
 _SHOWN = 200
 
@@ -67,7 +66,7 @@ class Diagnosis:
         ours = [one for one in self._connections() if one.engine is bind.engine]
         own = {monitoring.connection_id(one) for one in ours}
         header = own_table(mapper)
-        if len(keys) * len(header.primary_key) > PARAMETERS_OF_A_READ:
+        if len(keys) * len(header.primary_key) > MAX_PARAMETERS:
             keys = ()
         keys = _in_order_of(header, root_of(mapper).primary_key, keys)
         shared = base_of(lock) is LockOptions.SharedRead
@@ -79,11 +78,8 @@ class Diagnosis:
 
     def _options(self, bind: Engine | Connection, ours: Sequence[Connection]) -> Mapping[str, Any]:
         of_session = getattr(self._session(), "execution_options", {})  # of SQLAlchemy 2.1
-        for options in (*(one.get_execution_options() for one in ours), of_session):
-            if _TRANSLATE in options:
-                return {_TRANSLATE: options[_TRANSLATE]}
-        known = bind.get_execution_options()
-        return {_TRANSLATE: known[_TRANSLATE]} if _TRANSLATE in known else {}
+        of_connections = (one.get_execution_options() for one in reversed(ours))
+        return schema_translation(bind.get_execution_options(), of_session, *of_connections)
 
 
 def _in_order_of(header: Table, columns: Sequence[Any], keys: Keys) -> Keys:

@@ -41,8 +41,7 @@ from ..locking import (
 )
 from ..monitoring import Diagnosis
 from ..options import LockOptions, LockTimeout, base_of, check_lock, check_wait
-from ..sqlalchemy_internals import checked_options
-from ..statements import locked_select
+from ..statements import checked_options, locked_select
 from ..transaction import LockRequest, SessionPipeline
 from .execute import ExecutingSession
 

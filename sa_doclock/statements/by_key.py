@@ -1,4 +1,4 @@
-"""The by-key SELECTs of get_entity() and get_entities(), each built once."""
+"""The SELECTs by key of get_entity() and get_entities(), each built once."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, false, or_, selec
 from sqlalchemy.orm import Mapper
 
 from ..dialects import by_keys_hints
-from ..documents import header_table, remembered, root_of
+from ..documents import header_table, mapper_cache, root_of
+from ..lock_info import Identity
 from ..options import LockOptions, is_row_lock
-from .with_lock import S, eager_by_second_statement, locking
+from .with_lock import S, add_lock, selectin_options
 
 
-@remembered
+@mapper_cache
 def key_names(mapper: Mapper[Any]) -> tuple[str, ...]:
-    """The names of the parameters of the by-key statements."""
+    """Return the names of the parameters of the statements by key."""
     return tuple(f"pk_{position}" for position in range(len(mapper.primary_key)))
 
 
@@ -29,11 +30,11 @@ def _by_key(mapper: Mapper[Any]) -> ColumnElement[bool]:
     )
 
 
-@remembered
+@mapper_cache
 def select_by_key(
     mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[str] = frozenset()
 ) -> Select[Any]:
-    """The one SELECT of get_entity(), with parameters ``pk_0``, ``pk_1``, ...
+    """Return the SELECT of get_entity(), with parameters ``pk_0``, ``pk_1``, ...
 
     :param chosen: the relationships for which the caller will add a loader option.
     """
@@ -44,27 +45,27 @@ def _select(mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[str]) -> S
     statement = select(mapper.class_)
     if lock is LockOptions.None_:
         return statement
-    eager = eager_by_second_statement(mapper.class_, chosen)
-    return locking(statement, mapper.class_, lock).options(*eager)
+    eager = selectin_options(mapper.class_, chosen)
+    return add_lock(statement, mapper.class_, lock).options(*eager)
 
 
-@remembered
+@mapper_cache
 def lock_by_key(mapper: Mapper[Any], lock: LockOptions) -> Select[Any]:
-    """The lock alone, on the header's own row, for a mapper that spans several rows.
+    """Return the SELECT that locks the header's own row, for a mapper that spans several rows.
 
     One statement for both would show the other rows as they were before the wait.
     """
     statement = select(*root_of(mapper).primary_key).where(_by_key(mapper))
-    return locking(statement, root_of(mapper).class_, lock)
+    return add_lock(statement, root_of(mapper).class_, lock)
 
 
-PARAMETERS_OF_A_READ = 900  # few enough for every database
+MAX_PARAMETERS = 900  # few enough for every database
 
 
 def chunks(
-    keys: Sequence[tuple[Any, ...]], parameters: int = PARAMETERS_OF_A_READ
-) -> Iterator[Sequence[tuple[Any, ...]]]:
-    """The keys in parts, each of which has not more parameters than a statement can have."""
+    keys: Sequence[Identity], parameters: int = MAX_PARAMETERS
+) -> Iterator[Sequence[Identity]]:
+    """Yield the keys in parts, none with more parameters than a statement can have."""
     size = max(1, parameters // len(keys[0])) if keys else 1
     for start in range(0, len(keys), size):
         yield keys[start : start + size]
@@ -76,49 +77,49 @@ def select_by_keys(
     keys: Sequence[Sequence[Any]],
     chosen: frozenset[str] = frozenset(),
 ) -> Select[Any]:
-    """The SELECT of get_entities(), in the order of the keys."""
+    """Return the SELECT of get_entities(), in the order of the keys."""
     if len(mapper.primary_key) == 1:
         return _select_by_one_column(mapper, lock, chosen)
-    where = among(mapper.primary_key, keys)
+    where = key_in(mapper.primary_key, keys)
     return _by_keys(_select(mapper, lock, chosen), mapper, lock, where)
 
 
 def lock_by_keys(
     mapper: Mapper[Any], lock: LockOptions, keys: Sequence[Sequence[Any]]
 ) -> Select[Any]:
-    """The locks alone, on the headers' own rows, for a mapper that spans several rows."""
+    """Return the SELECT that locks the headers' own rows, for a mapper that spans several rows."""
     root = root_of(mapper)
     if len(root.primary_key) == 1:
         return _lock_by_one_column(root, lock)
-    return lock_among(root, lock, among(root.primary_key, keys))
+    return lock_where(root, lock, key_in(root.primary_key, keys))
 
 
 def parameters_by_keys(keys: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """The parameters of both; composite keys are in the statement itself."""
+    """Return the parameters of both; composite keys are in the statement itself."""
     return {"keys": [key[0] for key in keys]} if keys and len(keys[0]) == 1 else {}
 
 
-def lock_among(root: Mapper[Any], lock: LockOptions, where: ColumnElement[bool]) -> Select[Any]:
-    """The keys of these headers, locked in the order of their keys; what follows is nothing."""
+def lock_where(root: Mapper[Any], lock: LockOptions, where: ColumnElement[bool]) -> Select[Any]:
+    """Return the SELECT that locks these headers in the order of their keys, and reads the keys."""
     columns = [*root.primary_key]
-    # With the key alone MySQL reads the whole index, whatever it is told, and locks all of it.
+    # With the key alone MySQL reads the whole index, with any hint, and locks all of it.
     columns += [column for column in root.local_table.columns if column not in columns][:1]
-    return _by_keys(locking(select(*columns), root.class_, lock), root, lock, where)
+    return _by_keys(add_lock(select(*columns), root.class_, lock), root, lock, where)
 
 
-@remembered
+@mapper_cache
 def _select_by_one_column(
     mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[str]
 ) -> Select[Any]:
-    return _by_keys(_select(mapper, lock, chosen), mapper, lock, _among_keys(mapper))
+    return _by_keys(_select(mapper, lock, chosen), mapper, lock, _key_in_parameter(mapper))
 
 
-@remembered
+@mapper_cache
 def _lock_by_one_column(root: Mapper[Any], lock: LockOptions) -> Select[Any]:
-    return lock_among(root, lock, _among_keys(root))
+    return lock_where(root, lock, _key_in_parameter(root))
 
 
-def _among_keys(mapper: Mapper[Any]) -> ColumnElement[bool]:
+def _key_in_parameter(mapper: Mapper[Any]) -> ColumnElement[bool]:
     return mapper.primary_key[0].in_(bindparam("keys", expanding=True))
 
 
@@ -130,10 +131,10 @@ def _by_keys(statement: S, mapper: Mapper[Any], lock: LockOptions, where: Column
     return statement.where(where).order_by(*mapper.primary_key)
 
 
-def among(
+def key_in(
     columns: Sequence[ColumnElement[Any]], keys: Sequence[Sequence[Any]]
 ) -> ColumnElement[bool]:
-    """``key IN (...)``, also for composite keys, which SQL Server has no row values for."""
+    """Return ``key IN (...)``, also for composite keys, for which SQL Server has no row values."""
     if len(columns) == 1:
         return columns[0].in_([key[0] for key in keys])
     return or_(

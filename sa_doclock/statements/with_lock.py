@@ -1,4 +1,4 @@
-"""The lock as part of a SELECT: with_lock(), and the by-key statements of get_entity()."""
+"""The lock as part of a SELECT: with_lock()."""
 
 from __future__ import annotations
 
@@ -27,24 +27,23 @@ from ..sqlalchemy_internals import (
     has_for_update,
     hint_of,
     options_of,
-    refuse_unlockable_shape,
-    relationships_with_options,
     with_last_hint,
 )
+from .lockable import refuse_unlockable_shape, relationships_with_options
 
 # Bare: a Select of two entities is Select[tuple[A, B]] in 2.0 and Select[A, B] in 2.1.
 S = TypeVar("S", bound=Select)  # type: ignore[type-arg]
 
 LOCK_OPTION = "doclock"
-"""The execution option that tells a LockingSession what a statement locks."""
+"""The execution option by which a LockingSession finds what a statement locks."""
 
 
 class LockedEntity(NamedTuple):
-    """What a statement made by with_lock() says of itself."""
+    """The lock of a statement that with_lock() made, and the entity that it is on."""
 
     entity: Any
     lock: LockOptions
-    eager: tuple[ORMOption, ...]  # our own options, which give way to the user's
+    eager: tuple[ORMOption, ...]  # our own options, which the user's replace
     seconds: float | None = None  # to wait for it; None: as the session that executes it
 
 
@@ -76,7 +75,10 @@ def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:
 
 
 def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float | None) -> S:
-    """:func:`with_lock`, and how long a LockingSession waits for it."""
+    """Do :func:`with_lock` with a lock timeout.
+
+    :param seconds: for a LockingSession to wait; None: as the session that executes it.
+    """
     check_lock(lock)
     _refuse_other_statements(statement)
     entity = _entity_of(statement, entity)
@@ -87,13 +89,13 @@ def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float |
         raise LockMisuse(
             "the statement has a with_for_update() of its own: leave it to with_lock()"
         )
-    locked = locking(statement, entity, lock)
+    locked = add_lock(statement, entity, lock)
     if base_of(lock) is LockOptions.NoLock:
         return locked
     chosen = relationships_with_options(options_of(statement))
     # SQLAlchemy refuses a loader option where columns alone are read.
     whole = any(described["expr"] is entity for described in statement.column_descriptions)
-    eager = tuple(eager_by_second_statement(entity, chosen)) if whole else ()
+    eager = tuple(selectin_options(entity, chosen)) if whole else ()
     return locked.options(*eager).execution_options(
         populate_existing=True,
         autoflush=False,
@@ -103,9 +105,7 @@ def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float |
 
 def _refuse_other_statements(statement: object) -> None:
     if isinstance(statement, Select):
-        if not any(
-            described.get("entity") is not None for described in statement.column_descriptions
-        ):
+        if not _entities(statement):
             raise LockNotSupported("a select of tables has no mapped class: lock an ORM select")
     elif isinstance(statement, (Executable, Query)):
         raise LockNotSupported(
@@ -116,17 +116,9 @@ def _refuse_other_statements(statement: object) -> None:
 
 
 def _entity_of(statement: Select[Any], entity: Any) -> Any:
-    found = [
-        described["entity"]
-        for described in statement.column_descriptions
-        if described.get("entity") is not None
-    ]
-    entities = list({id(one): one for one in found}.values())
+    """Return the entity to lock: the one that is named, or the only one that is selected."""
     if entity is None:
-        if len(entities) > 1:
-            names = ", ".join(inspect(one).mapper.class_.__name__ for one in entities)
-            raise ValueError(f"the statement selects {names}: say which with entity=")
-        return entities[0]
+        return _only_entity(statement)
     found = inspect(entity, raiseerr=False)
     if not (isinstance(found, Mapper) or getattr(found, "is_aliased_class", False)):
         raise TypeError(f"entity must be a mapped class or aliased(), not {entity!r}")
@@ -136,8 +128,21 @@ def _entity_of(statement: Select[Any], entity: Any) -> Any:
     return entity
 
 
-def locking(statement: S, entity: Any, lock: LockOptions) -> S:
-    """The statement with the lock in it, in the words of every database."""
+def _only_entity(statement: Select[Any]) -> Any:
+    entities = list({id(one): one for one in _entities(statement)}.values())
+    if len(entities) > 1:
+        names = ", ".join(inspect(one).mapper.class_.__name__ for one in entities)
+        raise ValueError(f"the statement selects {names}: say which with entity=")
+    return entities[0]
+
+
+def _entities(statement: Select[Any]) -> list[Any]:
+    described = (one.get("entity") for one in statement.column_descriptions)
+    return [entity for entity in described if entity is not None]
+
+
+def add_lock(statement: S, entity: Any, lock: LockOptions) -> S:
+    """Return the statement with the lock in it, in the SQL of every database."""
     header = header_table(entity)
     base = base_of(lock)
     if base in (LockOptions.ForUpdate, LockOptions.SharedRead):
@@ -152,13 +157,13 @@ def locking(statement: S, entity: Any, lock: LockOptions) -> S:
     return _hinted(statement, hinted, lock)
 
 
-def dirty(statement: S) -> S:
-    """The statement without a lock on any table that it reads."""
+def add_nolock(statement: S) -> S:
+    """Return the statement with NoLock hints on all tables that it reads."""
     return _hinted(statement, tables_within(statement.get_final_froms()), LockOptions.NoLock)
 
 
 def refuse_other_lock(statement: Select[Any], locked: LockedEntity) -> None:
-    """:raises LockMisuse: the statement was given another lock, in place of its own."""
+    """Raise LockMisuse if another lock has replaced the statement's own."""
     header, lock = header_table(locked.entity), locked.lock
     wanted = None
     if is_row_lock(lock):
@@ -185,7 +190,7 @@ def _hinted(statement: S, tables: Iterable[Table | Alias], lock: LockOptions) ->
     return statement
 
 
-def eager_by_second_statement(entity: Any, chosen: frozenset[str]) -> Iterator[ORMOption]:
+def selectin_options(entity: Any, chosen: frozenset[str]) -> Iterator[ORMOption]:
     """Yield options that load by a second statement what the mapping loads by the first."""
     # A JOIN would be locked along where there is no OF, and would show details from
     # before the grant; subqueryload would repeat the lock.
@@ -195,16 +200,16 @@ def eager_by_second_statement(entity: Any, chosen: frozenset[str]) -> Iterator[O
             yield selectinload(getattr(entity, relationship.key))
 
 
-def locked_by(statement: Executable) -> LockedEntity | None:
-    """What the statement says that it locks."""
+def locked_entity_of(statement: Executable) -> LockedEntity | None:
+    """Return the entity that the statement locks, if it does."""
     found: LockedEntity | None = statement.get_execution_options().get(LOCK_OPTION)
     return found
 
 
-def refuse_lock_within(statement: Executable) -> None:
-    """:raises LockNotSupported: a select with a lock, in ``from_statement()`` or a UNION."""
+def refuse_nested_lock(statement: Executable) -> None:
+    """Raise LockNotSupported if a select in ``from_statement()`` or a UNION has a lock."""
     for inner in _within(statement):
-        if isinstance(inner, Executable) and locked_by(inner) is not None:
+        if isinstance(inner, Executable) and locked_entity_of(inner) is not None:
             raise LockNotSupported(
                 f"the rows of a {type(statement).__name__} cannot be locked: execute the select "
                 "that has the lock by itself"
@@ -212,7 +217,7 @@ def refuse_lock_within(statement: Executable) -> None:
 
 
 def _within(statement: Any) -> Iterator[Any]:
-    """What a statement is made of, down through UNIONs and the parentheses of their selects."""
+    """Yield the statements inside, down through UNIONs and the parentheses of their selects."""
     if isinstance(statement, FromStatement):
         yield statement.element
         yield from _within(statement.element)

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Engine
 from sqlalchemy.orm import Mapper
 
-from ..documents import mapper_of, mapper_cache, root_of
+from ..documents import mapper_cache, mapper_of, root_of
 from ..errors import LockOrderViolation, LockUpgradeRefused
 from ..events import ReleasedLock
 from ..lock_info import DocumentKey, LockedName

@@ -9,7 +9,7 @@ from sqlalchemy import Table
 from sqlalchemy.orm import Mapper
 
 from ..dialects.base import LockStrategy
-from ..documents import own_table, mapper_cache
+from ..documents import mapper_cache, own_table
 from ..options import LockOptions, is_row_lock
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import create_engine, event, inspect
 from sqlalchemy.orm import Session
 
 from sa_doclock.documents.mapping import mapper_of
-from sa_doclock.documents.owners import Membership, headers_loaded
+from sa_doclock.documents.owners import HeaderResolver, loaded_headers
 from tests.documents.models import Base
 from tests.documents.rows import refill
 
@@ -41,11 +41,11 @@ def recorded(session: Session) -> list[str]:
 
 
 def told(session: Session, root: type[Any], thing: object, *, ask: bool = False) -> Found:
-    """Return what Membership says; asking or not."""
-    return set(Membership(session, mapper_of(root), ask=ask).headers(inspect(thing)))
+    """Return what HeaderResolver says; asking or not."""
+    return set(HeaderResolver(session, mapper_of(root), ask=ask).headers(inspect(thing)))
 
 
 def loaded(session: Session, root: type[Any], thing: object) -> Found:
-    """Return what headers_loaded() says."""
+    """Return what loaded_headers() says."""
     state: Any = inspect(thing)
-    return set(headers_loaded(session, mapper_of(root), state.mapper, state.dict))
+    return set(loaded_headers(session, mapper_of(root), state.mapper, state.dict))

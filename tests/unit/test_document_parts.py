@@ -11,7 +11,13 @@ from sqlalchemy import Column, ForeignKey, Integer, String, Table
 from sqlalchemy.orm import configure_mappers, relationship
 
 from sa_doclock import document
-from sa_doclock.documents.declare import document_root, is_declared, is_tree, parts_above, parts_of
+from sa_doclock.documents.declare import (
+    document_root,
+    has_nested_headers,
+    is_declared,
+    parts_of,
+    parts_with_detail,
+)
 from sa_doclock.documents.mapping import mapper_of
 from tests.unit.document_mappings import COMPOSITION, World, paths, refers
 
@@ -156,14 +162,14 @@ def test_lines_of_lines(world: World) -> None:
     world.map("Tax", refers("line"))
     assert paths(order) == ["lines", "lines.children", "lines.taxes"]
     assert [part.recursive for part in found(order).values()] == [False, True, False]
-    assert not is_tree(mapper_of(order))
+    assert not has_nested_headers(mapper_of(order))
 
 
 def test_lines_of_lines_by_name(world: World) -> None:
     declare = document(parts=("lines", "lines.children"))
     order = world.map("Order", declare=declare, lines=relationship("Line"))
     line = tree(world, "Line", refers("order"))
-    above = parts_above(mapper_of(order), mapper_of(line))
+    above = parts_with_detail(mapper_of(order), mapper_of(line))
     assert [part.path for part in above] == ["lines", "lines.children"]
 
 
@@ -171,7 +177,7 @@ def test_lines_of_lines_by_name(world: World) -> None:
 def test_a_header_that_is_a_part_of_another(world: World, declare: Any) -> None:
     category = tree(world, "Category", declare=declare)
     assert paths(category) == ["children"]
-    assert is_tree(mapper_of(category))
+    assert has_nested_headers(mapper_of(category))
     part = found(category)["children"]
     assert (part.foreign_key, part.backrefs, part.recursive) == (("parent_id",), ("parent",), True)
 

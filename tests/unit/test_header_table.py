@@ -21,7 +21,7 @@ from sqlalchemy.sql.selectable import Alias
 from sa_doclock import LockNotSupported
 from sa_doclock.documents.mapping import (
     header_table,
-    lockable,
+    lockable_root,
     mapper_of,
     own_table,
     root_of,
@@ -87,7 +87,7 @@ def test_a_class_without_a_header_row_is_told(entity: type[Any]) -> None:
     with pytest.raises(
         LockNotSupported, match=rf"{entity.__name__} is read from a (Join|Subquery)"
     ):
-        lockable(mapper_of(entity))
+        lockable_root(mapper_of(entity))
 
 
 def test_it_is_told_before_the_mappers_are_configured_too() -> None:
@@ -105,7 +105,7 @@ def test_it_is_told_before_the_mappers_are_configured_too() -> None:
 
     # The UNION that a select reads is made when mappers are configured, and not before.
     with pytest.raises(LockNotSupported, match="Animal is read from a Subquery"):
-        lockable(mapper_of(Animal))
+        lockable_root(mapper_of(Animal))
 
 
 DERIVED: dict[str, Callable[[], Any]] = {

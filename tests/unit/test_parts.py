@@ -11,7 +11,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from sa_doclock import LockingSession
 from sa_doclock.documents.declare import parts_of
 from sa_doclock.documents.mapping import mapper_of
-from sa_doclock.documents.owners import UNKNOWN, headers_loaded
+from sa_doclock.documents.owners import UNKNOWN, loaded_headers
 from tests.models import Clause, Contract, Entry, Invoice, Line, Order, Voucher
 from tests.unit.mappings import Vehicle, Wheel
 
@@ -118,7 +118,7 @@ def test_the_header_of_a_loaded_detail_is_known_without_a_select(
 
     def headers(root: type[Any], detail: object) -> list[tuple[Any, ...]]:
         state = inspect(detail)
-        return list(headers_loaded(session, mapper_of(root), state.mapper, state.dict))
+        return list(loaded_headers(session, mapper_of(root), state.mapper, state.dict))
 
     assert headers(Order, line) == [(2,)]
     assert headers(Voucher, entry) == [(2024, 2)]

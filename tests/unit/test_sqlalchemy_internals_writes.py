@@ -1,4 +1,4 @@
-"""What is read from the private names of INSERT, UPDATE and DELETE: see sqlalchemy_internals.py.
+"""The private names of INSERT and UPDATE that sqlalchemy_internals.py reads mean what they meant.
 
 Read from them: ``_values``, ``_ordered_values`` (2.0), ``_multi_values``, ``select``,
 ``_post_values_clause`` and the names of its classes; ``query`` of what InstanceEvents tell.

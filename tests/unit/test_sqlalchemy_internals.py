@@ -1,8 +1,9 @@
-"""What is read from SQLAlchemy's private names still says what it said: see sqlalchemy_internals.py.
+"""The private names of a Select that sqlalchemy_internals.py reads still mean what they meant.
 
 Each of the names has a test that fails when it goes or changes its meaning: ``_distinct``,
 ``_group_by_clauses``, ``_having_criteria``, ``_for_update_arg``, ``_limit_clause``,
-``_fetch_clause``, ``_offset_clause``, and ``_with_options`` (test_shapes_of_options.py).
+``_fetch_clause``, ``_offset_clause``, ``_order_by_clauses``, ``_hints``, and ``_with_options``
+(test_sqlalchemy_internals_options.py).
 """
 
 from __future__ import annotations
@@ -11,19 +12,27 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, event, func, select
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import selectinload
 
-from sa_doclock import LockNotSupported, LockOptions, with_lock
+from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
 from sa_doclock.sqlalchemy_internals import (
+    ForUpdate,
+    for_update_of,
     has_for_update,
     has_limit,
     has_offset,
+    hint_of,
+    is_distinct,
+    is_flushing,
+    is_grouped,
     only_columns,
-    refuse_unlockable_shape,
+    order_of,
+    with_last_hint,
     without_lock,
 )
+from sa_doclock.statements import refuse_unlockable_shape
 from tests.models import Line, Order
 from tests.sql.servers import serving
 
@@ -66,6 +75,55 @@ def test_a_row_that_is_made_of_several_is_refused(statement: Select[Any], word: 
 @pytest.mark.parametrize("statement", LOCKABLE.values(), ids=LOCKABLE)
 def test_a_row_of_the_table_is_not(statement: Select[Any]) -> None:
     refuse_unlockable_shape(statement)
+
+
+def test_distinct_and_group_by_are_seen() -> None:
+    seen = {name: (is_distinct(one), is_grouped(one)) for name, (one, _) in UNLOCKABLE.items()}
+    assert seen == {
+        "distinct": (True, False),
+        "distinct on": (True, False),
+        "group by": (False, True),
+        "having": (False, True),
+    }
+    assert {(is_distinct(one), is_grouped(one)) for one in LOCKABLE.values()} == {(False, False)}
+
+
+def test_order_by_is_seen() -> None:
+    assert order_of(PLAIN) == (Order.__table__.c.id,)
+    assert order_of(PLAIN.order_by(Order.total)) == (Order.__table__.c.id, Order.__table__.c.total)
+    assert order_of(PLAIN.order_by(None)) == ()
+
+
+def test_the_arguments_of_with_for_update_are_seen() -> None:
+    table = id(Order.__table__)
+    assert for_update_of(PLAIN) is None
+    assert for_update_of(PLAIN.with_for_update()) == ForUpdate((), False, False, False)
+    assert for_update_of(
+        PLAIN.with_for_update(of=Order.__table__, read=True, skip_locked=True, key_share=True)
+    ) == ForUpdate((table,), read=True, nowait=False, skip_locked=True, key_share=True)
+    nowait = for_update_of(PLAIN.with_for_update(nowait=True))
+    assert nowait is not None
+    assert nowait.nowait
+
+
+def test_the_last_hint_of_a_table_is_seen_and_set() -> None:
+    hinted = PLAIN.with_hint(Order, "ONE", "mssql").with_hint(Order, "TWO")
+    table = Order.__table__
+    assert hint_of(PLAIN, table, "mssql") is None
+    assert hint_of(hinted, table, "mssql") == "TWO"
+    assert hint_of(hinted, table, "mysql") == "TWO"
+    assert hint_of(with_last_hint(hinted, table, "OURS", "mssql"), table, "mssql") == "OURS"
+    assert hint_of(with_last_hint(hinted, table, "OURS", "mssql"), table, "mysql") == "TWO"
+
+
+def test_a_flush_is_seen(session: LockingSession) -> None:
+    seen: list[bool] = []
+    event.listen(session, "before_flush", lambda one, *_: seen.append(is_flushing(one)))
+    assert not is_flushing(session)
+    session.add(Order(id=90, total=0))
+    session.flush()
+    assert seen == [True]
+    assert not is_flushing(session)
 
 
 def test_with_for_update_is_seen() -> None:

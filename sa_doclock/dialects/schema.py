@@ -1,0 +1,26 @@
+"""The schema of a table under ``schema_translate_map``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Table
+
+_OPTION = "schema_translate_map"
+
+
+def schema_translation(*options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the ``schema_translate_map`` of these execution options as an option, if there is one.
+
+    :param options: of engine, session, statement ...: the last that has it is in force.
+    """
+    found = [one[_OPTION] for one in options if _OPTION in one]
+    return {_OPTION: found[-1]} if found else {}
+
+
+def translated_schema(table: Table, *options: Mapping[str, Any]) -> str | None:
+    """Return the table's schema under these execution options; see :func:`schema_translation`."""
+    translation = schema_translation(*options).get(_OPTION) or {}
+    found: str | None = translation.get(table.schema, table.schema)
+    return found

@@ -1,0 +1,202 @@
+"""The targets of a statement: the classes and tables of documents whose rows it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any, NamedTuple
+
+from sqlalchemy import Alias, BindParameter, ClauseElement, Null, Update, inspect
+from sqlalchemy.orm import Mapper
+from sqlalchemy.orm.exc import UnmappedColumnError
+
+from ..documents import (
+    Part,
+    declared_roots,
+    document_root,
+    key_attributes,
+    mapper_cache,
+    parts_of,
+    parts_with_detail,
+    root_of,
+)
+from ..lock_info import Identity
+from ..sqlalchemy_internals import values_of
+
+Row = Mapping[Any, Any]
+
+
+class Link(NamedTuple):
+    """A foreign key of the written rows, to their owners."""
+
+    owner: Mapper[Any]
+    names: tuple[str, ...]  # in order of the owner's primary key
+    part: Part | None = None  # set if the names refer to another key of the owner
+    has_default: bool = False  # a row that does not name them has an owner all the same
+
+
+class Target(NamedTuple):
+    """The rows that a statement writes: of a mapped class, or of an association table."""
+
+    root: Mapper[Any]
+    name: str
+    mapper: Mapper[Any] | None
+    links: tuple[Link, ...]
+    by_identity: bool  # the foreign keys are not enough to find the documents
+    by_key: bool  # SQLAlchemy takes a list of parameters for rows by primary key
+    columns: tuple[Any, ...]  # to be read, to find the documents of a row
+    unclear: bool = False  # no SELECT can be made that finds these rows
+
+    @property
+    def table(self) -> Any:
+        """The table of the class; None for an association table."""
+        return None if self.mapper is None else self.mapper.local_table
+
+    @property
+    def is_header(self) -> bool:
+        """Whether the rows are headers."""
+        return self.mapper is not None and root_of(self.mapper) is self.root
+
+    def by_attribute(self, row: Row) -> Row:
+        """Return the row with names of attributes as its keys."""
+        return {self._attribute_of(column): value for column, value in row.items()}
+
+    def identity(self, row: Row) -> Identity | None:
+        """Return the primary key of a row, if the row has a plain value for it."""
+        assert self.mapper is not None
+        key = tuple(literal(row.get(name), row) for name in key_attributes(self.mapper))
+        return None if any(v is None or isinstance(v, ClauseElement) for v in key) else key
+
+    def _attribute_of(self, column: Any) -> str:
+        key: str = column if isinstance(column, str) else column.key
+        if self.mapper is None or key in self.mapper.attrs:
+            return key
+        columns = self.mapper.local_table.columns
+        try:
+            return self.mapper.get_property_by_column(columns[key]).key
+        except (KeyError, UnmappedColumnError):
+            return key
+
+
+def literal(value: Any, row: Row) -> Any:
+    """Return the plain value, from the parameters of the row if they have it."""
+    if isinstance(value, Null):
+        return None
+    if not isinstance(value, BindParameter):
+        return value
+    if value.key in row:
+        return row[value.key]
+    return value if value.required else value.effective_value
+
+
+def targets_of(statement: Any) -> tuple[Target, ...]:
+    """Return the targets of an INSERT, UPDATE or DELETE."""
+    found = _targets_of_first_table(statement)
+    if isinstance(statement, Update):
+        found += tuple(_targets_of_other_tables(statement, found))
+    return found
+
+
+def _targets_of_first_table(statement: Any) -> tuple[Target, ...]:
+    entity = _entity_of(statement)
+    if entity is not None:
+        mapper = inspect(entity).mapper
+        # A class that is mapped on an association table is no part itself, but its table is.
+        return targets_of_class(mapper) or _targets_of_table(mapper.local_table)
+    if isinstance(statement.table, Alias):
+        return _unclear_targets(statement.table.element)
+    return _targets_of_table(statement.table)
+
+
+def _entity_of(statement: Any) -> Any:
+    try:
+        return statement.entity_description.get("entity")
+    except KeyError:  # a Core statement whose WHERE names mapped attributes
+        return None
+
+
+def _targets_of_other_tables(statement: Update, found: Iterable[Target]) -> Iterator[Target]:
+    # MySQL's UPDATE can write to several tables: UPDATE a, b SET a.x = 1, b.y = 2.
+    names = set(chain.from_iterable(values_of(statement).rows))
+    tables = {getattr(name, "table", None) for name in names}
+    for table in tables - {None, statement.table, *(target.table for target in found)}:
+        yield from _unclear_targets(table)
+
+
+def _unclear_targets(table: Any) -> tuple[Target, ...]:
+    return tuple(target._replace(unclear=True) for target in _targets_of_table(table))
+
+
+@mapper_cache
+def targets_of_class(mapper: Mapper[Any], *, by_key: bool = True) -> tuple[Target, ...]:
+    """Return the targets of a statement that names this class."""
+    root = document_root(mapper)
+    if root is not None:
+        return (_build_target(mapper, root, by_key=by_key),)
+    # Subclasses may be documents, and their rows are rows of this class.
+    roots = ((one, document_root(one)) for one in mapper.self_and_descendants)
+    return tuple(_build_target(one, root, by_key=by_key) for one, root in roots if root is not None)
+
+
+def _build_target(mapper: Mapper[Any], root: Mapper[Any], *, by_key: bool) -> Target:
+    parts = parts_with_detail(root, mapper)
+    links = tuple(_links(mapper, parts))
+    # A header is found by its own key, and so is a line whose order its columns do not name.
+    by_identity = root_of(mapper) is root or not all(part.foreign_key for part in parts)
+    by_foreign_key = chain.from_iterable(link.names for link in links)
+    names = key_attributes(mapper) if by_identity else by_foreign_key
+    columns = tuple(getattr(mapper.class_, name) for name in names)
+    return Target(root, mapper.class_.__name__, mapper, links, by_identity, by_key, columns)
+
+
+def _links(mapper: Mapper[Any], parts: Iterable[Part]) -> Iterator[Link]:
+    for part in sorted(parts, key=lambda part: part.foreign_key is None):
+        if part.foreign_key:
+            default = _has_default(mapper, part.foreign_key)
+            yield Link(part.owner, part.foreign_key, has_default=default)
+        elif part.reference:
+            yield Link(part.owner, tuple(name for name, _ in part.reference), part)
+
+
+def _has_default(mapper: Mapper[Any], names: Iterable[str]) -> bool:
+    columns = [column for name in names for column in mapper.column_attrs[name].columns]
+    return any(
+        getattr(one, "default", None) or getattr(one, "server_default", None) for one in columns
+    )
+
+
+def _targets_of_table(table: Any) -> tuple[Target, ...]:
+    return _targets_by_table().get(table, ())
+
+
+@mapper_cache
+def _targets_by_table() -> Mapping[Any, tuple[Target, ...]]:
+    """Return the targets of statements that name no class, by table."""
+    found: dict[Any, tuple[Target, ...]] = {}
+    for root in declared_roots():
+        found.update(_targets_of_associations(root))
+        for mapper in _mappers_of(root):
+            if mapper.local_table not in found:
+                found[mapper.local_table] = _targets_of_own_table(mapper)
+    return found
+
+
+def _targets_of_associations(root: Mapper[Any]) -> Iterator[tuple[Any, tuple[Target, ...]]]:
+    for part in parts_of(root):
+        secondary = part.relationship.secondary
+        if secondary is not None:
+            remote = dict(part.relationship.synchronize_pairs)
+            columns = tuple(remote[column] for column in part.owner.primary_key)
+            link = Link(part.owner, tuple(str(column.key) for column in columns))
+            yield secondary, (Target(root, str(secondary), None, (link,), False, False, columns),)
+
+
+def _mappers_of(root: Mapper[Any]) -> Iterator[Mapper[Any]]:
+    for mapper in (root, *(part.detail for part in parts_of(root))):
+        yield from mapper.self_and_descendants
+
+
+def _targets_of_own_table(mapper: Mapper[Any]) -> tuple[Target, ...]:
+    # A statement for the table of single inheritance may write rows of every class in it.
+    base = mapper.inherits if mapper.single and mapper.inherits is not None else mapper
+    return targets_of_class(base, by_key=False) or targets_of_class(mapper, by_key=False)
