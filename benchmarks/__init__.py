@@ -1,4 +1,4 @@
-"""How fast it is: one script for each question, each run as ``python -m benchmarks.overhead``.
+"""Benchmarks: one script for each question, each run as ``python -m benchmarks.overhead``.
 
 ``python -m benchmarks`` runs all of them and writes benchmarks/RESULTS.md (``make bench``).
 """

@@ -1,4 +1,4 @@
-"""Does one hot document starve the others, when 1000 asyncio tasks share a pool of 20?
+"""Measure whether one hot document starves the others, with 1000 asyncio tasks and a pool of 20.
 
 ``tasks``: 1000 tasks, each updates one of ten documents.  ``unrelated``: one task holds a hot
 document, 19 more want it, and another task asks for a document that nobody uses: how long until
@@ -181,7 +181,7 @@ async def unrelated(sessions: async_sessionmaker[AsyncLockingSession]) -> float:
 async def second_sessions(
     sessions: async_sessionmaker[AsyncLockingSession], number: int
 ) -> Counter[str]:
-    """What became of tasks that lock in a second session what nobody else wants."""
+    """Return the results of tasks that lock a free document in a second session."""
 
     async def task(first: int) -> None:
         async with sessions() as session:

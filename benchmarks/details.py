@@ -1,4 +1,4 @@
-"""What does the size of a document cost, when one of its details is changed?
+"""Measure the cost of a document's size, when one of its details is changed.
 
 The header is locked, one detail is read and changed, the header's total is counted on: in
 documents of 10 to 10,000 details.  Beside it what locking every detail would cost, and reading

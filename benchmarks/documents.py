@@ -1,4 +1,4 @@
-"""What do declared documents cost: the write guard in a flush, and get_document?
+"""Measure the cost of declared documents: the write guard in a flush, and get_document().
 
 ``flush``: a header and one of its five details are changed and flushed under the lock, with
 guard="off" and with guard="raise".  The flush alone is measured, as CPU time and wall time of

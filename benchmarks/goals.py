@@ -204,4 +204,4 @@ REASONS: Mapping[str, str] = {
         "that of the client's CPU. The fixture's documents are declared and guarded; by hand nothing is"
     ),
 }
-"""Why a goal is missed, and what limits it: by the name of its figure, or of a group of figures."""
+"""Reasons for missed goals, by the name of the figure or of a group of figures."""

@@ -1,4 +1,4 @@
-"""How many updates a second does one hot document get, when 8 threads want nothing else?
+"""Measure the updates a second of one hot document, with 8 threads that update only this one.
 
 Every thread locks the same document, changes a detail and commits, over a TCP proxy that adds
 1 ms each way: what counts is how long each holds the lock, not how fast it computes.

@@ -1,4 +1,4 @@
-"""What does each layer cost for the same locked update, and what when the server is 1 ms away?
+"""Measure the cost of each layer for the same locked update, also with a server 1 ms away.
 
 The driver alone, SQLAlchemy Core, its ORM by hand, Django, peewee and sa_doclock do the same:
 an update locks the header, reads five details, changes one, totals again and commits; a load
@@ -134,7 +134,7 @@ def trips_of(proxy: Proxy, way: Way) -> dict[str, Trips]:
 
 
 def recorded(proxy: Proxy, way: Way, operation: str) -> Recording:
-    """What goes over the wire for one operation, the connection being there already."""
+    """Return what is sent for one operation on an open connection."""
     call = getattr(way, operation)
     call(1)
     with proxy.recording() as recordings:

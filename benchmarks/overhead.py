@@ -1,4 +1,4 @@
-"""What does sa_doclock cost over the same lock written by hand with SQLAlchemy's ORM?
+"""Measure the cost of sa_doclock over the same lock written by hand with SQLAlchemy's ORM.
 
 An update locks the header, reads five details, changes one, totals again and commits; a load
 takes a shared lock, reads and releases.  ``get_entity`` with a lazy load is set against

@@ -1,4 +1,4 @@
-"""How many documents a second does one process update, when nobody waits for anybody?
+"""Measure how many documents a second one process updates without waiting for locks.
 
 1 to 64 threads, each with a document and a connection of its own: Python's lock on the
 interpreter decides, so what counts is how little the client computes.  SQLAlchemy's ORM by

@@ -1,4 +1,4 @@
-"""How long does the stress fixture take against the same program written by hand with the ORM?
+"""Compare the time of the stress fixture with the same program written by hand with the ORM.
 
 Many threads change and read five documents, and check every read, as ``sa-doclock stress``
 does: 30 threads with 50 operations each, and 64 threads with 23.  By hand the same steps are

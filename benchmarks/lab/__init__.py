@@ -1,1 +1,1 @@
-"""What the benchmarks share: databases, paired measurements, a wire with a latency, figures."""
+"""The common part of the benchmarks: databases, paired measurements, a wire with a latency, figures."""

@@ -1,4 +1,4 @@
-"""What a script has found: figures by name, and by name why one is missing."""
+"""The results of a script: figures by name, and the reasons for missing ones."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Absent(Exception):
 class Findings:
     """The figures of one script; ``series`` are what its picture is drawn from."""
 
-    def __init__(self, script: str, question: str = "") -> None:
+    def __init__(self, script: str, purpose: str = "") -> None:
         self.script = script
-        self.question = question
+        self.purpose = purpose
         self.figures: dict[str, Figure] = {}
         self.missing: dict[str, str] = {}
         self.servers: dict[str, str] = {}
@@ -60,7 +60,7 @@ class Findings:
 
 
 def reason_in(missing: Mapping[str, str], name: str) -> str | None:
-    """Why the figure is missing: of what was said of it and its groups, the most exact."""
+    """Return the reason for a missing figure: the most exact one of the figure and its groups."""
     while name:
         if name in missing:
             return missing[name]

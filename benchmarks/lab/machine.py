@@ -1,4 +1,4 @@
-"""What it was measured on and with."""
+"""The machine and the versions of a measurement."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def described() -> dict[str, str]:
 
 
 def load() -> str:
-    """How busy the machine was: the load average of the last minute."""
+    """Return the load average of the last minute."""
     return f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "not known"
 
 

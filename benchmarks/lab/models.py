@@ -76,7 +76,7 @@ def clean(engine: sa.Engine) -> None:
 
 
 def totals_are_right(engine: sa.Engine) -> bool:
-    """Whether each total is the sum of the values."""
+    """Return whether each total is the sum of the values."""
     values = sa.func.coalesce(sa.func.sum(Detail.value), 0)
     wrong = sa.select(Doc.id).outerjoin(Detail).group_by(Doc.id, Doc.total)
     with engine.connect() as connection:

@@ -19,7 +19,7 @@ _MOST = 200  # rounds
 
 
 class Effort(NamedTuple):
-    """How much to measure: for a time, or a number of rounds."""
+    """The amount of measurement: a time, or a number of rounds."""
 
     seconds: float  # of one comparison, all its ways together
     rounds: int | None = None  # exactly so many

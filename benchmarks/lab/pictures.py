@@ -77,7 +77,7 @@ def costs(findings: Findings, path: Path) -> None:
 
 
 def time_lines(findings: Findings, path: Path) -> None:
-    """What one locked update says over the wire, and while it holds the lock."""
+    """Draw what one locked update sends over time, and while it holds the lock."""
     series = _of(findings, "time_lines")
     figure, axes = _figure(len(series), 9, 4)
     for axis, (server, lines) in zip(axes, series.items(), strict=True):

@@ -31,7 +31,7 @@ _RELEASE = re.compile(rb"\b(COMMIT|ROLLBACK)\b")
 
 
 class Chunk(NamedTuple):
-    """What came over the wire at once."""
+    """Data that came over the wire at once."""
 
     at: float  # seconds since the recording began
     direction: str
@@ -41,13 +41,13 @@ class Chunk(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """What one client and its server have said to each other."""
+    """The data that one client and its server have exchanged."""
 
     chunks: Sequence[Chunk]
 
     @property
     def round_trips(self) -> int:
-        """How often the client has waited for the server."""
+        """The number of times that the client has waited for the server."""
         return [direction for direction, _ in self._turns()].count(BACK)
 
     @property

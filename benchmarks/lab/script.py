@@ -1,4 +1,4 @@
-"""What every script does around its measurement: arguments, databases, a table, JSON, a picture."""
+"""The common frame of a script: arguments, databases, a table, JSON, a picture."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WIDTH = 150
 """Columns, also of what goes to a file."""
 
 QUICK = 0.08
-"""What a quick run measures, of the time of a full one."""
+"""The time of a quick run, as a part of the time of a full one."""
 
 
 class Script:
@@ -39,7 +39,7 @@ class Script:
         self._folder = folder
 
     def effort(self, seconds: float) -> Effort:
-        """How much to measure, where so many seconds are usual."""
+        """Return the amount of measurement, for a script that usually takes so many seconds."""
         if self.tiny:
             return Effort(seconds=0, rounds=1, repeat=1)
         if self.options.seconds is not None:
@@ -92,18 +92,18 @@ def first_line(error: BaseException) -> str:
 
 
 @contextmanager
-def run(module: str, question: str, arguments: Sequence[str] | None) -> Iterator[Script]:
+def run(module: str, purpose: str, arguments: Sequence[str] | None) -> Iterator[Script]:
     """Run a script; what it has found by the end is written, whatever happens.
 
     :param module: ``__file__`` of the script.
-    :param question: its docstring, whose first paragraph is the question.
+    :param purpose: its docstring, whose first paragraph says what it measures.
     """
-    paragraphs = question.split("\n\n")
-    options = _arguments(question, arguments)
+    paragraphs = purpose.split("\n\n")
+    options = _arguments(purpose, arguments)
     findings = Findings(Path(module).stem, " ".join(paragraphs[0].split()))
     with tempfile.TemporaryDirectory() as folder:
         script = Script(findings, options, Path(folder))
-        script.console.print(f"[bold]{escape(findings.question)}[/]")
+        script.console.print(f"[bold]{escape(findings.purpose)}[/]")
         script.console.print(one_line(), highlight=False)
         try:
             yield script
@@ -125,9 +125,9 @@ def _draw(script: Script, findings: Findings, folder: Path) -> None:
         script.console.print(f"[yellow]no picture[/]: {escape(str(absent))}")
 
 
-def _arguments(question: str, arguments: Sequence[str] | None) -> argparse.Namespace:
+def _arguments(purpose: str, arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description=question, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=purpose, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=float, help="of one comparison")
     parser.add_argument("--quick", action="store_true", help="measure less, and less exactly")

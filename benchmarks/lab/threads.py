@@ -16,7 +16,7 @@ from benchmarks.lab.pairing import Effort, interval
 from benchmarks.ways import Way
 
 Document = Callable[[int], int]
-"""Which document a thread updates, by the number of the thread."""
+"""The document that a thread updates, by the number of the thread."""
 
 
 class Rates(NamedTuple):

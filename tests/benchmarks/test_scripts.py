@@ -60,9 +60,10 @@ def test_the_round_trips_are_those_that_the_driver_makes(run: Run, database: Dat
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_says_which_question_it_answers(name: str) -> None:
-    question = (importlib.import_module(f"benchmarks.{name}").__doc__ or "").split("\n\n")[0]
-    assert question.endswith("?")
+def test_a_script_says_what_it_measures(name: str) -> None:
+    first = (importlib.import_module(f"benchmarks.{name}").__doc__ or "").split("\n\n")[0]
+    assert first.startswith(("Measure ", "Compare "))
+    assert first.endswith(".")
 
 
 def test_a_database_that_is_not_there_is_a_reason(

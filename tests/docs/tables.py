@@ -10,10 +10,12 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
+from pathlib import Path
 from typing import NamedTuple
 
 from sqlalchemy import select
 
+import sa_doclock
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
 from sa_doclock.dialects import strategy_for
 from tests.docs import roles
@@ -213,7 +215,7 @@ def module_map() -> Iterator[str]:
     """Yield a table of the packages and modules of sa_doclock with their purpose."""
     yield "| | |"
     yield "|---|---|"
-    package = ROOT / "sa_doclock"
+    package = Path(sa_doclock.__file__).parent
     packages = [path.parent for path in package.glob("*/__init__.py")]
     modules = [path for path in package.glob("*.py") if path.name != "__init__.py"]
     for path in (*sorted(packages), *sorted(modules)):

@@ -22,7 +22,7 @@ MISTAKES = (
     Mistake(
         "test_the_lock_is_forgotten",
         "Read an order, change it, and never lock it",
-        "the second of two writers overwrites the first, and nobody is told",
+        "the second of two writers overwrites the first, without an error",
         "`UnlockedWrite` before anything is sent; it names the order, the row, the attribute and "
         "the statement that read it",
     ),
@@ -34,8 +34,8 @@ MISTAKES = (
     ),
     Mistake(
         "test_a_bulk_statement_goes_past_the_lock",
-        "`update(Line).where(...)` beside somebody's lock on the order",
-        "goes through, under the eyes of the one who holds the lock",
+        "`update(Line).where(...)` while another session has locked the order",
+        "is executed, and changes the locked document",
         "`UnlockedWrite`, for UPDATE, DELETE and INSERT alike",
     ),
     Mistake(

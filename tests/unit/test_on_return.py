@@ -49,10 +49,10 @@ def test_functions_run_before_the_rollback_and_statements_after_it(engine: Engin
         driver = raw(connection)
         driver.isolation_level = None  # each statement is committed unless BEGIN was sent
         seen: list[bool] = []
-        on_return(connection, insert("first"))
-        on_return(connection, insert("second"))
-        on_return(connection, ROLLBACK)
         on_return(connection, CallFunction(lambda: seen.append(driver.in_transaction)))
+        on_return(connection, insert("first"))
+        on_return(connection, ROLLBACK)
+        on_return(connection, insert("second"))
         driver.execute("BEGIN")
         driver.execute("INSERT INTO ran VALUES ('not committed')")
     assert seen == [True]
