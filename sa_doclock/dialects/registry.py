@@ -33,7 +33,7 @@ _BUILT_IN: tuple[type[LockStrategy], ...] = (
 )
 # Global, since sessions, gates and plain functions ask for the strategy of the same engine, and
 # what it has learned from its server must not be asked again.  An entry goes with its engine.
-_strategies: WeakKeyDictionary[Dialect, LockStrategy] = WeakKeyDictionary()
+strategies: WeakKeyDictionary[Dialect, LockStrategy] = WeakKeyDictionary()
 _strategies_lock = Lock()
 
 
@@ -58,7 +58,7 @@ def strategy_for(bind: Engine | Connection) -> LockStrategy:
 
     :raises LockNotSupported: nothing is known of this database.
     """
-    strategy = _strategies.get(bind.dialect)
+    strategy = strategies.get(bind.dialect)
     if strategy is not None:
         return strategy
     found = strategy_classes().get(product_of(bind.dialect))
@@ -76,7 +76,7 @@ def strategy_for(bind: Engine | Connection) -> LockStrategy:
 
 def find_strategy(connection: Connection) -> LockStrategy | None:
     """Return the strategy of this connection's database; None where nothing is known of it."""
-    strategy = _strategies.get(connection.dialect)
+    strategy = strategies.get(connection.dialect)
     if strategy is None and product_of(connection.dialect) in strategy_classes():
         strategy = strategy_for(connection)
     return strategy
@@ -106,7 +106,7 @@ def _in_autocommit(strategy: LockStrategy, connection: Connection) -> bool:
 
 def _remember(dialect: Dialect, strategy: LockStrategy) -> LockStrategy:
     with _strategies_lock:
-        return _strategies.setdefault(dialect, strategy)
+        return strategies.setdefault(dialect, strategy)
 
 
 def hints_of(bind: Engine | Connection) -> Mapping[LockOptions, str]:

@@ -41,7 +41,7 @@ class LoadProvenance:
     def record_for(self, statement: Any) -> LoadRecord:
         """Return the record of a statement at its first row, which serves for its other rows too."""
         how = " without the lock"
-        if self._ledger.lock_in_progress:
+        if self._ledger.new is not None:
             how = " under a lock that is not held any more"
         elif self._ledger.held:
             how = ""  # whether a row is of a document that is held would be a look-up for every row

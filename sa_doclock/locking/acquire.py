@@ -9,12 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import UnboundExecutionError
 
-from ..dialects import product_of, strategy_for
+from ..dialects import product_of, strategies, strategy_for
 from ..errors import DocLockError, LockMisuse, LockNotAvailable
 from ..monitoring import warn_of_cluster
 from ..options import LockOptions, is_row_lock, may_queue
@@ -40,10 +40,14 @@ _AT_ONCE: Final = frozenset(
 class LockTarget(ABC, Generic[T]):
     """What one call locks: its methods are called by :func:`acquire`, in this order."""
 
+    transaction_lock: LockOptions | None = None
+    """The lock that the transaction is made fit for, where it is not the one of the request."""
+
     def __init__(self, context: LockContext, request: LockRequest) -> None:
         self.context = context
         self.session = context.session()
         self.request = request
+        self.mapper: Any = request.mapper
 
     def is_held(self) -> bool:
         """Return whether all of it is held already, as strongly as was asked for.
@@ -61,10 +65,6 @@ class LockTarget(ABC, Generic[T]):
 
         :raises DocLockError: this program, statement or class cannot take the lock.
         """
-
-    def plan(self, request: LockRequest, strategy: Any) -> LockPlan:
-        """Return the plan by which the transaction is made fit."""
-        return plan_of(request.mapper, request.lock, strategy)
 
     def expire(self) -> None:
         """Expire what the session has loaded of it, so that what is read is not older."""
@@ -91,19 +91,25 @@ def acquire(target: LockTarget[T]) -> T:
         the transaction that this call has opened is rolled back; another refuses all that follows.
     """
     context = target.context
-    context.check()
+    if context.failed is not None:
+        context.failed.refuse()
+    if context.connections.lost():
+        context.lose_locks()
     call: LockCall | None = None
     try:
         if target.is_held():
             return target.read_held()
-        _refuse_inner_call(context)
+        if context.call is not None:
+            _refuse_inner_call(context.call)
         target.check()
         request = target.request
         call = LockCall(context, request)
         if context.options.wait.batch and request.seconds is not None:
             result = _take_in_batch(call, request, target)
-        else:
+        elif context.queue is not None:
             result = _take_in_turn(call, request, target)
+        else:
+            result = _take(call, request, target)
     except BaseException as error:
         if call is not None:
             call.failed(context, error)
@@ -117,14 +123,13 @@ def acquire(target: LockTarget[T]) -> T:
     return result
 
 
-def _refuse_inner_call(context: LockContext) -> None:
+def _refuse_inner_call(call: LockCall) -> NoReturn:
     """:raises LockMisuse: this session is taking another lock, and has called what calls us."""
-    if context.call is not None:
-        raise LockMisuse(
-            f"the session is taking the lock of {context.call.request.document}, and this call "
-            "comes out of it, from a listener for load, refresh or do_orm_execute; take this lock "
-            "when that call has returned"
-        )
+    raise LockMisuse(
+        f"the session is taking the lock of {call.request.document}, and this call comes out of "
+        "it, from a listener for load, refresh or do_orm_execute; take this lock when that call "
+        "has returned"
+    )
 
 
 def _take_in_batch(call: LockCall, request: LockRequest, target: LockTarget[T]) -> T:
@@ -157,19 +162,24 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[T]) -> T:
     if not session.is_active:
         session.connection()  # raises PendingRollbackError, as after a failed flush
     bind = session.get_bind(**request.bind_arguments)
-    strategy = strategy_for(bind)
-    plan = target.plan(request, strategy)
+    strategy = strategies.get(bind.dialect) or strategy_for(bind)
+    lock = request.lock if target.transaction_lock is None else target.transaction_lock
+    plan = plan_of(request.mapper, lock, strategy)
     if strategy.cluster is not None:
         warn_of_cluster(strategy, plan.lock, named=request.mapper is None)
     seconds = 0.0 if request.lock in _AT_ONCE else request.seconds
     connection = context.connections.prepare(bind, plan, seconds, request.bind_arguments)
     call.attempt = request
-    target.expire()
+    if session.identity_map:
+        target.expire()
+    waits_as_configured = (
+        request.seconds is None and may_queue(request.lock) and context.pipeline is None
+    )
     # Not by "no_autoflush", which costs three times as much; and not by the execution option,
     # which counts neither for Core nor for what loader options send.
     autoflush, session.autoflush = session.autoflush, False
     try:
-        with target.limit(call, connection, plan):
+        with _NOTHING if waits_as_configured else target.limit(call, connection, plan):
             found = target.send(connection, plan, request)
         return target.record(found, request)
     finally:
@@ -183,8 +193,6 @@ def limit_wait(
     request, own = call.attempt, connection.connection
     if context.pipeline is not None:
         limit = context.pipeline.locking(own, request.seconds)
-    elif request.seconds is None and may_queue(request.lock):
-        return _NOTHING
     else:
         limit = plan.strategy.waiting(own, request.lock, request.seconds)
     tries = context.options.wait.batch and LockOptions.NoWait in request.lock

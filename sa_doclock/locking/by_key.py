@@ -11,7 +11,7 @@ from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.interfaces import ORMOption
 
 from ..dialects import hints_of
-from ..documents import document_key, identity_of, lockable_root, parts_of, spans_rows
+from ..documents import document_key, identity_of, lockable_root, parts_of, root_of, spans_rows
 from ..lock_info import Identity
 from ..options import LockOptions, is_row_lock
 from ..statements import (
@@ -26,9 +26,8 @@ from ..statements import (
     select_by_key,
     select_by_keys,
 )
-from ..transaction import LockPlan, LockRequest, TransactionConnection
+from ..transaction import LockPlan, LockRequest, TransactionConnection, is_as_strong
 from .acquire import LockTarget
-from .context import LockContext
 from .load_parts import load_again
 from .refresh import Unreadable, expire_documents, forget_vanished, refuse_unsaved
 
@@ -68,11 +67,7 @@ class _RowsByKey(LockTarget[T]):
     """Rows of ``request.mapper`` by ``request.keys``."""
 
     recheck = False  # pending changes have to be looked for once more, under the lock
-    _unreadable = _NOTHING
-
-    def __init__(self, context: LockContext, request: LockRequest, mapper: Mapper[Any]) -> None:
-        super().__init__(context, request)
-        self.mapper = mapper
+    unreadable = _NOTHING
 
     def check(self) -> None:
         request, session = self.request, self.session
@@ -86,15 +81,9 @@ class _RowsByKey(LockTarget[T]):
             self.recheck = refuse_unsaved(session, root, request.keys)
 
     def expire(self) -> None:
-        if self.session.identity_map:
-            self._unreadable = expire_documents(
-                self.session, self.root, frozenset(self.request.keys), self.context.ledger.held
-            )
-
-    def load_expired(self) -> None:
-        """Load what was expired, and what no access would load."""
-        if self._unreadable:
-            load_again(self.session, self._unreadable)
+        self.unreadable = expire_documents(
+            self.session, self.root, frozenset(self.request.keys), self.context.ledger.held
+        )
 
     def reread(self, unexpected: Collection[Identity]) -> None:
         """Read rows again whose keys are not those that were asked for, such as 1 for "1".
@@ -113,8 +102,9 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
     """The row that get_entity() asks for."""
 
     def is_held(self) -> bool:
-        key = document_key(self.mapper, self.request.keys[0])
-        return self.context.ledger.covers(key, self.request.lock)
+        key = root_of(self.mapper).class_, self.request.keys[0]
+        held = self.context.ledger.held.get(key)
+        return held is not None and is_as_strong(held, self.request.lock)
 
     def read_held(self) -> T | None:
         mapper, request = self.mapper, self.request
@@ -135,7 +125,8 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
         found = _lock_and_read(self.session, connection, plan, request, statements)
         if not found and plan.strategy.retries_missing_rows:
             found = _lock_and_read(self.session, connection, plan, request, statements)
-        self.load_expired()
+        if self.unreadable:
+            load_again(self.session, self.unreadable)
         return found[0] if found else None
 
     def record(self, found: T | None, request: LockRequest) -> T | None:
@@ -147,7 +138,7 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
         key = instance_state(found).key
         assert key is not None  # it was loaded
         actual: Identity = key[1]
-        document = document_key(mapper, actual)
+        document = root_of(mapper).class_, actual
         # It may be held, or raise for an upgrade.
         unexpected = actual != identity and not ledger.covers(document, request.lock)
         if self.recheck or unexpected:
@@ -191,7 +182,8 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
             if missing:
                 found += self._locked(connection, plan, request, missing)
                 found.sort(key=self.mapper.primary_key_from_instance)
-        self.load_expired()
+        if self.unreadable:
+            load_again(self.session, self.unreadable)
         return found
 
     def _locked(
@@ -389,5 +381,6 @@ def _select(
 ) -> list[Any]:
     if options:
         statement = statement.options(*options)
-    found = session.scalars(statement, parameters, bind_arguments=bind_arguments)
+    # Past the session's own scalars(), which looks for locks in the statements of the program.
+    found = Session.scalars(session, statement, parameters, bind_arguments=bind_arguments)
     return list(found.unique())

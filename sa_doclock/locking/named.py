@@ -13,10 +13,9 @@ from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session
 
 from ..dialects import product_of
-from ..dialects.base import LockStrategy
 from ..errors import LockFailed, LockMisuse
 from ..options import LockOptions
-from ..transaction import LockCall, LockPlan, LockRequest, TransactionConnection, plan_of
+from ..transaction import LockCall, LockPlan, LockRequest, TransactionConnection
 from .acquire import LockTarget
 from .context import LockContext
 
@@ -85,6 +84,8 @@ def lock_of_key(*, shared: bool) -> LockOptions:
 class NamedLock(LockTarget[None]):
     """The name that lock_key() locks."""
 
+    transaction_lock = LockOptions.ForUpdate  # for what is changed under the key, whatever its mode
+
     def __init__(
         self, context: LockContext, request: LockRequest, bind: Engine | Connection
     ) -> None:
@@ -97,10 +98,6 @@ class NamedLock(LockTarget[None]):
 
     def read_held(self) -> None:
         return
-
-    def plan(self, request: LockRequest, strategy: LockStrategy) -> LockPlan:
-        # For what is changed under the key, whatever the key's own mode.
-        return plan_of(None, LockOptions.ForUpdate, strategy)
 
     def limit(
         self, call: LockCall, connection: TransactionConnection, plan: LockPlan

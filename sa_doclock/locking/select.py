@@ -49,7 +49,7 @@ from ..transaction import LockPlan, LockRequest, TransactionConnection
 from .acquire import LockTarget
 from .context import LockContext
 from .load_parts import load_again
-from .refresh import expire_documents, refuse_unsaved
+from .refresh import Unreadable, expire_documents, refuse_unsaved
 
 Run = Callable[[Select[Any]], Result[Any]]
 """Executes a statement with the parameters and bind arguments of the caller."""
@@ -73,7 +73,7 @@ class RowsOfSelect(LockTarget[Result[Any]]):
         super().__init__(context, request)
         self._statement, self._locked, self._run = statement, locked, run
         self._execution_options = execution_options
-        self._mapper: Mapper[Any] = inspect(locked.entity).mapper
+        self._unreadable: Unreadable = {}
 
     def check(self) -> None:
         own_options = self._statement.get_execution_options()
@@ -82,10 +82,10 @@ class RowsOfSelect(LockTarget[Result[Any]]):
         self._statement = without_options(self._statement, self._locked.eager)
         refuse_unlockable_shape(self._statement)
         if is_row_lock(self.request.lock):
-            self.context.ledger.check_order(root_of(self._mapper))
+            self.context.ledger.check_order(root_of(self.mapper))
 
     def expire(self) -> None:
-        root, held = root_of(self._mapper), self.context.ledger.held
+        root, held = root_of(self.mapper), self.context.ledger.held
         self._unreadable = expire_documents(self.session, root, None, held)
 
     def send(
@@ -110,14 +110,14 @@ class RowsOfSelect(LockTarget[Result[Any]]):
     ) -> Result[Any]:
         result, identities = found
         ledger = self.context.ledger
-        documents = {one: document_key(self._mapper, one) for one in identities}
+        documents = {one: document_key(self.mapper, one) for one in identities}
         newly = {
             identity: document
             for identity, document in documents.items()
             if not ledger.covers(document, request.lock)
         }
         if newly:
-            refuse_unsaved(self.session, root_of(self._mapper), newly.keys(), ask=True)
+            refuse_unsaved(self.session, root_of(self.mapper), newly.keys(), ask=True)
         for document in newly.values():
             ledger.record(document, request.lock)
         return result
@@ -139,7 +139,7 @@ class RowsOfSelect(LockTarget[Result[Any]]):
         entity, statement = self._locked.entity, self._statement
         if statement.get_final_froms() == [header_table(entity)] and not _reads_more(statement):
             return run_within(seconds, strategy, row_lock, self._locking, self._read)
-        key = [getattr(entity, name) for name in key_attributes(self._mapper)]
+        key = [getattr(entity, name) for name in key_attributes(self.mapper)]
         again = _without_lock(statement, entity)
         if strategy.locks_one_table_of_join():
             identities = run_within(
@@ -150,7 +150,7 @@ class RowsOfSelect(LockTarget[Result[Any]]):
                 lambda keys: _distinct(run(keys)),
             )
         else:
-            root = root_of(self._mapper)
+            root = root_of(self.mapper)
             where = _candidates(run, only_columns(statement, key), root, row_lock)
             identities = run_within(
                 seconds,

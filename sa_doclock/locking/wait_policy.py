@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, Literal, TypeVar
 
 from sqlalchemy.util import await_only
@@ -37,9 +38,10 @@ class WaitPolicy:
         check_wait(LockOptions.ForUpdate, lock_timeout)
         self._default = lock_timeout
         self.batch = priority == "batch"
-        self._without_timeout: dict[LockOptions, tuple[LockOptions, float | None]] = {}
+        # Programs use few different locks and time-outs.  "typed", since True is 1, and no time.
+        self.resolve = lru_cache(maxsize=64, typed=True)(self._resolve)
 
-    def resolve(
+    def _resolve(
         self, lock: LockOptions, lock_timeout: LockTimeout
     ) -> tuple[LockOptions, float | None]:
         """Return the lock, and the seconds to wait for it, both checked.
@@ -47,18 +49,12 @@ class WaitPolicy:
         :raises TypeError: not a LockOptions, or not a time.
         :raises ValueError: contradictory, or no time to wait.
         """
-        if lock_timeout is not None:
-            return check_wait(check_lock(lock), lock_timeout)
-        if isinstance(lock, LockOptions) and lock in self._without_timeout:
-            return self._without_timeout[lock]
-        resolved: tuple[LockOptions, float | None] = check_lock(lock), None
-        if may_queue(lock):
-            default = self._default
-            if default is None and self.batch:
-                default = BATCH_WAIT
-            resolved = check_wait(lock, default)
-        self._without_timeout[lock] = resolved
-        return resolved
+        lock = check_lock(lock)
+        if lock_timeout is None and may_queue(lock):
+            lock_timeout = self._default
+            if lock_timeout is None and self.batch:
+                lock_timeout = BATCH_WAIT
+        return check_wait(lock, lock_timeout)
 
 
 def retry_without_queueing(

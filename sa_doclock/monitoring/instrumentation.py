@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ..errors import DeadlockDetected, LockFailed, LockNotAvailable, SnapshotConflict
@@ -33,7 +33,7 @@ class LockInstrumentation:
 
     def granted(
         self,
-        newly_held: Callable[[], Iterable[DocumentKey | LockedName]],
+        documents: Iterable[DocumentKey | LockedName],
         lock: LockOptions,
         waited: float,
     ) -> None:
@@ -42,7 +42,7 @@ class LockInstrumentation:
         listeners = self._dispatch.lock_acquired
         if not listeners and not _log.isEnabledFor(level):
             return
-        for document in newly_held():
+        for document in documents:
             fields = _fields(named(document), lock, waited, None, "granted")
             _log.log(level, "%s %s: granted after %.3f s", *_words(fields), waited, extra=fields)
             listeners(self._session(), document, lock, waited)

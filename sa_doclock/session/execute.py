@@ -26,7 +26,7 @@ class ExecutingSession(SessionWithContext):
 
     def bulk_save_objects(self, objects: Iterable[object], *args: Any, **kwargs: Any) -> None:
         """See ``Session.bulk_save_objects()``."""
-        self._context.refuse_write_in_snapshot()
+        self._context.connections.refuse_write_in_snapshot()
         objects = list(objects)
         with self._context.dml.objects(objects):
             super().bulk_save_objects(objects, *args, **kwargs)
@@ -35,14 +35,14 @@ class ExecutingSession(SessionWithContext):
         self, mapper: Any, mappings: Iterable[dict[str, Any]], *args: Any, **kwargs: Any
     ) -> None:
         """See ``Session.bulk_insert_mappings()``."""
-        self._context.refuse_write_in_snapshot()
+        self._context.connections.refuse_write_in_snapshot()
         mappings = list(mappings)
         with self._context.dml.rows(inspect(mapper).mapper, mappings, Write.INSERT):
             super().bulk_insert_mappings(mapper, mappings, *args, **kwargs)
 
     def bulk_update_mappings(self, mapper: Any, mappings: Iterable[dict[str, Any]]) -> None:
         """See ``Session.bulk_update_mappings()``."""
-        self._context.refuse_write_in_snapshot()
+        self._context.connections.refuse_write_in_snapshot()
         mappings = list(mappings)
         with self._context.dml.rows(inspect(mapper).mapper, mappings, Write.UPDATE):
             super().bulk_update_mappings(mapper, mappings)
@@ -94,7 +94,7 @@ class ExecutingSession(SessionWithContext):
             return _UNGUARDED
         if isinstance(statement, FromStatement):  # of an UPDATE .. RETURNING
             statement = statement.element
-        self._context.refuse_write_in_snapshot()
+        self._context.connections.refuse_write_in_snapshot()
         names = arguments.keys() & {"execution_options", "bind_arguments"}
         how = {name: arguments[name] for name in names}
         guarded = self._context.dml.statement(statement, params, how)

@@ -108,7 +108,7 @@ def _after_commit(session: SessionWithContext) -> None:
 def _before_flush(session: SessionWithContext, *_: Any) -> None:
     """Refuse to write in a snapshot, and to write to a document without its lock."""
     context = session._context
-    context.refuse_write_in_snapshot()
+    context.connections.refuse_write_in_snapshot()
     if any_declared():
         context.guard.check_flush()
 

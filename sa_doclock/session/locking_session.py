@@ -184,12 +184,12 @@ class LockingSession(ExecutingSession):
         if options:
             options = checked_options(options)
         if lock in _PLAIN:
-            context.check()
+            context.refuse_failed()
             return read_one(self, mapper, identity, lock, options)
         request = LockRequest(
             entity, ident, lock, seconds, mapper, (identity,), options, {"mapper": mapper}
         )
-        return acquire(OneByKey(context, request, mapper))
+        return acquire(OneByKey(context, request))
 
     def get_one_entity(
         self,
@@ -243,7 +243,7 @@ class LockingSession(ExecutingSession):
         if options:
             options = checked_options(options)
         if lock in _PLAIN:
-            context.check()
+            context.refuse_failed()
             with self.no_autoflush:
                 return read_many(self, mapper, identities, lock, options)
         request = LockRequest(
@@ -256,7 +256,7 @@ class LockingSession(ExecutingSession):
             options,
             {"mapper": mapper},
         )
-        return acquire(ManyByKey(context, request, mapper))
+        return acquire(ManyByKey(context, request))
 
     def get_document(
         self,
@@ -418,7 +418,7 @@ class LockingSession(ExecutingSession):
         lock, seconds = context.options.wait.resolve(lock_of_key(shared=shared), lock_timeout)
         check_key(key)
         arguments = dict(bind_arguments or {})
-        context.check()
+        context.refuse_failed()
         bind = bind_of_key(self, arguments)
         if not self.is_active:
             self.connection(bind_arguments=arguments)  # raises, as after a failed flush
@@ -433,11 +433,13 @@ class LockingSession(ExecutingSession):
 
         :raises LockFailed: a deadlock or conflict that the server found only now.
         """
-        self._context.refuse_failed()
+        context = self._context
+        if context.failed is not None:
+            context.failed.refuse()
         if not self._ends_here():
             self.flush()
             return
-        with self._context.committing():
+        with context.committing():
             self.flush()
             if self.in_transaction() and self._ends_here():
                 self.commit()

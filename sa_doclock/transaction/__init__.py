@@ -1,7 +1,7 @@
 """What one session's transaction holds, and what follows when it fails."""
 
 from .connections import TransactionConnection, TransactionConnections
-from .ledger import Ledger, NamedKey, ranks_of
+from .ledger import Ledger, NamedKey, is_as_strong, ranks_of
 from .lock_call import LockCall
 from .messages import add_document, reason
 from .pipeline import SessionPipeline
@@ -20,6 +20,7 @@ __all__ = [
     "TransactionConnections",
     "TransactionState",
     "add_document",
+    "is_as_strong",
     "plan_of",
     "ranks_of",
     "reason",

@@ -7,6 +7,7 @@ only warns, and the server goes on reading as it did.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType
 
@@ -16,9 +17,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 from sqlalchemy.util import immutabledict
 
-from ..dialects import find_strategy, strategy_for
+from ..dialects import find_strategy, strategies, strategy_for
 from ..dialects.base import AUTOCOMMIT, LockStrategy
-from ..errors import LockNotSupported
+from ..errors import LockNotSupported, WrongIsolation
 from ..options import LockOptions
 from ..pool import (
     GUARD_ISOLATION_LEVEL,
@@ -29,7 +30,7 @@ from ..pool import (
     withdraw,
 )
 from ..sqlalchemy_internals import closes_connection
-from .error_translation import listen_to_errors, states_by_connection
+from .error_translation import listen_to_errors, listened_dialects, states_by_connection
 from .plan import LockPlan
 
 if TYPE_CHECKING:
@@ -38,23 +39,21 @@ if TYPE_CHECKING:
 ISOLATION = "isolation_level"
 
 
+@dataclass(slots=True)
 class TransactionConnection:
     """One connection that takes part in the session's transaction.
 
     :ivar known: how its database locks; None where nothing is known of the database.
-    :ivar level: the isolation level of its transaction.
     :ivar opened_for: the lock that its transaction was opened for.
+    :ivar level: the isolation level of its transaction; None until a lock needs to know it.
     :ivar level_before: the level to restore, of a Connection that was lent to the session.
     """
 
-    __slots__ = ("connection", "known", "level", "level_before", "opened_for")
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.known = find_strategy(connection)
-        self.level = level_of(connection)
-        self.opened_for: LockOptions | None = None
-        self.level_before: str | None = None
+    connection: Connection
+    known: LockStrategy | None
+    opened_for: LockOptions | None = None
+    level: str | None = None
+    level_before: str | None = None
 
     @property
     def strategy(self) -> LockStrategy:
@@ -63,7 +62,7 @@ class TransactionConnection:
 
     def row_lock(self, plan: LockPlan) -> LockOptions:
         """Return the lock that a SELECT must carry here, to give what was asked for."""
-        if self.level == plan.level:
+        if plan.level is None or plan.level == self.level:
             return plan.row_lock
         return plan.strategy.row_lock(plan.lock, self.level)
 
@@ -99,17 +98,19 @@ class TransactionConnections:
     def add(self, connection: Connection) -> None:
         """Note a connection that has begun its part of the transaction, or a savepoint in it."""
         if connection.engine not in self._by_engine:
-            added = self._by_engine[connection.engine] = TransactionConnection(connection)
+            known = strategies.get(connection.dialect) or find_strategy(connection)
+            added = TransactionConnection(connection, known)
+            self._by_engine[connection.engine] = added
             others = states_by_connection.get(connection, ())
             if others:  # a Connection that was lent to several sessions
                 others = tuple(one for one in others if one() is not None)
             states_by_connection[connection] = (*others, self._state)
-            listen_to_errors(connection.dialect)
-            if added.known is not None:
-                if added.known.cluster is not None:
-                    event.listen(connection, "rollback", added.known.before_rollback)
-                if self._low_priority:
-                    added.known.lower_deadlock_priority(connection)
+            if connection.dialect not in listened_dialects:
+                listen_to_errors(connection.dialect)
+            if known is not None and known.cluster is not None:
+                event.listen(connection, "rollback", known.before_rollback)
+            if known is not None and self._low_priority:
+                known.lower_deadlock_priority(connection)
         if self._session().in_nested_transaction():
             self.before_savepoint()
 
@@ -142,12 +143,13 @@ class TransactionConnections:
             for one in self._by_engine.values()
         )
 
-    def read_only(self) -> bool:
-        """Return whether the transaction was opened for a SnapshotRead."""
-        for one in self._by_engine.values():  # noqa: SIM110  # any() is slower, before each flush
+    def refuse_write_in_snapshot(self) -> None:
+        """:raises WrongIsolation: a SnapshotRead has opened the transaction."""
+        for one in self._by_engine.values():
             if one.opened_for is LockOptions.SnapshotRead:
-                return True
-        return False
+                raise WrongIsolation(
+                    "a SnapshotRead has opened this transaction read-only; end it before you write"
+                )
 
     def before_commit(self) -> None:
         """Have a ROLLBACK sent later for a COMMIT that is not sent."""
@@ -198,11 +200,16 @@ class TransactionConnections:
         switches = plan.level is not None and plan.level != level
         options = immutabledict({ISOLATION: plan.level}) if switches else None
         driver_error: Any = bind.dialect.loaded_dbapi.Error
+        savepoint, arguments = session.in_nested_transaction(), dict(bind_arguments)
         try:
-            self._begin(bind_arguments, options)
+            if savepoint:
+                self._begin_before_savepoint(arguments, options)
+            else:
+                session.connection(bind_arguments=arguments, execution_options=options)
         except driver_error as error:
             raise _wrapped(error, driver_error, bind.dialect) from error
         opened = self._by_engine[bind.engine]
+        opened.level = plan.level if switches else level
         if switches:
             on_return(opened.connection, GUARD_ISOLATION_LEVEL)
             if isinstance(bind, Connection):
@@ -210,19 +217,15 @@ class TransactionConnections:
         strategy.check_autocommit(opened.connection)
         strategy.begin(opened.connection, plan.lock, seconds)
         opened.opened_for = plan.lock
-        if session.in_nested_transaction():
+        if savepoint:
             session.connection(bind_arguments=dict(bind_arguments))  # sends the SAVEPOINT
         return opened
 
-    def _begin(
-        self, bind_arguments: Mapping[str, Any], options: immutabledict[str, Any] | None
+    def _begin_before_savepoint(
+        self, arguments: dict[str, Any], options: immutabledict[str, Any] | None
     ) -> None:
-        session, arguments = self._session(), dict(bind_arguments)
-        if not session.in_nested_transaction():
-            session.connection(bind_arguments=arguments, execution_options=options)
-            return
         # What must come first comes before the SAVEPOINT.
-        root = session.get_transaction()
+        root = self._session().get_transaction()
         assert root is not None
         root.connection(arguments.pop("mapper", None), execution_options=options, **arguments)
 
@@ -243,6 +246,8 @@ class TransactionConnections:
             # sent, in front of all that its rollback has to undo.
             session.connection(bind_arguments=dict(bind_arguments))
         joined = self._by_engine[bind.engine]
+        if joined.level is None:
+            joined.level = level_of(joined.connection)
         plan.strategy.check_autocommit(joined.connection)
         opens = plan.strategy.join(
             joined.connection, plan.lock, seconds, joined.level, joined.opened_for, plan.table

@@ -26,17 +26,16 @@ if TYPE_CHECKING:
 # one Connection: each keeps its own state.
 states_by_connection: WeakKeyDictionary[Connection, tuple[ReferenceType[TransactionState], ...]]
 states_by_connection = WeakKeyDictionary()
-_listened: WeakSet[Dialect] = WeakSet()
+listened_dialects: WeakSet[Dialect] = WeakSet()
 _first = Lock()
 
 
 def listen_to_errors(dialect: Dialect) -> None:
     """Translate the errors of this engine's connections, as far as they belong to a session."""
-    if dialect not in _listened:
-        with _first:
-            if dialect not in _listened:
-                event.listen(dialect, "handle_error", _on_error)
-                _listened.add(dialect)
+    with _first:
+        if dialect not in listened_dialects:
+            event.listen(dialect, "handle_error", _on_error)
+            listened_dialects.add(dialect)
 
 
 def _on_error(context: ExceptionContext) -> BaseException | None:

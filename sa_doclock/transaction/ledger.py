@@ -60,7 +60,8 @@ class Ledger:
         self._ranks = ranks
         self.held: Mapping[DocumentKey, LockOptions] = MappingProxyType(self._held)
         self.on_release: Callable[[], None] | None = None  # called when locks were given up
-        self.lock_in_progress = False  # a lock is being taken, and is not recorded yet
+        self.new: list[DocumentKey | LockedName] | None = None
+        """What the call for a lock that is under way has been granted; None between two calls."""
 
     def check_order(self, root: Mapper[Any]) -> None:
         """:raises LockOrderViolation: a document that comes later in the order is held."""
@@ -83,13 +84,15 @@ class Ledger:
         :raises LockUpgradeRefused: it is held by a read lock, and ForUpdate was asked for.
         """
         held = self._held.get(key)
-        return held is not None and _is_as_strong(held, lock)
+        return held is not None and is_as_strong(held, lock)
 
     def record(self, key: DocumentKey, lock: LockOptions) -> None:
         """Note a lock that was granted; one that is held more strongly stays so."""
         if key not in self._held:
             self._held[key] = base_of(lock)
             self._since[key] = time.monotonic()
+            if self.new is not None:
+                self.new.append(key)
 
     def covers_key(self, key: NamedKey, lock: LockOptions) -> bool:
         """Return the same of a named lock.
@@ -97,12 +100,14 @@ class Ledger:
         :raises LockUpgradeRefused: it is held by a shared lock.
         """
         held = self._keys.get(key)
-        return held is not None and _is_as_strong(held, lock)
+        return held is not None and is_as_strong(held, lock)
 
     def record_key(self, key: NamedKey, lock: LockOptions) -> None:
         """Note a named lock that was granted."""
         self._keys[key] = base_of(lock)
         self._since[key] = time.monotonic()
+        if self.new is not None:
+            self.new.append((None, (key[1],)))
 
     def has(self, place: Hashable) -> bool:
         """Return whether this document, or this named lock, is held."""
@@ -122,12 +127,8 @@ class Ledger:
         return self._held.get(key) is LockOptions.ForUpdate or key in self._inserted
 
     def mark(self) -> Mark:
-        """Return how much there is now, for a later :meth:`roll_back_to` or :meth:`since`."""
+        """Return how much there is now, for a later :meth:`roll_back_to`."""
         return len(self._held), len(self._inserted), len(self._keys)
-
-    def since(self, mark: Mark) -> list[DocumentKey | LockedName]:
-        """Return what was locked since then."""
-        return [document for document, _, _ in self._locked_since(mark)]
 
     def roll_back_to(self, mark: Mark) -> list[ReleasedLock]:
         """Forget what was locked since, and return it.
@@ -173,7 +174,11 @@ class Ledger:
             yield (None, (named[1],)), lock, named
 
 
-def _is_as_strong(held: LockOptions, lock: LockOptions) -> bool:
+def is_as_strong(held: LockOptions, lock: LockOptions) -> bool:
+    """Return whether a lock that is held gives what was asked for.
+
+    :raises LockUpgradeRefused: a read lock is held, and ForUpdate was asked for.
+    """
     wanted = base_of(lock)
     if wanted is LockOptions.ForUpdate and held is not LockOptions.ForUpdate:
         raise LockUpgradeRefused(

@@ -21,7 +21,6 @@ class LockCall:
     """
 
     __slots__ = (
-        "_held_before",
         "_opens",
         "_started",
         "attempt",
@@ -41,10 +40,9 @@ class LockCall:
         """Whose server has refused."""
         self.undone_by_savepoint = False
         """Whether a savepoint undoes what the attempt under way meets."""
-        self._held_before = state.ledger.mark()
         self._opens = not state.session().in_transaction()
         state.call = self
-        state.ledger.lock_in_progress = True
+        state.ledger.new = []
         self._started = time.monotonic()
 
     def refused(self, kind: type[LockFailed], database: str) -> LockFailed:
@@ -56,13 +54,10 @@ class LockCall:
 
     def granted(self, state: TransactionState) -> None:
         """End the call: the lock was granted, and is recorded."""
-        self._end(state)
+        new, state.ledger.new, state.call = state.ledger.new, None, None
         try:
-            state.instrumentation.granted(
-                lambda: state.ledger.since(self._held_before),
-                self.request.lock,
-                time.monotonic() - self._started,
-            )
+            waited = time.monotonic() - self._started
+            state.instrumentation.granted(new or (), self.request.lock, waited)
         except BaseException:  # a listener's, as an error of the call
             if self._opens:
                 state.roll_back_quietly()
@@ -71,7 +66,7 @@ class LockCall:
     def failed(self, state: TransactionState, error: BaseException) -> None:
         """End the call: undo the transaction that it has opened, or refuse all that follows."""
         waited = time.monotonic() - self._started
-        self._end(state)
+        state.ledger.new = state.call = None
         if self._opens:
             state.roll_back_quietly()
         elif self._is_failure_of_lock(error):
@@ -82,10 +77,6 @@ class LockCall:
                 # By now this session waits for nobody.
                 state.diagnosis.of(error, self.request.keys, self.engine)
             state.instrumentation.failed(error, waited)
-
-    def _end(self, state: TransactionState) -> None:
-        state.call = None
-        state.ledger.lock_in_progress = False
 
     def _is_failure_of_lock(self, error: BaseException) -> bool:
         """Return whether nobody knows any more what the transaction holds."""

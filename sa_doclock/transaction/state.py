@@ -10,7 +10,6 @@ from weakref import WeakKeyDictionary, ref
 
 from sqlalchemy.orm import SessionTransaction
 
-from ..errors import WrongIsolation
 from ..events import EventfulSession
 from ..monitoring import Diagnosis, LockInstrumentation
 from .connections import TransactionConnections
@@ -46,7 +45,9 @@ class TransactionState:
     """How many transactions of this session were committed so far."""
 
     _committed = False
-    _failure: FailedTransaction | None = None
+    failed: FailedTransaction | None = None
+    """What has failed, and is refused since; None in a session where nothing ever has."""
+
     _on_commit: OnCommit | None = None
 
     def __init__(
@@ -67,10 +68,10 @@ class TransactionState:
 
     @property
     def failure(self) -> FailedTransaction:
-        """What has failed, and is refused since."""
-        if self._failure is None:
-            self._failure = FailedTransaction(self.session, self.connections, self.lose_locks)
-        return self._failure
+        """The same, made where it is not there yet."""
+        if self.failed is None:
+            self.failed = FailedTransaction(self.session, self.connections, self.lose_locks)
+        return self.failed
 
     @property
     def on_commit(self) -> OnCommit:
@@ -84,20 +85,10 @@ class TransactionState:
         """What there was when each savepoint was set."""
         return WeakKeyDictionary()
 
-    def check(self) -> None:
-        """Look at what has become of the transaction, before it is counted on.
-
-        :raises PendingRollbackError: a lock failed, and nothing was rolled back since.
-        """
-        if self._failure is not None:
-            self._failure.refuse()
-        if self.connections.lost():
-            self.lose_locks()
-
     def refuse_failed(self) -> None:
         """:raises PendingRollbackError: a lock failed, and nothing was rolled back since."""
-        if self._failure is not None:
-            self._failure.refuse()
+        if self.failed is not None:
+            self.failed.refuse()
 
     def lose_locks(self) -> None:
         """Forget all locks: the server has given them up, though the transaction goes on here."""
@@ -110,26 +101,19 @@ class TransactionState:
 
     def has_failed(self) -> bool:
         """Return whether a lock has failed, and nothing was rolled back since."""
-        return self._failure is not None and self._failure.cause is not None
+        return self.failed is not None and self.failed.cause is not None
 
     def server_has_rolled_back(self) -> bool:
         """Return whether the server has rolled back by itself."""
-        return self._failure is not None and self._failure.rolled_back_by_server
+        return self.failed is not None and self.failed.rolled_back_by_server
 
     def expected_error(self) -> BaseException | None:
         """Return the error that a ROLLBACK may repeat, and that is known already."""
-        return None if self._failure is None else self._failure.expected_error
+        return None if self.failed is None else self.failed.expected_error
 
     def undone_by(self) -> BaseException | None:
         """Return the error of a flush that has rolled back, while SQLAlchemy waits for rollback()."""
-        return None if self._failure is None else self._failure.undone_by
-
-    def refuse_write_in_snapshot(self) -> None:
-        """:raises WrongIsolation: a SnapshotRead has opened the transaction."""
-        if self.connections.read_only():
-            raise WrongIsolation(
-                "a SnapshotRead has opened this transaction read-only; end it before you write"
-            )
+        return None if self.failed is None else self.failed.undone_by
 
     # Events of the session's transaction, in the order in which they come.
 
@@ -166,13 +150,13 @@ class TransactionState:
             self.flush_has_rolled_back(self.session().get_nested_transaction())
             self.failure.note_rollback(transaction)
             return
-        if self._failure is not None:
-            self._failure.note_rollback(transaction)
+        if self.failed is not None:
+            self.failed.note_rollback(transaction)
 
     def before_commit(self) -> None:
         """:raises PendingRollbackError: the transaction has failed, and cannot be committed."""
-        if self._failure is not None:
-            self._failure.refuse_commit()
+        if self.failed is not None:
+            self.failed.refuse_commit()
         if not self.session().in_nested_transaction():
             self.connections.before_commit()
             if self.pipeline is not None:
@@ -202,8 +186,8 @@ class TransactionState:
             self.connections.close()
             if self.pipeline is not None:
                 self.pipeline.end()
-            if self._failure is not None:
-                self._failure.end()
+            if self.failed is not None:
+                self.failed.end()
             if released:
                 outcome = "committed" if committed else "rolled back"
                 self.instrumentation.released(released, outcome)

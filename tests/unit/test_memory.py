@@ -18,7 +18,7 @@ from sqlalchemy.orm import SessionTransaction
 
 import sa_doclock
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions, UnsavedChanges
-from sa_doclock.dialects.registry import _strategies
+from sa_doclock.dialects.registry import strategies
 from sa_doclock.transaction import error_translation as failures
 from tests.models import Line, Order
 
@@ -180,15 +180,15 @@ def test_the_books_hold_keys_and_nothing_of_rows_without_a_lock(session: Locking
 
 def test_an_engine_is_forgotten_when_nobody_has_it(engine: Engine) -> None:
     gc.collect()
-    before = len(_strategies)
+    before = len(strategies)
     other = create_engine(engine.url)
     with LockingSession(other) as session:
         session.get_entity(Order, 1, FOR_UPDATE)
-    assert len(_strategies) == before + 1
+    assert len(strategies) == before + 1
     other.dispose()
     del other, session
     gc.collect()
-    assert len(_strategies) == before
+    assert len(strategies) == before
 
 
 def test_every_cache_is_bounded() -> None:
