@@ -186,7 +186,7 @@ def values_of(statement: ValuesBase) -> Values:
 def _rows_of(statement: ValuesBase) -> Iterator[Mapping[Any, Any]]:
     ordered = getattr(statement, "_ordered_values", None)  # SQLAlchemy 2.0
     if statement._multi_values:
-        names = [column.key for column in statement.table.columns]
+        names = statement.table.columns.keys()
         for row in chain.from_iterable(statement._multi_values):
             yield row if isinstance(row, Mapping) else dict(zip(names, row, strict=False))
     elif values := ordered or statement._values:

@@ -193,7 +193,7 @@ class HeaderResolver:
 
         UNKNOWN is one that is set to an SQL expression, as in ``line.order_id = select(...)``.
         """
-        now = tuple(state.dict.get(name) for name in names)
+        now = tuple(map(state.dict.get, names))
         if any(isinstance(value, ClauseElement) for value in now):
             yield UNKNOWN
         for key in dict.fromkeys((now, _key_before(state, names, now))):

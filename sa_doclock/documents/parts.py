@@ -95,5 +95,8 @@ def _leads_back(other: RelationshipProperty[Any], relationship: RelationshipProp
         return False
     if other.secondary is not None:
         return True  # many-to-many: both have the same association table
-    pairs = {(remote, local) for local, remote in relationship.local_remote_pairs or ()}
-    return set(other.local_remote_pairs or ()) == pairs
+    return _pairs(other) == {(remote, local) for local, remote in _pairs(relationship)}
+
+
+def _pairs(relationship: RelationshipProperty[Any]) -> set[tuple[Any, Any]]:
+    return set(relationship.local_remote_pairs or ())

@@ -78,12 +78,12 @@ class FlushGuard:
 
     @property
     def enabled(self) -> bool:
-        """Whether this session guards documents, and there are any."""
+        """True if this session guards documents, and there are any."""
         return self._mode != "off" and any_declared()
 
     @property
     def active(self) -> bool:
-        """Whether writes are checked now."""
+        """True if writes are checked now."""
         return not self._disabled and self.enabled
 
     @contextmanager
@@ -105,12 +105,12 @@ class FlushGuard:
         if self.active:
             self.reset_warnings()
             session = self._session()
-            suspects: list[_Suspect] = []
-            self._collect(suspects, session.new, Write.INSERT)
-            self._collect(suspects, session.dirty, Write.UPDATE)
-            self._collect(suspects, session.deleted, Write.DELETE)
-            if suspects:
-                _FlushCheck(self, session).check(suspects)
+            to_check: list[_WrittenRow] = []
+            self._collect(to_check, session.new, Write.INSERT)
+            self._collect(to_check, session.dirty, Write.UPDATE)
+            self._collect(to_check, session.deleted, Write.DELETE)
+            if to_check:
+                _FlushCheck(self, session).check(to_check)
 
     def check_objects(self, instances: Collection[Any]) -> None:
         """Check objects that are written without a flush."""
@@ -118,10 +118,10 @@ class FlushGuard:
             self.reset_warnings()
             new = [one for one in instances if instance_state(one).key is None]
             known = [one for one in instances if instance_state(one).key is not None]
-            suspects: list[_Suspect] = []
-            self._collect(suspects, new, Write.INSERT)
-            self._collect(suspects, known, Write.UPDATE)
-            _FlushCheck(self, self._session(), new).check(suspects)
+            to_check: list[_WrittenRow] = []
+            self._collect(to_check, new, Write.INSERT)
+            self._collect(to_check, known, Write.UPDATE)
+            _FlushCheck(self, self._session(), new).check(to_check)
 
     def check_row(self, state: InstanceState[Any], write: Write) -> None:
         """Check one row that a flush has written, and that an error takes back."""
@@ -136,14 +136,14 @@ class FlushGuard:
         if write is Write.INSERT:
             self.add_inserted(state)
 
-    def _collect(self, suspects: list[_Suspect], instances: Iterable[Any], write: Write) -> None:
-        """Add those of the instances to the suspects that need the full check."""
+    def _collect(self, to_check: list[_WrittenRow], instances: Iterable[Any], write: Write) -> None:
+        """Add those of the instances to the list that need the full check."""
         for instance in instances:
             state = instance_state(instance)
             rules = rules_for(state.mapper)
             if rules is not None:
                 if not self._is_held(rules, state, write):
-                    suspects.append((state, rules, write))
+                    to_check.append((state, rules, write))
                 elif write is Write.UPDATE:
                     self._checked[state] = rules.checked
 
@@ -257,8 +257,8 @@ class _FlushCheck:
         self._inserted: frozenset[tuple[type[Any], Identity]] | None = None
         self._resolvers: dict[Mapper[Any], HeaderResolver] = {}
 
-    def check(self, suspects: Iterable[_Suspect]) -> None:
-        for state, rules, write in suspects:
+    def check(self, to_check: Iterable[_WrittenRow]) -> None:
+        for state, rules, write in to_check:
             if rules.root is not None:
                 self._check_documents(rules.root, state, write, None)
             related = rules.deletes if write is Write.DELETE else rules.updates
@@ -304,7 +304,7 @@ def _direct_header(part: Part, loaded: Mapping[str, Any]) -> Identity:
     return tuple([loaded.get(name) for name in part.foreign_key or ()])
 
 
-_Suspect = tuple[InstanceState[Any], WriteRules, Write]
+_WrittenRow = tuple[InstanceState[Any], WriteRules, Write]
 
 
 def _touched(state: InstanceState[Any], name: str, write: Write) -> Iterator[InstanceState[Any]]:

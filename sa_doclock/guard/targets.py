@@ -54,7 +54,7 @@ class Target(NamedTuple):
 
     @property
     def is_header(self) -> bool:
-        """Whether the rows are headers."""
+        """True if the rows are headers."""
         return self.mapper is not None and root_of(self.mapper) is self.root
 
     def by_attribute(self, row: Row) -> Row:

@@ -95,13 +95,17 @@ class _Step(NamedTuple):
 @mapper_cache
 def _steps(root: Mapper[Any], lock: LockOptions) -> tuple[_Step, ...]:
     base = LockOptions.NoLock if lock is LockOptions.NoLock else LockOptions.None_
-    parts = {part for part in parts_of(root) if part.relationship.lazy not in _UNLOADED}
-    chains = (chain_of(root, part) for part in parts_of(root))
+    parts = _loaded_parts(root)
+    chains = (chain_of(root, part) for part in parts)
     return tuple(
         _Step(way[-1:] if _has_unknown_depth(root, way[-1]) else way, base)
         for way in chains
-        if parts.issuperset(way)
+        if set(parts).issuperset(way)
     )
+
+
+def _loaded_parts(root: Mapper[Any]) -> list[Part]:
+    return [part for part in parts_of(root) if part.relationship.lazy not in _UNLOADED]
 
 
 def _has_unknown_depth(root: Mapper[Any], part: Part) -> bool:
@@ -109,11 +113,7 @@ def _has_unknown_depth(root: Mapper[Any], part: Part) -> bool:
 
     So it is below parts that have parts of their own kind; only the direct owner helps then.
     """
-    recursive = [
-        one.owner_path
-        for one in parts_of(root)
-        if one.recursive and one.relationship.lazy not in _UNLOADED
-    ]
+    recursive = [one.owner_path for one in _loaded_parts(root) if one.recursive]
     return any(not path or f"{part.owner_path}.".startswith(f"{path}.") for path in recursive)
 
 
@@ -194,7 +194,7 @@ def _fill(
     session: Session, step: _Step, missing: list[Any], keys: list[Identity], stored: set[int]
 ) -> None:
     """Load the details of the owners that miss them."""
-    if not all(id(owner) in stored for owner in missing):
+    if not stored.issuperset(map(id, missing)):
         # A line that the program has moved to this order is one of another order in the database:
         # a SELECT from the keys of the headers would not find its taxes.
         step = _Step((step.part,), step.lock)

@@ -61,3 +61,22 @@ def test_an_object_can_be_pickled(session: LockingSession, how: Callable[[Any], 
     assert how(order)
     if how is pickle.dumps:
         assert len(pickle.loads(pickle.dumps(order)).lines) == 2
+
+
+@pytest.mark.databases("sqlite")  # which has the schema "main" always
+def test_the_rows_are_read_from_the_schema_of_the_statement(session: LockingSession) -> None:
+    sent: list[str] = []
+
+    def note(_: object, __: object, statement: str, *___: object) -> None:
+        sent.append(statement)
+
+    update = sa.update(Line).where(Line.id == 1).values(value=0)
+    bind = session.get_bind()
+    sa.event.listen(bind, "before_cursor_execute", note)
+    try:
+        with pytest.raises(UnlockedWrite):
+            session.execute(update.execution_options(schema_translate_map={None: "main"}))
+    finally:
+        sa.event.remove(bind, "before_cursor_execute", note)
+    (select,) = [statement for statement in sent if statement.startswith("SELECT")]
+    assert f"FROM main.{Line.__tablename__}" in select
