@@ -17,10 +17,10 @@ _POOL = Plan().threads
 
 
 def demo(url: Url = None) -> None:
-    """Show in under a minute what goes wrong without locks, and does not with them.
+    """Show what goes wrong without locks, and not with them.
 
     A double click, an order that is read while it is changed, and a stress
-    run, each without locks and with them.
+    run, each without locks and with them.  It takes less than a minute.
 
     Creates two tables of its own, whose names begin with doclock_stress_,
     and drops them at the end; touches nothing else in the database.

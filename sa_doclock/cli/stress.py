@@ -53,7 +53,7 @@ def stress(
         bool, typer.Option("--json", help="One JSON object on stdout, and nothing else.")
     ] = False,
 ) -> None:
-    """Let many threads change and read a few documents, and check every read.
+    """Run many threads on a few documents, and check every read.
 
     A document is a header with a total, and details that add up to it.  Writers lock it
     ForUpdate, set or delete a detail, and total again; readers lock it SharedRead.
