@@ -29,7 +29,7 @@ class ClaimReport:
     skipped: int = 0
     """Held by others when their turn came; on SQLite, when the file was."""
 
-    gone: int = 0
+    no_longer_matching: int = 0
     """Found by the first read, but deleted or no longer matching when their turn came."""
 
     given_back: int = 0
@@ -38,7 +38,7 @@ class ClaimReport:
     failed: list[FailedClaim] = field(default_factory=list)
     """Rolled back because of an exception; without ``on_error="collect"`` also raised."""
 
-    afterwards: list[FailedClaim] = field(default_factory=list)
+    on_commit_errors: list[FailedClaim] = field(default_factory=list)
     """Processed and committed, but a function given to ``on_commit()`` raised after it."""
 
     passes: int = 0
@@ -90,7 +90,7 @@ class Tally:
     def gone(self, keys: Iterable[Identity]) -> None:
         """They do not match, or are not there."""
         keys = set(keys) - self._gone
-        self.report.gone += len(keys)
+        self.report.no_longer_matching += len(keys)
         if self._remembers:
             self._gone |= keys
         self._not_held(keys)
@@ -112,7 +112,7 @@ class Tally:
     def afterwards(self, keys: Iterable[Identity], error: BaseException) -> None:
         """They are committed, and what was to follow failed."""
         keys = list(keys)
-        self.report.afterwards += [FailedClaim(told(key), error) for key in keys]
+        self.report.on_commit_errors += [FailedClaim(told(key), error) for key in keys]
         self.processed(keys)
 
     def _settle(self, keys: Iterable[Identity]) -> int:
@@ -124,7 +124,7 @@ class Tally:
         return len(keys)
 
     def _back(self, keys: set[Identity]) -> None:
-        self.report.gone -= len(self._gone & keys)
+        self.report.no_longer_matching -= len(self._gone & keys)
         self._gone -= keys
 
     def _not_held(self, keys: set[Identity]) -> None:

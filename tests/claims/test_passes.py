@@ -110,7 +110,7 @@ def test_what_is_gone_every_time_is_counted_once() -> None:
     table = Table(until_empty=True)
     table.insert(Job, *jobs(2))
     table.all(table.tally.gone)
-    assert (table.tally.report.gone, table.tally.report.passes) == (2, 3)
+    assert (table.tally.report.no_longer_matching, table.tally.report.passes) == (2, 3)
 
 
 def test_what_is_put_back_comes_up_next() -> None:
@@ -142,7 +142,7 @@ def test_who_meets_others_does_not_ask_for_each_row(order_by: Any) -> None:
     table.all(all_but_two_are_done)
     assert sorted(asked[3:]) == [(30,), (50,)]
     assert table.reads == [60, 2]
-    assert table.tally.report.gone == 60 - 5
+    assert table.tally.report.no_longer_matching == 60 - 5
 
 
 def test_who_meets_others_goes_elsewhere_unless_there_is_an_order() -> None:
