@@ -15,10 +15,10 @@ from ..options import LockOptions, is_row_lock
 from ..session import LockingSession, books_of
 from ..statements import lock_by_keys, parameters_by_keys, run_within
 from ..transaction import TransactionConnection, add_document
-from .query import Claimable, Identity
+from .query import ClaimQuery, Identity
 
 
-def serialises(session: LockingSession, claimable: Claimable) -> bool:
+def serialises(session: LockingSession, claimable: ClaimQuery) -> bool:
     """Whether the database has no row locks, and the lock is the transaction's."""
     strategy = strategy_for(session.get_bind(mapper=claimable.mapper))
     return not is_row_lock(strategy.row_lock(LockOptions.ForUpdate, None))
@@ -26,7 +26,7 @@ def serialises(session: LockingSession, claimable: Claimable) -> bool:
 
 def lock_matching(
     session: LockingSession,
-    claimable: Claimable,
+    claimable: ClaimQuery,
     identities: Sequence[Identity],
     lock: LockOptions,
     seconds: float | None,
@@ -63,7 +63,7 @@ def lock_matching(
 def _lock(
     session: LockingSession,
     books: LockContext,
-    claimable: Claimable,
+    claimable: ClaimQuery,
     identities: Sequence[Identity],
     lock: LockOptions,
     seconds: float | None,
@@ -81,7 +81,7 @@ def _lock(
 def _locked(
     session: LockingSession,
     participant: TransactionConnection,
-    claimable: Claimable,
+    claimable: ClaimQuery,
     identities: Sequence[Identity],
     lock: LockOptions,
     seconds: float | None,

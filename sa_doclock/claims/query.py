@@ -1,4 +1,4 @@
-"""What can be claimed: a select of one mapped class, its keys, and one row of it again."""
+"""ClaimQuery: the statement of claim_each(), and the statements that are derived from it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,18 @@ from ..statements import LOCK_OPTION, among, locked_by, with_lock
 
 Identity = tuple[Any, ...]
 
+
+def public_key(identity: Identity) -> Any:
+    """Return the primary key as ``get_entity()`` takes it: a scalar, or a tuple of several."""
+    return identity[0] if len(identity) == 1 else identity
+
+
 _ONE: Final = "doclock_key_{}"
 _MANY: Final = "doclock_keys"
 
 
-class Claimable:
-    """The statement of one claim_each(), checked, and what is made of it.
+class ClaimQuery:
+    """The checked statement of one claim_each(): a select of one mapped class.
 
     :raises TypeError: not a statement; ``order_by`` is text.
     :raises ValueError: not one mapped class; LIMIT, OFFSET; ordered twice.
@@ -55,7 +61,7 @@ class Claimable:
         self._locking: dict[tuple[LockOptions, bool], Select[Any]] = {}
 
     def page(self, size: int, after: Identity | None) -> Select[Any]:
-        """The keys of at most so many rows.
+        """Return the SELECT of the keys of at most so many rows.
 
         :param after: in the order of the keys: those that come after this one.
         """
@@ -63,15 +69,15 @@ class Claimable:
         return keys.limit(size)
 
     def matching(self, identities: Sequence[Identity]) -> Select[Any]:
-        """The keys of those among these rows that match, whoever holds them."""
+        """Return the SELECT of the keys that match among these, locked by others or not."""
         return self._keys.order_by(None).where(among(self.key, identities))
 
     def again(self, identities: Sequence[Identity]) -> Select[Any]:
-        """These rows, as far as they match now; without a lock."""
+        """Return the SELECT of these rows, as far as they match now; without a lock."""
         return self._among(identities)
 
     def locking(self, identities: Sequence[Identity], lock: LockOptions) -> Select[Any]:
-        """The same, locked in the order of their keys."""
+        """Return the SELECT that locks these rows, as far as they match, in the order of their keys."""
         if len(identities) > 1 and len(self.key) > 1:
             return self._locked(identities, lock)
         cached = lock, len(identities) > 1
@@ -80,7 +86,7 @@ class Claimable:
         return self._locking[cached]
 
     def parameters(self, identities: Sequence[Identity]) -> Mapping[str, Any]:
-        """What goes with these statements; nothing where the keys are in their text."""
+        """Return the parameters of these statements; {} where the keys are in their text."""
         if len(identities) == 1:
             (identity,) = identities
             return {_ONE.format(position): value for position, value in enumerate(identity)}
@@ -92,8 +98,8 @@ class Claimable:
             for hint, dialect in by_keys_hints():
                 statement = statement.with_hint(header_table(self.entity), hint, dialect)
             statement = statement.order_by(*self.key)
-        # The session's own way with such a statement knows no conditions that are to be looked
-        # at once more.
+        # Without the option: the session would lock by its own rules for statements with a
+        # lock, which do not check the conditions a second time.
         return with_lock(statement, lock).execution_options(**{LOCK_OPTION: None})
 
     def _among(self, identities: Sequence[Identity]) -> Select[Any]:
@@ -144,7 +150,7 @@ def _order_of(statement: Select[Any], order_by: Any) -> tuple[Any, ...]:
 
 
 def _reads_more(statement: Select[Any], entity: Any, mapper: Mapper[Any]) -> bool:
-    """Whether another row than the header's own decides, or is read along."""
+    """Return whether the statement reads, or depends on, rows other than the header's own."""
     where, options = statement.whereclause, options_of(statement)
     return (
         statement.get_final_froms() != [header_table(entity)]
@@ -155,7 +161,7 @@ def _reads_more(statement: Select[Any], entity: Any, mapper: Mapper[Any]) -> boo
 
 
 def _greater(columns: Sequence[ColumnElement[Any]], key: Iterable[Any]) -> ColumnElement[bool]:
-    """Compare whole keys; SQL Server has no row values."""
+    """Return the comparison of whole keys; SQL Server has no row values."""
     pairs = list(zip(columns, key, strict=True))
     return or_(
         *(
