@@ -32,7 +32,7 @@ _CONNECT_ARGS: Final[dict[str, dict[str, Any]]] = {
 
 
 class BadUsage(Exception):
-    """What was asked for cannot be done; the text tells the user why."""
+    """The command cannot be run as asked; the text tells the user the reason."""
 
 
 class Target(NamedTuple):

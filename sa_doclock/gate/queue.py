@@ -88,7 +88,7 @@ class DocumentGate:
 
     @property
     def waiting(self) -> int:
-        """How many wait here now."""
+        """The number of entries that wait now."""
         with self._mutex:
             found = sum(len(line.waiting) for line in self._lines.values())
         self._settle()
@@ -159,7 +159,7 @@ class DocumentGate:
         self._settle()
 
     def busy(self, key: Hashable, *, shared: bool) -> bool:
-        """Whether somebody wants this document, or has it, who would keep out this lock."""
+        """Return whether an entry for this document would block this lock."""
         with self._mutex:
             line = self._lines.get(key)
             found = line is not None and not (
@@ -214,7 +214,7 @@ class Place:
 
 
 class _Line:
-    """Who wants one document: those who have gone to the database, and those who wait."""
+    """The queue of one document: the entries that were admitted, and those that wait."""
 
     def __init__(self) -> None:
         self.waiting: deque[Place] = deque()
@@ -228,7 +228,7 @@ class _Line:
 
     @property
     def readers_are_let_in(self) -> bool:
-        """Whether readers have it, so that another will be granted it at once."""
+        """Return whether readers hold it, so that one more is granted at once."""
         return not self.writers and self.ungranted < self.readers
 
     def lets_in(self, place: Place) -> bool:

@@ -1,7 +1,7 @@
-"""How a thread, or a task, sleeps until another one wakes it.
+"""A wait of a thread or a task that another thread can end.
 
-A bell may be rung from any thread, also out of a garbage collection: ringing takes no lock that
-the thread which rings could hold already.
+notify() may be called from any thread, also by the garbage collector: it takes no lock that the
+calling thread could hold already.
 """
 
 from __future__ import annotations

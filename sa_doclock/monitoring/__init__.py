@@ -1,4 +1,4 @@
-"""Who holds a lock, who waits for it, and what has happened."""
+"""Holders of locks, waits for locks, and the log records and events of a session."""
 
 from .cluster_warning import warn_of_cluster
 from .diagnosis import Diagnosis
