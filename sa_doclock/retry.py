@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import InvalidRequestError, PendingRollbackError
 
 from .errors import DeadlockDetected, LockFailed, LockMisuse, LockNotAvailable, SnapshotConflict
-from .monitoring import fields_of
+from .monitoring import log_fields
 from .session import LockingSession, books_of
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ class Attempts:
     def _log_failure(self, outcome: str, words: str, number: int) -> None:
         failure = self._failure
         assert failure is not None
-        fields = fields_of(failure, failure.waited, outcome)
+        fields = log_fields(failure, failure.waited, outcome)
         fields |= {"attempt": number, "attempts": self._policy.attempts}
         _log.warning("run_transaction: %s: %s", words, failure.args[0], extra=fields)
 

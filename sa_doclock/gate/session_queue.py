@@ -18,7 +18,7 @@ from ..errors import LockFailed, LockMisuse, LockNotAvailable
 from ..options import LockOptions, base_of, is_row_lock, may_queue
 from ..session_ref import weakly
 from ..transaction import Ledger, TransactionConnections
-from .queue import DocumentGate, Place
+from .queue import DocumentGate, QueueEntry
 from .second_session import Holder, can_be_exhausted
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ class SessionQueue:
         participants: TransactionConnections,
         ledger: Ledger,
     ) -> None:
-        self._places: dict[Place, Sequence[Hashable]] = {}  # with what is in the ledger then
+        self._places: dict[QueueEntry, Sequence[Hashable]] = {}  # with what is in the ledger then
         self._holder = Holder(gate)
         if not isinstance(gate, DocumentGate):
             raise TypeError(f"gate must be a DocumentGate, not {gate!r}")
@@ -99,7 +99,7 @@ class SessionQueue:
 
     def refuse_beside(self, bind: Engine | Connection) -> None:
         """:raises LockMisuse: this task holds a lock in another session, and a connection."""
-        if not self._gate.refuses_second or isinstance(bind, Connection):
+        if not self._gate.refuses_second_session or isinstance(bind, Connection):
             return
         for other in self._holder.beside():
             if (
@@ -131,7 +131,7 @@ class SessionQueue:
             return seconds
         if not tries:
             return self._queue(line, seconds, refuse)
-        if any(self._gate.busy(key, shared=line.shared) for key in line.keys):
+        if any(self._gate.is_busy(key, shared=line.shared) for key in line.keys):
             raise refuse(LockNotAvailable, line.strategy.name)
         return seconds
 
@@ -196,13 +196,13 @@ class SessionQueue:
         asked = [place for place in self._places if not place.granted]
         if asked:
             self._note_spelling(asked)
-            self._gate.granted([place for place in asked if self._holds(place)])
+            self._gate.note_granted([place for place in asked if self._holds(place)])
             self._leave([place for place in asked if not place.granted])
-        if self._gate.refuses_second and is_row_lock(lock) and not self._ledger.empty:
+        if self._gate.refuses_second_session and is_row_lock(lock) and not self._ledger.empty:
             connections = self._participants.connections()
             self._holder.holds(str(wanted), [one.engine.pool for one in connections])
 
-    def _note_spelling(self, asked: Sequence[Place]) -> None:
+    def _note_spelling(self, asked: Sequence[QueueEntry]) -> None:
         """A key is in the ledger as the row has it: what was asked for as "1" as 1.
 
         Whose of several such places it is nobody knows: each is kept as long as any of the locks.
@@ -213,7 +213,7 @@ class SessionQueue:
             granted = [document for document in self._ledger.held if document not in known]
             self._places.update(dict.fromkeys(unknown, granted))
 
-    def _holds(self, place: Place) -> bool:
+    def _holds(self, place: QueueEntry) -> bool:
         return any(self._ledger.has(document) for document in self._places[place])
 
     def _forget(self) -> None:
@@ -223,7 +223,7 @@ class SessionQueue:
         if self._places:
             self._leave([p for p in self._places if p.granted and not self._holds(p)])
 
-    def _leave(self, places: Sequence[Place]) -> None:
+    def _leave(self, places: Sequence[QueueEntry]) -> None:
         for place in places:
             del self._places[place]
         if places:

@@ -50,7 +50,7 @@ class LockContext:
     ) -> None:
         self._session = weakly(session)
         self.telling = LockInstrumentation(session)
-        self.ledger = Ledger(ranks, heard=self.telling.hears_of_releases)
+        self.ledger = Ledger(ranks, heard=self.telling.has_release_listener)
         self.patience = patience
         self.participants = TransactionConnections(session, gives_way=patience.gives_way)
         of_session = session, self.participants, self.ledger, self.telling
@@ -155,16 +155,16 @@ class LockContext:
         :param savepoint: to which it has; None where the transaction is gone.
         """
         if savepoint is None:
-            self.telling.released(self.ledger.clear(), "rolled back")
+            self.telling.report_released(self.ledger.clear(), "rolled back")
         else:
             locks, _ = self._marks[savepoint]
-            self.telling.released(self.ledger.roll_back_to(locks), "rolled back")
+            self.telling.report_released(self.ledger.roll_back_to(locks), "rolled back")
 
     def roll_back_to(self, savepoint: SessionTransaction) -> None:
         """Forget what came since."""
         locks, functions = self._marks.pop(savepoint)
         self.on_commit.roll_back_to(functions)
-        self.telling.released(self.ledger.roll_back_to(locks), "rolled back")
+        self.telling.report_released(self.ledger.roll_back_to(locks), "rolled back")
 
     def note_end(self) -> None:
         """The database has committed, or rolled back."""
@@ -179,6 +179,6 @@ class LockContext:
             if self.pipelining is not None:
                 self.pipelining.ended()
             self.aftermath.over()
-            self.telling.released(released, outcome)
+            self.telling.report_released(released, outcome)
         finally:
             self.on_commit.ended()

@@ -2,7 +2,7 @@
 
 from .cluster_warning import warn_of_cluster
 from .diagnosis import Diagnosis
-from .instrumentation import LockInstrumentation, fields_of
+from .instrumentation import LockInstrumentation, log_fields
 from .lock_waits import lock_waits
 
-__all__ = ["Diagnosis", "LockInstrumentation", "fields_of", "lock_waits", "warn_of_cluster"]
+__all__ = ["Diagnosis", "LockInstrumentation", "lock_waits", "log_fields", "warn_of_cluster"]

@@ -38,7 +38,7 @@ class Diagnosis:
         self._session = weakly(session)
         self._connections = connections
 
-    def of(self, error: LockNotAvailable, keys: Keys, engine: Engine | None) -> None:
+    def add_blockers(self, error: LockNotAvailable, keys: Keys, engine: Engine | None) -> None:
         """Put the blockers into the error, which stays as it is if that fails.
 
         :param keys: of the rows that were asked for; empty where nobody knows them.

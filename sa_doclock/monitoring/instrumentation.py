@@ -31,7 +31,7 @@ class LockInstrumentation:
         self._session = weakly(session)
         self._dispatch = session.dispatch
 
-    def granted(
+    def report_granted(
         self,
         newly_held: Callable[[], Iterable[DocumentKey | LockedName]],
         lock: LockOptions,
@@ -43,34 +43,34 @@ class LockInstrumentation:
         if not listeners and not _log.isEnabledFor(level):
             return
         for document in newly_held():
-            fields = _fields(named(document), lock, waited, None, "granted")
+            fields = _fields(document_label(document), lock, waited, None, "granted")
             _log.log(level, "%s %s: granted after %.3f s", *_label(fields), waited, extra=fields)
             listeners(self._session(), document, lock, waited)
 
-    def failed(self, error: LockFailed, waited: float | None) -> None:
+    def report_failed(self, error: LockFailed, waited: float | None) -> None:
         """Report a lock that the database has refused."""
         if _log.isEnabledFor(logging.WARNING):
             kinds = (text for kind, text in _OUTCOMES.items() if isinstance(error, kind))
             outcome = next(kinds, "failed")  # one of another package's strategy
-            _log.warning("%s", error.args[0], extra=fields_of(error, waited, outcome))
+            _log.warning("%s", error.args[0], extra=log_fields(error, waited, outcome))
         self._dispatch.lock_failed(self._session(), error, waited)
 
-    def hears_of_releases(self) -> bool:
+    def has_release_listener(self) -> bool:
         """Return whether a listener or the log takes releases."""
         return bool(self._dispatch.locks_released) or _log.isEnabledFor(logging.DEBUG)
 
-    def released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
+    def report_released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
         """Report locks that are no longer held."""
         if not released:
             return
         if _log.isEnabledFor(logging.DEBUG):
             for document, lock, held in released:
-                fields = _fields(named(document), lock, None, held, outcome)
+                fields = _fields(document_label(document), lock, None, held, outcome)
                 _log.debug("%s %s: %s after %.3f s", *_label(fields), outcome, held, extra=fields)
         self._dispatch.locks_released(self._session(), released, outcome)
 
 
-def named(document: DocumentKey | LockedName) -> str:
+def document_label(document: DocumentKey | LockedName) -> str:
     """Return the document as errors name it: ``Order 42``."""
     entity, identity = document
     if entity is None:
@@ -78,13 +78,13 @@ def named(document: DocumentKey | LockedName) -> str:
     return f"{entity.__name__} {identity[0] if len(identity) == 1 else identity}"
 
 
-def fields_of(error: LockFailed, waited: float | None, outcome: str) -> dict[str, Any]:
+def log_fields(error: LockFailed, waited: float | None, outcome: str) -> dict[str, Any]:
     """Return the fields of a log record about this error."""
     document: str | None
     if error.entity is not None:
         document = f"{error.entity.__name__} {'rows' if error.ident is None else error.ident}"
     else:
-        document = None if error.ident is None else named((None, (error.ident,)))
+        document = None if error.ident is None else document_label((None, (error.ident,)))
     return _fields(document, error.lock, waited, None, outcome)
 
 

@@ -118,13 +118,15 @@ class ErrorTranslation:
         if isinstance(error, LockFailed):
             error.waited = waited
             if self.diagnosis is not None and isinstance(error, LockNotAvailable):
-                self.diagnosis.of(error, self._keys, self._engine)  # by now nobody waits for it
-            self._telling.failed(error, waited)
+                self.diagnosis.add_blockers(
+                    error, self._keys, self._engine
+                )  # by now nobody waits for it
+            self._telling.report_failed(error, waited)
 
     def _tell_granted(self, lock: LockOptions, waited: float) -> None:
         before = self._held_before
         try:
-            self._telling.granted(lambda: self._ledger.since(before), lock, waited)
+            self._telling.report_granted(lambda: self._ledger.since(before), lock, waited)
         except BaseException:  # a listener's, as an error of the call
             if self._opened_here:
                 self._aftermath.roll_back()
@@ -200,7 +202,7 @@ class ErrorTranslation:
         if code in strategy.requires_rollback:
             self._aftermath.refuse_from_now_on(error)
         if isinstance(error, LockFailed):
-            self._telling.failed(error, None)
+            self._telling.report_failed(error, None)
 
     def _typed(
         self, strategy: LockStrategy, code: Any, context: ExceptionContext

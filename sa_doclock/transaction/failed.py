@@ -52,7 +52,7 @@ class FailedTransaction:
 
     def lose(self) -> None:
         """The server has given up all locks of the transaction, though it has not ended here."""
-        self._telling.released(self._ledger.clear(), "lost")
+        self._telling.report_released(self._ledger.clear(), "lost")
 
     def lose_transaction(self) -> None:
         """The server has rolled back by itself."""
