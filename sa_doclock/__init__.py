@@ -1,5 +1,6 @@
 """Lock documents, a header row and its details, with SQLAlchemy on five databases."""
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from .claims import Claim, ClaimReport, Claims, FailedClaim, claim_each
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
         async_run_transaction,
     )
 
+    __version__: str
+
 __all__ = [
     "AsyncClaim",
     "AsyncClaims",
@@ -83,20 +86,30 @@ __all__ = [
     "with_lock",
 ]
 
+# SQLAlchemy 2.1 does not install greenlet, and without it sqlalchemy.ext.asyncio cannot be
+# imported.  A program without asyncio needs neither.
+_ASYNC = {
+    "AsyncClaim",
+    "AsyncClaims",
+    "AsyncLockingSession",
+    "async_claim_each",
+    "async_lock_waits",
+    "async_run_transaction",
+}
+if find_spec("greenlet") is None:  # then "from sa_doclock import *" leaves these out
+    __all__[:] = [name for name in __all__ if name not in _ASYNC]
+
 
 def __getattr__(name: str) -> Any:
-    # SQLAlchemy 2.1 does not bring greenlet, without which sqlalchemy.ext.asyncio does not
-    # import; who does not use asyncio need not have it.
-    if name in ("AsyncLockingSession", "async_lock_waits"):
-        from .asyncio import session as asyncio  # noqa: PLC0415
+    if name in _ASYNC:
+        from . import asyncio  # noqa: PLC0415
 
         return getattr(asyncio, name)
-    if name == "async_run_transaction":
-        from .asyncio import async_run_transaction  # noqa: PLC0415
+    if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
 
-        return async_run_transaction
-    if name in ("AsyncClaim", "AsyncClaims", "async_claim_each"):
-        from .asyncio import claims as async_claims  # noqa: PLC0415
-
-        return getattr(async_claims, name)
+        try:
+            return version("sa-doclock")
+        except PackageNotFoundError:  # the source alone, on sys.path
+            return "unknown"
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Where in the program that uses the library: the line that a warning, or an error, is about."""
+"""The line of the program, outside of the libraries, that a warning or an error is about."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LIBRARIES = (
 
 
 def frame_of_program() -> FrameType | None:
-    """The innermost frame that is neither SQLAlchemy's nor ours."""
+    """Return the innermost frame that is neither SQLAlchemy's nor ours."""
     inside = (f for f in _frames() if not f.f_code.co_filename.startswith(_LIBRARIES))
     return next(inside, None)
 

@@ -109,7 +109,7 @@ class DeadlockDetected(LockFailed):
 
 
 class SnapshotConflict(LockFailed):
-    """What this transaction has read was changed by another before it could write."""
+    """Another transaction changed a row that this one had read, before this one could write."""
 
     retryable = True
 
@@ -143,7 +143,7 @@ class UnlockedWrite(LockMisuse):
 
 
 class UnlockedWriteWarning(SAWarning):
-    """What ``LockingSession(guard="warn")`` says in place of :class:`UnlockedWrite`."""
+    """The warning of ``LockingSession(guard="warn")`` in place of :class:`UnlockedWrite`."""
 
 
 class ClusterLockWarning(UserWarning):

@@ -26,7 +26,7 @@ class ReleasedLock(NamedTuple):
 
 
 class LockEvents(SessionEvents):
-    """What a :class:`LockingSession` tells of its locks, beside SQLAlchemy's own events.
+    """The lock events of a :class:`LockingSession`, besides SQLAlchemy's own events.
 
     ``event.listen(LockingSession, "lock_acquired", function)``, or on a subclass, a
     ``sessionmaker`` or one session; for an AsyncLockingSession, on its ``sync_session``, as

@@ -1,4 +1,4 @@
-"""Who stands at a lock: the connections that hold it, and those that wait for it."""
+"""The connections that hold a lock, and those that wait for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kind of lock: LockOptions, which of them go together, and how long to wait."""
+"""LockOptions, their valid combinations, and the lock timeout."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 
 class LockOptions(enum.Flag):
-    """How a document is read: one base lock, with at most one modifier.
+    """The lock that a document is read with: one base lock, with at most one modifier.
 
     What each means on each database is told in the README and in docs/.
     """
@@ -69,24 +69,24 @@ _IN_SQL = {
 
 @functools.cache
 def base_of(lock: LockOptions) -> LockOptions:
-    """The lock without its modifiers."""
+    """Return the lock without its modifiers."""
     return lock & ~(LockOptions.NoWait | LockOptions.SkipLocked)
 
 
 @functools.cache
 def is_row_lock(lock: LockOptions) -> bool:
-    """Whether the lock is one on rows, that may have to wait for another holder."""
+    """Return whether the lock is on rows, and so may conflict with another holder."""
     return base_of(lock) in QUEUEING
 
 
 @functools.cache
 def may_queue(lock: LockOptions) -> bool:
-    """Whether it waits for another holder, and does not fail or leave the row out instead."""
+    """Return whether it waits for another holder: it neither fails nor skips the row."""
     return is_row_lock(lock) and lock is base_of(lock)
 
 
 def lock_label(lock: LockOptions) -> str:
-    """The lock in the words of an error message: ``FOR UPDATE NOWAIT``."""
+    """Return the lock in the words of an error message: ``FOR UPDATE NOWAIT``."""
     base = _IN_SQL[base_of(lock)]
     return " ".join([base, *(_IN_SQL[m] for m in MODIFIERS if m in lock)])
 
@@ -104,8 +104,7 @@ def check_lock(lock: LockOptions) -> LockOptions:
 
 @functools.cache
 def _check_members(lock: LockOptions) -> LockOptions:
-    bases = [base for base in BASES if base in lock] or [LockOptions.None_]
-    modifiers = [modifier for modifier in MODIFIERS if modifier in lock]
+    bases, modifiers = _members(BASES, lock) or [LockOptions.None_], _members(MODIFIERS, lock)
     if len(bases) > 1:
         raise _collision(bases[0], bases[1], "a document has one lock at a time")
     if len(modifiers) > 1:
@@ -113,6 +112,10 @@ def _check_members(lock: LockOptions) -> LockOptions:
     if modifiers and bases[0] not in QUEUEING:
         raise _collision(modifiers[0], bases[0], "it goes with ForUpdate or SharedRead alone")
     return lock
+
+
+def _members(of: tuple[LockOptions, ...], lock: LockOptions) -> list[LockOptions]:
+    return [one for one in of if one in lock]
 
 
 def _collision(one: LockOptions, other: LockOptions, why: str) -> ValueError:

@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import InvalidRequestError, PendingRollbackError
 
 from .errors import DeadlockDetected, LockFailed, LockMisuse, LockNotAvailable, SnapshotConflict
-from .monitoring import fields_of
+from .monitoring import log_fields
 from .session import LockingSession, context_of
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def run_transaction(
 
 
 class Policy(NamedTuple):
-    """What is repeated, how often, and after how many seconds."""
+    """The errors that are repeated, the number of attempts, and the seconds between them."""
 
     attempts: int
     backoff: float
@@ -104,16 +104,16 @@ class Policy(NamedTuple):
 def checked_policy(
     attempts: int, backoff: float, max_backoff: float, retry_not_available: bool
 ) -> Policy:
-    """:raises TypeError, ValueError: see :func:`run_transaction`."""
+    """Return the arguments as a Policy.
+
+    :raises TypeError, ValueError: see :func:`run_transaction`.
+    """
     if isinstance(attempts, bool) or not isinstance(attempts, int):
         raise TypeError(f"attempts must be a whole number, not {attempts!r}")
     if attempts < 1:
         raise ValueError(f"attempts must be 1 or more, not {attempts!r}")
-    for name, value in (("backoff", backoff), ("max_backoff", max_backoff)):
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise TypeError(f"{name} must be a number of seconds, not {value!r}")
-        if not 0 <= value < math.inf:  # NaN is neither
-            raise ValueError(f"{name} must be zero or more seconds, not {value!r}")
+    _check_seconds("backoff", backoff)
+    _check_seconds("max_backoff", max_backoff)
     if not isinstance(retry_not_available, bool):
         raise TypeError(f"retry_not_available must be True or False, not {retry_not_available!r}")
     errors: tuple[type[LockFailed], ...] = (DeadlockDetected, SnapshotConflict)
@@ -122,14 +122,21 @@ def checked_policy(
     return Policy(attempts, backoff, max_backoff, errors)
 
 
+def _check_seconds(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number of seconds, not {value!r}")
+    if not 0 <= value < math.inf:  # NaN is neither
+        raise ValueError(f"{name} must be zero or more seconds, not {value!r}")
+
+
 def check_callable(name: str, value: object) -> None:
-    """:raises TypeError: it cannot be called."""
+    """Raise TypeError if it cannot be called."""
     if not callable(value):
         raise TypeError(f"{name} must be a function, not {value!r}")
 
 
 def refuse_never_run(fn: Callable[..., Any]) -> None:
-    """:raises TypeError: to call a generator function runs nothing of it."""
+    """Raise TypeError for a generator function: a call runs nothing of it."""
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise TypeError(f"fn is a generator function, which cannot be run again: {fn!r}")
 
@@ -138,12 +145,12 @@ def run_checked(policy: Policy, session_factory: Callable[[], S], fn: Callable[[
     """:func:`run_transaction` with arguments that are right."""
     from tenacity import Retrying  # noqa: PLC0415  # 30 ms, which who only locks need not wait
 
-    runs = Runs(policy)
+    attempts_of_call = Attempts(policy)
 
     def attempt() -> T:
         session = session_factory()
         check_session(session)
-        with closing(session), session.begin(), runs.attempt(session):
+        with closing(session), session.begin(), attempts_of_call.attempt(session):
             result = fn(session)
             if inspect.iscoroutine(result):
                 result.close()
@@ -154,11 +161,11 @@ def run_checked(policy: Policy, session_factory: Callable[[], S], fn: Callable[[
                 session.commit()
         return result
 
-    return Retrying(**runs.how())(attempt)
+    return Retrying(**attempts_of_call.retrying_arguments())(attempt)
 
 
 def check_session(session: object) -> None:
-    """:raises TypeError: deadlocks of such a session are not recognised."""
+    """Raise TypeError for a session of another class, whose deadlocks are not recognised."""
     if not isinstance(session, LockingSession):
         if inspect.iscoroutine(session):
             session.close()  # nobody will await it
@@ -170,7 +177,7 @@ def check_session(session: object) -> None:
 
 
 def refuse_begun(session: LockingSession) -> None:
-    """:raises LockMisuse: a transaction that is running is not ours to throw away."""
+    """Raise LockMisuse for a running transaction, which a retry would roll back."""
     begun = session.in_transaction() or (
         _is_lent(session) and session.join_transaction_mode != "create_savepoint"
     )
@@ -200,11 +207,11 @@ class _Attempt:
         return context_of(self.session).commits > self._commits
 
     def can_be_repeated(self, failure: LockFailed) -> bool:
-        """Whether nothing of it is in the database, nor in somebody else's transaction."""
+        """Return whether nothing of it is in the database, nor in somebody else's transaction."""
         return not (self.has_committed or self._lent or self._committed_in_part(failure))
 
     def _committed_in_part(self, failure: LockFailed) -> bool:
-        """Whether one database may have committed before the COMMIT of another failed."""
+        """Return whether one database may have committed before the COMMIT of another failed."""
         of_commit = failure.orig is not None and failure.statement is None
         connections = context_of(self.session).connections.all()
         return of_commit and len(connections) > 1 and not self.session.twophase
@@ -213,7 +220,7 @@ class _Attempt:
 _current: ContextVar[_Attempt | None] = ContextVar("sa_doclock_transaction", default=None)
 
 
-class Runs:
+class Attempts:
     """The attempts of one call, and what follows when one of them fails.
 
     :raises LockMisuse: the call comes from within an attempt of another.
@@ -239,7 +246,7 @@ class Runs:
         try:
             yield
         except Exception as error:
-            failure = _tell_cause(session, error)
+            failure = _first_failure(session, error)
             if isinstance(failure, self._policy.errors) and attempt.can_be_repeated(failure):
                 self._error, self._failure = error, failure
             raise
@@ -247,7 +254,7 @@ class Runs:
             attempt.is_over = True
             _current.reset(token)
 
-    def how(self) -> dict[str, Any]:
+    def retrying_arguments(self) -> dict[str, Any]:
         """The arguments of tenacity's Retrying or AsyncRetrying."""
         from tenacity import stop_after_attempt, wait_random_exponential  # noqa: PLC0415
 
@@ -264,38 +271,38 @@ class Runs:
         assert state.next_action is not None
         seconds = state.next_action.sleep
         words = f"attempt {number} of {attempts} failed, the next in {seconds:.3f} s"
-        self._tell("retried", words, number)
+        self._log_failure("retried", words, number)
         self._error = self._failure = None
 
     def _give_up(self, state: RetryCallState) -> None:
         error, number = self._error, state.attempt_number
         assert error is not None
-        self._tell("given up", f"given up after {_counted(number)}", number)
+        self._log_failure("given up", f"given up after {_attempts_text(number)}", number)
         error.attempts = number  # type: ignore[attr-defined]
         message, *others = error.args or ("",)
-        error.args = (f"{message} (given up after {_counted(number)})".lstrip(), *others)
+        error.args = (f"{message} (given up after {_attempts_text(number)})".lstrip(), *others)
         self._error = self._failure = None
         raise error
 
-    def _tell(self, outcome: str, words: str, number: int) -> None:
+    def _log_failure(self, outcome: str, words: str, number: int) -> None:
         failure = self._failure
         assert failure is not None
-        told = fields_of(failure, failure.waited, outcome)
-        told |= {"attempt": number, "attempts": self._policy.attempts}
-        _log.warning("run_transaction: %s: %s", words, failure.args[0], extra=told)
+        fields = log_fields(failure, failure.waited, outcome)
+        fields |= {"attempt": number, "attempts": self._policy.attempts}
+        _log.warning("run_transaction: %s: %s", words, failure.args[0], extra=fields)
 
 
-def _tell_cause(session: LockingSession, error: BaseException) -> BaseException:
-    """What has failed, where the error itself says only that something had failed before."""
+def _first_failure(session: LockingSession, error: BaseException) -> BaseException:
+    """Return the first failure, where this error only says that there was one before."""
     # After a flush that failed, SQLAlchemy raises either without a cause; the second is what
     # statements in a block of begin() meet, and is the base class of much else.
     if isinstance(error, PendingRollbackError) or type(error) is InvalidRequestError:
         if error.__cause__ is None:
             error.__cause__ = context_of(session).undone_by()
         if error.__cause__ is not None:
-            return _tell_cause(session, error.__cause__)
+            return _first_failure(session, error.__cause__)
     return error
 
 
-def _counted(number: int) -> str:
+def _attempts_text(number: int) -> str:
     return "1 attempt" if number == 1 else f"{number} attempts"

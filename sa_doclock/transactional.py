@@ -32,11 +32,11 @@ def transactional(
 
     The function takes the session as its first argument, and is called without it; ``async def``
     is run by :func:`async_run_transaction`.  It keeps its name, docstring and annotations; its
-    signature is the one without the session.  Not for methods, whose first argument is another.
+    signature is the one without the session.  Not for methods, whose first argument is ``self``.
 
     The arguments are those of :func:`run_transaction`, and are checked at once.
 
-    :raises TypeError: also for ``@transactional`` without a session factory.
+    :raises TypeError: also for ``@transactional`` without a session factory, and for a method.
     """
     policy = checked_policy(attempts, backoff, max_backoff, retry_not_available)
     check_callable("session_factory", session_factory)
@@ -74,11 +74,26 @@ def _awaited(policy: Policy, session_factory: Any, function: Callable[..., Any])
 
 
 def _without_session(function: Callable[..., Any]) -> inspect.Signature:
-    """The signature of the calls.  :raises TypeError: there is no place for a session."""
+    """Return the signature of the calls.
+
+    :raises TypeError: the function's first argument cannot be the session.
+    """
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())
     if not parameters or parameters[0].kind not in _TAKES_FIRST:
         raise TypeError(f"{function!r} must take the session as its first argument")
+    if _is_method(function, parameters[0].name):
+        raise TypeError(
+            f"{function!r} is a method, and @transactional would pass the session as its "
+            f"{parameters[0].name}: decorate a function, or call run_transaction() in the method"
+        )
     if parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL:
         del parameters[0]
     return signature.replace(parameters=parameters)
+
+
+def _is_method(function: Callable[..., Any], first_parameter: str) -> bool:
+    # A static method has a class in front of its name too; the name "self" tells them apart.
+    scope = getattr(function, "__qualname__", "").rpartition(".")[0]
+    in_class = bool(scope) and not scope.endswith("<locals>")
+    return in_class and first_parameter in ("self", "cls")

@@ -1,4 +1,4 @@
-"""ALTER DATABASE on a live server: ask first, say who is in the way, check afterwards."""
+"""ALTER DATABASE on a live server: ask first, log the blocking sessions, check afterwards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger("alembic.sa_doclock")
 
 
 class Task(Protocol):
-    """What an operation wants of the database."""
+    """The state of the database that an operation asks for."""
 
     name: str
     wanted: SnapshotState
@@ -69,7 +69,7 @@ def _still_to_set(bind: Connection, task: Task) -> list[Setting]:
 def _set(operations: Operations, setting: Setting, wanted: SnapshotState) -> None:
     bind = operations.get_bind()
     statement = setting.alter(wanted)
-    _tell_who_is_in_the_way(bind, setting, statement)
+    _log_blocking_sessions(bind, setting, statement)
     try:
         operations.execute(statement)
     except DBAPIError as exc:
@@ -86,10 +86,10 @@ def _set(operations: Operations, setting: Setting, wanted: SnapshotState) -> Non
     log.info("%s: %s is %s now", row.name, setting.name, state.name)
 
 
-def _tell_who_is_in_the_way(bind: Connection, setting: Setting, statement: str) -> None:
+def _log_blocking_sessions(bind: Connection, setting: Setting, statement: str) -> None:
     log.info("%s: %s", statement, setting.waits)
     try:
-        rows = bind.execute(text(setting.in_the_way)).all()
+        rows = bind.execute(text(setting.blocking_sessions)).all()
     except DBAPIError as exc:
         if exc.connection_invalidated:
             raise

@@ -1,4 +1,4 @@
-"""The two options of a SQL Server database, and how each is asked for, set and waited for."""
+"""The two options of a SQL Server database: the SQL that reads and sets each of them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class SnapshotState(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Setting:
-    """One database option: how it is asked for, set, and what may stand in its way."""
+    """One database option: its name, its column, and the sessions that can block it."""
 
     name: str
     column: str
     termination: str
     waits: str
-    in_the_way: str  # SELECT session_id, login_name, host_name, program_name, seconds
+    blocking_sessions: str  # SELECT session_id, login_name, host_name, program_name, seconds
     advice: str
 
     def alter(self, wanted: SnapshotState) -> str:
@@ -58,7 +58,7 @@ ALLOW_SNAPSHOT_ISOLATION: Final = Setting(
     column="snapshot_isolation_state",
     termination="",  # it takes none ("Setting options")
     waits="waits until every transaction that is open in the database has ended, blocks nobody",
-    in_the_way="""\
+    blocking_sessions="""\
 SELECT s.session_id, s.login_name, s.host_name, s.program_name,
     DATEDIFF(second, a.transaction_begin_time, GETDATE()) AS seconds
 FROM sys.dm_tran_database_transactions AS d
@@ -78,7 +78,7 @@ READ_COMMITTED_SNAPSHOT: Final = Setting(
     # ROLLBACK IMMEDIATE would end other people's transactions.
     termination=" WITH NO_WAIT",
     waits="fails at once (5070) while any other connection to the database is open",
-    in_the_way="""\
+    blocking_sessions="""\
 SELECT s.session_id, s.login_name, s.host_name, s.program_name,
     DATEDIFF(second, s.login_time, GETDATE()) AS seconds
 FROM sys.dm_exec_sessions AS s

@@ -1,4 +1,4 @@
-"""The same for asyncio: sessions, transactions and claims, awaited."""
+"""Sessions, transactions and claims for asyncio."""
 
 from .claims import AsyncClaim, AsyncClaims, async_claim_each
 from .retry import async_run_transaction

@@ -45,7 +45,7 @@ class AsyncClaim(Generic[T]):
 
 
 class _Sessions:
-    """Makes the sessions of the loop, and knows which the user has to do with."""
+    """Makes the sessions of the loop, and keeps the latest one for the user."""
 
     latest: AsyncLockingSession
 
@@ -64,7 +64,7 @@ class _Sessions:
 
 
 class AsyncClaims(Generic[T]):
-    """What async_claim_each() returns: an asynchronous iterator with a report.
+    """The asynchronous iterator that async_claim_each() returns, with a report.
 
     An ``async for`` that is left early gives back what it holds soon after, when the event
     loop closes the generator in it; :meth:`aclose`, or ``async with async_claim_each(...) as
@@ -76,7 +76,7 @@ class AsyncClaims(Generic[T]):
 
     @property
     def report(self) -> ClaimReport:
-        """What has become of the rows so far; to be read at any time."""
+        """The results so far; they can be read at any time."""
         return self._loop.report
 
     def __aiter__(self) -> AsyncIterator[AsyncClaim[T]]:
@@ -87,7 +87,7 @@ class AsyncClaims(Generic[T]):
             while (claim := await self._next()) is not None:
                 yield claim
         finally:
-            await _in_greenlet(self._loop.leave_quietly)
+            await _in_greenlet(self._loop.release_and_log)
 
     async def __anext__(self) -> AsyncClaim[T]:
         claim = await self._next()
@@ -101,7 +101,7 @@ class AsyncClaims(Generic[T]):
 
     async def aclose(self) -> None:
         """See :meth:`Claims.close`."""
-        await _in_greenlet(self._loop.leave)
+        await _in_greenlet(self._loop.release)
 
     async def __aenter__(self) -> AsyncClaims[T]:
         return self
@@ -112,7 +112,7 @@ class AsyncClaims(Generic[T]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await _in_greenlet(self._loop.leave if error is None else self._loop.leave_quietly)
+        await _in_greenlet(self._loop.release if error is None else self._loop.release_and_log)
 
 
 async def _in_greenlet(function: Callable[[], R]) -> R:
@@ -134,7 +134,7 @@ def async_claim_each(
     attempts: int = 10,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> AsyncClaims[Any]:
-    """Let each row of a statement come up for one worker alone, awaited.
+    """Return an asynchronous iterator of claims: each row comes up for one worker alone.
 
     See :func:`claim_each`; all arguments are the same.
 

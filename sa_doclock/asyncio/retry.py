@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from ..retry import Policy, Runs, check_callable, checked_policy, refuse_begun, refuse_never_run
+from ..retry import Attempts, Policy, check_callable, checked_policy, refuse_begun, refuse_never_run
 from ..session import LockingSession
 from .session import AsyncLockingSession
 
@@ -43,13 +43,13 @@ async def run_checked(
     """:func:`async_run_transaction` with arguments that are right."""
     from tenacity import AsyncRetrying  # noqa: PLC0415  # as in retry.py
 
-    runs = Runs(policy)
+    attempts_of_call = Attempts(policy)
 
     async def attempt() -> T:
         session = session_factory()
         locking = checked_session(session)
         async with session, session.begin():
-            with runs.attempt(locking):
+            with attempts_of_call.attempt(locking):
                 awaitable = fn(session)
                 if not inspect.isawaitable(awaitable):
                     raise TypeError(f"fn must be a coroutine function, which this is not: {fn!r}")
@@ -58,7 +58,7 @@ async def run_checked(
                     await session.commit()
         return result
 
-    return await AsyncRetrying(**runs.how())(attempt)
+    return await AsyncRetrying(**attempts_of_call.retrying_arguments())(attempt)
 
 
 def checked_session(session: object) -> LockingSession:

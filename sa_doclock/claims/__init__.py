@@ -1,4 +1,4 @@
-"""Work that is shared: claim_each() locks each row for one worker, and looks at it again."""
+"""Rows shared by many workers: claim_each() locks each row for one of them and checks it again."""
 
 from .claim import Claim
 from .each import Claims, claim_each

@@ -1,4 +1,4 @@
-"""Which rows come up next: the keys of the candidates, page by page and pass by pass."""
+"""The keys of the rows that may be claimed, read page by page and pass by pass."""
 
 from __future__ import annotations
 
@@ -10,128 +10,130 @@ from typing import Any, Final
 from sqlalchemy import Select
 
 from ..lock_info import Identity
-from .query import Claimable
-from .report import Tally
+from .query import ClaimQuery
+from .report import ReportBuilder
 
 PAGE: Final = 1_000
-"""How many keys one read brings, and how many are kept beside those that are remembered."""
+"""How many keys one read returns, and how many are kept besides those that are remembered."""
 
-_MISSES: Final = 3  # turns in a row that came to nothing: others work at the same place
+_FAILED_TRIES: Final = 3  # in a row: then other workers are at the same rows
 _LOOK_AHEAD: Final = 200
 
 Read = Callable[[Select[Any]], Sequence[Identity]]
 
 
-class Passes:
-    """The keys in the order in which they come up; each once a pass.
+class Candidates:
+    """The queue of keys to claim; each key comes up once in a pass.
 
-    Where others work at the same rows, this one goes on at another place of the page, unless an
-    order was asked for: 8 workers that stay together send five times as many statements.
+    Where other workers claim the same rows, the queue continues at another place of the page,
+    unless the caller asked for an order: 8 workers that stay together send five times as many
+    statements.
 
-    In the order of the keys a page begins behind the last key of the page before. In another
-    order what came up already may be in front of the next page, and is read again.
+    In key order, a page begins after the last key of the page before. In another order, keys
+    that came up already may be in front of the next page, and are read again.
 
     :param read: reads keys, in a transaction of its own.
-    :param attempts: passes in a row that come to nothing, after which there are no more.
+    :param attempts: the queue ends after so many passes in a row that claimed nothing.
     """
 
     def __init__(
         self,
-        claimable: Claimable,
+        query: ClaimQuery,
         read: Read,
-        tally: Tally,
+        builder: ReportBuilder,
         *,
         page: int,
         until_empty: bool,
         attempts: int,
         sleep: Callable[[float], object],
     ) -> None:
-        self._claimable, self._read, self._tally = claimable, read, tally
+        self._query, self._read, self._builder = query, read, builder
         self._page, self._until_empty = page, until_empty
         self._attempts, self._sleep = attempts, sleep
         self._queue: deque[Identity] = deque()
-        self._read_to_the_end = self._over = False
-        self._after: Identity | None = None  # in the order of the keys
-        self._seen: set[Identity] = set()  # in another: what has come up in this pass
-        self._in_front = 0  # ... and may do so again
-        self._found = False
+        self._last_page_read = self._ended = False
+        self._after: Identity | None = None  # in key order: the last key that was read
+        self._seen: set[Identity] = set()  # in another order: the keys of this pass
+        self._reread = 0  # and how many of them the next read may return again
+        self._found_any = False
         self._settled_before = 0
-        self._in_vain = 0
-        self._misses = 0
+        self._failed_passes = 0
+        self._failed_tries = 0
 
     def take(self, count: int) -> list[Identity]:
-        """At most so many keys, which have their turn now; none when there are no more."""
-        if self._misses >= _MISSES:
+        """Remove at most so many keys from the queue and return them; [] when there are no more."""
+        if self._failed_tries >= _FAILED_TRIES:
             self._look_ahead()
         while not self._queue:
-            if self._over:
+            if self._ended:
                 return []
-            if not self._tally.report.passes:
-                self._begin()
-            elif self._read_to_the_end:
-                self._end()
+            if not self._builder.report.passes:
+                self._begin_pass()
+            elif self._last_page_read:
+                self._end_pass()
             else:
                 self._read_page()
         return [self._queue.popleft() for _ in range(min(count, len(self._queue)))]
 
-    def put_back(self, keys: Iterable[Identity]) -> None:
-        """Their turn was over before they came up."""
+    def requeue(self, keys: Iterable[Identity]) -> None:
+        """Put keys that were taken, but not used, in front of the queue."""
         self._queue.extendleft(reversed(list(keys)))
 
-    def came_to(self, something: bool) -> None:
-        """Whether any of the keys taken last could be claimed."""
-        self._misses = 0 if something else self._misses + 1
+    def note_try(self, *, claimed: bool) -> None:
+        """Note whether any of the keys taken last could be claimed."""
+        self._failed_tries = 0 if claimed else self._failed_tries + 1
 
     def _look_ahead(self) -> None:
-        """Leave out, by one read, what others have processed; and go where they are not."""
-        self._misses = 0
+        """Drop, by one read, keys that others have processed; continue away from the others."""
+        self._failed_tries = 0
         if not self._queue:
             return
-        if not self._claimable.order:
+        if not self._query.order:
             self._queue.rotate(-random.randrange(len(self._queue)))  # noqa: S311
-        next_ones = [self._queue.popleft() for _ in range(min(_LOOK_AHEAD, len(self._queue)))]
-        matching = set(self._read(self._claimable.matching(next_ones)))
-        self._tally.gone(key for key in next_ones if key not in matching)
-        self.put_back(key for key in next_ones if key in matching)
+        keys = [self._queue.popleft() for _ in range(min(_LOOK_AHEAD, len(self._queue)))]
+        matching = set(self._read(self._query.matching(keys)))
+        self._builder.no_longer_matching(key for key in keys if key not in matching)
+        self.requeue(key for key in keys if key in matching)
 
-    def _begin(self) -> None:
-        self._tally.new_pass()
-        self._read_to_the_end = self._found = False
-        self._after, self._in_front = None, 0
+    def _begin_pass(self) -> None:
+        self._builder.begin_pass()
+        self._last_page_read = self._found_any = False
+        self._after, self._reread = None, 0
         self._seen.clear()
-        self._settled_before = len(self._tally.settled)
+        self._settled_before = len(self._builder.settled)
 
-    def _end(self) -> None:
-        self._tally.end_of_pass()
-        self._over = not (self._until_empty and self._found and self._may_go_on())
-        if not self._over:
-            self._begin()
+    def _end_pass(self) -> None:
+        self._builder.end_pass()
+        self._ended = not (self._until_empty and self._found_any and self._may_try_again())
+        if not self._ended:
+            self._begin_pass()
 
-    def _may_go_on(self) -> bool:
-        if len(self._tally.settled) > self._settled_before:
-            self._in_vain = 0
+    def _may_try_again(self) -> bool:
+        """Sleep after a pass that claimed nothing; return False after the last attempt."""
+        if len(self._builder.settled) > self._settled_before:
+            self._failed_passes = 0
             return True
-        self._in_vain += 1
-        if self._in_vain >= self._attempts:
+        self._failed_passes += 1
+        if self._failed_passes >= self._attempts:
             return False
-        self._sleep(_rest(self._in_vain))
+        self._sleep(_backoff(self._failed_passes))
         return True
 
     def _read_page(self) -> None:
-        size = self._page + self._in_front
-        rows = self._read(self._claimable.page(size, self._after))
-        self._read_to_the_end = len(rows) < size
-        settled, seen = self._tally.settled, self._seen
+        size = self._page + self._reread
+        rows = self._read(self._query.page(size, self._after))
+        self._last_page_read = len(rows) < size
+        settled, seen = self._builder.settled, self._seen
         new = [key for key in dict.fromkeys(rows) if key not in settled and key not in seen]
-        if not self._claimable.order:
+        if not self._query.order:
             self._after = rows[-1] if rows else self._after
         else:
-            self._in_front = len(rows) - len(new) if new else size
+            self._reread = len(rows) - len(new) if new else size
             self._seen.update(new)
-        self._found = self._found or bool(new)
+        self._found_any = self._found_any or bool(new)
         self._queue.extend(new)
 
 
-def _rest(passes: int) -> float:
-    """Seconds to wait after so many passes in vain: full jitter, up to 2 s."""
-    return random.uniform(0.0, min(2.0, 0.1 * 2 ** (passes - 1)))  # noqa: S311  # no secret
+def _backoff(failed_passes: int) -> float:
+    """Return the seconds to sleep after so many failed passes: full jitter, up to 2 s."""
+    return random.uniform(0.0, min(2.0, 0.1 * 2 ** (failed_passes - 1)))  # noqa: S311  # no secret

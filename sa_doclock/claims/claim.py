@@ -1,36 +1,26 @@
-"""One row that has come up: the block in which it is worked on."""
+"""Claim: one locked row, and the block that works on it."""
 
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..errors import LockMisuse
 from ..lock_info import Identity
-from ..session import LockingSession
-from .report import told
+from .query import public_key
+
+if TYPE_CHECKING:
+    from .transaction import ClaimTransaction
 
 T = TypeVar("T")
-
-
-class Turn(Protocol[T]):
-    """The transaction that a claim is in."""
-
-    session: LockingSession
-    waiting: Claim[T] | None
-
-    def enter(self, identity: Identity) -> None:
-        """The block begins."""
-
-    def leave(self, identity: Identity, raised: BaseException | None) -> bool:
-        """The block has ended; say whether what it raised is kept for the report."""
 
 
 class Claim(Generic[T]):
     """A row that is locked now: ``with claim as row:``, once.
 
-    The end of the block commits; an exception rolls back, and comes out unless claim_each()
-    was told to collect. A claim that is not entered is given back when the next one comes up.
+    The end of the block commits. An exception rolls back, and comes out of the block unless
+    claim_each() collects errors. A claim that is not entered is given back when the next one
+    comes up.
 
     :ivar key: the primary key: a scalar, or a tuple when composite.
     :ivar session: the session that the row is in. Its transaction is the claim's: flush() and
@@ -38,21 +28,21 @@ class Claim(Generic[T]):
         what follows in the block; ``rollback()`` gives the row back.
     """
 
-    def __init__(self, turn: Turn[T], identity: Identity, row: T) -> None:
-        self._turn = turn
+    def __init__(self, transaction: ClaimTransaction[T], identity: Identity, row: T) -> None:
+        self._transaction = transaction
         self._identity = identity
         self._row: T | None = row
-        self.key: Any = told(identity)
-        self.session = turn.session
+        self.key: Any = public_key(identity)
+        self.session = transaction.session
 
     def __enter__(self) -> T:
         row, self._row = self._row, None
-        if row is None or self._turn.waiting is not self:
+        if row is None or self._transaction.offered is not self:
             raise LockMisuse(
-                f"the claim of {self.key!r} is over: each is entered once, before the next one "
-                "comes up, and while its loop goes on"
+                f"the claim of {self.key!r} is over: a claim can be entered once, before the next "
+                "one comes up, and while its loop runs"
             )
-        self._turn.enter(self._identity)
+        self._transaction.enter_block(self._identity)
         return row
 
     def __exit__(
@@ -61,4 +51,4 @@ class Claim(Generic[T]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        return self._turn.leave(self._identity, error)
+        return self._transaction.exit_block(self._identity, error)

@@ -1,4 +1,4 @@
-"""claim_each(): rows that are worked through by many, each by one."""
+"""claim_each(): an iterator of rows that many workers share, each row for one of them."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from .claim import Claim
 from .loop import ClaimLoop, OnError
 from .report import ClaimReport
 from .sessions import check_factory
-from .transaction import Turn
+from .transaction import ClaimTransaction
 
 T = TypeVar("T")
 
 
 class Claims(Generic[T]):
-    """What claim_each() returns: an iterator with a report; for one thread at a time.
+    """The iterator that claim_each() returns, with a report; for one thread at a time.
 
     A ``for`` loop that is left early gives back what it holds; so do :meth:`close`, the end of
-    ``with claim_each(...) as claims:``, and the garbage collector. Another ``for`` goes on
-    where the last one was left.
+    ``with claim_each(...) as claims:``, and the garbage collector. Another ``for``
+    continues where the last one ended.
     """
 
     def __init__(self, loop: ClaimLoop[T]) -> None:
         self._loop = loop
-        self._turn: Turn[T] | None = None
+        self._transaction: ClaimTransaction[T] | None = None
         self._finalizer: finalize[[], Claims[T]] | None = None
 
     @property
     def report(self) -> ClaimReport:
-        """What has become of the rows so far; to be read at any time."""
+        """The results so far; they can be read at any time."""
         return self._loop.report
 
     def __iter__(self) -> Iterator[Claim[T]]:
-        # A generator, of which nobody but the for statement knows: leaving the loop ends it.
+        # A generator that only the for statement refers to: leaving the loop closes it.
         return self._run()
 
     def _run(self) -> Iterator[Claim[T]]:
@@ -48,7 +48,7 @@ class Claims(Generic[T]):
             while (claim := self._next()) is not None:
                 yield claim
         finally:
-            self._loop.leave_quietly()
+            self._loop.release_and_log()
 
     def __next__(self) -> Claim[T]:
         claim = self._next()
@@ -58,25 +58,25 @@ class Claims(Generic[T]):
 
     def _next(self) -> Claim[T] | None:
         claim = self._loop.next()
-        if self._turn is not self._loop.turn:
-            self._end_with_this(self._loop.turn)
+        if self._transaction is not self._loop.transaction:
+            self._finalize_with(self._loop.transaction)
         return claim
 
-    def _end_with_this(self, turn: Turn[T] | None) -> None:
-        # The turn alone: the loop has functions of the program, which may have this.
+    def _finalize_with(self, transaction: ClaimTransaction[T] | None) -> None:
+        # Not with the loop: it has functions of the program, which may refer to this object.
         if self._finalizer is not None:
             self._finalizer.detach()
-        self._turn, self._finalizer = turn, None
-        if turn is not None:
-            self._finalizer = finalize(self, turn.end_quietly)
+        self._transaction, self._finalizer = transaction, None
+        if transaction is not None:
+            self._finalizer = finalize(self, transaction.end_and_log)
             self._finalizer.atexit = False
 
     def close(self) -> None:
-        """Hold nothing any more: commit the blocks that have ended, let go of the rest.
+        """Commit the blocks that have ended, and unlock the rest.
 
         :raises Exception: a batch's commit has failed, unless failures are collected.
         """
-        self._loop.leave()
+        self._loop.release()
 
     def __enter__(self) -> Claims[T]:
         return self
@@ -90,7 +90,7 @@ class Claims(Generic[T]):
         if error is None:
             self.close()
         else:
-            self._loop.leave_quietly()
+            self._loop.release_and_log()
 
 
 def claim_each(
@@ -106,12 +106,12 @@ def claim_each(
     attempts: int = 10,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Claims[Any]:
-    """Let each row of a statement come up for one worker alone.
+    """Return an iterator of claims: each row of the statement comes up for one worker alone.
 
     ``for claim in claim_each(...):``, and in it ``with claim as row:``. The keys of the rows
-    are read first, without a lock. When its turn comes, each row is locked ForUpdate by its
-    key, in a session and transaction of its own, and the conditions of the statement are looked at again under the lock: what another worker has processed
-    meanwhile is left out. The end of the block commits. An exception in it rolls back.
+    are read first, without a lock. Then each row is locked ForUpdate by its key, in a session
+    and transaction of its own, and the conditions of the statement are checked again under the
+    lock: rows that another worker has processed meanwhile are left out. The end of the block commits. An exception in it rolls back.
 
     How often a row is processed: *committed* at most once, as long as the block makes the row
     match no more; and by this call at most once in any case. What the block does outside of

@@ -15,18 +15,18 @@ from ..options import LockOptions, is_row_lock
 from ..session import LockingSession, context_of
 from ..statements import lock_by_keys, parameters_by_keys, run_within
 from ..transaction import LockPlan, LockRequest, TransactionConnection
-from .query import Claimable
+from .query import ClaimQuery
 
 
-def serialises(session: LockingSession, claimable: Claimable) -> bool:
+def serialises(session: LockingSession, query: ClaimQuery) -> bool:
     """Return whether the database has no row locks, and the lock is the transaction's."""
-    strategy = strategy_for(session.get_bind(mapper=claimable.mapper))
+    strategy = strategy_for(session.get_bind(mapper=query.mapper))
     return not is_row_lock(strategy.row_lock(LockOptions.ForUpdate, None))
 
 
 def lock_matching(
     session: LockingSession,
-    claimable: Claimable,
+    query: ClaimQuery,
     identities: Sequence[Identity],
     lock: LockOptions,
     seconds: float | None,
@@ -40,7 +40,7 @@ def lock_matching(
 
     :raises LockFailed: with ``SkipLocked`` only for a deadlock and the like.
     """
-    context, mapper = context_of(session), claimable.mapper
+    context, mapper = context_of(session), query.mapper
     lock, seconds = context.options.wait.resolve(lock, seconds)  # the session's own, if it queues
     request = LockRequest(
         mapper.class_,
@@ -51,41 +51,41 @@ def lock_matching(
         identities,
         bind_arguments={"mapper": mapper},
     )
-    return acquire(_MatchingRows(context, request, claimable))
+    return acquire(_MatchingRows(context, request, query))
 
 
 class _MatchingRows(LockTarget[dict[Identity, Any]]):
     """The rows that match, by their keys, in a session that has loaded nothing yet."""
 
-    def __init__(self, context: Any, request: LockRequest, claimable: Claimable) -> None:
+    def __init__(self, context: Any, request: LockRequest, query: ClaimQuery) -> None:
         super().__init__(context, request)
-        self._claimable = claimable
+        self._query = query
 
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
     ) -> Sequence[Any]:
-        claimable, identities = self._claimable, request.keys
+        query, identities = self._query, request.keys
         bind_arguments = {"bind": connection.connection}
         row_lock = connection.row_lock(plan)
 
         def read(statement: Select[Any]) -> Sequence[Any]:
-            parameters = claimable.parameters(identities)
+            parameters = query.parameters(identities)
             found = self.session.scalars(statement, parameters, bind_arguments=bind_arguments)
             return found.unique().all()
 
         if not is_row_lock(row_lock):
-            return read(claimable.again(identities))
+            return read(query.again(identities))
         assert plan.table is not None
         plan.strategy.check_table(connection.connection, plan.table)
-        if claimable.in_one_statement:
+        if query.in_one_statement:
             return run_within(
                 request.seconds,
                 plan.strategy,
                 row_lock,
-                lambda lock: claimable.locking(identities, lock),
+                lambda lock: query.locking(identities, lock),
                 read,
             )
-        root, parameters = root_of(claimable.mapper), parameters_by_keys(identities)
+        root, parameters = root_of(query.mapper), parameters_by_keys(identities)
         rows = run_within(
             request.seconds,
             plan.strategy,
@@ -96,11 +96,11 @@ class _MatchingRows(LockTarget[dict[Identity, Any]]):
             ).all(),
         )
         identities = [tuple(row)[: len(root.primary_key)] for row in rows]
-        return read(claimable.again(identities)) if identities else ()
+        return read(query.again(identities)) if identities else ()
 
     def record(self, found: Sequence[Any], request: LockRequest) -> dict[Identity, Any]:
         rows = {tuple(inspect(row).identity): row for row in found}
         for identity in rows:
-            document = document_key(self._claimable.mapper, identity)
+            document = document_key(self._query.mapper, identity)
             self.context.ledger.record(document, request.lock)
         return rows

@@ -1,7 +1,8 @@
-"""The loop of claim_each(), as it is run by the ordinary and by the asynchronous iterator."""
+"""ClaimLoop: the loop behind the ordinary and the asynchronous iterator of claims."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
@@ -11,26 +12,26 @@ from ..errors import LockFailed, LockMisuse, LockNotAvailable
 from ..lock_info import Identity
 from ..options import LockOptions, LockTimeout, check_wait
 from ..session import LockingSession
-from .candidates import PAGE, Passes
+from .candidates import PAGE, Candidates
 from .claim import Claim
 from .locking import lock_matching
-from .query import Claimable
-from .report import ClaimReport, Tally
-from .sessions import Sessions, abandon
-from .transaction import Turn, quietly
+from .query import ClaimQuery
+from .report import ClaimReport, ReportBuilder
+from .sessions import ClaimSessions, discard_session
+from .transaction import ClaimTransaction, log_errors_of
 
 T = TypeVar("T")
 OnError = Literal["raise", "collect"]
 
 LARGEST_BATCH = 500
-_BESIDE = 100  # keys read beyond the limit, for those that others hold or have processed
+_SPARE_KEYS = 100  # read beyond the limit, in place of those that others hold or process
 _QUEUE, _SKIP = LockOptions.ForUpdate, LockOptions.ForUpdate | LockOptions.SkipLocked
 
 
 class ClaimLoop(Generic[T]):
-    """One loop over claims: what comes up next, and what is held at the moment.
+    """One loop over claims: it locks the next rows, and keeps the transaction that holds them.
 
-    :ivar report: what has become of the rows so far.
+    :ivar report: the results so far.
     """
 
     def __init__(
@@ -47,10 +48,10 @@ class ClaimLoop(Generic[T]):
         attempts: int,
         sleep: Callable[[float], object],
     ) -> None:
-        self._claimable = Claimable(statement, order_by)
+        self._query = ClaimQuery(statement, order_by)
         self._lock, self._seconds = check_wait(_QUEUE, lock_timeout)
         self._skips = lock_timeout is None
-        self._left = _positive("limit", limit) if limit is not None else None
+        self._left: float = math.inf if limit is None else _positive("limit", limit)
         self._batch = _positive("batch", batch)
         if batch > LARGEST_BATCH:
             raise ValueError(f"batch={batch!r} is more than one statement locks: {LARGEST_BATCH}")
@@ -60,64 +61,67 @@ class ClaimLoop(Generic[T]):
             raise TypeError(f"sleep must be a function of seconds, not {sleep!r}")
         self._collect = on_error == "collect"
         self.report = ClaimReport()
-        self._tally = Tally(self.report, remembers=bool(until_empty))
-        self._sessions = Sessions(session_factory, self._claimable, self.report)
-        self._passes = Passes(
-            self._claimable,
+        self._builder = ReportBuilder(self.report, remembers=bool(until_empty))
+        self._sessions = ClaimSessions(session_factory, self._query, self.report)
+        self._candidates = Candidates(
+            self._query,
             self._sessions.read,
-            self._tally,
-            page=PAGE if limit is None else min(PAGE, limit + _BESIDE),
+            self._builder,
+            page=PAGE if limit is None else min(PAGE, limit + _SPARE_KEYS),
             until_empty=bool(until_empty),
             attempts=_positive("attempts", attempts),
             sleep=sleep,
         )
-        self._turn: Turn[T] | None = None
+        self._transaction: ClaimTransaction[T] | None = None
 
     @property
-    def turn(self) -> Turn[T] | None:
-        """What is held at the moment, if anything."""
-        return self._turn
+    def transaction(self) -> ClaimTransaction[T] | None:
+        """The transaction of the claim that came up last; None when nothing is held."""
+        return self._transaction
 
     def next(self) -> Claim[T] | None:
-        """Give back what was not entered, and lock what comes up next; None at the end."""
-        if self._turn is not None and self._turn.entered:
+        """Give back a claim that was not entered, and return the next one; None at the end."""
+        if self._transaction is not None and self._transaction.in_block:
             raise LockMisuse("the next row comes up when the block of this one has ended")
         while True:
-            if self._turn is not None:
-                claim = None if self._turn.closed or self._left == 0 else self._turn.next()
-                if claim is not None:
-                    self._left = None if self._left is None else self._left - 1
-                    return claim
-                self.leave()
-            if self._left == 0:
-                return None
-            keys = self._passes.take(min(self._batch, self._left or self._batch))
+            claim = self._next_of_transaction()
+            if claim is not None:
+                self._left -= 1
+                return claim
+            self.release()
+            count = int(min(self._batch, self._left))
+            keys = self._candidates.take(count) if count else []
             if not keys:
                 return None
-            self._turn = self._take_turn(keys)
-            self._passes.came_to(self._turn is not None)
+            self._transaction = self._lock_free(keys)
+            self._candidates.note_try(claimed=self._transaction is not None)
 
-    def leave(self) -> None:
-        """Hold nothing any more: commit the blocks that have ended, and let go of the rest.
+    def release(self) -> None:
+        """Commit the blocks that have ended, and unlock the rest.
 
-        Where a block is entered, that is done at its end.
+        While a block is running, this is done at its end.
         """
-        if self._turn is not None:
-            turn, self._turn = self._turn, None
+        if self._transaction is not None:
+            transaction, self._transaction = self._transaction, None
             try:
-                turn.end()
+                transaction.end()
             finally:
-                self._passes.put_back(turn.rest())
+                self._candidates.requeue(transaction.remaining_keys())
 
-    def leave_quietly(self) -> None:
-        """The same when nobody is there to be told but the report and the log."""
-        quietly(self.leave)
+    def release_and_log(self) -> None:
+        """Release without a caller who could get an error: only the report and the log have it."""
+        log_errors_of(self.release)
 
-    def _take_turn(self, keys: Sequence[Identity]) -> Turn[T] | None:
-        """Lock those that are free and still match; None where that is none of them."""
+    def _next_of_transaction(self) -> Claim[T] | None:
+        if self._transaction is None or self._transaction.closed or not self._left:
+            return None
+        return self._transaction.next()
+
+    def _lock_free(self, keys: Sequence[Identity]) -> ClaimTransaction[T] | None:
+        """Lock the rows that are free and still match; return None if there are none."""
         queues = self.report.serialised or not self._skips
         try:
-            return self._locked(keys, self._lock if queues else _SKIP)
+            return self._lock_keys(keys, self._lock if queues else _SKIP)
         except LockNotAvailable as error:
             if not queues:
                 self._failed(keys, error)
@@ -126,47 +130,54 @@ class ClaimLoop(Generic[T]):
             self._failed(keys, error)
             return None
         if len(keys) == 1 or self.report.serialised:
-            self._tally.skipped(keys)
+            self._builder.skipped(keys)
             return None
         try:
-            return self._locked(keys, _SKIP)
+            return self._lock_keys(keys, _SKIP)
         except LockFailed as error:
             self._failed(keys, error)
             return None
 
     def _failed(self, keys: Sequence[Identity], error: LockFailed) -> None:
-        self._tally.failed(keys, error)
+        self._builder.failed(keys, error)
         if not self._collect:
             raise error
 
-    def _locked(self, keys: Sequence[Identity], lock: LockOptions) -> Turn[T] | None:
+    def _lock_keys(self, keys: Sequence[Identity], lock: LockOptions) -> ClaimTransaction[T] | None:
         session = self._sessions.open()
         transaction = session.begin()
         try:
             transaction.__enter__()
-            seconds = None if LockOptions.SkipLocked in lock else self._seconds
-            found = lock_matching(session, self._claimable, keys, lock, seconds)
-            missing = [key for key in keys if key not in found]
-            held: set[Identity] = set()
-            if missing and LockOptions.SkipLocked in lock:
-                rows = session.execute(self._claimable.matching(missing))
-                held = {tuple(row) for row in rows}
+            rows = self._lock_rows(session, keys, lock)
         except BaseException:
-            abandon(session)
+            discard_session(session)
             raise
-        self._tally.skipped(held)
-        self._tally.gone(key for key in missing if key not in held)
-        if not found:
-            abandon(session)
+        if not rows:
+            discard_session(session)
             return None
-        return Turn(
+        return ClaimTransaction(
             session,
             transaction,
-            {key: found[key] for key in keys if key in found},
-            self._tally,
+            rows,
+            self._builder,
             savepoints=self._batch > 1,
             collect=self._collect,
         )
+
+    def _lock_rows(
+        self, session: LockingSession, keys: Sequence[Identity], lock: LockOptions
+    ) -> dict[Identity, T]:
+        """Lock the rows and return them in the order of ``keys``; report those that are missing."""
+        skips = LockOptions.SkipLocked in lock
+        seconds = None if skips else self._seconds
+        found = lock_matching(session, self._query, keys, lock, seconds)
+        missing = [key for key in keys if key not in found]
+        held: set[Identity] = set()
+        if missing and skips:
+            held = set(map(tuple, session.execute(self._query.matching(missing))))
+        self._builder.skipped(held)
+        self._builder.no_longer_matching(set(missing) - held)
+        return {key: found[key] for key in keys if key in found}
 
 
 def _positive(name: str, value: object) -> int:

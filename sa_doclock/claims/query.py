@@ -1,4 +1,4 @@
-"""What can be claimed: a select of one mapped class, its keys, and one row of it again."""
+"""ClaimQuery: the statement of claim_each(), and the statements that are derived from it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,18 @@ from ..options import LockOptions
 from ..sqlalchemy_internals import has_limit, has_offset, only_columns, options_of, order_of
 from ..statements import LOCK_OPTION, key_in, locked_entity_of, refuse_streaming, with_lock
 
+
+def public_key(identity: Identity) -> Any:
+    """Return the primary key as ``get_entity()`` takes it: a scalar, or a tuple of several."""
+    return identity[0] if len(identity) == 1 else identity
+
+
 _ONE: Final = "doclock_key_{}"
 _MANY: Final = "doclock_keys"
 
 
-class Claimable:
-    """The statement of one claim_each(), checked, and what is made of it.
+class ClaimQuery:
+    """The checked statement of one claim_each(): a select of one mapped class.
 
     :raises TypeError: not a statement; ``order_by`` is text.
     :raises ValueError: not one mapped class; LIMIT, OFFSET; ordered twice.
@@ -53,7 +59,7 @@ class Claimable:
         self._locking: dict[tuple[LockOptions, bool], Select[Any]] = {}
 
     def page(self, size: int, after: Identity | None) -> Select[Any]:
-        """The keys of at most so many rows.
+        """Return the SELECT of the keys of at most so many rows.
 
         :param after: in the order of the keys: those that come after this one.
         """
@@ -61,15 +67,15 @@ class Claimable:
         return keys.limit(size)
 
     def matching(self, identities: Sequence[Identity]) -> Select[Any]:
-        """The keys of those among these rows that match, whoever holds them."""
+        """Return the SELECT of the keys that match among these, locked by others or not."""
         return self._keys.order_by(None).where(key_in(self.key, identities))
 
     def again(self, identities: Sequence[Identity]) -> Select[Any]:
-        """These rows, as far as they match now; without a lock."""
+        """Return the SELECT of these rows, as far as they match now; without a lock."""
         return self._among(identities)
 
     def locking(self, identities: Sequence[Identity], lock: LockOptions) -> Select[Any]:
-        """The same, locked in the order of their keys."""
+        """Return the SELECT that locks these rows, as far as they match, in the order of their keys."""
         if len(identities) > 1 and len(self.key) > 1:
             return self._locked(identities, lock)
         cached = lock, len(identities) > 1
@@ -78,7 +84,7 @@ class Claimable:
         return self._locking[cached]
 
     def parameters(self, identities: Sequence[Identity]) -> Mapping[str, Any]:
-        """What goes with these statements; nothing where the keys are in their text."""
+        """Return the parameters of these statements; {} where the keys are in their text."""
         if len(identities) == 1:
             (identity,) = identities
             return {_ONE.format(position): value for position, value in enumerate(identity)}
@@ -90,8 +96,8 @@ class Claimable:
             for hint, dialect in by_keys_hints():
                 statement = statement.with_hint(header_table(self.entity), hint, dialect)
             statement = statement.order_by(*self.key)
-        # The session's own way with such a statement knows no conditions that are to be looked
-        # at once more.
+        # Without the option: the session would lock by its own rules for statements with a
+        # lock, which do not check the conditions a second time.
         return with_lock(statement, lock).execution_options(**{LOCK_OPTION: None})
 
     def _among(self, identities: Sequence[Identity]) -> Select[Any]:
@@ -145,7 +151,7 @@ def _order_of(statement: Select[Any], order_by: Any) -> tuple[Any, ...]:
 
 
 def _reads_more(statement: Select[Any], entity: Any, mapper: Mapper[Any]) -> bool:
-    """Whether another row than the header's own decides, or is read along."""
+    """Return whether the statement reads, or depends on, rows other than the header's own."""
     where, options = statement.whereclause, options_of(statement)
     return (
         statement.get_final_froms() != [header_table(entity)]
@@ -156,7 +162,7 @@ def _reads_more(statement: Select[Any], entity: Any, mapper: Mapper[Any]) -> boo
 
 
 def _greater(columns: Sequence[ColumnElement[Any]], key: Iterable[Any]) -> ColumnElement[bool]:
-    """Compare whole keys; SQL Server has no row values."""
+    """Return the comparison of whole keys; SQL Server has no row values."""
     pairs = list(zip(columns, key, strict=True))
     return or_(
         *(

@@ -1,4 +1,4 @@
-"""What has become of the rows: the report, which can be read at any time."""
+"""ClaimReport: the results of one claim_each(), which can be read at any time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from weakref import ref
 
 from ..lock_info import Identity
+from .query import public_key
 
 
 class FailedClaim(NamedTuple):
@@ -21,118 +22,114 @@ class FailedClaim(NamedTuple):
 
 @dataclass
 class ClaimReport:
-    """What has become of the rows so far; each is counted once, by what came of it last."""
+    """The results so far; each row is counted once, by its last result."""
 
     processed: int = 0
-    """Committed: the block has ended well."""
+    """Committed: the block has ended without an exception."""
 
     skipped: int = 0
-    """Held by others when their turn came; on SQLite, when the file was."""
+    """Held by others when the row came up; on SQLite, when another transaction had the file."""
 
-    gone: int = 0
-    """Found by the first read, but deleted or no longer matching when their turn came."""
+    no_longer_matching: int = 0
+    """Found by the first read, but deleted or no longer matching when the row came up."""
 
     given_back: int = 0
-    """Claimed, but never entered, or rolled back by their own block."""
+    """Claimed, but never entered, or rolled back by the block itself."""
 
     failed: list[FailedClaim] = field(default_factory=list)
     """Rolled back because of an exception; without ``on_error="collect"`` also raised."""
 
-    afterwards: list[FailedClaim] = field(default_factory=list)
+    on_commit_errors: list[FailedClaim] = field(default_factory=list)
     """Processed and committed, but a function given to ``on_commit()`` raised after it."""
 
     passes: int = 0
     """How often candidates were looked for from the beginning."""
 
     serialised: bool = False
-    """The database locks no rows (SQLite): one claim at a time, whatever row it is of."""
+    """The database has no row locks (SQLite): one claim at a time, whatever the row."""
 
 
-class Tally:
-    """Keeps the report, for as long as somebody has it.
+class ReportBuilder:
+    """Counts rows into a report, as long as somebody refers to the report.
 
-    The errors in it lead to the frames that they came through, and those to the loop itself: a
-    report that was kept here would keep the loop for ever.
+    The reference is weak. Errors in the report refer to their frames, and these to the loop: a
+    report that was kept here would keep the loop in memory for ever.
 
-    :param remembers: whether a row may be found again, so that its key is to be kept.
+    :param remembers: a row may be found again, so that its key has to be kept.
+    :ivar settled: the keys that this call does not claim again.
     """
 
     def __init__(self, report: ClaimReport, *, remembers: bool) -> None:
         self._report = ref(report)
-        self.settled: set[Identity] = set()  # never claimed again by this call
+        self.settled: set[Identity] = set()
         self._remembers = remembers
-        self._gone: set[Identity] = set()
+        self._not_matching: set[Identity] = set()
         self._held: set[Identity] = set()
         self._held_before: set[Identity] = set()
 
     @property
     def report(self) -> ClaimReport:
-        """The report; one that nobody will read where nobody has it any more."""
+        """The report; a new one, which nobody reads, when the first is no longer referred to."""
         return self._report() or ClaimReport()
 
-    def new_pass(self) -> None:
-        """All rows come up once more, but those that are settled."""
+    def begin_pass(self) -> None:
+        """Count a pass, in which all rows but the settled ones come up again."""
         self.report.passes += 1
         self._held_before = set(self._held)
 
-    def end_of_pass(self) -> None:
-        """What was held, and has not been found again, was processed by its holder."""
-        self.gone(self._held_before & self._held)
+    def end_pass(self) -> None:
+        """Count rows that were held, and not found again, as processed by their holder."""
+        self.no_longer_matching(self._held_before & self._held)
 
     def skipped(self, keys: Iterable[Identity]) -> None:
-        """Others hold them."""
+        """Count rows that others hold."""
         keys = set(keys)
-        self._back(keys)
+        self._match_again(keys)
         self._held |= keys
         self._held_before -= keys
         self.report.skipped = len(self._held)
 
-    def gone(self, keys: Iterable[Identity]) -> None:
-        """They do not match, or are not there."""
-        keys = set(keys) - self._gone
-        self.report.gone += len(keys)
+    def no_longer_matching(self, keys: Iterable[Identity]) -> None:
+        """Count rows that do not match, or do not exist any more."""
+        keys = set(keys) - self._not_matching
+        self.report.no_longer_matching += len(keys)
         if self._remembers:
-            self._gone |= keys
-        self._not_held(keys)
+            self._not_matching |= keys
+        self._remove_held(keys)
 
     def processed(self, keys: Iterable[Identity]) -> None:
-        """They are committed."""
+        """Count rows whose blocks are committed."""
         self.report.processed += self._settle(keys)
 
     def given_back(self, keys: Iterable[Identity]) -> None:
-        """They were claimed in vain."""
+        """Count rows that were claimed and unlocked without a change."""
         self.report.given_back += self._settle(keys)
 
     def failed(self, keys: Iterable[Identity], error: BaseException) -> None:
-        """They were undone."""
+        """Add rows whose changes were rolled back because of this error."""
         keys = list(keys)
-        self.report.failed += [FailedClaim(told(key), error) for key in keys]
+        self.report.failed += [FailedClaim(public_key(key), error) for key in keys]
         self._settle(keys)
 
-    def afterwards(self, keys: Iterable[Identity], error: BaseException) -> None:
-        """They are committed, and what was to follow failed."""
+    def on_commit_error(self, keys: Iterable[Identity], error: BaseException) -> None:
+        """Add rows that are committed, and after whose commit a function raised this error."""
         keys = list(keys)
-        self.report.afterwards += [FailedClaim(told(key), error) for key in keys]
+        self.report.on_commit_errors += [FailedClaim(public_key(key), error) for key in keys]
         self.processed(keys)
 
     def _settle(self, keys: Iterable[Identity]) -> int:
         keys = set(keys)
         if self._remembers:
             self.settled |= keys
-        self._back(keys)
-        self._not_held(keys)
+        self._match_again(keys)
+        self._remove_held(keys)
         return len(keys)
 
-    def _back(self, keys: set[Identity]) -> None:
-        self.report.gone -= len(self._gone & keys)
-        self._gone -= keys
+    def _match_again(self, keys: set[Identity]) -> None:
+        self.report.no_longer_matching -= len(self._not_matching & keys)
+        self._not_matching -= keys
 
-    def _not_held(self, keys: set[Identity]) -> None:
+    def _remove_held(self, keys: set[Identity]) -> None:
         self._held -= keys
         self._held_before -= keys
         self.report.skipped = len(self._held)
-
-
-def told(key: Identity) -> Any:
-    """The primary key as the user of the report gives it to ``get_entity()``."""
-    return key[0] if len(key) == 1 else key

@@ -1,4 +1,4 @@
-"""The sessions of one claim_each(): each for one transaction, from the user's factory."""
+"""The sessions of one claim_each(), one for each transaction, from the user's factory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..errors import LockMisuse
 from ..lock_info import Identity
 from ..session import LockingSession
 from .locking import serialises
-from .query import Claimable
+from .query import ClaimQuery
 from .report import ClaimReport
 from .view_check import refuse_view
 
@@ -21,7 +21,10 @@ _log = logging.getLogger("sa_doclock")
 
 
 def check_factory(session_factory: object) -> None:
-    """:raises TypeError: not something that makes new sessions."""
+    """Check that this can make new sessions.
+
+    :raises TypeError: it is a scoped_session, or cannot be called.
+    """
     if isinstance(session_factory, scoped_session):
         raise TypeError(
             "claim_each() needs sessions of its own, not a scoped_session; give its session_factory"
@@ -30,24 +33,24 @@ def check_factory(session_factory: object) -> None:
         raise TypeError(f"claim_each() needs a session factory, not {session_factory!r}")
 
 
-class Sessions:
-    """Makes sessions, and reads the keys of candidates; the first time it looks around."""
+class ClaimSessions:
+    """Makes sessions and reads keys of candidates; the first read also checks the database."""
 
     def __init__(
         self,
         session_factory: Callable[[], LockingSession],
-        claimable: Claimable,
+        query: ClaimQuery,
         report: ClaimReport,
     ) -> None:
-        self._make_session, self._claimable = session_factory, claimable
+        self._make_session, self._query = session_factory, query
         self._report = report
         self._checked = False
 
     def open(self) -> LockingSession:
-        """Make a session, in which nothing has been done yet.
+        """Return a new session.
 
-        :raises TypeError: the factory makes other sessions.
-        :raises LockMisuse: it gives one that is in use.
+        :raises TypeError: the factory makes sessions of another class.
+        :raises LockMisuse: the session is in a transaction.
         """
         session = self._make_session()
         if not isinstance(session, LockingSession):
@@ -67,18 +70,18 @@ class Sessions:
             return [tuple(row) for row in session.execute(statement)]
 
     def _check(self, session: LockingSession) -> None:
-        arguments = {"mapper": self._claimable.mapper}
-        refuse_view(session.connection(bind_arguments=arguments), self._claimable)
+        arguments = {"mapper": self._query.mapper}
+        refuse_view(session.connection(bind_arguments=arguments), self._query)
         self._checked = True
-        self._report.serialised = serialises(session, self._claimable)
+        self._report.serialised = serialises(session, self._query)
         if self._report.serialised:
-            name = self._claimable.mapper.class_.__name__
+            name = self._query.mapper.class_.__name__
             _log.info("claim_each: %s is in a database without row locks: one at a time", name)
 
 
-def abandon(session: LockingSession) -> None:
-    """Roll back and close, whatever that meets: it is not what there is to tell."""
+def discard_session(session: LockingSession) -> None:
+    """Roll back and close; an error of that is only logged."""
     try:
         session.close()
-    except Exception:  # noqa: BLE001  # whatever it meets
+    except Exception:  # noqa: BLE001  # the caller has a more important error, or none
         _log.debug("claim_each: a session could not be closed", exc_info=True)

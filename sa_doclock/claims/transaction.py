@@ -1,4 +1,4 @@
-"""One transaction with the rows that it has locked, from the lock to the commit."""
+"""ClaimTransaction: the claims of one transaction, from the lock to the commit."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from sqlalchemy.orm import SessionTransaction
 from ..lock_info import Identity
 from ..session import LockingSession
 from .claim import Claim
-from .report import Tally
+from .report import ReportBuilder
 
 T = TypeVar("T")
 _log = logging.getLogger("sa_doclock")
 
 
-class Turn(Generic[T]):
-    """The claims of one transaction: one, or a batch, each of whose blocks has a savepoint.
+class ClaimTransaction(Generic[T]):
+    """The claims of one transaction: a single one, or a batch with a savepoint for each block.
 
     :param transaction: of the session, opened and entered.
+    :param rows: the locked rows by key, in the order in which they come up.
+    :ivar offered: the claim that may be entered now.
+    :ivar in_block: the block of a claim is running.
     """
 
     def __init__(
@@ -30,151 +33,163 @@ class Turn(Generic[T]):
         session: LockingSession,
         transaction: SessionTransaction,
         rows: Mapping[Identity, T],
-        tally: Tally,
+        builder: ReportBuilder,
         *,
         savepoints: bool,
         collect: bool,
     ) -> None:
         self.session, self._transaction = session, transaction
-        self._to_come = deque(rows.items())
-        self._tally, self._savepoints, self._collect = tally, savepoints, collect
-        self.waiting: Claim[T] | None = None  # came up, and may be entered
-        self._coming: Identity = ()  # its key
-        self.entered = self.closed = self._last = False
+        self._remaining = deque(rows.items())
+        self._builder, self._savepoints, self._collect = builder, savepoints, collect
+        self.offered: Claim[T] | None = None
+        self._offered_key: Identity = ()
+        self.in_block = self.closed = self._ends_after_block = False
         self._savepoint: SessionTransaction | None = None
-        self._done: list[Identity] = []  # their blocks have ended well
-        self._broken: BaseException | None = None  # what has undone the whole transaction
+        self._to_commit: list[Identity] = []  # their blocks have ended without an error
+        self._rollback_cause: BaseException | None = None  # it undid the whole transaction
         self._committed = False
         session.on_commit(self._note_commit)
 
     def next(self) -> Claim[T] | None:
-        """Let the next row come up; None, and the transaction is over, when there is none.
+        """Return the next claim; after the last one, end the transaction and return None.
 
         :raises Exception: the commit has failed, unless failures are collected.
         """
-        if self.waiting is not None:
-            self.waiting = None
-            self._tally.given_back([self._coming])
-        if not self._to_come:
+        self._give_back_offered()
+        if not self._remaining:
             self.end()
             return None
-        self._coming, row = self._to_come.popleft()
-        self.waiting = Claim(self, self._coming, row)
-        return self.waiting
+        self._offered_key, row = self._remaining.popleft()
+        self.offered = Claim(self, self._offered_key, row)
+        return self.offered
 
-    def rest(self) -> list[Identity]:
-        """What has not come up; it is not locked any more when the transaction is over."""
-        return [identity for identity, _ in self._to_come]
+    def remaining_keys(self) -> list[Identity]:
+        """Return the keys that have not come up; the end of the transaction unlocks them."""
+        return [identity for identity, _ in self._remaining]
 
-    def enter(self, identity: Identity) -> None:
-        """The block of this row begins."""
-        self.waiting, self.entered = None, True
+    def enter_block(self, identity: Identity) -> None:
+        """Begin the block of this row."""
+        self.offered, self.in_block = None, True
         if self._savepoints:
             try:
                 self._savepoint = self.session.begin_nested()
             except BaseException as error:
-                self.leave(identity, error)
+                self.exit_block(identity, error)
                 raise
 
-    def leave(self, identity: Identity, raised: BaseException | None) -> bool:
-        """The block has ended; say whether what it raised is kept for the report."""
-        self.entered = False
-        if self.session.get_transaction() is not self._transaction:
-            error = self._leave_ended(identity, raised)
+    def exit_block(self, identity: Identity, raised: BaseException | None) -> bool:
+        """End the block; return True if the report keeps what it raised.
+
+        :raises Exception: the end of the savepoint or the commit has failed, unless failures
+            are collected.
+        """
+        self.in_block = False
+        if self.session.get_transaction() is self._transaction:
+            error = self._exit_open(identity, raised)
         else:
-            error = raised or self._release()
-            if error is None:
-                self._done.append(identity)
-            else:
-                self._tally.failed([identity], error)
-                self._undo(error)
-            if self._last or not self._to_come or not self._goes_on(error):
-                failure = self._finish()
-                if error is not None and failure is not None:
-                    _log.error("claim_each: a commit failed after a block had", exc_info=failure)
-                error = error or failure
+            error = self._exit_ended(identity, raised)
         if error is None or error is raised:
-            return raised is not None and self._keeps(error)
-        if not self._keeps(error):
+            return self._collects(error)
+        if not self._collects(error):
             raise error
         return False
 
     def end(self) -> None:
-        """Commit what was done and let go of the rest; after the block, if one is entered.
+        """Commit the blocks that have ended, unlock the rest; after the block, if one is running.
 
         :raises Exception: the commit has failed, unless failures are collected.
         """
-        if self.entered:
-            self._last = True
+        if self.in_block:
+            self._ends_after_block = True
         elif not self.closed:
-            if self.waiting is not None:
-                self.waiting = None
-                self._tally.given_back([self._coming])
+            self._give_back_offered()
             error = self._finish()
-            if error is not None and not self._keeps(error):
+            if error is not None and not self._collects(error):
                 raise error
 
-    def end_quietly(self) -> None:
-        """The same when nobody is there to be told but the report and the log."""
-        quietly(self.end)
+    def end_and_log(self) -> None:
+        """End without a caller who could get an error: only the report and the log have it."""
+        log_errors_of(self.end)
 
-    def _keeps(self, error: BaseException | None) -> bool:
+    def _give_back_offered(self) -> None:
+        if self.offered is not None:
+            self.offered = None
+            self._builder.given_back([self._offered_key])
+
+    def _collects(self, error: BaseException | None) -> bool:
         return self._collect and isinstance(error, Exception)
 
-    def _goes_on(self, error: BaseException | None) -> bool:
-        return error is None or (self._keeps(error) and self._broken is None)
+    def _exit_open(self, identity: Identity, raised: BaseException | None) -> BaseException | None:
+        """End a block whose transaction is still open; return the error of block or commit."""
+        error = raised or self._release_savepoint()
+        if error is None:
+            self._to_commit.append(identity)
+        else:
+            self._builder.failed([identity], error)
+            self._roll_back_block(error)
+        if not self._ends_now(error):
+            return error
+        failure = self._finish()
+        if error is not None and failure is not None:
+            _log.error("claim_each: a commit failed after a block had failed", exc_info=failure)
+        return error or failure
 
-    def _release(self) -> BaseException | None:
+    def _ends_now(self, error: BaseException | None) -> bool:
+        """Return whether the transaction ends with the block that ended with this error."""
+        if error is not None and not self._collects(error):
+            return True
+        return self._ends_after_block or not self._remaining or self._rollback_cause is not None
+
+    def _release_savepoint(self) -> BaseException | None:
         try:
             if self._savepoint is not None:
                 self._savepoint.commit()
-        except BaseException as error:  # noqa: BLE001  # told by leave()
+        except BaseException as error:  # noqa: BLE001  # raised by exit_block()
             return error
         return None
 
-    def _undo(self, error: BaseException) -> None:
+    def _roll_back_block(self, error: BaseException) -> None:
         savepoint, self._savepoint = self._savepoint, None
         if savepoint is None:
-            self._broken = error
+            self._rollback_cause = error
             return
         try:
             savepoint.rollback()
         except BaseException as failure:
-            self._broken = error  # the server has undone it all, or is gone
+            self._rollback_cause = error  # the server rolled back everything, or is unreachable
             if not isinstance(failure, Exception):
                 self._finish()
                 raise
 
-    def _leave_ended(self, identity: Identity, error: BaseException | None) -> BaseException | None:
-        """The block itself has called commit() or rollback()."""
+    def _exit_ended(self, identity: Identity, error: BaseException | None) -> BaseException | None:
+        """Report a block that called commit() or rollback() itself; return its error."""
         if self._committed:
-            self._tally.processed(self._done)
-            if error is None:
-                self._tally.processed([identity])
-            else:
-                self._tally.afterwards([identity], error)
+            add, add_error = self._builder.processed, self._builder.on_commit_error
         else:
-            self._tally.given_back(self._done)
-            if error is None:
-                self._tally.given_back([identity])
-            else:
-                self._tally.failed([identity], error)
+            add, add_error = self._builder.given_back, self._builder.failed
+        add(self._to_commit)
+        if error is None:
+            add([identity])
+        else:
+            add_error([identity], error)
         self._close()
         return error
 
     def _finish(self) -> BaseException | None:
-        """End the transaction; return what has failed, which the report has already."""
-        done, self._done = self._done, []
+        """End the transaction; return its error, which the report has already."""
+        keys, self._to_commit = self._to_commit, []
         try:
-            if done and self._broken is None:
-                # Not left to the block's end, which commits nothing, and says nothing, where a
-                # flush has failed and the program has swallowed the error.
+            if self._rollback_cause is not None:
+                self._builder.failed(keys, self._rollback_cause)
+            elif keys:
+                # Not left to SessionTransaction.__exit__(): where a flush has failed and the
+                # program has swallowed the error, that commits nothing, and raises nothing.
                 self._transaction.commit()
-                self._tally.processed(done)
-            elif self._broken is not None:
-                self._tally.failed(done, self._broken)
-        except BaseException as error:  # noqa: BLE001  # told by the callers
-            (self._tally.afterwards if self._committed else self._tally.failed)(done, error)
+                self._builder.processed(keys)
+        except BaseException as error:  # noqa: BLE001  # raised by the callers
+            (self._builder.on_commit_error if self._committed else self._builder.failed)(
+                keys, error
+            )
             return error
         finally:
             self._close()
@@ -182,8 +197,8 @@ class Turn(Generic[T]):
 
     def _close(self) -> None:
         self.closed = True
-        self._broken = None  # whose traceback may lead to whoever has this
-        with suppress(Exception):  # whatever it meets, the connection is given up
+        self._rollback_cause = None  # its traceback may refer to the owner of this object
+        with suppress(Exception):  # the connection is returned, whatever the error
             self.session.rollback()
         with suppress(Exception):
             self._transaction.__exit__(None, None, None)
@@ -194,9 +209,9 @@ class Turn(Generic[T]):
         self._committed = True
 
 
-def quietly(end: Callable[[], None]) -> None:
-    """End something when nobody is there to be told but the report and the log."""
+def log_errors_of(function: Callable[[], None]) -> None:
+    """Call the function, and log an exception in place of raising it."""
     try:
-        end()
-    except Exception:  # noqa: BLE001  # told by the report
-        _log.exception("claim_each: what was done could not be committed")
+        function()
+    except Exception:  # noqa: BLE001  # the report has it
+        _log.exception("claim_each: the blocks that had ended could not be committed")

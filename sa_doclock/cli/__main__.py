@@ -1,4 +1,4 @@
-"""``python -m sa_doclock.cli``."""
+"""``python -m sa_doclock.cli``: the same as ``python -m sa_doclock``."""
 
 from . import main
 

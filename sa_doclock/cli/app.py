@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
 import typer
+
+import sa_doclock
 
 from .demo import demo
 from .stress import stress
@@ -24,10 +25,7 @@ app.command()(stress)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        try:
-            typer.echo(f"sa-doclock {version('sa-doclock')}")
-        except PackageNotFoundError:
-            typer.echo("sa-doclock, not installed: run from its source")
+        typer.echo(f"sa-doclock {sa_doclock.__version__}")
         raise typer.Exit
 
 

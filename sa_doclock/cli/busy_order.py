@@ -1,4 +1,4 @@
-"""The demo's second story: one thread changes an order all the time, another reads it."""
+"""The demo's second scene: one thread changes an order all the time, another reads it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ ORDER = 1
 
 
 @dataclass
-class Watched:
-    """What was counted; ``wrong`` are the reads whose lines did not add up to the total."""
+class OrderCounts:
+    """Counts of changes and reads; a ``wrong`` read has a total that is not the sum."""
 
     changes: int = 0
     reads: int = 0
@@ -31,43 +31,43 @@ def watch_order(
     write: LockOptions,
     read: LockOptions,
     seconds: float,
-    tell: Callable[[float, Watched], None],
-) -> Watched:
+    report: Callable[[float, OrderCounts], None],
+) -> OrderCounts:
     """Change and read for so long.
 
-    :param tell: called after each read with the seconds that have passed.
+    :param report: called after each read with the seconds that have passed.
     """
     fill(engine, {ORDER: dict.fromkeys(NAMES, 1)})
-    watched, over, began = Watched(), Event(), perf_counter()
+    counts, over, began = OrderCounts(), Event(), perf_counter()
     with ThreadPoolExecutor(1) as other:
-        writer = other.submit(_change, engine, write, watched, over)
+        writer = other.submit(_change, engine, write, counts, over)
         try:
             while (passed := perf_counter() - began) < seconds and not writer.done():
-                _read(engine, read, watched)
-                tell(passed, watched)
+                _read(engine, read, counts)
+                report(passed, counts)
         finally:
             over.set()
     writer.result()
-    return watched
+    return counts
 
 
-def _change(engine: Engine, lock: LockOptions, watched: Watched, over: Event) -> None:
+def _change(engine: Engine, lock: LockOptions, counts: OrderCounts, over: Event) -> None:
     # Of a declared document, the guard would refuse what is written without the lock.
     guard: GuardMode = "raise" if lock else "off"
     while not over.is_set():
         with LockingSession(engine, guard=guard) as session:
             order = session.get_one_entity(Document, ORDER, lock)
             for line in order.details:
-                line.value = watched.changes % 7
+                line.value = counts.changes % 7
             order.add_up()
             session.save_changes()
-        watched.changes += 1
+        counts.changes += 1
 
 
-def _read(engine: Engine, lock: LockOptions, watched: Watched) -> None:
+def _read(engine: Engine, lock: LockOptions, counts: OrderCounts) -> None:
     with LockingSession(engine) as session:
         order = session.get_one_entity(Document, ORDER, lock)
         total, lines = order.total, order.values()
         session.release_locks()
-    watched.reads += 1
-    watched.wrong += total != sum(lines.values())
+    counts.reads += 1
+    counts.wrong += total != sum(lines.values())

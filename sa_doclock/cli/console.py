@@ -1,4 +1,4 @@
-"""Where output goes: results to stdout, progress and complaints to stderr."""
+"""Output of the commands: results to stdout, progress and errors to stderr."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INTERRUPTED = 130
 
 
 def results() -> Console:
-    """Where tables and the verdict are printed.
+    """Return the console for tables and the result.
 
     Our texts are ASCII: an old Windows console, or a pipe, cannot show all that rich can.
     """
@@ -67,7 +67,7 @@ def progress_bar(label: str, total: float) -> Iterator[Callable[[float, str], No
 
 
 @contextmanager
-def told_kindly() -> Iterator[None]:
+def errors_as_text() -> Iterator[None]:
     """End the command with a sentence instead of a traceback."""
     try:
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -16,12 +17,13 @@ from sqlalchemy.pool import QueuePool
 from ..dialects import product_of
 from .workload import first_line
 
-_EXTRAS: Final = {
-    "postgresql": "postgresql",
-    "mysql": "mysql",
-    "mariadb": "mysql",
-    "mssql": "mssql",
+_DRIVERS: Final = {
+    "postgresql": ("psycopg", "postgresql"),
+    "mysql": ("pymysql", "mysql"),
+    "mariadb": ("pymysql", "mysql"),
+    "mssql": ("pyodbc", "mssql"),
 }
+"""By database, a driver and the extra of sa-doclock that installs it."""
 
 _CONNECT_ARGS: Final[dict[str, dict[str, Any]]] = {
     # All threads queue for the one lock of the file, and SQLite's queue is not a fair one.
@@ -30,7 +32,7 @@ _CONNECT_ARGS: Final[dict[str, dict[str, Any]]] = {
 
 
 class BadUsage(Exception):
-    """What was asked for cannot be done; the text tells the user why."""
+    """The command cannot be run as asked; the text tells the user the reason."""
 
 
 class Target(NamedTuple):
@@ -101,13 +103,27 @@ def _engine(url: URL, connections: int) -> Engine:
             connect_args=_CONNECT_ARGS.get(url.get_backend_name(), {}),
         )
     except NoSuchModuleError:
-        raise BadUsage(f"SQLAlchemy knows no database or driver {url.drivername!r}") from None
+        raise BadUsage(
+            f"SQLAlchemy knows no database or driver {url.drivername!r}"
+            + ("; write postgresql+psycopg://" * (url.drivername == "postgres"))
+        ) from None
     except ModuleNotFoundError as error:
-        extra = _EXTRAS.get(url.get_backend_name())
-        advice = f": pip install 'sa-doclock[{extra}]'" if extra else ""
+        advice = _how_to_install(url)
         raise BadUsage(f"the driver {error.name!r} is not installed{advice}") from None
     except ImportError as error:
         raise BadUsage(f"the driver of {url.drivername} cannot be loaded: {error}") from None
+
+
+def _how_to_install(url: URL) -> str:
+    """Return what to do without the driver of this URL; nothing for an unknown database."""
+    database = url.get_backend_name()
+    if database not in _DRIVERS:
+        return ""
+    driver, extra = _DRIVERS[database]
+    command = f"pip install 'sa-doclock[{extra}]'"
+    if url.get_driver_name() == driver:
+        return f": {command}"
+    return f": install it, or {command} and write {database}+{driver}:// in the URL"
 
 
 def _refuse_unfit(engine: Engine) -> None:
@@ -140,4 +156,7 @@ def shown_url(url: URL) -> str:
 
 def _without_secret(error: Exception, url: URL) -> str:
     text = first_line(error)
-    return text.replace(str(url.password), "***") if url.password else text
+    if not url.password:
+        return text
+    # A short password is part of many words: mask it where it stands alone.
+    return re.sub(rf"(?<!\w){re.escape(str(url.password))}(?!\w)", "***", text)

@@ -1,4 +1,4 @@
-"""The demo's three stories as the user sees them: what is done, and a table of what came of it."""
+"""The demo's three scenes on the console: an explanation, and a table of the results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import LockOptions
-from .busy_order import Watched, watch_order
+from .busy_order import OrderCounts, watch_order
 from .console import progress_bar
 from .database import Target
 from .double_click import SAME_LINE, TWO_LINES, Clicks, click_twice
@@ -16,7 +16,7 @@ from .table_report import table_of
 from .workload import Outcome, Plan
 
 _PLAIN, _UPDATE, _SHARED = LockOptions.None_, LockOptions.ForUpdate, LockOptions.SharedRead
-_WATCHING = 2.0  # seconds
+_SECONDS = 2.0  # of each run
 WITHOUT, WITH = "without locks", "with locks"
 
 _CODE = """\
@@ -43,12 +43,12 @@ def double_click(out: Console, target: Target) -> tuple[list[Clicks], list[Click
     )
     table = _table()
     for label, *clicks in zip(cases, without, locked, strict=True):
-        table.add_row(label, *map(_told, clicks))
+        table.add_row(label, *map(_clicks_text, clicks))
     out.print(table)
     return without, locked
 
 
-def _told(clicks: Clicks) -> Text:
+def _clicks_text(clicks: Clicks) -> Text:
     if clicks.errors:
         return Text(f"error: {', '.join(clicks.errors)}", style="bold red")
     numbers = f"total {clicks.total}, lines {sum(clicks.lines.values())}"
@@ -57,14 +57,14 @@ def _told(clicks: Clicks) -> Text:
     return Text(f"BROKEN: {numbers}", style="bold red")
 
 
-def busy_order(out: Console, target: Target) -> Watched:
+def busy_order(out: Console, target: Target) -> OrderCounts:
     """A writer beside a reader; return what the reader with locks has seen."""
     _head(out, "2. Reading an order while it is changed")
     out.print(
         "One thread changes its lines and its total, again and again; another reads them.\n"
         "With locks: the writer takes ForUpdate, the reader SharedRead.\n"
     )
-    without, locked = (_watched(target, locks) for locks in (False, True))
+    without, locked = (_count_reads(target, locks) for locks in (False, True))
     table = _table()
     table.add_row("changes", str(without.changes), str(locked.changes))
     table.add_row("reads", str(without.reads), str(locked.reads))
@@ -78,14 +78,14 @@ def busy_order(out: Console, target: Target) -> Watched:
     return locked
 
 
-def _watched(target: Target, locks: bool) -> Watched:
+def _count_reads(target: Target, locks: bool) -> OrderCounts:
     write, read = (_UPDATE, _SHARED) if locks else (_PLAIN, _PLAIN)
-    with progress_bar(WITH if locks else WITHOUT, _WATCHING) as show:
+    with progress_bar(WITH if locks else WITHOUT, _SECONDS) as show:
         return watch_order(
             target.engine,
             write,
             read,
-            _WATCHING,
+            _SECONDS,
             lambda passed, seen: show(passed, f"{seen.reads} reads, {seen.wrong} wrong"),
         )
 

@@ -1,4 +1,4 @@
-"""The demo's first story: two requests change one order at the same moment."""
+"""The demo's first scene: two requests change one order at the same moment."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sqlalchemy.orm import sessionmaker
 from .. import LockingSession, LockOptions
 from .workload import Detail, Document, State, fill
 
-PATIENCE = 30.0
+WAIT = 30.0
 """Seconds that a request waits for the other to have read the order too, before it writes.
 
 The worst timing, every time: also where the other is slow to get its connection.
 """
 
-PATIENCE_WITH_LOCK = 0.5
+WAIT_WITH_LOCK = 0.5
 """With a lock the other cannot come."""
 
 ORDER = 1
@@ -31,9 +31,9 @@ TWO_LINES = ("N2", "N3")
 
 @dataclass(frozen=True)
 class Clicks:
-    """What two requests have left behind.
+    """The state of the order after two requests.
 
-    :ivar errors: what a request ended with, that did not end well.
+    :ivar errors: the classes of the errors that requests ended with.
     """
 
     errors: tuple[str, ...]
@@ -68,7 +68,7 @@ def _add_line(
         order = session.get_one_entity(Document, ORDER, lock)
         missing = name not in order.values()
         with suppress(BrokenBarrierError):
-            both_have_read.wait(PATIENCE_WITH_LOCK if lock else PATIENCE)
+            both_have_read.wait(WAIT_WITH_LOCK if lock else WAIT)
         if missing:
             order.details.append(Detail(name=name, value=ADDED))
             order.add_up()

@@ -1,4 +1,4 @@
-"""Outcomes as programs read them."""
+"""The result of a run as JSON."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .database import Target
 from .workload import Outcome, percentile
 
 
-def as_json(outcome: Outcome, target: Target) -> dict[str, Any]:
-    """One object; a name that ends in ``_ms`` holds milliseconds, None where nothing was done."""
+def json_report(outcome: Outcome, target: Target) -> dict[str, Any]:
+    """Return one JSON object; a name that ends in ``_ms`` holds milliseconds, None where nothing was done."""
     plan, tally = outcome.plan, outcome.tally
     return {
         "database": {

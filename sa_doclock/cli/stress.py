@@ -10,9 +10,9 @@ from typing import Annotated, Optional
 import typer
 
 from .. import LockOptions
-from .console import INTERRUPTED, Url, announce, progress_bar, results, told_kindly
+from .console import INTERRUPTED, Url, announce, errors_as_text, progress_bar, results
 from .database import Target, open_database
-from .json_report import as_json
+from .json_report import json_report
 from .table_report import errors_of, table_of
 from .workload import Outcome, Plan, check_locks, fresh_tables, run
 
@@ -53,7 +53,7 @@ def stress(
         bool, typer.Option("--json", help="One JSON object on stdout, and nothing else.")
     ] = False,
 ) -> None:
-    """Let many threads change and read a few documents, and check every read.
+    """Run many threads on a few documents, and check every read.
 
     A document is a header with a total, and details that add up to it.  Writers lock it
     ForUpdate, set or delete a detail, and total again; readers lock it SharedRead.
@@ -74,16 +74,16 @@ def stress(
         whole=whole,
         seed=secrets.randbelow(10**6) if seed is None else seed,
     )
-    with told_kindly(), open_database(url, threads) as target:
+    with errors_as_text(), open_database(url, threads) as target:
         if not json_wanted:
             _announce(plan, target)
         with fresh_tables(target.engine):
             check_locks(target.engine, plan)
             outcome = run_with_progress("stress", target, plan)
             if json_wanted:
-                typer.echo(json.dumps(as_json(outcome, target), indent=2))
+                typer.echo(json.dumps(json_report(outcome, target), indent=2))
             else:
-                _report(outcome)
+                _print_report(outcome)
     if not outcome.ok:
         found = outcome.inconsistencies or outcome.tally.error_count
         raise typer.Exit(INTERRUPTED if outcome.interrupted and not found else 1)
@@ -111,7 +111,7 @@ def _announce(plan: Plan, target: Target) -> None:
     )
 
 
-def _report(outcome: Outcome) -> None:
+def _print_report(outcome: Outcome) -> None:
     out = results()
     runs = {"with locks" if outcome.plan.locks else "without locks": outcome}
     out.print()

@@ -1,4 +1,4 @@
-"""Outcomes as people read them: a table, one column for each run."""
+"""The results of runs as a table, one column for each run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Runs = Mapping[str, Outcome]
 
 
 def table_of(runs: Runs) -> Table:
-    """Everything that was counted, the runs side by side."""
+    """Return the table of all counts, the runs side by side."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("")
     for heading in runs:

@@ -4,7 +4,7 @@ Why it cannot deadlock.  Only a transaction's first lock queues here, before the
 connection; every later one goes past the gate to the database.  So whoever waits here holds
 nothing that another could wait for: no lock, no connection, no savepoint.  (Of several documents
 that one call asks for, those that come first: they are taken in ascending order, by everybody, and
-so are the places at the gate.)  A circle needs a waiter that is waited for; it cannot lead through
+so are the entries at the gate.)  A circle needs a waiter that is waited for; it cannot lead through
 the gate, and the database sees every circle that does not.
 """
 
@@ -18,7 +18,7 @@ from collections.abc import Hashable, Iterable
 from contextlib import suppress
 from typing import Literal
 
-from .wakeup import Bell, bell
+from .wakeup import Wakeup, new_wakeup
 
 SecondSession = Literal["refuse", "allow"]
 
@@ -29,7 +29,7 @@ class DocumentGate:
     ``sessionmaker(engine, class_=LockingSession, gate=DocumentGate())``, and in the same way
     ``async_sessionmaker(engine, class_=AsyncLockingSession, ...)``.  Without it everybody who waits
     for a document waits with a connection in hand, and twenty who want the same one leave nothing
-    of a pool of twenty for all others.  With it, one of a document's line waits at the server, and
+    of a pool of twenty for all others.  With it, one of a document's queue waits at the server, and
     the others wait here, in the order in which they came.  It serves threads and asyncio alike,
     several event loops included.
 
@@ -46,9 +46,9 @@ class DocumentGate:
       server may wait, which is then rounded up to a tenth of the whole.  Without one, the gate
       waits as long as the server is configured to, as its first connection tells, and then the
       server again.
-    - A session with ``priority="batch"`` does not stand in the line, and does not try for a
+    - A session with ``priority="batch"`` does not stand in the queue, and does not try for a
       document while others want it.
-    - The place is given up with the lock: at the end of the transaction, at the rollback of the
+    - The entry is given up with the lock: at the end of the transaction, at the rollback of the
       savepoint that it was taken in, with the connection that is lost, and by a session that
       nobody has closed when it is garbage-collected.
 
@@ -56,7 +56,7 @@ class DocumentGate:
     apart.  It does not see a schema that is chosen on the connection, by ``search_path`` or USE:
     there, documents with the same key wait for each other.
 
-    :param next_waits_at_server: when the lock is granted to one, the next of the line goes to the
+    :param next_waits_at_server: when the lock is granted to one, the next of the queue goes to the
         server and waits there, with a connection, so that no time is lost between them.  False:
         it waits here until the transaction has ended, and the document has one connection in all.
     :param second_session: ``"refuse"``: a task, or thread, that holds a lock in one session and
@@ -77,25 +77,25 @@ class DocumentGate:
         if second_session not in ("refuse", "allow"):
             raise ValueError(f'second_session must be "refuse" or "allow", not {second_session!r}')
         self.next_waits_at_server = next_waits_at_server
-        self.refuses_second = second_session == "refuse"
-        self._start_over()
+        self.refuses_second_session = second_session == "refuse"
+        self._reset()
         _gates.add(self)
 
-    def _start_over(self) -> None:
-        self._lines: dict[Hashable, _Line] = {}
-        self._left: deque[Place] = deque()
+    def _reset(self) -> None:
+        self._queues: dict[Hashable, _DocumentQueue] = {}
+        self._leaving: deque[QueueEntry] = deque()
         self._mutex = threading.Lock()
 
     @property
     def waiting(self) -> int:
-        """How many wait here now."""
+        """The number of entries that wait now."""
         with self._mutex:
-            found = sum(len(line.waiting) for line in self._lines.values())
-        self._settle()
+            found = sum(len(queue.waiting) for queue in self._queues.values())
+        self._process_leaving()
         return found
 
     def __repr__(self) -> str:
-        return f"<DocumentGate: {self.waiting} waiting, {len(self._lines)} documents>"
+        return f"<DocumentGate: {self.waiting} waiting, {len(self._queues)} documents>"
 
     # What follows is for sessions.
 
@@ -107,149 +107,158 @@ class DocumentGate:
         next_may_follow: bool,
         seconds: float | None,
         under_asyncio: bool,
-    ) -> Place | None:
-        """Wait for a place; None where the time is over before.
+    ) -> QueueEntry | None:
+        """Wait to be admitted and return the entry; None if the time is over before.
 
         :param next_may_follow: the server has a queue, in which the next one can wait.
         """
-        place = Place(key, shared, next_may_follow and self.next_waits_at_server)
-        place.line = _Line()
+        entry = QueueEntry(key, shared, next_may_follow and self.next_waits_at_server)
+        entry.queue = _DocumentQueue()
         try:
             with self._mutex:
-                place.line = line = self._lines.setdefault(key, place.line)
-                if not line.waiting and line.lets_in(place):
-                    line.let_in(place)
+                entry.queue = queue = self._queues.setdefault(key, entry.queue)
+                if not queue.waiting and queue.can_admit(entry):
+                    queue.admit(entry)
                 else:
-                    place.bell = bell(under_asyncio=under_asyncio)
-                    place.queued = True
-                    line.waiting.append(place)
-            if self._left:
-                self._settle()
-            if place.bell is None:
-                return place
-            place.bell.wait(seconds)
+                    entry.wakeup = new_wakeup(under_asyncio=under_asyncio)
+                    entry.queued = True
+                    queue.waiting.append(entry)
+            if self._leaving:
+                self._process_leaving()
+            if entry.wakeup is None:
+                return entry
+            entry.wakeup.wait(seconds)
         except BaseException:
-            self.leave([place])
+            self.leave([entry])
             raise
         with self._mutex:
-            inside = place.inside
-        if not inside:
-            self.leave([place])
+            admitted = entry.admitted
+        if not admitted:
+            self.leave([entry])
             return None
-        self._settle()
-        return place
+        self._process_leaving()
+        return entry
 
-    def granted(self, places: Iterable[Place]) -> None:
+    def note_granted(self, entries: Iterable[QueueEntry]) -> None:
         """The database has granted their locks."""
         with self._mutex:
-            for place in places:
-                if place.inside and not place.granted:
-                    place.granted = True
-                    place.line.ungranted -= 1
-                    self._admit(place.key, place.line)
-        if self._left:
-            self._settle()
+            for entry in entries:
+                if entry.admitted and not entry.granted:
+                    entry.granted = True
+                    entry.queue.ungranted -= 1
+                    self._admit_next(entry.key, entry.queue)
+        if self._leaving:
+            self._process_leaving()
 
-    def leave(self, places: Iterable[Place]) -> None:
+    def leave(self, entries: Iterable[QueueEntry]) -> None:
         """Give them up; those that were given up already stay so.
 
         Waits for nothing, so that it may be called out of a garbage collection.
         """
-        self._left.extend(places)
-        self._settle()
+        self._leaving.extend(entries)
+        self._process_leaving()
 
-    def busy(self, key: Hashable, *, shared: bool) -> bool:
-        """Whether somebody wants this document, or has it, who would keep out this lock."""
+    def is_busy(self, key: Hashable, *, shared: bool) -> bool:
+        """Return whether an entry for this document would block this lock."""
         with self._mutex:
-            line = self._lines.get(key)
-            found = line is not None and not (
-                shared and not line.waiting and line.readers_are_let_in
+            queue = self._queues.get(key)
+            found = queue is not None and not (
+                shared and not queue.waiting and queue.admits_readers
             )
-        self._settle()
+        self._process_leaving()
         return found
 
-    def _settle(self) -> None:
+    def _process_leaving(self) -> None:
         # Whoever cannot have the mutex leaves it to whom has it, and looks here after it.
-        while self._left and self._mutex.acquire(blocking=False):
+        while self._leaving and self._mutex.acquire(blocking=False):
             try:
-                while self._left:
-                    self._take_out(self._left.popleft())
+                while self._leaving:
+                    self._remove(self._leaving.popleft())
             finally:
                 self._mutex.release()
 
-    def _take_out(self, place: Place) -> None:
-        if place.inside:
-            place.line.let_out(place)
+    def _remove(self, entry: QueueEntry) -> None:
+        if entry.admitted:
+            entry.queue.release(entry)
         else:
-            with suppress(ValueError):  # it was never in the line, or has left it before
-                place.line.waiting.remove(place)
-        self._admit(place.key, place.line)
+            with suppress(ValueError):  # it was never in the queue, or has left it before
+                entry.queue.waiting.remove(entry)
+        self._admit_next(entry.key, entry.queue)
 
-    def _admit(self, key: Hashable, line: _Line) -> None:
-        while line.waiting and line.lets_in(line.waiting[0]):
-            place = line.waiting.popleft()
-            assert place.bell is not None
-            line.let_in(place)
-            if not place.bell.ring():
-                line.let_out(place)
-        if not line.waiting and not line.inside and self._lines.get(key) is line:
-            del self._lines[key]
+    def _admit_next(self, key: Hashable, queue: _DocumentQueue) -> None:
+        while queue.waiting and queue.can_admit(queue.waiting[0]):
+            entry = queue.waiting.popleft()
+            assert entry.wakeup is not None
+            queue.admit(entry)
+            if not entry.wakeup.notify():
+                queue.release(entry)
+        if not queue.waiting and not queue.admitted_count and self._queues.get(key) is queue:
+            del self._queues[key]
 
 
-class Place:
-    """A session's place in the line of one document."""
+class QueueEntry:
+    """One session in the queue of one document."""
 
-    __slots__ = ("bell", "granted", "inside", "key", "line", "next_may_follow", "queued", "shared")
+    __slots__ = (
+        "admitted",
+        "granted",
+        "key",
+        "next_may_follow",
+        "queue",
+        "queued",
+        "shared",
+        "wakeup",
+    )
 
-    line: _Line
+    queue: _DocumentQueue
 
     def __init__(self, key: Hashable, shared: bool, next_may_follow: bool) -> None:
         self.key = key
         self.shared = shared
         self.next_may_follow = next_may_follow
-        self.bell: Bell | None = None
+        self.wakeup: Wakeup | None = None
         self.queued = False
-        self.inside = False
+        self.admitted = False
         self.granted = False
 
 
-class _Line:
-    """Who wants one document: those who have gone to the database, and those who wait."""
+class _DocumentQueue:
+    """The queue of one document: the entries that were admitted, and those that wait."""
 
     def __init__(self) -> None:
-        self.waiting: deque[Place] = deque()
+        self.waiting: deque[QueueEntry] = deque()
         self.readers = 0
         self.writers = 0
         self.ungranted = 0  # of both
 
     @property
-    def inside(self) -> int:
+    def admitted_count(self) -> int:
         return self.readers + self.writers
 
     @property
-    def readers_are_let_in(self) -> bool:
-        """Whether readers have it, so that another will be granted it at once."""
+    def admits_readers(self) -> bool:
+        """Return whether readers hold it, so that one more is granted at once."""
         return not self.writers and self.ungranted < self.readers
 
-    def lets_in(self, place: Place) -> bool:
-        if not self.inside or (place.shared and self.readers_are_let_in):
+    def can_admit(self, entry: QueueEntry) -> bool:
+        if not self.admitted_count or (entry.shared and self.admits_readers):
             return True
-        return place.next_may_follow and not self.ungranted
+        return entry.next_may_follow and not self.ungranted
 
-    def let_in(self, place: Place) -> None:
-        place.inside = True
-        self._count(place, 1)
+    def admit(self, entry: QueueEntry) -> None:
+        entry.admitted = True
+        self._count(entry, 1)
 
-    def let_out(self, place: Place) -> None:
-        place.inside = False
-        self._count(place, -1)
+    def release(self, entry: QueueEntry) -> None:
+        entry.admitted = False
+        self._count(entry, -1)
 
-    def _count(self, place: Place, by: int) -> None:
-        if place.shared:
+    def _count(self, entry: QueueEntry, by: int) -> None:
+        if entry.shared:
             self.readers += by
         else:
             self.writers += by
-        if not place.granted:
+        if not entry.granted:
             self.ungranted += by
 
 
@@ -257,9 +266,9 @@ _gates: weakref.WeakSet[DocumentGate] = weakref.WeakSet()
 
 
 def _forked() -> None:
-    # Who is in the parent's lines does not leave them in the child.
+    # Who is in the parent's queues does not leave them in the child.
     for gate in _gates:
-        gate._start_over()  # noqa: SLF001  # its own module's
+        gate._reset()  # noqa: SLF001  # its own module's
 
 
 if hasattr(os, "register_at_fork"):

@@ -17,7 +17,7 @@ from ..documents import document_key, own_table
 from ..errors import LockMisuse, LockNotAvailable
 from ..options import LockOptions, base_of, is_row_lock, may_queue
 from ..transaction import Ledger, LockCall, LockRequest, TransactionConnections
-from .queue import DocumentGate, Place
+from .queue import DocumentGate, QueueEntry
 from .second_session import TaskSession, can_be_exhausted
 
 _STEPS = 10  # of what is left for the server: it is a part of the statement's text on some
@@ -48,7 +48,7 @@ class SessionQueue:
         connections: TransactionConnections,
         ledger: Ledger,
     ) -> None:
-        self._places: dict[Place, Sequence[Hashable]] = {}  # with what is in the ledger then
+        self._places: dict[QueueEntry, Sequence[Hashable]] = {}  # with what is in the ledger then
         self._in_task = TaskSession(gate)
         if not isinstance(gate, DocumentGate):
             raise TypeError(f"gate must be a DocumentGate, not {gate!r}")
@@ -79,7 +79,7 @@ class SessionQueue:
         if position is None:
             return request
         if tries:
-            if any(self._gate.busy(key, shared=position.shared) for key in position.queues):
+            if any(self._gate.is_busy(key, shared=position.shared) for key in position.queues):
                 raise call.refused(LockNotAvailable, position.strategy.name)
             return request
         if self._connections.all():
@@ -155,13 +155,17 @@ class SessionQueue:
         asked = [place for place in self._places if not place.granted]
         if asked:
             self._find_in_ledger(asked)
-            self._gate.granted([place for place in asked if self._is_held(place)])
+            self._gate.note_granted([place for place in asked if self._is_held(place)])
             self._leave([place for place in asked if not place.granted])
-        if self._gate.refuses_second and is_row_lock(request.lock) and not self._ledger.empty:
+        if (
+            self._gate.refuses_second_session
+            and is_row_lock(request.lock)
+            and not self._ledger.empty
+        ):
             pools = [one.engine.pool for one in self._connections.all()]
             self._in_task.hold(request.document, pools)
 
-    def _find_in_ledger(self, asked: Sequence[Place]) -> None:
+    def _find_in_ledger(self, asked: Sequence[QueueEntry]) -> None:
         """Note what the ledger calls a document that was asked for by another spelling of its key.
 
         What was asked for as "1" is there as 1.  Whose of several such places it is nobody
@@ -173,7 +177,7 @@ class SessionQueue:
             granted = [document for document in self._ledger.held if document not in known]
             self._places.update(dict.fromkeys(unknown, granted))
 
-    def _is_held(self, place: Place) -> bool:
+    def _is_held(self, place: QueueEntry) -> bool:
         return any(self._ledger.has(document) for document in self._places[place])
 
     def _leave_released(self) -> None:
@@ -183,7 +187,7 @@ class SessionQueue:
         if self._places:
             self._leave([p for p in self._places if p.granted and not self._is_held(p)])
 
-    def _leave(self, places: Sequence[Place]) -> None:
+    def _leave(self, places: Sequence[QueueEntry]) -> None:
         for place in places:
             del self._places[place]
         if places:
@@ -191,7 +195,7 @@ class SessionQueue:
 
     def refuse_second_session(self, bind: Engine | Connection) -> None:
         """:raises LockMisuse: this task holds a lock in another session, and a connection."""
-        if not self._gate.refuses_second or isinstance(bind, Connection):
+        if not self._gate.refuses_second_session or isinstance(bind, Connection):
             return
         for other in self._in_task.others():
             if (

@@ -1,7 +1,7 @@
-"""How a thread, or a task, sleeps until another one wakes it.
+"""A wait of a thread or a task that another thread can end.
 
-A bell may be rung from any thread, also out of a garbage collection: ringing takes no lock that
-the thread which rings could hold already.
+notify() may be called from any thread, also by the garbage collector: it takes no lock that the
+calling thread could hold already.
 """
 
 from __future__ import annotations
@@ -13,44 +13,44 @@ from typing import Protocol
 from sqlalchemy.util import await_only
 
 
-class Bell(Protocol):
-    """Rings once."""
+class Wakeup(Protocol):
+    """A wait that ends once."""
 
     def wait(self, seconds: float | None) -> None:
-        """Return when it has rung, or when the time is over; None waits as long as it takes."""
+        """Return after notify(), or after so many seconds; None waits without a limit."""
 
-    def ring(self) -> bool:
-        """Wake who waits; False where nobody can be woken any more."""
-
-
-def bell(*, under_asyncio: bool) -> Bell:
-    """A bell for this thread, or for the task that runs in it."""
-    return _TaskBell() if under_asyncio else _ThreadBell()
+    def notify(self) -> bool:
+        """End the wait; return False if the waiter no longer exists."""
 
 
-class _ThreadBell:
+def new_wakeup(*, under_asyncio: bool) -> Wakeup:
+    """Return a wakeup for this thread, or for the task that runs in it."""
+    return _TaskWakeup() if under_asyncio else _ThreadWakeup()
+
+
+class _ThreadWakeup:
     def __init__(self) -> None:
-        self._silent = threading.Lock()  # an Event has a lock of its own, taken when it is set
-        self._silent.acquire()
+        self._lock = threading.Lock()  # an Event has a lock of its own, taken when it is set
+        self._lock.acquire()
 
     def wait(self, seconds: float | None) -> None:
-        self._silent.acquire(timeout=-1 if seconds is None else seconds)
+        self._lock.acquire(timeout=-1 if seconds is None else seconds)
 
-    def ring(self) -> bool:
-        self._silent.release()
+    def notify(self) -> bool:
+        self._lock.release()
         return True
 
 
-class _TaskBell:
+class _TaskWakeup:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._rung: asyncio.Future[None] = self._loop.create_future()
+        self._notified: asyncio.Future[None] = self._loop.create_future()
 
     def wait(self, seconds: float | None) -> None:
         # Not wait_for(), which may lose a cancellation or a result when both come at once.
-        await_only(asyncio.wait([self._rung], timeout=seconds))
+        await_only(asyncio.wait([self._notified], timeout=seconds))
 
-    def ring(self) -> bool:
+    def notify(self) -> bool:
         try:
             self._loop.call_soon_threadsafe(self._set)
         except RuntimeError:  # the loop is closed, and who has waited in it is gone
@@ -58,5 +58,5 @@ class _TaskBell:
         return True
 
     def _set(self) -> None:
-        if not self._rung.done():
-            self._rung.set_result(None)
+        if not self._notified.done():
+            self._notified.set_result(None)

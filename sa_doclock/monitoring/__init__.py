@@ -1,8 +1,8 @@
-"""Who holds a lock, who waits for it, and what has happened."""
+"""Holders of locks, waits for locks, and the log records and events of a session."""
 
 from .cluster_warning import warn_of_cluster
 from .diagnosis import Diagnosis
-from .instrumentation import LockInstrumentation, fields_of
+from .instrumentation import LockInstrumentation, log_fields
 from .lock_waits import lock_waits
 
-__all__ = ["Diagnosis", "LockInstrumentation", "fields_of", "lock_waits", "warn_of_cluster"]
+__all__ = ["Diagnosis", "LockInstrumentation", "lock_waits", "log_fields", "warn_of_cluster"]

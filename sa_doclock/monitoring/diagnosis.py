@@ -1,4 +1,4 @@
-"""Who holds what a lock was not granted for, asked of the server over a second connection."""
+"""The holders of a lock that was not granted, asked of the server over a second connection."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Keys = Sequence[tuple[Any, ...]]
 
 
 class Diagnosis:
-    """What ``LockingSession(diagnose=True)`` adds to an error.
+    """Adds the blockers to errors of ``LockingSession(diagnose=True)``.
 
     :param connections: returns those of the session's transaction.
     """
@@ -37,7 +37,7 @@ class Diagnosis:
         self._session = weakly(session)
         self._connections = connections
 
-    def of(self, error: LockNotAvailable, keys: Keys, engine: Engine | None) -> None:
+    def add_blockers(self, error: LockNotAvailable, keys: Keys, engine: Engine | None) -> None:
         """Put the blockers into the error, which stays as it is if that fails.
 
         :param keys: of the rows that were asked for; empty where nobody knows them.
@@ -47,7 +47,7 @@ class Diagnosis:
             return
         try:
             blockers = self._ask(error.entity, keys, error.lock or LockOptions.ForUpdate, engine)
-            text = told(blockers, error.hide_parameters)
+            text = blockers_text(blockers, error.hide_parameters)
         except Exception as failure:  # noqa: BLE001  # the error that there is matters more
             _log.debug("diagnose: the server did not tell who holds the lock: %r", failure)
             return
@@ -66,15 +66,13 @@ class Diagnosis:
         ours = [one for one in self._connections() if one.engine is bind.engine]
         own = {monitoring.connection_id(one) for one in ours}
         header = own_table(mapper)
-        if len(keys) * len(header.primary_key) > MAX_PARAMETERS:
-            keys = ()
         keys = _in_order_of(header, root_of(mapper).primary_key, keys)
         shared = base_of(lock) is LockOptions.SharedRead
         with side_connection(bind.engine, self._options(bind, ours)) as connection:
             found = monitoring.holders(connection, header, keys, shared=shared)
             found = {one: certain for one, certain in found.items() if one not in own}
-            parties = parties_of(monitoring, connection, found)
-        return tuple(replace(parties[one], certain=found[one]) for one in sorted(found))
+            described = describe_connections(monitoring, connection, found)
+        return tuple(replace(described[one], certain=found[one]) for one in sorted(found))
 
     def _options(self, bind: Engine | Connection, ours: Sequence[Connection]) -> Mapping[str, Any]:
         of_session = getattr(self._session(), "execution_options", {})  # of SQLAlchemy 2.1
@@ -83,15 +81,15 @@ class Diagnosis:
 
 
 def _in_order_of(header: Table, columns: Sequence[Any], keys: Keys) -> Keys:
-    """The keys in the order of the table's own; none where the mapper has another one."""
+    """Return keys in the order of the primary key; () if it has other columns, or too many keys."""
     own = list(header.primary_key)
-    if set(own) != set(columns):
+    if set(own) != set(columns) or len(keys) * len(own) > MAX_PARAMETERS:
         return ()
     places = [columns.index(column) for column in own]
     return [tuple(key[place] for place in places) for key in keys]
 
 
-def parties_of(
+def describe_connections(
     monitoring: LockMonitoring, connection: Connection, ids: Collection[int]
 ) -> Mapping[int, LockConnection]:
     """Describe these connections; one that has gone meanwhile is an id and nothing more."""
@@ -99,8 +97,8 @@ def parties_of(
     return {one: known.get(one) or LockConnection(one) for one in ids}
 
 
-def told(blockers: Sequence[LockConnection], hide: bool) -> str:
-    """What the text of an error says of them.
+def blockers_text(blockers: Sequence[LockConnection], hide: bool) -> str:
+    """Return the sentence about the blockers for the text of an error.
 
     :param hide: the engine hides parameters, whose values may be in a statement.
     """
@@ -111,24 +109,24 @@ def told(blockers: Sequence[LockConnection], hide: bool) -> str:
     return held + "; ".join(listed)
 
 
-def _described(party: LockConnection, hide: bool) -> str:
-    words = ", ".join(_words(party))
-    text = f"connection {party.connection_id}" + (f" ({words})" if words else "")
-    if party.statement is None or hide:
+def _described(connection: LockConnection, hide: bool) -> str:
+    details = ", ".join(_details(connection))
+    text = f"connection {connection.connection_id}" + (f" ({details})" if details else "")
+    if connection.statement is None or hide:
         return text
-    statement = " ".join(party.statement.split())
+    statement = " ".join(connection.statement.split())
     if len(statement) > _SHOWN:
-        statement = f"{statement[:_SHOWN]}... ({len(party.statement)} characters)"
+        statement = f"{statement[:_SHOWN]}... ({len(connection.statement)} characters)"
     return f"{text}: {statement}"
 
 
-def _words(party: LockConnection) -> Iterator[str]:
-    if party.user:
-        yield f"user {party.user}"
-    if party.application:
-        yield f"application {party.application!r}"
-    age = party.transaction_seconds
-    if party.state and age is not None:
-        yield f"{party.state}, its transaction open for {age:.1f} s"
-    elif party.state or age is not None:
-        yield party.state or f"its transaction open for {age:.1f} s"
+def _details(connection: LockConnection) -> Iterator[str]:
+    if connection.user:
+        yield f"user {connection.user}"
+    if connection.application:
+        yield f"application {connection.application!r}"
+    age = connection.transaction_seconds
+    if connection.state and age is not None:
+        yield f"{connection.state}, its transaction open for {age:.1f} s"
+    elif connection.state or age is not None:
+        yield connection.state or f"its transaction open for {age:.1f} s"

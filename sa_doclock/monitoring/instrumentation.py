@@ -1,4 +1,4 @@
-"""What is told of locks: log records with fields, and events; nothing when nobody listens."""
+"""Log records with fields, and events, about locks; no work when nobody listens."""
 
 from __future__ import annotations
 
@@ -25,66 +25,66 @@ _OUTCOMES: Final[Mapping[type[LockFailed], str]] = {
 
 
 class LockInstrumentation:
-    """Tells what becomes of one session's locks."""
+    """Reports the locks of one session to its listeners and to the log."""
 
     def __init__(self, session: EventfulSession) -> None:
         self._session = weakly(session)
         self._dispatch = session.dispatch
 
-    def granted(
+    def report_granted(
         self,
         documents: Iterable[DocumentKey | LockedName],
         lock: LockOptions,
         waited: float,
     ) -> None:
-        """A call for a lock has been granted, after so many seconds."""
+        """Report a call for locks that was granted after so many seconds."""
         level = logging.INFO if waited >= CONTENDED else logging.DEBUG
         listeners = self._dispatch.lock_acquired
         if not listeners and not _log.isEnabledFor(level):
             return
         for document in documents:
-            fields = _fields(named(document), lock, waited, None, "granted")
-            _log.log(level, "%s %s: granted after %.3f s", *_words(fields), waited, extra=fields)
+            fields = _fields(document_label(document), lock, waited, None, "granted")
+            _log.log(level, "%s %s: granted after %.3f s", *_label(fields), waited, extra=fields)
             listeners(self._session(), document, lock, waited)
 
-    def failed(self, error: LockFailed, waited: float | None) -> None:
-        """The database has refused it."""
+    def report_failed(self, error: LockFailed, waited: float | None) -> None:
+        """Report a lock that the database has refused."""
         if _log.isEnabledFor(logging.WARNING):
-            kinds = (told for kind, told in _OUTCOMES.items() if isinstance(error, kind))
+            kinds = (text for kind, text in _OUTCOMES.items() if isinstance(error, kind))
             outcome = next(kinds, "failed")  # one of another package's strategy
-            _log.warning("%s", error.args[0], extra=fields_of(error, waited, outcome))
+            _log.warning("%s", error.args[0], extra=log_fields(error, waited, outcome))
         self._dispatch.lock_failed(self._session(), error, waited)
 
-    def hears_of_releases(self) -> bool:
-        """Whether anybody would be told."""
+    def has_release_listener(self) -> bool:
+        """Return whether a listener or the log takes releases."""
         return bool(self._dispatch.locks_released) or _log.isEnabledFor(logging.DEBUG)
 
-    def released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
-        """What was held is held no more."""
+    def report_released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
+        """Report locks that are no longer held."""
         if not released:
             return
         if _log.isEnabledFor(logging.DEBUG):
             for document, lock, held in released:
-                fields = _fields(named(document), lock, None, held, outcome)
-                _log.debug("%s %s: %s after %.3f s", *_words(fields), outcome, held, extra=fields)
+                fields = _fields(document_label(document), lock, None, held, outcome)
+                _log.debug("%s %s: %s after %.3f s", *_label(fields), outcome, held, extra=fields)
         self._dispatch.locks_released(self._session(), released, outcome)
 
 
-def named(document: DocumentKey | LockedName) -> str:
-    """A document in the words of errors: ``Order 42``."""
+def document_label(document: DocumentKey | LockedName) -> str:
+    """Return the document as errors name it: ``Order 42``."""
     entity, identity = document
     if entity is None:
         return f"named lock {identity[0]!r}"
     return f"{entity.__name__} {identity[0] if len(identity) == 1 else identity}"
 
 
-def fields_of(error: LockFailed, waited: float | None, outcome: str) -> dict[str, Any]:
-    """The fields of a log record about this error."""
+def log_fields(error: LockFailed, waited: float | None, outcome: str) -> dict[str, Any]:
+    """Return the fields of a log record about this error."""
     document: str | None
     if error.entity is not None:
         document = f"{error.entity.__name__} {'rows' if error.ident is None else error.ident}"
     else:
-        document = None if error.ident is None else named((None, (error.ident,)))
+        document = None if error.ident is None else document_label((None, (error.ident,)))
     return _fields(document, error.lock, waited, None, outcome)
 
 
@@ -95,9 +95,9 @@ def _fields(
     held: float | None,
     outcome: str,
 ) -> dict[str, Any]:
-    told = None if lock is None else lock_label(lock)
-    return {"document": document, "lock": told, "waited": waited, "held": held, "outcome": outcome}
+    label = None if lock is None else lock_label(lock)
+    return {"document": document, "lock": label, "waited": waited, "held": held, "outcome": outcome}
 
 
-def _words(fields: Mapping[str, Any]) -> tuple[Any, Any]:
+def _label(fields: Mapping[str, Any]) -> tuple[Any, Any]:
     return fields["document"], fields["lock"]

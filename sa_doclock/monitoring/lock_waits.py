@@ -1,4 +1,4 @@
-"""lock_waits(): who waits for whom on a server, at this moment."""
+"""lock_waits(): the waits for locks on a server at this moment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..dialects.base import LockMonitoring, LockStrategy
 from ..errors import LockNotSupported
 from ..lock_info import LockWait, Wait
 from ..pool import side_connection
-from .diagnosis import parties_of
+from .diagnosis import describe_connections
 
 
 def lock_waits(bind: Engine | Connection) -> list[LockWait]:
@@ -41,17 +41,15 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
         try:
             found = list(monitoring.waits(connection))
             ids = {one for wait in found for one in (wait.waiter, wait.blocker)}
-            parties = parties_of(monitoring, connection, ids)
+            described = describe_connections(monitoring, connection, ids)
         except DBAPIError as error:
             raise _refusal(strategy, monitoring, error) or error from error
-    behind: dict[int, list[int]] = {}
-    for wait in found:
-        behind.setdefault(wait.waiter, []).append(wait.blocker)
+    blockers = _blockers_by_waiter(found)
     waits = [
         LockWait(
-            parties[wait.waiter],
-            parties[wait.blocker],
-            parties[_root(wait, behind)],
+            described[wait.waiter],
+            described[wait.blocker],
+            described[_root_blocker(wait, blockers)],
             wait.table,
             wait.key,
             wait.seconds,
@@ -61,17 +59,24 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
     return sorted(waits, key=lambda wait: -(wait.seconds or 0))
 
 
-def _root(wait: Wait, behind: Mapping[int, Sequence[int]]) -> int:
-    """Follow the waits to somebody who does not wait; each connection once, as they may circle."""
+def _blockers_by_waiter(waits: Sequence[Wait]) -> dict[int, list[int]]:
+    blockers: dict[int, list[int]] = {}
+    for wait in waits:
+        blockers.setdefault(wait.waiter, []).append(wait.blocker)
+    return blockers
+
+
+def _root_blocker(wait: Wait, blockers: Mapping[int, Sequence[int]]) -> int:
+    """Return a blocker that does not wait itself; in a circle of waits, the direct blocker."""
     seen: set[int] = set()
     front = [wait.blocker]
     while front:
         one = front.pop()
-        if one not in behind:
+        if one not in blockers:
             return one
         if one not in seen:
             seen.add(one)
-            front += reversed(behind[one])
+            front += reversed(blockers[one])
     return wait.blocker
 
 

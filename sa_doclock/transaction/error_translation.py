@@ -78,7 +78,7 @@ def _translate(
     for one in states:
         _note(one, strategy, code, context, error)
     if state.call is None and isinstance(error, LockFailed):
-        state.instrumentation.failed(error, None)
+        state.instrumentation.report_failed(error, None)
     return error
 
 

@@ -57,7 +57,7 @@ class LockCall:
         new, state.ledger.new, state.call = state.ledger.new, None, None
         try:
             waited = time.monotonic() - self._started
-            state.instrumentation.granted(new or (), self.request.lock, waited)
+            state.instrumentation.report_granted(new or (), self.request.lock, waited)
         except BaseException:  # a listener's, as an error of the call
             if self._opens:
                 state.roll_back_quietly()
@@ -75,8 +75,8 @@ class LockCall:
             error.waited = waited
             if state.diagnosis is not None and isinstance(error, LockNotAvailable):
                 # By now this session waits for nobody.
-                state.diagnosis.of(error, self.request.keys, self.engine)
-            state.instrumentation.failed(error, waited)
+                state.diagnosis.add_blockers(error, self.request.keys, self.engine)
+            state.instrumentation.report_failed(error, waited)
 
     def _is_failure_of_lock(self, error: BaseException) -> bool:
         """Return whether nobody knows any more what the transaction holds."""

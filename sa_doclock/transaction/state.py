@@ -59,7 +59,7 @@ class TransactionState:
     ) -> None:
         self.session: Callable[[], EventfulSession] = ref(session)  # type: ignore[assignment]
         self.instrumentation = LockInstrumentation(session)
-        self.ledger = Ledger(ranks, self.instrumentation.hears_of_releases)
+        self.ledger = Ledger(ranks, self.instrumentation.has_release_listener)
         self.connections = TransactionConnections(
             self.session, ref(self), low_priority=low_priority
         )
@@ -92,7 +92,7 @@ class TransactionState:
 
     def lose_locks(self) -> None:
         """Forget all locks: the server has given them up, though the transaction goes on here."""
-        self.instrumentation.released(self.ledger.clear(), "lost")
+        self.instrumentation.report_released(self.ledger.clear(), "lost")
 
     def roll_back_quietly(self) -> None:
         """Roll back because of an error, which is raised whatever the rollback meets."""
@@ -128,7 +128,7 @@ class TransactionState:
         locks, functions = self._marks.pop(savepoint)
         if self._on_commit is not None:
             self._on_commit.roll_back_to(functions)
-        self.instrumentation.released(self.ledger.roll_back_to(locks), "rolled back")
+        self.instrumentation.report_released(self.ledger.roll_back_to(locks), "rolled back")
 
     def flush_has_rolled_back(self, savepoint: SessionTransaction | None) -> None:
         """Forget what a failed flush has undone, before ``rollback()`` is called.
@@ -140,7 +140,7 @@ class TransactionState:
         else:
             locks, _ = self._marks[savepoint]
             released = self.ledger.roll_back_to(locks)
-        self.instrumentation.released(released, "rolled back")
+        self.instrumentation.report_released(released, "rolled back")
 
     def note_rollback(self, transaction: SessionTransaction) -> None:
         """Note the rollback of the transaction, of a savepoint or of a flush."""
@@ -190,7 +190,7 @@ class TransactionState:
                 self.failed.end()
             if released:
                 outcome = "committed" if committed else "rolled back"
-                self.instrumentation.released(released, outcome)
+                self.instrumentation.report_released(released, outcome)
         finally:
             if self._on_commit is not None:
                 self._on_commit.end(committed=committed)

@@ -70,7 +70,7 @@ def test_a_function_of_on_commit_that_fails_does_not_take_the_row_back(
                 run(job)
                 claim.session.on_commit(fail)
     assert done(elsewhere) == ([1] if batch == 1 else [1, 2, 3, 4])
-    assert claims.report.processed == len(claims.report.afterwards) == batch
+    assert claims.report.processed == len(claims.report.on_commit_errors) == batch
     assert claims.report.failed == []
 
 
@@ -111,6 +111,6 @@ def test_what_is_changed_after_a_commit_is_refused(session_factory: Factory) -> 
             if claim.key == 1:
                 job.state = "lost"
     assert claims.report.processed == 2
-    ((key, error),) = claims.report.afterwards
+    ((key, error),) = claims.report.on_commit_errors
     assert key == 1
     assert isinstance(error, sa.exc.InvalidRequestError)

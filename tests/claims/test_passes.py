@@ -9,9 +9,9 @@ from weakref import finalize
 import pytest
 import sqlalchemy as sa
 
-from sa_doclock.claims.candidates import Passes, _rest
-from sa_doclock.claims.query import Claimable
-from sa_doclock.claims.report import ClaimReport, Tally
+from sa_doclock.claims.candidates import Candidates, _backoff
+from sa_doclock.claims.query import ClaimQuery
+from sa_doclock.claims.report import ClaimReport, ReportBuilder
 from tests.claims.jobs import Base, Job, Parcel
 
 Identity = tuple[Any, ...]
@@ -26,9 +26,11 @@ class Table:
         Base.metadata.create_all(self.engine)
         self.reads: list[int] = []
         self.report = ClaimReport()
-        self.tally = Tally(self.report, remembers=bool(how.get("until_empty")))
+        self.builder = ReportBuilder(self.report, remembers=bool(how.get("until_empty")))
         how = {"page": 4, "until_empty": False, "attempts": 3, "sleep": lambda _: None, **how}
-        self.passes = Passes(Claimable(sa.select(entity), order_by), self.read, self.tally, **how)
+        self.candidates = Candidates(
+            ClaimQuery(sa.select(entity), order_by), self.read, self.builder, **how
+        )
 
     def insert(self, entity: Any, *rows: dict[str, Any]) -> None:
         with self.engine.begin() as connection:
@@ -42,7 +44,7 @@ class Table:
 
     def all(self, then: Any = lambda _: None) -> list[Identity]:
         found: list[Identity] = []
-        while keys := self.passes.take(1):
+        while keys := self.candidates.take(1):
             found += keys
             then(keys)
         self.engine.dispose()
@@ -93,37 +95,37 @@ def test_composite_keys_have_an_order_too() -> None:
 def test_what_is_settled_does_not_come_up_in_the_next_pass(order_by: Any) -> None:
     table = Table(order_by=order_by, until_empty=True)
     table.insert(Job, *jobs(9))
-    assert len(table.all(table.tally.processed)) == 9
-    assert table.tally.report.passes == 2
+    assert len(table.all(table.builder.processed)) == 9
+    assert table.builder.report.passes == 2
 
 
 def test_what_nobody_can_claim_comes_up_in_some_passes_and_then_no_more() -> None:
     naps: list[float] = []
     table = Table(until_empty=True, sleep=naps.append)
     table.insert(Job, *jobs(2))
-    assert table.all(table.tally.skipped) == [(1,), (2,)] * 3
+    assert table.all(table.builder.skipped) == [(1,), (2,)] * 3
     assert len(naps) == 2
-    assert table.tally.report.skipped == 2
+    assert table.builder.report.skipped == 2
 
 
 def test_what_is_gone_every_time_is_counted_once() -> None:
     table = Table(until_empty=True)
     table.insert(Job, *jobs(2))
-    table.all(table.tally.gone)
-    assert (table.tally.report.gone, table.tally.report.passes) == (2, 3)
+    table.all(table.builder.no_longer_matching)
+    assert (table.builder.report.no_longer_matching, table.builder.report.passes) == (2, 3)
 
 
 def test_what_is_put_back_comes_up_next() -> None:
     table = Table()
     table.insert(Job, *jobs(5))
-    assert table.passes.take(3) == [(1,), (2,), (3,)]
-    table.passes.put_back([(2,), (3,)])
+    assert table.candidates.take(3) == [(1,), (2,), (3,)]
+    table.candidates.requeue([(2,), (3,)])
     assert table.all() == [(2,), (3,), (4,), (5,)]
 
 
 def test_a_rest_is_longer_each_time_up_to_a_limit() -> None:
     for attempt, most in ((1, 0.1), (2, 0.2), (3, 0.4), (5, 1.6), (6, 2), (1000, 2)):
-        rests = [_rest(attempt) for _ in range(50)]
+        rests = [_backoff(attempt) for _ in range(50)]
         assert 0 <= min(rests) < max(rests) <= most
 
 
@@ -137,12 +139,12 @@ def test_who_meets_others_does_not_ask_for_each_row(order_by: Any) -> None:
         asked.extend(keys)
         if len(asked) == 1:
             table.delete([(n,) for n in range(1, 61) if n not in (30, 50)])
-        table.passes.came_to(keys in ([(30,)], [(50,)]))
+        table.candidates.note_try(claimed=keys in ([(30,)], [(50,)]))
 
     table.all(all_but_two_are_done)
     assert sorted(asked[3:]) == [(30,), (50,)]
     assert table.reads == [60, 2]
-    assert table.tally.report.gone == 60 - 5
+    assert table.builder.report.no_longer_matching == 60 - 5
 
 
 def test_who_meets_others_goes_elsewhere_unless_there_is_an_order() -> None:
@@ -150,7 +152,7 @@ def test_who_meets_others_goes_elsewhere_unless_there_is_an_order() -> None:
     for order_by in (None, -Job.weight):
         table = Table(page=100, order_by=order_by)
         table.insert(Job, *jobs(90))
-        found[order_by is None] = table.all(lambda _: table.passes.came_to(something=False))  # noqa: B023
+        found[order_by is None] = table.all(lambda _: table.candidates.note_try(claimed=False))  # noqa: B023
     assert found[False] == [(n,) for n in range(1, 91)]
     assert found[True] != found[False]
     assert sorted(found[True]) == found[False]

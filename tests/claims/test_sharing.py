@@ -39,7 +39,7 @@ def test_what_another_holds_is_skipped(
     other.get_one_entity(Job, 2, ForUpdate)
     keys, report = work(session_factory, batch=batch)
     assert keys == [1, 3, 4, 5, 6, 7, 8, 9, 10]
-    assert (report.processed, report.skipped, report.gone) == (9, 1, 0)
+    assert (report.processed, report.skipped, report.no_longer_matching) == (9, 1, 0)
 
 
 @both
@@ -67,7 +67,8 @@ def test_what_another_has_processed_meanwhile_is_gone(
             elsewhere(sa.update(Job).where(Job.id == batch + 1).values(state="done"))
             elsewhere(sa.delete(Job).where(Job.id == batch + 4))
     assert keys == [n for n in range(1, 11) if n not in (batch + 1, batch + 4)]
-    assert (claims.report.processed, claims.report.gone, claims.report.skipped) == (8, 2, 0)
+    report = claims.report
+    assert (report.processed, report.no_longer_matching, report.skipped) == (8, 2, 0)
 
 
 @both
@@ -83,7 +84,7 @@ def test_conditions_on_other_rows_are_looked_at_again(
         if claim.key == batch:
             elsewhere(sa.insert(Log).values(job_id=batch + 2, worker="another"))
     assert batch + 2 not in keys
-    assert claims.report.gone == 1
+    assert claims.report.no_longer_matching == 1
 
 
 def waits(factory: Factory, statement: Any, **how: Any) -> Callable[[LockingSession], Any]:
@@ -120,7 +121,7 @@ def test_what_was_processed_while_it_was_queued_for_is_gone(
     alice.does(lambda session: session.commit())
     keys, report = step.result()
     assert keys == [2]
-    assert (report.processed, report.gone, report.skipped) == (1, 1, 0)
+    assert (report.processed, report.no_longer_matching, report.skipped) == (1, 1, 0)
 
 
 @both

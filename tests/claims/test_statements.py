@@ -61,7 +61,8 @@ def test_every_row_comes_up_once_and_is_held(session_factory: Factory, batch: in
                 document = Task if isinstance(row, Task) else type(row), sa.inspect(row).identity
                 assert claim.session.held_locks[document] is LockOptions.ForUpdate, name
         assert keys == expected, name
-        assert (claims.report.processed, claims.report.gone) == (len(expected), 0), name
+        report = claims.report
+        assert (report.processed, report.no_longer_matching) == (len(expected), 0), name
 
 
 @both
@@ -76,7 +77,7 @@ def test_a_subclass_that_matches_no_more_is_gone(
         if claim.key == batch:
             elsewhere(sa.update(CALLS).where(CALLS.c.id == 3).values(answered=True))
     assert keys == [1, 2]
-    assert claims.report.gone == 1
+    assert claims.report.no_longer_matching == 1
 
 
 def test_a_composite_key_goes_back_to_get_entity(session_factory: Factory) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+import sa_doclock as sa_doclock_package
 from tests.cli.conftest import ROOT, Process
 
 Run = Callable[..., Process]
@@ -19,6 +20,24 @@ def test_help(sa_doclock: Run, words: tuple[str, ...]) -> None:
     assert process.returncode == 0
     assert process.stderr == ""
     assert max(map(len, process.stdout.splitlines())) <= 80
+
+
+def test_the_list_of_commands_is_not_cut(sa_doclock: Run) -> None:
+    commands = sa_doclock("--help").stdout.partition("Commands:")[2]
+    assert "demo" in commands
+    assert "..." not in commands
+
+
+def test_python_runs_the_package_too() -> None:
+    process = subprocess.run(
+        [sys.executable, "-m", "sa_doclock", "--version"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert (process.returncode, process.stderr) == (0, "")
+    assert process.stdout == f"sa-doclock {sa_doclock_package.__version__}\n"
 
 
 def test_help_names_every_option(sa_doclock: Run) -> None:

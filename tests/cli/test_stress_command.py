@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from sa_doclock.cli.app import app
+from sa_doclock.cli.database import _without_secret
 from sa_doclock.cli.workload.model import PREFIX
 from sa_doclock.cli.workload.plan import Plan
 from tests.cli.conftest import ROOT, Process
@@ -140,6 +141,41 @@ def test_a_bad_url_is_told_in_one_sentence(
     assert "Traceback" not in result.output
     assert "secret" not in result.output
     assert len(result.output.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("mysql+mysqldb://u:secret@host/db", "write mysql+pymysql:// in the URL"),
+        ("postgresql+psycopg2://u:secret@host/db", "write postgresql+psycopg:// in the URL"),
+        ("mssql+pyodbc://u:secret@host/db", ": pip install 'sa-doclock[mssql]'\n"),
+    ],
+)
+def test_what_an_extra_installs_is_told_as_it_is(
+    url: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for driver in ("MySQLdb", "psycopg2", "pyodbc"):
+        monkeypatch.setitem(sys.modules, driver, None)  # as if it were not installed
+    status, output = invoke("--url", url)
+    assert (status, told in output) == (2, True), output
+
+
+def test_the_old_name_of_postgresql_is_told_the_new_one() -> None:
+    status, output = invoke("--url", "postgres://u:secret@host/db")
+    assert (status, "write postgresql+psycopg://" in output) == (2, True), output
+
+
+def test_a_short_password_masks_no_letters_of_words() -> None:
+    status, output = invoke("--url", "postgresql+psycopg://u:p@127.0.0.1:1/db")
+    assert status == 2
+    assert "psycopg.OperationalError" in output
+    assert output.count("***") == 1  # in the URL
+
+
+def test_a_password_in_the_text_of_an_error_is_masked(tmp_path: Path) -> None:
+    url = sa.make_url(f"sqlite:///{tmp_path}/no/orders.db").set(password="p@$s")
+    error = RuntimeError("the password p@$s is wrong (p@$s, p@$sword)")
+    assert _without_secret(error, url) == "the password *** is wrong (***, p@$sword)"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.pool import QueuePool
 
 from sa_doclock import DocumentGate
-from sa_doclock.gate.queue import Place
+from sa_doclock.gate.queue import QueueEntry
 from tests.actors import PATIENCE, Step
 from tests.waits import wait_until
 
@@ -49,7 +49,7 @@ class Walkers:
     def __init__(self, gate: DocumentGate) -> None:
         self.gate = gate
         self.came_in: list[str] = []
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, QueueEntry] = {}
         self._threads = ThreadPoolExecutor(32)
         self._coming: list[Future[None]] = []
 
@@ -73,7 +73,7 @@ class Walkers:
             self.came_in.append(name)
 
     def grant(self, *names: str) -> None:
-        self.gate.granted([self.places[name] for name in names])
+        self.gate.note_granted([self.places[name] for name in names])
 
     def leave(self, *names: str) -> None:
         self.gate.leave([self.places.pop(name) for name in names])
@@ -90,4 +90,4 @@ class Walkers:
                 self.leave(*tuple(self.places))
         self.leave(*tuple(self.places))
         self._threads.shutdown()
-        assert not self.gate._lines
+        assert not self.gate._queues

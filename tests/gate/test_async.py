@@ -54,7 +54,7 @@ async def test_nineteen_waiters_have_no_connection(documents: Database, gate: Do
             await asyncio.create_task(read_customer(unrelated))
         await holder.rollback()
         assert await asyncio.gather(*tasks) == [40 + 10 * number for number in range(19)]
-        assert gate._lines == {}
+        assert gate._queues == {}
 
 
 async def read_customer(session: Session) -> None:
@@ -97,7 +97,7 @@ async def test_who_is_cancelled_leaves_the_line(documents: Database, gate: Docum
         assert gate.waiting == 2
         await holder.rollback()
         assert [await tasks[0], await tasks[2]] == [40, 50]
-        assert (in_use(engine), gate._lines) == (0, {})
+        assert (in_use(engine), gate._queues) == (0, {})
 
 
 @in_a_loop
@@ -110,16 +110,16 @@ async def test_who_is_cancelled_when_its_turn_has_come_passes_it_on(
         await until_queued(gate, 1)
         second = asyncio.ensure_future(add_ten(makes))
         await until_queued(gate, 2)
-        (line,) = gate._lines.values()
+        (line,) = gate._queues.values()
         place = line.waiting[0]
         await holder.rollback()
-        assert place.inside
+        assert place.admitted
         assert not first.done()
         first.cancel()  # it has been given its turn, and does not know it yet
         with pytest.raises(asyncio.CancelledError):
             await first
         assert await second == 40
-        assert gate._lines == {}
+        assert gate._queues == {}
 
 
 @in_a_loop
@@ -128,9 +128,9 @@ async def test_a_timeout_is_told(documents: Database, gate: DocumentGate) -> Non
         await holder.get_entity(Order, 1, ForUpdate)
         with pytest.raises(LockNotAvailable, match=r"Order 1 FOR UPDATE on .* within 0\.05 s"):
             await asyncio.create_task(limited(makes))
-        assert gate._lines.keys()
+        assert gate._queues.keys()
         await holder.rollback()
-        assert gate._lines == {}
+        assert gate._queues == {}
 
 
 async def limited(makes: Makes) -> None:

@@ -27,7 +27,7 @@ def makes_batches(engine: sa.Engine, gate: DocumentGate) -> Makes:
 def test_it_takes_what_is_free(gate: DocumentGate, makes_batches: Makes) -> None:
     with makes_batches() as batch:
         assert locks(Order, 1)(batch).total == 30
-        assert gate._lines == {}
+        assert gate._queues == {}
 
 
 def test_it_does_not_even_try_while_another_has_it(

@@ -35,7 +35,7 @@ def test_the_waiters_have_no_connection(
     assert in_use(engine) == 1
     alice.does(save)
     assert [step.result() for step in steps] == [50, 60, 70, 80]  # in the order in which they came
-    assert (gate.waiting, len(gate._lines)) == (0, 0)
+    assert (gate.waiting, len(gate._queues)) == (0, 0)
 
 
 def add_ten_and_save(session: LockingSession) -> int:

@@ -56,19 +56,19 @@ def test_with_the_transaction(
     alice.does(end)
     assert queued.result().id == 1
     bob.does(roll_back)
-    assert gate._lines == {}
+    assert gate._queues == {}
 
 
 def test_by_a_lock_that_finds_no_row(gate: DocumentGate, session: Session) -> None:
     assert session.get_entity(Order, 99, ForUpdate) is None
-    assert gate._lines == {}
+    assert gate._queues == {}
 
 
 def test_for_the_rows_that_are_missing(gate: DocumentGate, session: Session) -> None:
     kept = session.get_entities(Order, [1, 99], ForUpdate)
-    assert len(gate._lines) == 1
+    assert len(gate._queues) == 1
     session.rollback()
-    assert gate._lines == {}
+    assert gate._queues == {}
     del kept
 
 
@@ -78,7 +78,7 @@ def test_by_a_lock_that_fails(
     dave(past_the_gate).does(locks(Order, 1))
     with pytest.raises(LockNotAvailable):
         session.get_entity(Order, 1, ForUpdate, lock_timeout=0.05)
-    assert gate._lines == {}
+    assert gate._queues == {}
 
 
 @pytest.mark.not_databases("sqlite")
@@ -86,10 +86,10 @@ def test_with_the_savepoint_that_it_was_taken_in(gate: DocumentGate, session: Se
     with session.begin():
         savepoint = session.begin_nested()
         kept = session.get_entity(Order, 1, ForUpdate)
-        assert len(gate._lines) == 1
+        assert len(gate._queues) == 1
         savepoint.rollback()
         assert not session.held_locks
-        assert gate._lines == {}
+        assert gate._queues == {}
     del kept
 
 
@@ -97,9 +97,9 @@ def test_but_not_with_a_later_one(gate: DocumentGate, session: Session) -> None:
     kept = session.get_entity(Order, 1, ForUpdate)
     session.begin_nested().rollback()
     assert session.held_locks
-    assert len(gate._lines) == 1
+    assert len(gate._queues) == 1
     session.rollback()
-    assert gate._lines == {}
+    assert gate._queues == {}
     del kept
 
 
@@ -125,28 +125,28 @@ def test_in_the_midst_of_a_garbage_collection(gate: DocumentGate) -> None:
     place = enter()
     with gate._mutex:
         gate.leave([place])
-        assert gate._lines
+        assert gate._queues
     again = enter()  # whoever comes next finds it
     gate.leave([again] if again else [])
     assert gate.waiting == 0
-    assert gate._lines == {}
+    assert gate._queues == {}
 
 
 def test_a_thread_that_is_interrupted_leaves_the_line(
     gate: DocumentGate, monkeypatch: pytest.MonkeyPatch, session: Session, alice: Player
 ) -> None:
-    class Bell:
+    class Wakeup:
         def wait(self, seconds: float | None) -> None:
             raise KeyboardInterrupt
 
     alice.does(locks(Order, 1))
-    monkeypatch.setattr("sa_doclock.gate.queue.bell", lambda **_: Bell())
+    monkeypatch.setattr("sa_doclock.gate.queue.new_wakeup", lambda **_: Wakeup())
     with pytest.raises(KeyboardInterrupt):
         session.get_entity(Order, 1, ForUpdate)
     assert not session.in_transaction()
     assert gate.waiting == 0
     alice.does(roll_back)
-    assert gate._lines == {}
+    assert gate._queues == {}
 
 
 def test_what_many_threads_do_at_once_leaves_nothing(gate: DocumentGate) -> None:
@@ -161,7 +161,7 @@ def test_what_many_threads_do_at_once_leaves_nothing(gate: DocumentGate) -> None
             inside.append(place.key)
             most.append(inside.count(place.key))
             inside.remove(place.key)
-            gate.granted([place])
+            gate.note_granted([place])
             gate.leave([place])
 
     threads = [threading.Thread(target=come_and_go) for _ in range(8)]
@@ -170,4 +170,4 @@ def test_what_many_threads_do_at_once_leaves_nothing(gate: DocumentGate) -> None
     for thread in threads:
         thread.join()
     assert max(most) == 1
-    assert (gate.waiting, gate._lines) == (0, {})
+    assert (gate.waiting, gate._queues) == (0, {})

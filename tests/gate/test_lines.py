@@ -107,7 +107,7 @@ def test_a_place_is_given_up_once(walkers: Walkers) -> None:
     walkers.leave("a")
     assert walkers.are_in("a", "b")
     walkers.gate.leave([place])
-    walkers.gate.granted([place])
+    walkers.gate.note_granted([place])
     assert walkers.gate.waiting == 1
     assert walkers.are_in("a", "b")
 

@@ -11,14 +11,14 @@ import pytest
 from sqlalchemy.util import greenlet_spawn
 
 from sa_doclock import DocumentGate
-from sa_doclock.gate.queue import Place
+from sa_doclock.gate.queue import QueueEntry
 from tests.actors import PATIENCE
 from tests.asyncio.drivers import in_a_loop
 from tests.gate.queueing import until_queued
 from tests.waits import wait_until
 
 
-def enters(gate: DocumentGate, *, under_asyncio: bool = False) -> Place:
+def enters(gate: DocumentGate, *, under_asyncio: bool = False) -> QueueEntry:
     place = gate.enter(
         1, shared=False, next_may_follow=False, seconds=None, under_asyncio=under_asyncio
     )
@@ -52,7 +52,7 @@ async def test_threads_and_tasks_stand_in_one_line(gate: DocumentGate) -> None:
     gate.leave([first])
     await asyncio.gather(*waiting)
     assert came == list(names)
-    assert gate._lines == {}
+    assert gate._queues == {}
 
 
 def test_a_task_is_woken_from_another_loop(gate: DocumentGate) -> None:
@@ -73,7 +73,7 @@ def test_a_task_is_woken_from_another_loop(gate: DocumentGate) -> None:
     asyncio.run(leave())
     assert came.wait(PATIENCE)
     thread.join()
-    assert gate._lines == {}
+    assert gate._queues == {}
 
 
 def test_who_waits_in_a_loop_that_was_closed_is_passed_over(gate: DocumentGate) -> None:
@@ -88,7 +88,7 @@ def test_who_waits_in_a_loop_that_was_closed_is_passed_over(gate: DocumentGate) 
     gate.leave([first])
     behind.join(PATIENCE)
     assert not behind.is_alive()
-    assert gate._lines == {}
+    assert gate._queues == {}
     abandoned._log_destroy_pending = False  # type: ignore[attr-defined]  # as it was meant
 
 

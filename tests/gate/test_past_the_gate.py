@@ -69,7 +69,7 @@ def test_so_does_who_was_lent_one(
     with engine.connect() as connection:
         lent = dave(lambda: LockingSession(connection, gate=gate))
         lent.does(locks(Order, 1))
-        assert gate._lines == {}
+        assert gate._queues == {}
         lent.does(roll_back)
 
 

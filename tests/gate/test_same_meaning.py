@@ -113,7 +113,7 @@ def test_who_comes_in_when_the_time_is_over_is_told_so(
     alice.does(roll_back)
     assert isinstance(queued.exception(), LockNotAvailable)
     assert not limits
-    assert gate._lines == {}
+    assert gate._queues == {}
 
 
 def test_no_wait_asks_the_database(alice: Player, bob: Player) -> None:

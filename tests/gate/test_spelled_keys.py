@@ -26,7 +26,7 @@ def test_who_spells_it_so_too_waits_at_the_gate(
     alice.does(roll_back)
     assert queued.result().id == 1
     bob.does(roll_back)
-    assert gate._lines == {}
+    assert gate._queues == {}
 
 
 @pytest.mark.not_databases("sqlite")  # as with an exact key
@@ -36,9 +36,9 @@ def test_with_the_savepoint_that_it_was_taken_in(
     with session.begin():
         savepoint = session.begin_nested()
         kept = session.get_entity(Order, "1", ForUpdate)
-        assert len(gate._lines) == 1
+        assert len(gate._queues) == 1
         savepoint.rollback()
-        assert gate._lines == {}
+        assert gate._queues == {}
     del kept
 
 
@@ -47,12 +47,12 @@ def test_several_have_theirs_as_long_as_the_locks(
 ) -> None:
     kept = session.get_entities(Order, ["1", "2"], ForUpdate)
     file_has_one = session.get_bind().dialect.name == "sqlite"
-    assert len(gate._lines) == (1 if file_has_one else 2)
+    assert len(gate._queues) == (1 if file_has_one else 2)
     session.rollback()
-    assert gate._lines == {}
+    assert gate._queues == {}
     del kept
 
 
 def test_a_row_that_is_missing_has_none(gate: DocumentGate, session: LockingSession) -> None:
     assert session.get_entity(Order, "99", ForUpdate) is None
-    assert gate._lines == {}
+    assert gate._queues == {}

@@ -153,6 +153,26 @@ def test_what_cannot_take_a_session_is_told_at_the_decoration() -> None:
         forgotten(bare)(7)  # "@transactional" without its parentheses
 
 
+@pytest.mark.parametrize("name", ["self", "cls"])
+def test_a_method_is_refused(name: str) -> None:
+    scope: dict[str, Any] = {"transactional": transactional, "factory": factory}
+    with pytest.raises(TypeError, match=f"would pass the session as its {name}"):
+        exec(  # the class body raises, so that no tool sees a wrong class
+            f"class Orders:\n    @transactional(factory)\n    def place({name}, session): ...\n",
+            scope,
+        )
+
+
+def test_a_static_method_is_a_function() -> None:
+    class Orders:
+        @staticmethod
+        @transactional(factory)
+        def place(session: LockingSession, customer_id: int) -> str:
+            return f"{customer_id} {session.in_transaction()}"
+
+    assert Orders.place(7) == Orders().place(7) == "7 True"
+
+
 @in_a_loop
 async def test_a_coroutine_function_is_repeated_too() -> None:
     errors = deadlocks(9)

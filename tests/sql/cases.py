@@ -9,7 +9,7 @@ from sqlalchemy import Select, func, inspect, select
 from sqlalchemy.orm import Mapper, aliased
 
 from sa_doclock import LockOptions, with_lock
-from sa_doclock.claims.query import Claimable
+from sa_doclock.claims.query import ClaimQuery
 from sa_doclock.locking.load_parts import _statement, _steps
 from sa_doclock.statements.by_key import (
     lock_by_key,
@@ -183,13 +183,13 @@ PARTS: Mapping[str, Make] = {
 """What get_document() and get_documents() send after the lock."""
 
 
-_new_orders = Claimable(select(Order).where(Order.total > 5).order_by(Order.total), None)
-_orders = Claimable(select(Order).where(Order.total > 5), None)
-_vouchers = Claimable(select(Voucher), None)
-_leases = Claimable(select(Lease).where(Lease.rent > 5), None)
+_new_orders = ClaimQuery(select(Order).where(Order.total > 5).order_by(Order.total), None)
+_orders = ClaimQuery(select(Order).where(Order.total > 5), None)
+_vouchers = ClaimQuery(select(Voucher), None)
+_leases = ClaimQuery(select(Lease).where(Lease.rent > 5), None)
 
 
-def _claimed(claimable: Claimable, *keys: tuple[Any, ...]) -> Make:
+def _claimed(claimable: ClaimQuery, *keys: tuple[Any, ...]) -> Make:
     def make(lock: LockOptions) -> Select[Any]:
         return claimable.locking(keys, lock).params(claimable.parameters(keys))
 

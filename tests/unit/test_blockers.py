@@ -15,8 +15,8 @@ from sqlalchemy.dialects import mysql
 from sa_doclock import LockConnection, LockNotAvailable, lock_waits
 from sa_doclock.dialects.innodb import lock_data
 from sa_doclock.lock_info import Wait
-from sa_doclock.monitoring.diagnosis import told
-from sa_doclock.monitoring.lock_waits import _root
+from sa_doclock.monitoring.diagnosis import blockers_text
+from sa_doclock.monitoring.lock_waits import _root_blocker
 
 WHOLE = LockConnection(
     4711, "app", "billing", "idle in transaction", 12.34, "UPDATE  orders\nSET x"
@@ -45,28 +45,35 @@ WHOLE = LockConnection(
     ],
 )
 def test_what_is_known_is_said(party: LockConnection, text: str) -> None:
-    assert told([party], hide=False) == f"held by {text}"
+    assert blockers_text([party], hide=False) == f"held by {text}"
 
 
 def test_a_guess_is_called_one() -> None:
-    assert told([LockConnection(7, certain=False)], hide=False) == "perhaps held by connection 7"
+    assert (
+        blockers_text([LockConnection(7, certain=False)], hide=False)
+        == "perhaps held by connection 7"
+    )
 
 
 def test_a_long_statement_is_cut_and_its_length_said() -> None:
-    text = told([LockConnection(7, statement="SELECT " + "x" * 493)], hide=False)
+    text = blockers_text([LockConnection(7, statement="SELECT " + "x" * 493)], hide=False)
     assert text == f"held by connection 7: SELECT {'x' * 193}... (500 characters)"
 
 
 def test_a_statement_is_left_out_where_the_engine_hides_parameters() -> None:
     assert (
-        told([LockConnection(7, statement="SELECT 'secret'")], hide=True) == "held by connection 7"
+        blockers_text([LockConnection(7, statement="SELECT 'secret'")], hide=True)
+        == "held by connection 7"
     )
 
 
 def test_of_many_three_are_said() -> None:
     parties = [LockConnection(number) for number in range(1, 6)]
-    assert told(parties, hide=False) == "held by connection 1; connection 2; connection 3; 2 more"
-    assert told(parties[:3], hide=False).endswith("connection 3")
+    assert (
+        blockers_text(parties, hide=False)
+        == "held by connection 1; connection 2; connection 3; 2 more"
+    )
+    assert blockers_text(parties[:3], hide=False).endswith("connection 3")
 
 
 @pytest.mark.parametrize(
@@ -99,7 +106,7 @@ def test_the_root_is_who_does_not_wait(pairs: list[tuple[int, int]], root: int) 
     behind: dict[int, list[int]] = {}
     for waiter, blocker in pairs:
         behind.setdefault(waiter, []).append(blocker)
-    assert _root(Wait(*pairs[0]), behind) == root
+    assert _root_blocker(Wait(*pairs[0]), behind) == root
 
 
 @pytest.mark.parametrize("bind", [None, "sqlite://", 1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError, version
 
 import pytest
 
@@ -49,6 +50,40 @@ def test_every_public_name_is_there() -> None:
     assert sorted(sa_doclock.__all__) == sa_doclock.__all__
     for name in sa_doclock.__all__:
         assert getattr(sa_doclock, name).__name__ == name
+
+
+def test_a_star_import_needs_no_greenlet() -> None:
+    result = run(
+        "import sys; sys.modules['greenlet'] = None\n"
+        "from sa_doclock import *\n"
+        "print(LockingSession.__name__, 'AsyncLockingSession' in globals())"
+    )
+    assert (result.stdout, result.stderr) == ("LockingSession False\n", "")
+
+
+def test_a_star_import_has_every_public_name() -> None:
+    result = run(
+        "import sa_doclock\n"
+        "from sa_doclock import *\n"
+        "print(set(sa_doclock.__all__) - globals().keys(), 'AsyncLockingSession' in globals())"
+    )
+    assert (result.stdout, result.stderr) == ("set() True\n", "")
+
+
+def test_it_has_a_version_that_the_import_does_not_look_up() -> None:
+    assert sa_doclock.__version__ == version("sa-doclock")
+    loaded = run("import sa_doclock, sys; print('__version__' in vars(sa_doclock))")
+    assert (loaded.stdout, loaded.stderr) == ("False\n", "")
+
+
+def test_the_version_of_a_copy_that_is_not_installed_is_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def not_found(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", not_found)
+    assert sa_doclock.__version__ == "unknown"
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
