@@ -6,7 +6,7 @@ ARGS ?=
 SOAK_SECONDS ?= 60
 VENV := .venv
 BIN := $(VENV)/bin
-SERVERS := $(BIN)/python -m tests.servers --for --
+SERVERS := $(BIN)/python -m tests.support.servers --for --
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test soak check bench bench-quick clean
@@ -28,13 +28,13 @@ check: $(VENV)/installed-dev ## Lint, check types and imports, run the README's 
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest tests/test_readme.py
+	$(BIN)/python -m pytest tests/docs/test_readme.py
 
 bench: $(VENV)/installed-bench ## Run all benchmarks, in ten minutes; write benchmarks/RESULTS.md
 	$(SERVERS) $(BIN)/python -m benchmarks --results benchmarks/RESULTS.md --plot benchmarks/pictures
 
 bench-quick: $(VENV)/installed-bench ## The same in one minute, less exactly; write nothing
-	$(BIN)/python -m tests.servers postgresql --for -- $(BIN)/python -m benchmarks --quick
+	$(BIN)/python -m tests.support.servers postgresql --for -- $(BIN)/python -m benchmarks --quick
 
 clean: ## Remove what make, the tests and the tools have made
 	rm -rf $(VENV) .servers build dist *.egg-info

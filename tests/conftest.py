@@ -19,15 +19,15 @@ import pytest
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import LockingSession
-from tests.actors import Actor
-from tests.databases import MATRIX, PIPELINED, Database, new_sqlite_file, product
-from tests.servers import NAMES, Missing, Server, find_servers
+from tests.support.actors import Actor
+from tests.support.databases import MATRIX, PIPELINED, Database, new_sqlite_file, product
+from tests.support.servers import NAMES, Missing, Server, find_servers
 
-#: Packages whose tests prove what the library decides by itself. What a database has to do with
+#: Folders of tests/integration whose tests prove what the library decides by itself. What a database has to do with
 #: it is SQL that does not depend on the journal of an SQLite file.
 OWN_LOGIC = (
-    *("claims", "documents", "gate", "guard", "mistakes", "on_commit", "order"),
-    *("priority", "retry", "returned", "telling"),
+    *("batch", "claims", "documents", "gate", "guard", "instrumentation", "lock_order"),
+    *("mistakes", "on_commit", "pool_reset", "retry"),
 )
 
 pytest_plugins = ["tests.reliability.plugin"]
@@ -66,7 +66,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "database" not in metafunc.fixturenames:
         return
     columns = _named(metafunc.config.getoption("databases"))
-    if metafunc.module.__name__.split(".")[1] in OWN_LOGIC:
+    if metafunc.module.__name__.removeprefix("tests.integration.").split(".")[0] in OWN_LOGIC:
         wanted = _named(metafunc.config.getoption("own_logic_on"))
         columns = [one for one in columns if one in wanted and one != "sqlite-journal"]
     for mark in metafunc.definition.iter_markers("databases"):

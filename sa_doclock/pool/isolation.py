@@ -27,7 +27,7 @@ def guard_way_back(record: ConnectionPoolEntry) -> None:
     """Before the connection goes back: what fails when its level is set back closes it."""
     if record.info.pop(_LEVEL, False):
         # No public interface: these are the functions by which SQLAlchemy sets the level back.
-        # tests/locks/test_pooled_connection_lost.py fails when they are no more.
+        # tests/integration/locking/test_pooled_connection_lost.py fails when they are no more.
         finalizers: deque[Any] = getattr(record, "finalize_callback", deque())
         finalizers.extend(
             partial(_guarded, record, finalizers.popleft()) for _ in range(len(finalizers))

@@ -59,7 +59,7 @@ def was_lent(transaction: SessionTransaction, connection: Connection) -> bool:
         transaction = transaction.parent
     # No public interface: what get_bind() has returned, which a program may overwrite, is kept
     # here only, as whether the session closes the connection.  Where it is not, nothing is sure.
-    # tests/pipeline/test_round_trips.py fails when it is no more.
+    # tests/integration/pipeline/test_round_trips.py fails when it is no more.
     connections: Mapping[Any, Any] = getattr(transaction, "_connections", {})
     *_, closes = connections.get(connection, (False,))
     return not closes

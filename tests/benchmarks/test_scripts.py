@@ -13,7 +13,7 @@ from benchmarks.goals import GOALS
 from benchmarks.lab import report
 from benchmarks.lab.figures import Findings
 from tests.benchmarks.conftest import Run
-from tests.databases import Database
+from tests.support.databases import Database
 
 ON_SQLITE = ("overhead", "documents", "stress", "details")
 

@@ -14,7 +14,7 @@ from tests.reliability.table import long_table, short_table
 
 RELIABILITY = pytest.StashKey[Reliability]()
 
-#: An example of tests/fuzz takes some 4 ms.
+#: An example of tests/reliability/fuzz takes some 4 ms.
 EXAMPLES_PER_SECOND = 80
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, exc, select
 from sqlalchemy.orm import aliased, selectinload
 
 from sa_doclock import LockingSession, LockMisuse, LockNotSupported, LockOptions, with_lock
-from tests.models import Customer, Order
+from tests.support.models import Customer, Order
 
 FOR_UPDATE = LockOptions.ForUpdate
 Call = Callable[[LockingSession, Any], Any]

@@ -20,7 +20,7 @@ import sa_doclock
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions, UnsavedChanges
 from sa_doclock.dialects.registry import _strategies
 from sa_doclock.transaction import error_translation as failures
-from tests.models import Line, Order
+from tests.support.models import Line, Order
 
 CACHE = type(functools.lru_cache(len))
 FOR_UPDATE = LockOptions.ForUpdate

@@ -24,8 +24,8 @@ from sa_doclock.sqlalchemy_internals import (
     refuse_unlockable_shape,
     without_lock,
 )
-from tests.models import Line, Order
 from tests.sql.servers import serving
+from tests.support.models import Line, Order
 
 
 def _distinct_on(statement: Select[Any], column: Any) -> Select[Any]:

@@ -23,8 +23,8 @@ from sa_doclock.dialects.mssql import SQLServerLocks
 from sa_doclock.dialects.mysql import MySQLLocks
 from sa_doclock.dialects.postgresql.locks import PostgreSQLLocks
 from sa_doclock.dialects.sqlite import SQLiteLocks
-from tests.models import Order
 from tests.sql.servers import serving
+from tests.support.models import Order
 
 EXPECTED = {
     "postgresql": PostgreSQLLocks,
