@@ -43,11 +43,7 @@ def installation() -> tuple[list[str], Path, list[str], str]:
     found = installed("mariadbd")
     if found and not oldest_wanted():
         told = run([found, "--no-defaults", "--verbose", "--help"])
-        share = re.search(r"^lc-messages-dir\s+(\S+)", told, re.MULTILINE)
-        if share is None:
-            msg = f"{found} does not tell its lc-messages-dir"
-            raise UnavailableError(msg)
-        return [found], Path(share[1]), [], found
+        return [found], scripts_of(Path(found), told), [], found
     suite = "bookworm" if oldest_wanted() else "sid"
     root = debian.unpacked("mariadb-server-core", suite)
     shares = [path.parent for path in root.glob("usr/share/*/m*_system_tables.sql")]
@@ -59,6 +55,21 @@ def installation() -> tuple[list[str], Path, list[str], str]:
         options,
         f"Debian {suite}, unpacked",
     )
+
+
+def scripts_of(program: Path, told: str) -> Path:
+    """Return the folder with the SQL scripts of an installed server.
+
+    :param told: its help.  Debian's server has "(No default value)" for its lc-messages-dir.
+    :raises UnavailableError: they are neither there nor in the usual folders beside the program.
+    """
+    match = re.search(r"^lc-messages-dir\s+(/.*)$", told, re.MULTILINE)
+    shares = [program.parents[1] / "share" / name for name in ("mariadb", "mysql")]
+    for share in [Path(match[1].strip()), *shares] if match else shares:
+        if any(share.glob(_SYSTEM_TABLES[0])):
+            return share
+    msg = f"the SQL scripts of {program} are not found"
+    raise UnavailableError(msg)
 
 
 def _bootstrap(share: Path) -> str:
