@@ -100,7 +100,10 @@ def _look(waiter: Actor[Any], holder: Actor[Any]) -> tuple[bool, str]:
         return _look_at_file(waiter, holder)
     with waiter.database.observer().connect() as connection:
         rows = connection.execute(sa.text(_WAITS[waiter.database.name]))
-        waits = {(int(one), int(other)) for one, other in rows}
+        # MySQL has no id for the threads of its own, and for those that have just ended.
+        waits = {
+            (int(one), int(other)) for one, other in rows if one is not None and other is not None
+        }
     mine, theirs = waiter.connection_ids(), holder.connection_ids()
     listed = ", ".join(f"{one} waits for {other}" for one, other in sorted(waits)) or "no waits"
     seen = f"{waiter} is {sorted(mine)}, {holder} is {sorted(theirs)}, the server sees: {listed}"
