@@ -86,7 +86,9 @@ def test_a_block_without_a_lock(unused: LockingSession, lock: LockOptions) -> No
 
 
 @pytest.mark.parametrize(
-    "options", [selectinload(Order.lines), ["lines"], "lines", [Order.lines], 1], ids=str
+    "options",
+    [selectinload(Order.lines), ["lines"], "lines", [Order.lines], 1],
+    ids=["no list", "names", "a name", "attributes", "a number"],
 )
 @pytest.mark.parametrize("lock", [LockOptions.None_, FOR_UPDATE])
 def test_options_that_are_no_loader_options(

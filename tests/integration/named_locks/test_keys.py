@@ -57,7 +57,7 @@ def test_a_number_and_its_text_are_one_key() -> None:
         datetime(2026, 3, 1, tzinfo=timezone.utc),
         object(),
     ],
-    ids=repr,
+    ids=lambda part: type(part).__name__,
 )
 def test_a_part_that_may_be_written_in_two_ways_is_refused(part: Any) -> None:
     with pytest.raises(TypeError, match="a part of a key must be"):

@@ -1,4 +1,4 @@
-"""The sessions, tables and rows of tests/locks."""
+"""The sessions, tables and rows of tests/integration/locking."""
 
 from __future__ import annotations
 

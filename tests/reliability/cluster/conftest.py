@@ -18,8 +18,7 @@ from tests.support.actors import Actor
 from tests.support.models import Base, refill
 from tests.support.servers import galera
 from tests.support.servers.model import UnavailableError
-
-_WHY_NOT = pytest.StashKey[str]()
+from tests.support.workers import note_skipped
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -38,7 +37,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Nodes]:
     try:
         started = galera.start()
     except UnavailableError as exc:
-        request.config.stash[_WHY_NOT] = str(exc)
+        note_skipped(request.config, "GALERA CLUSTER", str(exc))
         pytest.skip(f"no Galera cluster: {exc}")
     nodes = Nodes(started)
     try:
@@ -100,12 +99,3 @@ def two(there: sa.Engine) -> Iterator[LockingSession]:
     """Open a session on the second node."""
     with LockingSession(there) as session:
         yield session
-
-
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    """Say loudly that no cluster was there."""
-    if why := config.stash.get(_WHY_NOT, None):
-        line = f"SKIPPED GALERA CLUSTER: {why}"
-        terminalreporter.write_line(line, yellow=True, bold=True)

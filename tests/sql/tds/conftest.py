@@ -15,8 +15,7 @@ from tests.sql.tds.server import TDSServer, listening, wrong
 from tests.sql.tsql.checker import Checker, checking
 from tests.sql.tsql.wheels import unpacked
 from tests.support.servers.model import UnavailableError
-
-_WHY_NOT = pytest.StashKey[dict[str, str]]()
+from tests.support.workers import note_skipped
 
 
 @pytest.fixture(scope="package")
@@ -25,7 +24,8 @@ def parser(request: pytest.FixtureRequest) -> Iterator[Checker | None]:
     try:
         folder = unpacked()
     except UnavailableError as exc:
-        request.config.stash.setdefault(_WHY_NOT, {})["parser"] = str(exc)
+        what = "PARSER OF WHAT IS ON THE WIRE OF SQL SERVER"
+        note_skipped(request.config, what, str(exc))
         yield None
         return
     with checking(folder) as found:
@@ -46,7 +46,7 @@ def driver(request: pytest.FixtureRequest) -> str:
     """Run the test over each driver that can be had."""
     name: str = request.param
     if why := why_not(name):
-        request.config.stash.setdefault(_WHY_NOT, {})[name] = why
+        note_skipped(request.config, f"DRIVER {name} OF SQL SERVER", why)
         pytest.skip(f"no {name}: {why}")
     return name
 
@@ -73,13 +73,3 @@ def session(engine: Engine) -> Iterator[LockingSession]:
     """Open a session on it."""
     with LockingSession(engine) as session:
         yield session
-
-
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    """Say loudly which driver was not there, or that nothing on the wire was parsed."""
-    for name, why in config.stash.get(_WHY_NOT, {}).items():
-        what = "PARSER OF WHAT IS ON THE WIRE" if name == "parser" else f"DRIVER {name}"
-        line = f"SKIPPED {what} OF SQL SERVER: {why}"
-        terminalreporter.write_line(line, yellow=True, bold=True)

@@ -9,8 +9,7 @@ import pytest
 from tests.sql.tsql.checker import Checker, checking
 from tests.sql.tsql.wheels import unpacked
 from tests.support.servers.model import UnavailableError
-
-_WHY_NOT = pytest.StashKey[str]()
+from tests.support.workers import note_skipped
 
 
 @pytest.fixture(scope="package")
@@ -19,16 +18,7 @@ def checker(request: pytest.FixtureRequest) -> Iterator[Checker]:
     try:
         folder = unpacked()
     except UnavailableError as exc:
-        request.config.stash[_WHY_NOT] = str(exc)
+        note_skipped(request.config, "PARSER OF SQL SERVER", str(exc))
         pytest.skip(f"no T-SQL parser: {exc}")
     with checking(folder) as found:
         yield found
-
-
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    """Say loudly that nothing was parsed."""
-    if why := config.stash.get(_WHY_NOT, None):
-        line = f"SKIPPED PARSER OF SQL SERVER: {why}"
-        terminalreporter.write_line(line, yellow=True, bold=True)

@@ -23,8 +23,7 @@ def prepare(url: str) -> None:
 
     :raises UnavailableError: it has failed, as where the account has no ALTER on the database.
     """
-    pyodbc: Any = importlib.import_module("pyodbc")
-    pyodbc.pooling = False  # before the first connection
+    disable_odbc_pooling()
     config = Config(cmd_opts=Namespace(x=[f"url={url}"]), stdout=io.StringIO())
     config.set_main_option("script_location", str(_MIGRATIONS))
     config.set_main_option("path_separator", "os")
@@ -32,3 +31,9 @@ def prepare(url: str) -> None:
         command.upgrade(config, "head")
     except (SQLAlchemyError, CommandError) as exc:
         raise UnavailableError(f"the migration has failed: {exc}") from exc
+
+
+def disable_odbc_pooling() -> None:
+    """Keep ODBC from pooling connections in this process; call it before the first connection."""
+    pyodbc: Any = importlib.import_module("pyodbc")
+    pyodbc.pooling = False
