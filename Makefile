@@ -1,15 +1,20 @@
 # What a developer does, one target each. Everything goes into .venv; nothing else is touched.
 # PYTHON is what makes .venv (3.10 or newer); ARGS goes to pytest, as in: make test ARGS="-k demo -x"
+# WORKERS run the tests side by side: tests/README.md.  Much of a test is waiting, so they may be
+# more than the cores.
 
 PYTHON ?= python3
 ARGS ?=
+WORKERS ?= 4
 SOAK_SECONDS ?= 60
+QUICK := tests/unit tests/support $(wildcard tests/sql/test_*.py) \
+	$(addprefix tests/integration/,documents guard lock_order locking named_locks on_commit retry)
 VENV := .venv
 BIN := $(VENV)/bin
 SERVERS := $(BIN)/python -m tests.support.servers --for --
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak check bench bench-quick clean
+.PHONY: help demo test test-quick test-all soak check bench bench-quick clean
 
 help: ## Print these lines
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,8 +22,15 @@ help: ## Print these lines
 demo: $(VENV)/installed-cli ## Show on an SQLite file what locking a document is good for
 	$(BIN)/sa-doclock demo
 
-test: $(VENV)/installed-test ## Test on every database that can be had here
-	$(BIN)/python -m pytest $(ARGS)
+test-quick: $(VENV)/installed-test ## Test the essentials on SQLite and PostgreSQL, in a minute
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' --databases sqlite,postgresql \
+		--own-logic-on sqlite $(QUICK) $(ARGS)
+
+test: $(VENV)/installed-test ## Test on every database that can be had here, less what is slow
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' $(ARGS)
+
+test-all: $(VENV)/installed-test ## Test everything, as CI does
+	$(BIN)/python -m pytest -n $(WORKERS) --slow-limit 5 $(ARGS)
 
 soak: $(VENV)/installed-test ## Let everything fail for SOAK_SECONDS (60) on each server, and tell what was survived
 	$(BIN)/python -m pytest -m soak --soak-seconds $(SOAK_SECONDS) --timeout 1800 -p no:randomly $(ARGS)

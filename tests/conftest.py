@@ -24,6 +24,7 @@ from tests.support.controller import Controller, Found, register_tests
 from tests.support.databases import MATRIX, PIPELINED, Database, new_sqlite_file, product
 from tests.support.scheduling import GroupScheduling
 from tests.support.servers import Missing, Server
+from tests.support.slow import UnmarkedSlowTests
 from tests.support.workers import is_worker, note_skipped, skipped, worker_input, worker_output
 
 #: Folders of tests/integration whose tests prove what the library decides by itself. What a database has to do with
@@ -48,7 +49,7 @@ PRODUCTS = tuple(dict.fromkeys(map(product, MATRIX)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--databases``."""
+    """Add the options."""
     parser.addoption(
         "--databases",
         default=",".join(PRODUCTS),
@@ -59,12 +60,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=",".join((*PRODUCTS, PIPELINED)),
         help=f"of these, the ones for the tests of {', '.join(OWN_LOGIC)}",
     )
+    parser.addoption(
+        "--slow-limit",
+        type=float,
+        help="list the tests that take longer than these seconds and are not marked slow",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Check what was asked for before anything is started."""
     for marker in ("databases", "not_databases"):
         config.addinivalue_line("markers", f"{marker}(*names): which databases this test is for")
+    config.addinivalue_line("markers", "slow: takes more than a second; not in make test")
+    if seconds := config.getoption("slow_limit"):
+        config.pluginmanager.register(UnmarkedSlowTests(seconds))
     config.stash[CONTROLLER] = Controller()
     config.stash[SERVERS] = {}
     wanted = _named(config.getoption("databases"))
