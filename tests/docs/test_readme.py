@@ -69,6 +69,7 @@ def test_the_samples_of_a_page_run(page: str, module: ModuleType) -> None:
         run(block, vars(module))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "library"), WITH_LIBRARY)
 def test_the_samples_for_a_library_run(page: str, library: str, module: ModuleType) -> None:
     if missing := missing_for(library):
@@ -86,6 +87,7 @@ def test_a_block_is_in_a_language_that_is_checked(block: Block) -> None:
     assert block.language != "sql" or block.page in {f"docs/{name}.md" for name in PRODUCTS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "block", [b for b in BLOCKS if b.language == "sh" and not b.not_run], ids=str
 )

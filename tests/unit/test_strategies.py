@@ -123,6 +123,7 @@ def test_engines_with_other_options_share_the_strategy() -> None:
         assert strategy_for(other) is strategy_for(engine)
 
 
+@pytest.mark.slow
 def test_a_strategy_goes_with_its_engine() -> None:
     with serving("postgresql") as (engine, _):
         strategy, dialect = weakref.ref(strategy_for(engine)), weakref.ref(engine.dialect)

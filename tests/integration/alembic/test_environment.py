@@ -94,6 +94,7 @@ def test_on_every_real_database(environment: Environment, database: Database) ->
             assert connection.scalar(text(asked)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_the_command_line_works_from_anywhere(
     tmp_path: Path, sqlite_url: str, *, elsewhere: bool
@@ -105,6 +106,7 @@ def test_the_command_line_works_from_anywhere(
     assert tables(sqlite_url) == {"sa_doclock_version": [REVISION]}
 
 
+@pytest.mark.slow
 def test_the_url_may_come_from_the_environment(sqlite_url: str) -> None:
     assert alembic("upgrade", "head", url=sqlite_url).returncode == 0
     assert tables(sqlite_url) == {"sa_doclock_version": [REVISION]}
@@ -123,6 +125,7 @@ def test_without_a_url_it_says_how_to_give_one(
     assert "SA_DOCLOCK_URL" in done.stderr + done.stdout
 
 
+@pytest.mark.slow
 def test_the_script_for_sql_server_needs_no_driver_and_goes_to_standard_output() -> None:
     done = alembic("-x", "url=mssql+pyodbc://", "upgrade", "head", "--sql")
     assert done.returncode == 0

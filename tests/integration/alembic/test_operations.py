@@ -119,6 +119,7 @@ def test_the_log_is_seen_with_the_alembic_ini_that_alembic_makes(users_environme
     assert log.isEnabledFor(logging.INFO)
 
 
+@pytest.mark.slow
 def test_without_alembic_the_import_names_the_extra() -> None:
     code = "import sys; sys.modules['alembic'] = None; import sa_doclock.alembic"
     done = subprocess.run(  # our own interpreter

@@ -59,6 +59,7 @@ def test_an_interactive_request_overtakes_ten_batch_workers(
     assert sorted(step.result() for step in batch) == list(range(31, 31 + TEN))
 
 
+@pytest.mark.slow
 @pytest.mark.not_databases("sqlite")  # nobody can be asked
 def test_the_server_sees_none_of_them_wait(
     tries: Tries, workers: list[Actor[Session]], alice: Actor[Session]

@@ -50,6 +50,7 @@ def tell(worker: Worker) -> None:
     worker.stdin.flush()
 
 
+@pytest.mark.slow
 @pytest.mark.not_databases("sqlite-journal")  # where a reader keeps writers from committing
 def test_each_row_is_processed_by_one_and_that_of_the_dead_can_be_claimed_again(
     documents: Database, session_factory: sessionmaker[LockingSession], elsewhere: Run

@@ -58,6 +58,7 @@ def test_a_writer_that_fails_ends_the_watching(
     assert threading.active_count() == before
 
 
+@pytest.mark.slow
 def test_the_whole_demo_needs_no_database(sa_doclock: Run) -> None:
     process = sa_doclock("demo", PYTHONIOENCODING="ascii", NO_COLOR="1", COLUMNS="80")
     assert process.returncode == 0, process.stdout + process.stderr

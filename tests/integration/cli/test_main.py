@@ -13,6 +13,7 @@ from tests.integration.cli.conftest import ROOT, Process
 Run = Callable[..., Process]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [(), ("stress",), ("demo",)])
 def test_help(sa_doclock: Run, words: tuple[str, ...]) -> None:
     process = sa_doclock(*words, "--help", PYTHONIOENCODING="ascii")
@@ -21,6 +22,7 @@ def test_help(sa_doclock: Run, words: tuple[str, ...]) -> None:
     assert max(map(len, process.stdout.splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_help_names_every_option(sa_doclock: Run) -> None:
     told = sa_doclock("stress", "--help").stdout
     for option in (
@@ -37,12 +39,14 @@ def test_help_names_every_option(sa_doclock: Run) -> None:
         assert option in told
 
 
+@pytest.mark.slow
 def test_without_a_command_it_shows_the_help(sa_doclock: Run) -> None:
     process = sa_doclock()
     assert "demo" in process.stdout + process.stderr
     assert "stress" in process.stdout + process.stderr
 
 
+@pytest.mark.slow
 def test_version(sa_doclock: Run) -> None:
     assert sa_doclock("--version").stdout.startswith("sa-doclock")
 
@@ -54,6 +58,7 @@ def start_without(missing: str) -> Process:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["typer", "rich"])
 def test_without_the_extra_it_says_what_to_install(missing: str) -> None:
     process = start_without(missing)

@@ -51,6 +51,7 @@ def test_documents_can_be_read_whole(words: tuple[str, ...]) -> None:
     assert json.loads(output)["settings"]["whole"]
 
 
+@pytest.mark.slow
 def test_without_locks_it_ends_with_1() -> None:
     status, output = invoke("--no-locks", "--details-only", "--documents", "1", "--seed", "1")
     assert status == 1, output
@@ -87,6 +88,7 @@ def test_json_is_one_object_on_stdout(sa_doclock: Run) -> None:
     assert (told["ok"], told["interrupted"]) == (True, False)
 
 
+@pytest.mark.slow
 def test_json_of_what_went_wrong(sa_doclock: Run) -> None:
     words = ("--no-locks", "--details-only", "--documents", "1", "--seed", "1")
     process = sa_doclock("stress", "--json", *words)
@@ -184,6 +186,7 @@ def test_a_lock_that_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytest.M
     assert tables_in(url) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="a process there cannot be asked to end")
 @pytest.mark.parametrize("when", ["created", "at work"])
 def test_a_run_that_is_told_to_end_drops_its_tables(tmp_path: Path, when: str) -> None:

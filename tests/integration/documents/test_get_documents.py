@@ -95,6 +95,7 @@ def test_what_is_loaded_is_not_loaded_again(session: LockingSession, sent: list[
     assert sent == []
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite", "postgresql")
 def test_more_documents_than_a_statement_takes_keys(
     session: LockingSession, elsewhere: Run, sent: list[str]
@@ -117,6 +118,7 @@ def test_more_documents_than_a_statement_takes_keys(
     assert sent == []
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite", "postgresql")
 def test_more_composite_keys_than_a_statement_takes(
     session: LockingSession, elsewhere: Run, sent: list[str]

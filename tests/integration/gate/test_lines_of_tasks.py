@@ -109,6 +109,7 @@ assert gate.enter(1, **how) is None
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no fork")
 def test_a_forked_process_has_lines_of_its_own() -> None:
     subprocess.run([sys.executable, "-c", _IN_A_FORK], check=True, timeout=PATIENCE)

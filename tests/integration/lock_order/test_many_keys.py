@@ -118,6 +118,7 @@ def test_those_not_asked_for_are_left_alone_however_many_are_asked_for(
     assert not finds_held(entity, rest)(other)
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgresql", "sqlite")
 def test_33_000_keys(engine: sa.Engine, session: Session) -> None:
     with engine.begin() as connection:

@@ -48,6 +48,7 @@ def together(
     return [step.exception() for step in steps]
 
 
+@pytest.mark.slow
 @pytest.mark.read_committed
 @pytest.mark.parametrize(
     ("entity", "parameters"), [(Order, None), (Order, 7), (Lease, 7), (Voucher, None)]
@@ -80,6 +81,7 @@ def test_nobody_is_in_anybodys_way_for_ever(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.read_committed
 @pytest.mark.parametrize("entity", [Order, Contract])
 def test_nor_with_other_documents_each(

@@ -63,6 +63,7 @@ def test_without_a_limit_the_servers_own_ends_the_wait(
         session.lock_key(KEY)
 
 
+@pytest.mark.slow
 def test_a_limit_longer_than_the_servers_is_kept(
     make_engine: Callable[..., sa.Engine], other: Session
 ) -> None:

@@ -60,6 +60,7 @@ CUTS = [("back", 1, share) for share in SHARES]
 CUTS += [("there", nth, share) for nth in range(1, 8) for share in (0.0, 0.5, 1.0)]
 
 
+@pytest.mark.slow
 def test_in_what_travels_with_commit(
     session: LockingSession, engine: sa.Engine, wire: CuttingWire, elsewhere: sa.Engine
 ) -> None:
@@ -93,6 +94,7 @@ def test_in_what_travels_with_commit(
     assert numbers(elsewhere) == {99}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direction", ["there", "back"])
 def test_in_what_travels_with_a_lock(
     session: LockingSession,

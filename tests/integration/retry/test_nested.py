@@ -96,6 +96,7 @@ def test_a_context_that_has_outlived_the_transaction_is_fine(
     assert contexts[0].run(run_transaction, session_factory, Counted()) == 1
 
 
+@pytest.mark.slow
 @own_logic
 @pytest.mark.parametrize("fails", [False, True])
 def test_nothing_of_it_is_kept_alive(session_factory: Factory, fails: bool) -> None:

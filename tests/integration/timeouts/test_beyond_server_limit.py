@@ -118,6 +118,7 @@ def test_a_misuse_that_is_found_then_leaves_the_transaction_as_it_was(
     assert queued.result() == [1, 2, 9]
 
 
+@pytest.mark.slow
 @pytest.mark.databases("mysql")
 def test_the_limit_ends_the_second_wait_as_well(
     attempts: Attempts, bert: Actor[Session], other: Session
@@ -142,6 +143,7 @@ def test_without_a_limit_of_ours_the_servers_ends_it(
     assert len(attempts.statements) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.databases("mariadb")
 @pytest.mark.parametrize("seconds", [29, 28.5])
 def test_the_limit_of_the_statement_takes_the_place_of_the_servers(

@@ -22,11 +22,13 @@ from tests.support.workers import note_skipped
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is for another run."""
+    """Leave out what is for another run, and mark the rest: to start the nodes takes long."""
+    ours = [item for item in items if "cluster" in getattr(item, "fixturenames", ())]
     options = ("databases", "own_logic_on")
     if all("mariadb" in config.getoption(option).split(",") for option in options):
+        for item in ours:
+            item.add_marker("slow")
         return
-    ours = [item for item in items if "cluster" in getattr(item, "fixturenames", ())]
     config.hook.pytest_deselected(items=ours)
     items[:] = [item for item in items if item not in ours]
 

@@ -21,6 +21,7 @@ from tests.support.databases import Database
 pytestmark = [pytest.mark.soak, pytest.mark.databases("postgresql", "mysql", "mariadb")]
 
 
+@pytest.mark.slow
 @in_a_loop
 async def test_tasks_are_cancelled(scene: Scene, database: Database) -> None:
     for driver in drivers_of(database.column):

@@ -42,6 +42,7 @@ def write_through(server: Server) -> None:
             connection.exec_driver_sql("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
 
 
+@pytest.mark.slow
 def test_a_server_is_killed_while_everything_fails(
     server: Server, database: Database, soak: Soak, reliability: Reliability
 ) -> None:

@@ -19,6 +19,7 @@ def proxy(scene: Scene) -> Iterator[Proxy]:
         yield proxy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Reset, HalfOpen, Stalled, CutInMidPacket])
 def test_a_network_fails(
     scene: Scene,

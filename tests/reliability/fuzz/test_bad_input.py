@@ -34,6 +34,7 @@ options = st.one_of(
 )
 
 
+@pytest.mark.slow
 @the_same_always(examples=250)
 @given(
     way=st.sampled_from(sorted(WAYS)),

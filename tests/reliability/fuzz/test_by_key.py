@@ -70,6 +70,7 @@ WAYS: Mapping[str, Callable[..., Any]] = {
 SETS = ("get_entities", "get_documents", "async get_entities", "async get_documents")
 
 
+@pytest.mark.slow
 @pytest.mark.soak
 @the_same_always(examples=300)
 @given(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
 
@@ -49,6 +50,7 @@ def _is_wrong(key: object, shared: object) -> bool:
     return not key or "\0" in key or any("\ud800" <= one <= "\udfff" for one in key)
 
 
+@pytest.mark.slow
 @the_same_always(examples=120)
 @given(key=keys, shared=shareds, seconds=waits, session_seconds=waits, batch=batches, state=states)
 def test_a_key_is_taken_or_an_error_of_ours_comes_out(

@@ -70,6 +70,7 @@ def _cannot_be(build: Callable[[LockOptions | None], Any]) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.soak
 @the_same_always(examples=200)
 @given(

@@ -32,6 +32,7 @@ def _always(examples: int) -> settings:
     )
 
 
+@pytest.mark.slow
 @_always(150)
 @given(planned=plans(OVERLAP, headers=False), final=st.booleans())
 def test_a_serial_history_has_no_anomaly(planned: list[Plan], final: bool) -> None:
@@ -39,6 +40,7 @@ def test_a_serial_history_has_no_anomaly(planned: list[Plan], final: bool) -> No
     assert list(map(str, check(History(done, left if final else None)))) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("corrupt", [with_another_read, with_a_write_dropped, with_a_base_twice])
 @_always(100)
 @given(planned=plans(0, headers=True), data=st.data())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from sqlalchemy import Engine
 
 from tests.reliability.history.anomalies import Name
@@ -14,6 +15,7 @@ from tests.reliability.history.ways import WAYS
 from tests.support.databases import Database
 
 
+@pytest.mark.slow
 def test_with_locks_there_is_no_anomaly(engine: Engine) -> None:
     run = played(engine, locks=True)
     history = run.history()
@@ -30,6 +32,7 @@ def test_with_locks_there_is_no_anomaly(engine: Engine) -> None:
     assert all(version != ABSENT for _, version in seen)  # it was told since when
 
 
+@pytest.mark.slow
 def test_without_locks_there_are_lost_updates(engine: Engine, database: Database) -> None:
     if database.name == "mariadb":  # 1020 refuses them at REPEATABLE READ, since 11.6.2
         engine = engine.execution_options(isolation_level="READ COMMITTED")

@@ -18,6 +18,7 @@ SHARED, SNAPSHOT = LockOptions.SharedRead, LockOptions.SnapshotRead
 SMALL = VersionedPlan(documents=3, threads=THREADS, iterations=25, seed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("read", "whole", "details_only"),
     [

@@ -57,12 +57,14 @@ def cycles_leave_nothing(
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgresql")
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
 def test_on_postgresql(cycles_leave_nothing: Callable[[], None]) -> None:
     cycles_leave_nothing()
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite")
 @pytest.mark.parametrize("driver", ["aiosqlite"])
 def test_on_sqlite(cycles_leave_nothing: Callable[[], None]) -> None:

@@ -18,6 +18,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.slow
 def test_locking_and_letting_go_leaves_nothing(
     scene: Scene, soak: Soak, reliability: Reliability
 ) -> None:
@@ -25,11 +26,13 @@ def test_locking_and_letting_go_leaves_nothing(
     run_all(scene, soak, row, WAYS, soak.times(short=15 * len(WAYS), long=100_000))
 
 
+@pytest.mark.slow
 def test_failing_leaves_nothing(scene: Scene, soak: Soak, reliability: Reliability) -> None:
     row = reliability.row("locks failed", scene.database.column)
     run_all(scene, soak, row, FAILURES, soak.times(short=15 * len(FAILURES), long=10_000))
 
 
+@pytest.mark.slow
 def test_what_takes_long_leaves_nothing(scene: Scene, soak: Soak, reliability: Reliability) -> None:
     ways = (*RARE_WAYS, *RARE_FAILURES)
     row = reliability.row("engines made, connections lost, deadlocks", scene.database.column)

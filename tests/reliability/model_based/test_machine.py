@@ -372,6 +372,7 @@ def world(database: Database) -> Iterator[World]:
     world.close()
 
 
+@pytest.mark.slow
 @pytest.mark.databases("sqlite", "postgresql")
 @pytest.mark.timeout(0)
 def test_no_program_breaks_a_promise(world: World) -> None:

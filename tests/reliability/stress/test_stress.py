@@ -26,6 +26,7 @@ def told(outcome: Outcome) -> str:
     )
 
 
+@pytest.mark.slow
 @both_writers
 @both_ways
 @pytest.mark.parametrize("read", READS, ids=["shared", "snapshot"])
@@ -37,6 +38,7 @@ def test_with_locks_nothing_goes_wrong(
     assert outcome.tally.retries == 0
 
 
+@pytest.mark.slow
 @both_writers
 @both_ways
 def test_without_locks_it_finds_what_goes_wrong(
@@ -51,6 +53,7 @@ def test_without_locks_it_finds_what_goes_wrong(
     assert not outcome.ok
 
 
+@pytest.mark.slow
 @both_writers
 @pytest.mark.databases("mariadb")
 def test_without_locks_it_finds_what_goes_wrong_at_read_committed(
@@ -69,6 +72,7 @@ class PlainReaders(Plan):
         return LockOptions.None_ if operation is Operation.LOAD else super().lock_of(operation)
 
 
+@pytest.mark.slow
 @both_ways
 @pytest.mark.not_databases("mysql", "mariadb")  # a plain read is a snapshot, at their default
 def test_readers_without_their_lock_see_broken_documents(engine: Engine, whole: bool) -> None:

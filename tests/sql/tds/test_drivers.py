@@ -30,6 +30,7 @@ def test_microsofts_on_another_system(monkeypatch: pytest.MonkeyPatch) -> None:
         drivers.odbc18(0)
 
 
+@pytest.mark.slow
 def test_microsofts_without_a_network(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="No matching distribution found for mssql-python"):
         drivers.odbc18(0)

@@ -39,6 +39,7 @@ def assert_good(checker: Checker, texts: Iterable[tuple[str, str]]) -> None:
         pytest.fail("\n\n".join(wrong), pytrace=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", GOLDEN)
 def test_every_statement_of_a_golden_file(checker: Checker, kind: str) -> None:
     path = FOLDER / kind / "mssql.sql"

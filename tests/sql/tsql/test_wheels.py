@@ -41,6 +41,7 @@ def test_without_the_dependency_group(monkeypatch: pytest.MonkeyPatch) -> None:
         unpacked()
 
 
+@pytest.mark.slow
 def test_without_a_network(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="No matching distribution found for mssql-cli"):
         unpacked()

@@ -14,6 +14,7 @@ from tests.reliability.faults.sqlite.worker import change_folders
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800), pytest.mark.databases("sqlite")]
 
 
+@pytest.mark.slow
 def test_two_processes_are_killed_in_or_about_a_commit(file: File, soak: Soak) -> None:
     chance = random.Random("two processes")
     row = file.row("processes killed by SIGKILL")

@@ -37,6 +37,7 @@ def commit_something(file: File) -> None:
 def no_further(_: object) -> None: ...
 
 
+@pytest.mark.slow
 def test_before_the_commit_is_sent(file: File) -> None:
     commit_something(file)
     with started(change_once, *file.whose(), "get_documents", stop_there) as child:
@@ -46,6 +47,7 @@ def test_before_the_commit_is_sent(file: File) -> None:
     assert file.verify(row) == 1
 
 
+@pytest.mark.slow
 def test_after_the_commit_and_before_anybody_knows(file: File) -> None:
     commit_something(file)
     with started(change_and_be_silent, *file.whose()) as child:
@@ -56,6 +58,7 @@ def test_after_the_commit_and_before_anybody_knows(file: File) -> None:
     assert len(marks_in(file)) == 3  # of the first a folder, of the second two
 
 
+@pytest.mark.slow
 def test_when_a_part_is_in_the_file_already(file: File) -> None:
     """The cache was too small: in journal mode the file itself is wrong until it is repaired."""
     commit_something(file)
@@ -78,6 +81,7 @@ def test_without_a_journal_it_is_found_broken(file: File) -> None:
         file.verify(Row("", ""))  # not in the table: nobody promises it
 
 
+@pytest.mark.slow
 def test_in_the_midst_of_the_commit(file: File, soak: Soak) -> None:
     row = file.row("a process killed within COMMIT")
     unit = (FRAME if file.written_ahead else PAGE) // soak.times(short=1, long=8)
