@@ -8,7 +8,7 @@ ARGS ?=
 WORKERS ?= 4
 SOAK_SECONDS ?= 60
 QUICK := tests/unit tests/support $(wildcard tests/sql/test_*.py) \
-	$(addprefix tests/integration/,documents guard lock_order locking named_locks on_commit retry)
+	$(addprefix tests/integration/,documents guard locking)
 VENV := .venv
 BIN := $(VENV)/bin
 SERVERS := $(BIN)/python -m tests.support.servers --for --
