@@ -27,8 +27,8 @@ from tests.support.servers import Missing, Server
 from tests.support.slow import UnmarkedSlowTests
 from tests.support.workers import is_worker, note_skipped, skipped, worker_input, worker_output
 
-#: Folders of tests/integration whose tests prove what the library decides by itself. What a database has to do with
-#: it is SQL that does not depend on the journal of an SQLite file.
+#: Folders of tests/integration whose tests prove what the library decides by itself. What a
+#: database has to do with it is SQL that does not depend on the journal of an SQLite file.
 OWN_LOGIC = (
     *("batch", "claims", "documents", "gate", "guard", "instrumentation", "lock_order"),
     *("mistakes", "on_commit", "pool_reset", "retry"),
