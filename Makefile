@@ -1,15 +1,20 @@
 # The commands of a developer. Everything is installed into .venv; nothing else is changed.
 # PYTHON creates .venv (3.10 or newer); ARGS is passed to pytest, as in: make test ARGS="-k demo -x"
+# WORKERS processes run the tests in parallel: see tests/README.md.  A test waits for most of its time,
+# so there may be more of them than cores.
 
 PYTHON ?= python3
 ARGS ?=
+WORKERS ?= 4
 SOAK_SECONDS ?= 60
+QUICK := tests/unit tests/support $(wildcard tests/sql/test_*.py) \
+	$(addprefix tests/integration/,documents guard locking)
 VENV := .venv
 BIN := $(VENV)/bin
-SERVERS := $(BIN)/python -m tests.servers --for --
+SERVERS := $(BIN)/python -m tests.support.servers --for --
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak check bench bench-quick clean
+.PHONY: help demo test test-quick test-all soak check bench bench-quick clean
 
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,8 +22,15 @@ help: ## Print this help
 demo: $(VENV)/installed-cli ## Show on an SQLite file what goes wrong without locks
 	$(BIN)/sa-doclock demo
 
-test: $(VENV)/installed-test ## Run the tests on every database that is available here
-	$(BIN)/python -m pytest $(ARGS)
+test-quick: $(VENV)/installed-test ## Test the essentials on SQLite and PostgreSQL, in a minute
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' --databases sqlite,postgresql \
+		--own-logic-on sqlite $(QUICK) $(ARGS)
+
+test: $(VENV)/installed-test ## Test on every database that can be had here, less what is slow
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' $(ARGS)
+
+test-all: $(VENV)/installed-test ## Test everything, as CI does
+	$(BIN)/python -m pytest -n $(WORKERS) --slow-limit 5 $(ARGS)
 
 soak: $(VENV)/installed-test ## Inject faults for SOAK_SECONDS (60) on each server, and print the results
 	$(BIN)/python -m pytest -m soak --soak-seconds $(SOAK_SECONDS) --timeout 1800 -p no:randomly $(ARGS)
@@ -28,13 +40,13 @@ check: $(VENV)/installed-dev ## Lint, check types and imports, run the code of t
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest tests/test_readme.py
+	$(BIN)/python -m pytest tests/docs/test_readme.py
 
 bench: $(VENV)/installed-bench ## Run all benchmarks, in ten minutes; write benchmarks/RESULTS.md
 	$(SERVERS) $(BIN)/python -m benchmarks --results benchmarks/RESULTS.md --plot benchmarks/pictures
 
 bench-quick: $(VENV)/installed-bench ## Run the benchmarks in one minute, with less precision; write nothing
-	$(BIN)/python -m tests.servers postgresql --for -- $(BIN)/python -m benchmarks --quick
+	$(BIN)/python -m tests.support.servers postgresql --for -- $(BIN)/python -m benchmarks --quick
 
 clean: ## Remove everything that make, the tests and the tools have created
 	rm -rf $(VENV) .servers build dist *.egg-info

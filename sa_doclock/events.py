@@ -34,7 +34,7 @@ class LockEvents(SessionEvents):
     """
 
     # What makes a class of events one of SQLAlchemy's: not documented for others, the same
-    # since 0.7, and tested by tests/telling.
+    # since 0.7, and tested by tests/integration/instrumentation.
     _target_class_doc = "SomeLockingSession"
     _dispatch_target = EventfulSession
 

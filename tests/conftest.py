@@ -11,33 +11,45 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import LockingSession
-from tests.actors import Actor
-from tests.databases import MATRIX, PIPELINED, Database, new_sqlite_file, product
-from tests.servers import NAMES, Missing, Server, find_servers
+from tests.support.actors import Actor
+from tests.support.controller import Controller, Found, register_tests
+from tests.support.databases import MATRIX, PIPELINED, Database, new_sqlite_file, product
+from tests.support.scheduling import GroupScheduling
+from tests.support.servers import Missing, Server
+from tests.support.slow import UnmarkedSlowTests
+from tests.support.workers import is_worker, note_skipped, skipped, worker_input, worker_output
 
-#: Packages whose tests prove what the library decides by itself. What a database has to do with
-#: it is SQL that does not depend on the journal of an SQLite file.
+#: Folders of tests/integration whose tests prove what the library decides by itself. What a
+#: database has to do with it is SQL that does not depend on the journal of an SQLite file.
 OWN_LOGIC = (
-    *("claims", "documents", "gate", "guard", "mistakes", "on_commit", "order"),
-    *("priority", "retry", "returned", "telling"),
+    *("batch", "claims", "documents", "gate", "guard", "instrumentation", "lock_order"),
+    *("mistakes", "on_commit", "pool_reset", "retry"),
 )
 
 pytest_plugins = ["tests.reliability.plugin"]
 
-SERVERS = pytest.StashKey[dict[str, Server | Missing]]()
+#: The tests with one of these fixtures run in one process: to make it takes longer than a test.
+MADE_ONCE: Mapping[str, str] = {
+    "checker": "parser",
+    "cluster": "cluster",
+    "parser": "parser",
+}
+
+CONTROLLER = pytest.StashKey[Controller]()
+SERVERS = pytest.StashKey[Found]()
 PRODUCTS = tuple(dict.fromkeys(map(product, MATRIX)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--databases``."""
+    """Add the options."""
     parser.addoption(
         "--databases",
         default=",".join(PRODUCTS),
@@ -48,12 +60,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=",".join((*PRODUCTS, PIPELINED)),
         help=f"of these, the ones for the tests of {', '.join(OWN_LOGIC)}",
     )
+    parser.addoption(
+        "--slow-limit",
+        type=float,
+        help="list the tests that take longer than these seconds and are not marked slow",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Check what was asked for before anything is started."""
     for marker in ("databases", "not_databases"):
         config.addinivalue_line("markers", f"{marker}(*names): which databases this test is for")
+    config.addinivalue_line("markers", "slow: takes more than a second; not in make test")
+    if seconds := config.getoption("slow_limit"):
+        config.pluginmanager.register(UnmarkedSlowTests(seconds))
+    config.stash[CONTROLLER] = Controller()
     config.stash[SERVERS] = {}
     wanted = _named(config.getoption("databases"))
     if absent := _required() - set(map(product, wanted)):
@@ -66,7 +87,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "database" not in metafunc.fixturenames:
         return
     columns = _named(metafunc.config.getoption("databases"))
-    if metafunc.module.__name__.split(".")[1] in OWN_LOGIC:
+    if metafunc.module.__name__.removeprefix("tests.integration.").split(".")[0] in OWN_LOGIC:
         wanted = _named(metafunc.config.getoption("own_logic_on"))
         columns = [one for one in columns if one in wanted and one != "sqlite-journal"]
     for mark in metafunc.definition.iter_markers("databases"):
@@ -89,20 +110,61 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Start the servers that the collected tests need, all at the same time."""
     if session.config.option.collectonly:
         return
-    used = {product(column) for item in session.items if (column := _column_of(item))}
-    found = session.config.stash[SERVERS]
-    found |= find_servers(name for name in NAMES if name in used)
-    missing = {server.name: server for server in found.values() if isinstance(server, Missing)}
-    for name in missing.keys() & _required():
-        msg = f"SA_DOCLOCK_TEST_REQUIRE names {name}, but there is none: {missing[name].reason}"
-        raise pytest.UsageError(msg)
+    config = session.config
+    used = {product(column) for item in session.items if (column := _column_of(item))} - {"sqlite"}
+    if is_worker(config):  # the controller starts them, and checks what is required
+        groups = {item.nodeid: _group_of(item) for item in session.items}
+        address = worker_input(config)["controller"]
+        config.stash[SERVERS] |= register_tests(address, groups, used)
+    else:
+        config.stash[SERVERS] |= config.stash[CONTROLLER].find(used)
+        _check_required(config.stash[SERVERS])
     gc.freeze()  # the tests themselves: who collects garbage need not look at them again
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     """Print which servers the tests run on."""
-    found = config.stash[SERVERS].values()
-    return [f"{s.version} ({s.origin})" for s in found if isinstance(s, Server)]
+    return _versions(config.stash[SERVERS])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker where to register its tests."""
+    node.workerinput["controller"] = node.config.stash[CONTROLLER].address()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:
+    """Give the tests of a group to the same worker."""
+    return GroupScheduling(config, log, config.stash[CONTROLLER].groups)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any) -> None:
+    """Check and print in the controller, once, what the first worker has asked for."""
+    config: pytest.Config = node.config
+    found = config.stash[CONTROLLER].found
+    _check_required(found)
+    if not config.stash[SERVERS]:
+        config.stash[SERVERS] |= found
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        assert reporter is not None
+        reporter.ensure_newline()
+        for line in _versions(found):
+            reporter.write_line(line)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Give what a worker has skipped to the controller."""
+    if is_worker(session.config):
+        worker_output(session.config)["skipped"] = skipped(session.config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Note what a worker has skipped; nothing comes of one that has crashed."""
+    for what, why in getattr(node, "workeroutput", {}).get("skipped", {}).items():
+        note_skipped(node.config, what, why)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -117,16 +179,15 @@ def pytest_terminal_summary(
     """Say loudly what was not tested."""
     for server in config.stash[SERVERS].values():
         if isinstance(server, Missing):
-            line = f"SKIPPED DATABASE {server.name}: {server.reason}"
-            terminalreporter.write_line(line, yellow=True, bold=True)
+            note_skipped(config, f"DATABASE {server.name}", server.reason)
+    for what, why in skipped(config).items():
+        terminalreporter.write_line(f"SKIPPED {what}: {why}", yellow=True, bold=True)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Stop the servers, all at the same time."""
-    with ThreadPoolExecutor() as pool:
-        for server in config.stash.get(SERVERS, {}).values():
-            if isinstance(server, Server):
-                pool.submit(server.stop)
+    """Stop the servers."""
+    if CONTROLLER in config.stash:
+        config.stash[CONTROLLER].stop()
 
 
 @pytest.fixture
@@ -209,6 +270,31 @@ def _named(option: str) -> list[str]:
 def _required() -> set[str]:
     names = os.environ.get("SA_DOCLOCK_TEST_REQUIRE", "").split(",")
     return set(map(product, _columns(name for name in names if name.strip())))
+
+
+def _check_required(found: Found) -> None:
+    for name in sorted(_required()):
+        server = found.get(name)
+        if isinstance(server, Missing):
+            msg = f"SA_DOCLOCK_TEST_REQUIRE names {name}, but there is none: {server.reason}"
+            raise pytest.UsageError(msg)
+
+
+def _versions(found: Found) -> list[str]:
+    return [f"{s.version} ({s.origin})" for s in found.values() if isinstance(s, Server)]
+
+
+def _group_of(item: pytest.Item) -> str:
+    """Return the name of the tests that run in the same process as this one.
+
+    A server belongs to one process: its lists of sessions, waits and named locks, its accounts and
+    settings are the server's, whatever database they are about.  SQLite's tests have files.
+    """
+    for fixture, group in MADE_ONCE.items():
+        if fixture in getattr(item, "fixturenames", ()):
+            return group
+    server = product(_column_of(item) or "sqlite")
+    return item.nodeid.partition("::")[0] if server == "sqlite" else server
 
 
 def _uses_database(item: pytest.Item) -> bool:

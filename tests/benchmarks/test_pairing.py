@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
+import pytest
+
 from benchmarks.lab.pairing import Effort, Spent, compare, interval, ratio
 
 
+@pytest.mark.slow
 def test_every_way_is_run_as_often_in_every_round() -> None:
     calls = {"one": 0, "other": 0}
 

@@ -13,7 +13,7 @@ from benchmarks.goals import GOALS
 from benchmarks.lab import report
 from benchmarks.lab.figures import Findings
 from tests.benchmarks.conftest import Run
-from tests.databases import Database
+from tests.support.databases import Database
 
 ON_SQLITE = ("overhead", "documents", "stress", "details")
 
@@ -32,18 +32,21 @@ def check(found: Findings, database: str) -> None:
         assert verdict.figure is not None or verdict.reason != report.NOT_MEASURED, verdict.goal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ON_SQLITE)
 def test_a_script_runs_on_sqlite(run: Run, tmp_path: Path, name: str) -> None:
     found = run(name, "sqlite", f"sqlite:///{tmp_path / 'benchmark.db'}")
     check(found, "sqlite")
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgresql")
 @pytest.mark.parametrize("name", sorted({*SCRIPTS} - {*ON_SQLITE, "layers"}))
 def test_a_script_runs_on_postgresql(run: Run, database: Database, name: str) -> None:
     check(run(name, "postgresql", database.url), "postgresql")
 
 
+@pytest.mark.slow
 @pytest.mark.databases("postgresql")
 def test_the_round_trips_are_those_that_the_driver_makes(run: Run, database: Database) -> None:
     found = run("layers", "postgresql", database.url)

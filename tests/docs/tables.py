@@ -1,7 +1,7 @@
 """The generated parts of the pages: what each database is told, what each mistake does, and errors.
 
 Taken from what real sessions send, through the strategies, to a scripted driver (tests/sql).
-``python -m tests.docs.tables`` writes them into the pages; tests/test_readme.py compares.
+``python -m tests.docs.tables`` writes them into the pages; tests/docs/test_readme.py compares.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
 from sa_doclock.dialects import strategy_for
 from tests.docs import roles
 from tests.docs.pages import ROOT, generated_parts, pages, with_generated_parts
-from tests.mistakes import rows
-from tests.not_granted.rows import table as not_granted
+from tests.integration.lock_errors.rows import table as not_granted
+from tests.integration.mistakes import rows
 from tests.reliability import soaked
 from tests.sql.models import Lease, Line, Order
 from tests.sql.servers import serving

@@ -15,12 +15,12 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from sa_doclock.dialects import ENTRY_POINT_GROUP, strategy_for
 from sa_doclock.dialects.base import LockStrategy
-from tests.actors import Actor
-from tests.databases import Database
 from tests.docs.pages import blocks_of
-from tests.entry_points import installed
-from tests.models import Base, Order, refill
-from tests.waits import wait_until_blocked
+from tests.support.actors import Actor
+from tests.support.databases import Database
+from tests.support.entry_points import installed
+from tests.support.models import Base, Order, refill
+from tests.support.waits import wait_until_blocked
 
 PAGE = "docs/adding-a-dialect.md"
 FOR_UPDATE, SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
@@ -58,7 +58,7 @@ def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def session_factory(
     database: Database, acme: str, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[], LockingSession]:
-    """Make sessions on the tables of tests/models.py, in the database by its other name."""
+    """Make sessions on the tables of tests/support/models.py, in the database by its other name."""
     database.create(Base.metadata)
     with database.engine().begin() as connection:
         refill(connection)

@@ -20,9 +20,9 @@ LETTERS = {
     "sql/test_mssql_migrations.py": "T",
     "sql/test_mssql_waits.py": "TS",
     "sql/test_mssql_": "S",
-    "alembic/test_online.py": "S",
-    "tsql/": "P",
-    "tds/": "W",
+    "integration/alembic/test_online.py": "S",
+    "sql/tsql/": "P",
+    "sql/tds/": "W",
 }
 _FILE = re.compile(r"`([\w/]+\.py)`")
 

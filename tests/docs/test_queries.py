@@ -6,8 +6,8 @@ import re
 
 import sqlalchemy as sa
 
-from tests.databases import Database
 from tests.docs.pages import blocks_of
+from tests.support.databases import Database
 
 # The pages say "orders", which somebody's own database may have: tests drop what they create.
 TABLE = "lk_order_of_the_docs"

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from tests.reliability.record import Reliability
 from tests.reliability.soak import Soak
-from tests.reliability.soaked import save
+from tests.reliability.soaked import as_json, from_json, save
 from tests.reliability.table import long_table, short_table
+from tests.support.workers import is_worker, worker_output
 
 RELIABILITY = pytest.StashKey[Reliability]()
 
-#: An example of tests/fuzz takes some 4 ms.
+#: An example of tests/reliability/fuzz takes some 4 ms.
 EXAMPLES_PER_SECOND = 80
 
 
@@ -62,6 +64,20 @@ def soak(pytestconfig: pytest.Config) -> Soak:
 def reliability(pytestconfig: pytest.Config) -> Reliability:
     """Collect what is injected and what is survived."""
     return pytestconfig.stash[RELIABILITY]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Give what a worker of pytest-xdist has collected to the controller."""
+    if is_worker(session.config):
+        worker_output(session.config)["reliability"] = as_json(session.config.stash[RELIABILITY])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Add what a worker has collected; nothing comes of one that has crashed."""
+    saved = getattr(node, "workeroutput", {}).get("reliability")
+    if saved:
+        node.config.stash[RELIABILITY].add(from_json(saved))
 
 
 def pytest_terminal_summary(

@@ -60,6 +60,12 @@ class Reliability:
         """Count generated inputs that were tried out."""
         self.inputs[what] += inputs
 
+    def add(self, other: Reliability) -> None:
+        """Count in what another process has counted."""
+        for row in other.rows():
+            self.row(row.fault, row.database).add(row)
+        self.inputs += other.inputs
+
     def rows(self) -> list[Row]:
         """Return the rows in the order in which they were first asked for."""
         return list(self._rows.values())

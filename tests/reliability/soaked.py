@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tests.reliability.record import Reliability, Row, by_fault
 from tests.reliability.table import long_table, short_table
@@ -15,24 +16,38 @@ FILE = Path(__file__).with_name("soaked.json")
 
 def save(found: Reliability, path: Path) -> None:
     """Put these rows in the place of those of the same faults on the same databases."""
-    rows = {(row.fault, row.database): row for row in [*load(path).rows(), *found.rows()]}
-    inputs = {**load(path).inputs, **found.inputs}
-    listed = [{**vars(rows[key]), "errors": dict(rows[key].errors)} for key in sorted(rows)]
-    text = json.dumps({"rows": listed, "inputs": inputs}, indent=1)
+    before = load(path)
+    rows = {(row.fault, row.database): row for row in [*before.rows(), *found.rows()]}
+    both = Reliability()
+    for key in sorted(rows):
+        both.row(*key).add(rows[key])
+    both.inputs.update({**before.inputs, **found.inputs})
+    text = json.dumps(as_json(both), indent=1)
     path.write_text(f"{text}\n", encoding="utf-8")
+
+
+def as_json(found: Reliability) -> dict[str, Any]:
+    """Return the rows and the inputs as plain types."""
+    rows = [{**vars(row), "errors": dict(row.errors)} for row in found.rows()]
+    return {"rows": rows, "inputs": dict(found.inputs)}
+
+
+def from_json(saved: dict[str, Any]) -> Reliability:
+    """Return the rows and the inputs of :func:`as_json`."""
+    found = Reliability()
+    for row in saved["rows"]:
+        found.row(row["fault"], row["database"]).add(
+            Row(**{**row, "errors": Counter(row["errors"])})
+        )
+    found.inputs.update(saved["inputs"])
+    return found
 
 
 def load(path: Path = FILE) -> Reliability:
     """Read what was saved; nothing where there is no such file."""
-    found = Reliability()
-    if path.exists():
-        saved = json.loads(path.read_text(encoding="utf-8"))
-        for row in saved["rows"]:
-            found.row(row["fault"], row["database"]).add(
-                Row(**{**row, "errors": Counter(row["errors"])})
-            )
-        found.inputs.update(saved["inputs"])
-    return found
+    return (
+        from_json(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else Reliability()
+    )
 
 
 def in_short() -> Iterator[str]:

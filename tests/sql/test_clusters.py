@@ -1,6 +1,6 @@
 """What an engine says of a cluster before its first lock, and from which answers it knows of one.
 
-The servers are scripted: Galera is met in tests/cluster; Group Replication was met by hand, Percona
+The servers are scripted: Galera is met in tests/reliability/cluster; Group Replication was met by hand, Percona
 XtraDB Cluster by nobody.
 """
 

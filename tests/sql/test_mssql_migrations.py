@@ -1,6 +1,6 @@
 """SQL Server: what the Alembic operations send, and what they write into a script.
 
-The server is scripted: tests/alembic says what it does with each, golden/ what a reviewer reads.
+The server is scripted: tests/integration/alembic says what it does with each, golden/ what a reviewer reads.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import itertools
 from collections.abc import Iterator
 
 from sa_doclock.alembic import DisableSnapshotIsolationOp, EnableSnapshotIsolationOp
-from tests.alembic.scripted import Server, migrating
-from tests.alembic.test_offline import script_of
+from tests.integration.alembic.scripted import Server, migrating
+from tests.integration.alembic.test_offline import script_of
 from tests.sql.golden import FOLDER
 
 Op = type[EnableSnapshotIsolationOp | DisableSnapshotIsolationOp]

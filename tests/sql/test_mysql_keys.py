@@ -1,6 +1,6 @@
 """GET_LOCK, which outlives its transaction: what is released, and when it is known.
 
-The server is scripted: that it holds the lock is proved in tests/named.
+The server is scripted: that it holds the lock is proved in tests/integration/named_locks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Real servers accept every text of the golden files: they are no wishes.
 
-What the lock then does is tested in tests/locks.
+What the lock then does is tested in tests/integration/locking.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from sqlalchemy.orm import Session
 from sa_doclock import LockOptions
 from sa_doclock.dialects import strategy_for
 from sa_doclock.options import is_row_lock
-from tests.databases import Database
 from tests.sql.cases import (
     BY_KEY,
     BY_KEYS,
@@ -26,6 +25,7 @@ from tests.sql.cases import (
 )
 from tests.sql.golden import TIMEOUT_SECONDS
 from tests.sql.models import Base
+from tests.support.databases import Database
 
 KEY = {"pk_0": 1, "pk_1": 1}
 DEFAULT_SCHEMA = {"books": None}

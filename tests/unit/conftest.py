@@ -1,4 +1,4 @@
-"""An SQLite file with the rows of tests/models.py, and what is sent to it."""
+"""An SQLite file with the rows of tests/support/models.py, and what is sent to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Connection, Engine, create_engine, event
 
 from sa_doclock import LockingSession
-from tests.models import Base, refill
+from tests.support.models import Base, refill
 
 
 @pytest.fixture(scope="session")

@@ -11,15 +11,15 @@ from sqlalchemy.orm import Session
 
 from sa_doclock.documents.mapping import mapper_of
 from sa_doclock.documents.owners import HeaderResolver, loaded_headers
-from tests.documents.models import Base
-from tests.documents.rows import refill
+from tests.integration.documents.models import Base
+from tests.integration.documents.rows import refill
 
 Found = set[tuple[Any, ...]]
 
 
 @contextmanager
 def in_memory() -> Iterator[Session]:
-    """Open a plain session on the rows of tests/documents/rows.py."""
+    """Open a plain session on the rows of tests/integration/documents/rows.py."""
     engine = create_engine("sqlite://")
     with engine.begin() as connection:
         Base.metadata.create_all(connection)

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import delete, exc, func, insert, select, text, update
 from sqlalchemy.orm import Session, joinedload, selectinload
 
-from tests.models import Customer, Invoice, Lease, Line, Order, Voucher
+from tests.support.models import Customer, Invoice, Lease, Line, Order, Voucher
 
 
 def _flush_and_commit(session: Session) -> None:

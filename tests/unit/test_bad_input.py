@@ -10,7 +10,7 @@ from sqlalchemy import Engine, exc, select
 from sqlalchemy.orm import aliased, selectinload
 
 from sa_doclock import LockingSession, LockMisuse, LockNotSupported, LockOptions, with_lock
-from tests.models import Customer, Order
+from tests.support.models import Customer, Order
 
 FOR_UPDATE = LockOptions.ForUpdate
 Call = Callable[[LockingSession, Any], Any]
@@ -86,7 +86,9 @@ def test_a_block_without_a_lock(unused: LockingSession, lock: LockOptions) -> No
 
 
 @pytest.mark.parametrize(
-    "options", [selectinload(Order.lines), ["lines"], "lines", [Order.lines], 1], ids=str
+    "options",
+    [selectinload(Order.lines), ["lines"], "lines", [Order.lines], 1],
+    ids=["no list", "names", "a name", "attributes", "a number"],
 )
 @pytest.mark.parametrize("lock", [LockOptions.None_, FOR_UPDATE])
 def test_options_that_are_no_loader_options(

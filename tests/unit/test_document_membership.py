@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 
 from sa_doclock.documents.mapping import mapper_of
 from sa_doclock.documents.owners import UNKNOWN
-from tests.documents.hierarchies import Contract, Lease, Room, Tier
-from tests.documents.models import (
+from tests.integration.documents.hierarchies import Contract, Lease, Room, Tier
+from tests.integration.documents.models import (
     Base,
     Category,
     Entry,
@@ -26,7 +26,7 @@ from tests.documents.models import (
     Task,
     Tax,
 )
-from tests.documents.relationships import Album, Badge, Code, Cover, Label, Sticker, Tag
+from tests.integration.documents.relationships import Album, Badge, Code, Cover, Label, Sticker, Tag
 from tests.unit.document_rows import Found, in_memory, loaded, recorded, told
 
 

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from sa_doclock.documents.owners import UNKNOWN
-from tests.documents.models import Journal, Line, Order, Split, Tax
+from tests.integration.documents.models import Journal, Line, Order, Split, Tax
 from tests.unit.document_rows import in_memory, recorded, told
 
 

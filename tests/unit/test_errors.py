@@ -29,7 +29,7 @@ from sa_doclock import (
     UnsavedChanges,
     WrongIsolation,
 )
-from tests.models import Order, Voucher
+from tests.support.models import Order, Voucher
 
 PARENTS: dict[type[DocLockError], type[Exception]] = {
     LockFailed: DocLockError,

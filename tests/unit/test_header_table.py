@@ -28,8 +28,18 @@ from sa_doclock.documents.mapping import (
     spans_rows,
     tables_of,
 )
-from tests.models import ColdStore, Contract, Depot, Fault, Invoice, Lease, Order, Ticket, Voucher
 from tests.sql.models import Building, Journal, Project
+from tests.support.models import (
+    ColdStore,
+    Contract,
+    Depot,
+    Fault,
+    Invoice,
+    Lease,
+    Order,
+    Ticket,
+    Voucher,
+)
 from tests.unit.mappings import Car, Circle, Joined, NightTaxi, Selected, Shape, Taxi, Vehicle
 
 TABLES = {

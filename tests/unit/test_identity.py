@@ -10,8 +10,8 @@ from sqlalchemy import Engine, select
 
 from sa_doclock import LockingSession, LockOptions
 from sa_doclock.documents.mapping import document_key, identity_of, key_attributes, mapper_of
-from tests.models import ColdStore, Contract, Fault, Lease, Order, Ticket, Voucher
 from tests.sql.models import Journal
+from tests.support.models import ColdStore, Contract, Fault, Lease, Order, Ticket, Voucher
 from tests.unit.mappings import NightTaxi, Vehicle
 
 ORDER, VOUCHER = mapper_of(Order), mapper_of(Voucher)

@@ -17,6 +17,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "absent", ["greenlet", "tenacity", "alembic", "typer", "rich", "psycopg", "pymysql"]
 )

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from sa_doclock import LockingSession, LockOptions, with_lock
 from sa_doclock.options import base_of, check_lock, is_row_lock, lock_label
-from tests.models import Order
+from tests.support.models import Order
 
 VALUES = {
     "None_": 0,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sa_doclock import LockingSession, LockOptions
 from sa_doclock.options import LONGEST_WAIT, check_wait, is_row_lock, milliseconds
-from tests.models import Order
+from tests.support.models import Order
 from tests.unit.test_lock_options import LEGAL
 
 FOR_UPDATE, SHARED = LockOptions.ForUpdate, LockOptions.SharedRead

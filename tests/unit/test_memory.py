@@ -20,7 +20,7 @@ import sa_doclock
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions, UnsavedChanges
 from sa_doclock.dialects.registry import strategies
 from sa_doclock.transaction import error_translation as failures
-from tests.models import Line, Order
+from tests.support.models import Line, Order
 
 CACHE = type(functools.lru_cache(len))
 FOR_UPDATE = LockOptions.ForUpdate
@@ -85,6 +85,7 @@ WAYS: list[Callable[[LockingSession], None]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__.strip("_"))
 def test_nothing_is_kept_of_a_transaction_that_is_over(engine: Engine, way: Any) -> None:
     def work() -> None:
@@ -98,6 +99,7 @@ def test_nothing_is_kept_of_a_transaction_that_is_over(engine: Engine, way: Any)
     assert _alive() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__.strip("_"))
 def test_nothing_is_kept_in_a_session_that_goes_on(session: LockingSession, way: Any) -> None:
     way(session)
@@ -108,6 +110,7 @@ def test_nothing_is_kept_in_a_session_that_goes_on(session: LockingSession, way:
     assert _alive() == before
 
 
+@pytest.mark.slow
 def test_a_connection_is_forgotten_when_it_is_closed(engine: Engine) -> None:
     gc.collect()
     before = len(failures.states_by_connection)

@@ -12,7 +12,7 @@ from sa_doclock import LockingSession
 from sa_doclock.documents.declare import parts_of
 from sa_doclock.documents.mapping import mapper_of
 from sa_doclock.documents.owners import UNKNOWN, loaded_headers
-from tests.models import Clause, Contract, Entry, Invoice, Line, Order, Voucher
+from tests.support.models import Clause, Contract, Entry, Invoice, Line, Order, Voucher
 from tests.unit.mappings import Vehicle, Wheel
 
 

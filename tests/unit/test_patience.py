@@ -14,7 +14,7 @@ from sqlalchemy.orm import sessionmaker
 from sa_doclock import AsyncLockingSession, LockingSession, LockNotAvailable, LockOptions
 from sa_doclock.locking.wait_policy import BATCH_WAIT, WaitPolicy, retry_without_queueing
 from sa_doclock.options import base_of, is_row_lock, may_queue
-from tests.models import Order
+from tests.support.models import Order
 from tests.unit.test_lock_options import LEGAL
 from tests.unit.test_lock_timeout import NO_NUMBERS, NO_WAITS
 

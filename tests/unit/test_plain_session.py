@@ -14,7 +14,7 @@ from sqlalchemy import Connection, create_engine, event
 from sqlalchemy.orm import Session, scoped_session, selectinload, sessionmaker
 
 from sa_doclock import LockingSession, LockOptions
-from tests.models import Order
+from tests.support.models import Order
 from tests.unit.plain_use import USES
 
 Outcome = tuple[Any, list[str]]

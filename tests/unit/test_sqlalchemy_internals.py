@@ -33,8 +33,8 @@ from sa_doclock.sqlalchemy_internals import (
     without_lock,
 )
 from sa_doclock.statements import refuse_unlockable_shape
-from tests.models import Line, Order
 from tests.sql.servers import serving
+from tests.support.models import Line, Order
 
 
 def _distinct_on(statement: Select[Any], column: Any) -> Select[Any]:

@@ -33,7 +33,7 @@ from sqlalchemy.orm import (
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
 from sa_doclock.sqlalchemy_internals import options_of, without_options
 from sa_doclock.statements import relationships_with_options
-from tests.models import Contract, Lease, Line, Order
+from tests.support.models import Contract, Lease, Line, Order
 
 alias = aliased(Order)
 

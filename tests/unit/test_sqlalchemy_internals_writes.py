@@ -16,7 +16,7 @@ from sqlalchemy.orm import InstanceState
 
 from sa_doclock import LockingSession
 from sa_doclock.sqlalchemy_internals import Values, statement_of, values_of
-from tests.models import Line, Order
+from tests.support.models import Line, Order
 
 LINES: Any = Line.__table__
 POSITIONS = [column.key for column in LINES.columns]

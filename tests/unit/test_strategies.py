@@ -23,9 +23,9 @@ from sa_doclock.dialects.mssql import SQLServerLocks
 from sa_doclock.dialects.mysql import MySQLLocks
 from sa_doclock.dialects.postgresql import PostgreSQLLocks
 from sa_doclock.dialects.sqlite import SQLiteLocks
-from tests.entry_points import installed
-from tests.models import Order
 from tests.sql.servers import serving
+from tests.support.entry_points import installed
+from tests.support.models import Order
 
 EXPECTED = {
     "postgresql": PostgreSQLLocks,
@@ -109,6 +109,7 @@ def test_engines_with_other_options_share_the_strategy() -> None:
         assert strategy_for(other) is strategy_for(engine)
 
 
+@pytest.mark.slow
 def test_a_strategy_goes_with_its_engine() -> None:
     with serving("postgresql") as (engine, _):
         strategy, dialect = weakref.ref(strategy_for(engine)), weakref.ref(engine.dialect)

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from sa_doclock import LockingSession
 from sa_doclock.caller import warn_program
 from sa_doclock.transaction.pipeline import SessionPipeline
-from tests.models import Customer
+from tests.support.models import Customer
 
 
 class Note(UserWarning):

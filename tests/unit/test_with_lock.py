@@ -23,7 +23,7 @@ from sqlalchemy.orm import Session, aliased
 
 from sa_doclock import LockMisuse, LockNotSupported, LockOptions, with_lock
 from sa_doclock.statements.with_lock import LOCK_OPTION
-from tests.models import Customer, Invoice, Lease, Line, Order
+from tests.support.models import Customer, Invoice, Lease, Line, Order
 from tests.unit.mappings import Circle, Joined, Selected, Shape
 
 LOCKS = [

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from sa_doclock import LockingSession, LockMisuse, LockOptions, with_lock
 from sa_doclock.sqlalchemy_internals import ForUpdate, for_update_of, hint_of
-from tests.models import Customer, Invoice, Order
+from tests.support.models import Customer, Invoice, Order
 
 ORDERS = Order.__table__
 Change = Callable[[Select[Any]], Select[Any]]

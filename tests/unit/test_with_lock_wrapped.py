@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Select, select
 
 from sa_doclock import LockingSession, LockNotSupported, LockOptions
-from tests.models import Order
+from tests.support.models import Order
 
 Locked = Select[Any]
 

@@ -7,7 +7,7 @@ as psycopg's own are; what it yields is awaited under asyncio.
 
 One thing here is not documented by psycopg: ``Pipeline.result_queue``.  psycopg waits for the
 answer of the BEGIN that it sends by itself, also in a pipeline; ours, sent by its libpq wrapper,
-is announced in this queue.  tests/pipeline/test_round_trips.py fails when that ends.
+is announced in this queue.  tests/integration/pipeline/test_round_trips.py fails when that ends.
 """
 
 from __future__ import annotations

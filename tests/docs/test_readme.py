@@ -1,0 +1,206 @@
+"""What the README and docs/ say is so: their samples run, their tables are those of the code."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+import sa_doclock
+from sa_doclock.dialects import ENTRY_POINT_GROUP, strategy_classes
+from tests.docs import shell
+from tests.docs.pages import (
+    LANGUAGES,
+    ROOT,
+    Block,
+    blocks_of,
+    generated_parts,
+    headings,
+    links,
+    pages,
+    text_of,
+)
+from tests.docs.samples import LIBRARIES, NotAsPromised, in_order, libraries_of, missing_for, run
+from tests.docs.tables import PARTS, PRODUCTS, current
+
+PAGES = pages()
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+
+
+def samples_on(page: str) -> list[Block]:
+    """Return the samples of a page that are to be run."""
+    return [b for b in BLOCKS if (b.page, b.language) == (page, "python") and not b.not_run]
+
+
+LIBRARY = {b: name for page in PAGES for b, name in libraries_of(samples_on(page)).items()}
+WITH_LIBRARY = sorted({(block.page, name) for block, name in LIBRARY.items() if name})
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """Give the samples of a page a module and a folder of their own."""
+    page = ModuleType("sample_page")
+    monkeypatch.setitem(sys.modules, page.__name__, page)
+    monkeypatch.chdir(tmp_path)
+    yield page
+    for value in list(vars(page).values()):
+        if isinstance(value, Engine):
+            value.dispose()
+        elif isinstance(value, AsyncEngine):
+            asyncio.run(value.dispose())
+
+
+def to_run(page: str, library: str | None = None) -> list[Block]:
+    """Return the samples of a page that need no library, and those that need this one."""
+    return [block for block in in_order(samples_on(page)) if LIBRARY[block] in (None, library)]
+
+
+@pytest.mark.parametrize("page", sorted({block.page for block in LIBRARY}))
+def test_the_samples_of_a_page_run(page: str, module: ModuleType) -> None:
+    for block in to_run(page):
+        run(block, vars(module))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "library"), WITH_LIBRARY)
+def test_the_samples_for_a_library_run(page: str, library: str, module: ModuleType) -> None:
+    if missing := missing_for(library):
+        pytest.skip(
+            f"{page}: THE SAMPLES FOR {library} DID NOT RUN: pip install {' '.join(missing)}"
+        )
+    for block in to_run(page, library):
+        run(block, vars(module))
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_a_block_is_in_a_language_that_is_checked(block: Block) -> None:
+    assert block.language in LANGUAGES
+    # tests/docs/test_queries.py runs the queries of these pages
+    assert block.language != "sql" or block.page in {f"docs/{name}.md" for name in PRODUCTS}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "block", [b for b in BLOCKS if b.language == "sh" and not b.not_run], ids=str
+)
+def test_the_commands_of_a_page_exist(block: Block) -> None:
+    commands = list(shell.commands_of(block.text))
+    assert commands
+    for words in commands:
+        if words[0] == "sa-doclock":
+            pytest.importorskip("typer")
+        shell.check(words)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if generated_parts(page)])
+def test_the_tables_of_a_page_are_those_of_the_code(page: str) -> None:
+    """After a change that is meant: python -m tests.docs.tables."""
+    parts = generated_parts(page)
+    assert parts == current(parts)
+
+
+def test_every_table_is_on_a_page() -> None:
+    assert sorted(name for page in PAGES for name in generated_parts(page)) == sorted(PARTS)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_links_of_a_page_lead_somewhere(page: str) -> None:
+    for link in links(text_of(page)):
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / path if path else ROOT / page
+        assert target.exists(), link
+        assert not anchor or anchor in headings(target.read_text(encoding="utf-8")), link
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_names_nothing_that_is_not_there(page: str) -> None:
+    public = {*sa_doclock.__all__, *dir(sa_doclock.LockOptions), *dir(sa_doclock.LockingSession)}
+    for name in re.findall(r"`(?:LockOptions\.|session\.(?!py))(\w+)", text_of(page)):
+        assert name in public, name
+    for name in re.findall(
+        r"\b(Lock[A-Z]\w+|[A-Z]\w+(?:Refused|Detected|Violation))\b", text_of(page)
+    ):
+        assert name in {*public, "LockMonitoring", "LockRequest", "LockStrategy"}, name
+
+
+def test_the_readme_begins_with_one_screen() -> None:
+    lines = text_of("README.md").splitlines()
+    assert next(n for n, line in enumerate(lines) if line.startswith("## ")) <= 40
+
+
+def test_the_readme_says_what_to_do_about_every_error() -> None:
+    section = text_of("README.md").partition("## Errors")[2].partition("\n## ")[0]
+    told = set(re.findall(r"`(\w+)`", section))
+    exceptions = {n for n in sa_doclock.__all__ if isinstance(getattr(sa_doclock, n), type)}
+    exceptions = {n for n in exceptions if issubclass(getattr(sa_doclock, n), Exception)}
+    assert exceptions <= told
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_page_has_every_error_number_with_what_it_becomes(name: str) -> None:
+    strategy = strategy_classes()[name]
+    refusals = {number: kind for number, (kind, _) in strategy.refusals.items()}
+    limits = dict.fromkeys(strategy.statement_limits, sa_doclock.LockNotAvailable)
+    known = {**strategy.failures, **refusals, **limits}
+    ours = {str(number): kind.__name__ for number, kind in known.items()}
+    rows = re.findall(r"^\| (\w+) [^|]*\| `(\w+)`", text_of(f"docs/{name}.md"), re.MULTILINE)
+    assert dict(rows) == ours
+
+
+def test_the_page_on_dialects_names_the_entry_points() -> None:
+    assert f'"{ENTRY_POINT_GROUP}"' in text_of("docs/adding-a-dialect.md")
+
+
+@pytest.mark.parametrize(
+    ("sample", "complaint"),
+    [
+        ("1 + 1  # -> 3", "page.md:7: says '3', but it is '2'"),
+        ("if True:\n    print(1)\n    # -> 2", "page.md:8: says '2', but it is '1'"),
+        ("for one in ():\n    one  # -> 1", "page.md:8: was never run"),
+        ("one = 1  # -> 1", "page.md:7: '# ->' belongs to no expression"),
+    ],
+)
+def test_a_sample_that_promises_too_much_is_caught(sample: str, complaint: str) -> None:
+    with pytest.raises(NotAsPromised) as caught:
+        run(Block("page.md", 7, "python", sample), {})
+    assert str(caught.value) == complaint
+
+
+def test_a_sample_that_raises_is_caught_with_its_line() -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        run(Block("page.md", 7, "python", "one = 1\none / 0"), {})
+    assert [(e.path, e.lineno) for e in caught.traceback[-1:]] == [("page.md", 7)]
+
+
+def test_what_a_sample_shows_may_be_cut_short() -> None:
+    run(Block("page.md", 1, "python", 'print("at 0x7f", "end")\n# -> at ... end'), {})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "make tea",
+        "pip install 'sa-doclock[oracle]'",
+        "sa-doclock stress --threads 3 --turbo",
+        "alembic -c migrations/nowhere.ini upgrade head",
+        "docker compose up oracle",
+        "rm -rf .",
+    ],
+)
+def test_a_command_that_is_not_there_is_caught(line: str) -> None:
+    (words,) = shell.commands_of(line)
+    with pytest.raises(shell.UnknownCommand):
+        shell.check(words)
+
+
+def test_all_libraries_of_samples_are_known() -> None:
+    assert {name for _, name in WITH_LIBRARY} == set(LIBRARIES)

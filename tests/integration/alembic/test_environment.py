@@ -1,0 +1,195 @@
+"""migrations/: run for real on SQLite, by API and by command line, and on the scripted server."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from alembic.util import CommandError
+from sqlalchemy import Column, MetaData, String, Table, create_engine, inspect, select, text
+from sqlalchemy.pool import NullPool
+
+from tests.support.databases import Database
+
+from .conftest import MIGRATIONS, ROOT
+from .scripted import URL, Server, refusal, serving
+
+REVISION = "sa_doclock_0001"
+Environment = Callable[..., Config]
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'app.db'}"
+
+
+def alembic(
+    *arguments: str, cwd: Path = ROOT, url: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command line as a DBA does."""
+    environ = {name: value for name, value in os.environ.items() if name != "SA_DOCLOCK_URL"}
+    if url is not None:
+        environ["SA_DOCLOCK_URL"] = url
+    line = [sys.executable, "-W", "error", "-m", "alembic", "-c", str(MIGRATIONS / "alembic.ini")]
+    return subprocess.run(  # our own interpreter
+        [*line, *arguments], cwd=cwd, env=environ, capture_output=True, text=True, check=False
+    )
+
+
+def tables(url: str) -> dict[str, list[str]]:
+    """Return every table of the database with its first column's values."""
+    engine = create_engine(url, poolclass=NullPool)
+    with engine.connect() as connection:
+        return {
+            name: list(connection.scalars(text(f"SELECT * FROM {name}")))
+            for name in inspect(connection).get_table_names()
+        }
+
+
+def test_on_sqlite_it_records_the_revision_and_does_nothing_else(
+    environment: Environment, sqlite_url: str
+) -> None:
+    command.upgrade(environment(sqlite_url), "head")
+    assert tables(sqlite_url) == {"sa_doclock_version": [REVISION]}
+    command.upgrade(environment(sqlite_url), "head")
+    assert tables(sqlite_url) == {"sa_doclock_version": [REVISION]}
+    command.downgrade(environment(sqlite_url), "base")
+    assert tables(sqlite_url) == {"sa_doclock_version": []}
+
+
+def test_the_applications_own_version_table_is_left_alone(
+    environment: Environment, sqlite_url: str
+) -> None:
+    engine = create_engine(sqlite_url, poolclass=NullPool)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE alembic_version (version_num VARCHAR(32))"))
+        connection.execute(text("INSERT INTO alembic_version VALUES ('cafe')"))
+    command.upgrade(environment(sqlite_url), "head")
+    assert tables(sqlite_url) == {
+        "alembic_version": ["cafe"],
+        "sa_doclock_version": [REVISION],
+    }
+
+
+def test_on_every_real_database(environment: Environment, database: Database) -> None:
+    """On SQL Server, where one is given, this is the only test that has met one."""
+    versions = Table("sa_doclock_version", MetaData(), Column("version_num", String(32)))
+    database.create(versions.metadata)  # and drop it when the test ends
+    versions.drop(database.engine())
+    command.upgrade(environment(database.url), "head")
+    with database.engine().connect() as connection:
+        assert list(connection.scalars(select(versions))) == [REVISION]
+        if database.name == "mssql":
+            asked = "SELECT snapshot_isolation_state FROM sys.databases WHERE name = DB_NAME()"
+            assert connection.scalar(text(asked)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_the_command_line_works_from_anywhere(
+    tmp_path: Path, sqlite_url: str, *, elsewhere: bool
+) -> None:
+    cwd = tmp_path if elsewhere else ROOT
+    done = alembic("-x", f"url={sqlite_url}", "upgrade", "head", cwd=cwd)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert f"Running upgrade  -> {REVISION}" in done.stderr
+    assert tables(sqlite_url) == {"sa_doclock_version": [REVISION]}
+
+
+@pytest.mark.slow
+def test_the_url_may_come_from_the_environment(sqlite_url: str) -> None:
+    assert alembic("upgrade", "head", url=sqlite_url).returncode == 0
+    assert tables(sqlite_url) == {"sa_doclock_version": [REVISION]}
+    assert alembic("current", url=sqlite_url).stdout.split() == [REVISION, "(head)"]
+
+
+@pytest.mark.parametrize("arguments", [(), ("-x", "url="), ("-x", "url=nonsense")])
+@pytest.mark.parametrize("mode", [(), ("--sql",)])
+def test_without_a_url_it_says_how_to_give_one(
+    arguments: tuple[str, ...], mode: tuple[str, ...]
+) -> None:
+    done = alembic(*arguments, "upgrade", "head", *mode)
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr + done.stdout
+    assert "which database?" in done.stderr + done.stdout
+    assert "SA_DOCLOCK_URL" in done.stderr + done.stdout
+
+
+@pytest.mark.slow
+def test_the_script_for_sql_server_needs_no_driver_and_goes_to_standard_output() -> None:
+    done = alembic("-x", "url=mssql+pyodbc://", "upgrade", "head", "--sql")
+    assert done.returncode == 0
+    assert "ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION ON;" in done.stdout
+    assert done.stdout.startswith("BEGIN TRANSACTION;")
+
+
+@pytest.mark.parametrize("dialect", ["postgresql", "mysql", "mariadb", "sqlite"])
+def test_the_script_for_another_database_records_the_revision_alone(dialect: str) -> None:
+    done = alembic("-x", f"url={dialect}://", "upgrade", "head", "--sql")
+    assert done.returncode == 0
+    assert "ALTER" not in done.stdout
+    assert f"VALUES ('{REVISION}')" in done.stdout
+
+
+def test_on_the_scripted_server_the_revision_is_recorded_after_the_change(
+    environment: Environment,
+) -> None:
+    server = Server()
+    with serving(server):
+        command.upgrade(environment(URL), "head")
+        assert (server.snapshot, server.versions) == (1, [REVISION])
+        command.downgrade(environment(URL), "base")
+    assert (server.snapshot, server.versions) == (0, [])
+    assert [sent.autocommit for sent in server.sent if "ALTER DATABASE" in sent.sql] == [True] * 2
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        Server(lands_on=3),
+        Server(snapshot=2),
+        Server(name="master"),
+        Server(refuses={"ALTER DATABASE": refusal(5061, "a lock could not be placed")}),
+    ],
+    ids=["in transition afterwards", "going OFF", "master", "5061"],
+)
+def test_a_change_that_failed_is_not_recorded(environment: Environment, server: Server) -> None:
+    with serving(server), pytest.raises(CommandError):
+        command.upgrade(environment(URL), "head")
+    assert server.versions in (None, [])
+
+
+@pytest.mark.usefixtures("root_logger")
+def test_copied_into_an_existing_history_as_the_docs_say(tmp_path: Path, sqlite_url: str) -> None:
+    command.init(Config(tmp_path / "alembic.ini", stdout=io.StringIO()), str(tmp_path / "theirs"))
+    config = Config(tmp_path / "alembic.ini")
+    config.set_main_option("sqlalchemy.url", sqlite_url)
+    command.revision(config, "their own", rev_id="theirs1")
+    ours = "0001_enable_snapshot_isolation.py"
+    copied = tmp_path / "theirs" / "versions" / ours
+    shutil.copy(MIGRATIONS / "versions" / ours, copied)
+    code = copied.read_text()
+    assert code.count("down_revision = None") == 1
+    copied.write_text(code.replace("down_revision = None", 'down_revision = "theirs1"'))
+    command.upgrade(config, "head")
+    assert tables(sqlite_url) == {"alembic_version": [REVISION]}
+    command.downgrade(config, "base")
+    assert tables(sqlite_url) == {"alembic_version": []}
+
+
+@pytest.mark.usefixtures("root_logger")
+def test_alembic_ini_leaves_other_loggers_enabled(sqlite_url: str) -> None:
+    log = logging.getLogger("an.application")
+    options = argparse.Namespace(x=[f"url={sqlite_url}"])
+    command.upgrade(Config(MIGRATIONS / "alembic.ini", cmd_opts=options), "head")
+    assert not log.disabled

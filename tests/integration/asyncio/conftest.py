@@ -1,0 +1,73 @@
+"""Each test runs on each driver of each database; a test asks for ``url``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from tests.integration.asyncio.bridge import Bridge
+from tests.integration.asyncio.drivers import DRIVERS, drivers_of, url_for
+from tests.integration.locking.conftest import documents, keepers
+from tests.support.actors import Actor
+from tests.support.databases import Database
+
+__all__ = ["documents", "keepers"]  # the tables and rows of the tests with threads
+
+ALL = [driver for drivers in DRIVERS.values() for driver in drivers]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that uses ``driver`` once for each."""
+    if "driver" in metafunc.fixturenames:
+        metafunc.parametrize("driver", dict.fromkeys(ALL))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Forget the drivers that belong to other databases: those are no tests."""
+    items[:] = [item for item in items if _fits(item)]
+
+
+def _fits(item: pytest.Item) -> bool:
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    column, driver = parameters.get("database"), parameters.get("driver")
+    if not isinstance(column, str) or driver not in ALL:
+        return True
+    return driver in drivers_of(column)
+
+
+@pytest.fixture
+def url(documents: Database, driver: str) -> sa.URL:
+    """Lead to the rows of tests/support/models.py by this driver."""
+    return url_for(documents, driver)
+
+
+@pytest.fixture
+def enter_async(documents: Database, url: sa.URL) -> Iterator[Callable[[str], Actor[Any]]]:
+    """Bring actors on whose sessions are asynchronous; all leave together."""
+    cast: list[Actor[Any]] = []
+
+    def enter(name: str) -> Actor[Any]:
+        cast.append(Actor(name, lambda: Bridge(url, documents), documents))
+        return cast[-1]
+
+    yield enter
+    for actor in cast:
+        actor.leave()
+    for actor in cast:
+        actor.join()
+
+
+@pytest.fixture
+def ann(enter_async: Callable[[str], Actor[Any]]) -> Actor[Any]:
+    """Act first."""
+    return enter_async("ann")
+
+
+@pytest.fixture
+def ben(enter_async: Callable[[str], Actor[Any]]) -> Actor[Any]:
+    """Act second, and wait for ann in most tests."""
+    return enter_async("ben")

@@ -1,0 +1,68 @@
+"""An asynchronous session tells who holds what it does not get; async_lock_waits() who waits."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+import sa_doclock
+from sa_doclock import AsyncLockingSession, LockNotAvailable, LockNotSupported
+from tests.integration.asyncio.bridge import playing
+from tests.integration.asyncio.drivers import connected, in_a_loop
+from tests.integration.asyncio.plays import FOR_UPDATE, add_ten, reads, roll_back
+from tests.support.actors import Actor
+from tests.support.models import Order
+from tests.support.waits import wait_until_blocked
+
+Player = Actor[Any]
+ONE_ONLY = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 2}
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+@in_a_loop
+async def test_the_holder_is_told(ann: Player, url: sa.URL) -> None:
+    ann.does(playing(add_ten))
+    mine = ann.connection_id()
+    async with (
+        connected(url, **ONE_ONLY) as engine,
+        AsyncLockingSession(engine, diagnose=True) as session,
+    ):
+        found: list[int] = []
+        for _ in range(80):  # MariaDB answers from a copy: see tests/support/waits.py
+            with pytest.raises(LockNotAvailable) as caught:
+                await session.get_entity(Order, 1, FOR_UPDATE, lock_timeout=0)
+            found = [one.connection_id for one in caught.value.blockers]
+            if found == [mine]:
+                break
+            threading.Event().wait(0.12)
+        assert found == [mine]
+        assert f"held by connection {mine}" in str(caught.value)
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+@in_a_loop
+async def test_a_wait_is_told(ann: Player, ben: Player, url: sa.URL) -> None:
+    ann.does(playing(add_ten))
+    queued = ben.starts(reads(FOR_UPDATE))
+    wait_until_blocked(waiter=ben, holder=ann, step=queued)
+    async with connected(url, **ONE_ONLY) as engine, engine.connect() as connection:
+        for bind in (engine, connection):
+            waits = await sa_doclock.async_lock_waits(bind)
+            pairs = [(wait.waiter.connection_id, wait.blocker.connection_id) for wait in waits]
+            assert pairs == [(ben.connection_id(), ann.connection_id())]
+    ann.does(playing(roll_back))
+    queued.result()
+
+
+@pytest.mark.databases("sqlite")
+@in_a_loop
+async def test_sqlite_has_nobody_to_ask(url: sa.URL) -> None:
+    async with connected(url) as engine:
+        with pytest.raises(LockNotSupported, match="sqlite has no server"):
+            await sa_doclock.async_lock_waits(engine)
+        bad: Any = engine.sync_engine
+        with pytest.raises(TypeError, match="an AsyncEngine or an AsyncConnection is needed"):
+            await sa_doclock.async_lock_waits(bad)

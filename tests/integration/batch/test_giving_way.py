@@ -1,0 +1,121 @@
+"""A batch session never stands in the queue in front of anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import sqlalchemy as sa
+
+from sa_doclock import LockingSession, LockOptions
+from tests.integration.batch.batches import Tries, seeing_tries
+from tests.integration.locking.steps import locks
+from tests.support.actors import Actor
+from tests.support.models import Lease, Order
+from tests.support.waits import _WAITS, wait_until_blocked
+
+ForUpdate = LockOptions.ForUpdate
+Session = LockingSession
+TEN = 10
+
+
+@pytest.fixture
+def batch_engine(make_engine: Callable[..., sa.Engine]) -> sa.Engine:
+    return make_engine(pool_size=TEN + 1)
+
+
+@pytest.fixture
+def tries(batch_engine: sa.Engine) -> Iterator[Tries]:
+    with seeing_tries(batch_engine) as tries:
+        yield tries
+
+
+@pytest.fixture
+def workers(batch_engine: sa.Engine, dave: Callable[..., Actor[Session]]) -> list[Actor[Session]]:
+    """Bring ten workers on."""
+    return [dave(lambda: Session(batch_engine, priority="batch")) for _ in range(TEN)]
+
+
+def add_one(session: Session) -> int:
+    """Add one to the total of order 1, and save it."""
+    with session.locked(Order, 1) as order:
+        order.total += 1
+        return order.total
+
+
+def test_an_interactive_request_overtakes_ten_batch_workers(
+    tries: Tries, workers: list[Actor[Session]], alice: Actor[Session], bob: Actor[Session]
+) -> None:
+    alice.does(locks(Order, 1))
+    batch = [worker.starts(add_one) for worker in workers]
+    tries.wait_for(TEN)
+    interactive = bob.starts(locks(Order, 1))
+    wait_until_blocked(waiter=bob, holder=alice, step=interactive)
+    with tries.held_up(TEN):  # PostgreSQL and SQLite let a try in while bob is being woken
+        alice.does(lambda session: session.rollback())
+        assert interactive.result().total == 30  # nobody was there before
+    assert not any(step.done() for step in batch)
+    bob.does(lambda session: session.rollback())
+    assert sorted(step.result() for step in batch) == list(range(31, 31 + TEN))
+
+
+@pytest.mark.slow
+@pytest.mark.not_databases("sqlite")  # nobody can be asked
+def test_the_server_sees_none_of_them_wait(
+    tries: Tries, workers: list[Actor[Session]], alice: Actor[Session]
+) -> None:
+    alice.does(locks(Order, 1))
+    batch = [worker.starts(add_one) for worker in workers]
+    tries.wait_for(TEN)
+    database = alice.database
+    with database.observer().connect() as connection:
+        for _ in range(3):
+            assert not connection.execute(sa.text(_WAITS[database.name])).all()
+            tries.wait_for(1, each=max(tries.by_thread.values()) + 1)
+    alice.does(lambda session: session.rollback())
+    for step in batch:
+        step.result()
+
+
+@pytest.mark.not_databases("sqlite")
+def test_an_interactive_session_waits_in_the_queue(
+    tries: Tries, alice: Actor[Session], bob: Actor[Session], carol: Actor[Session]
+) -> None:
+    """The twin: without the priority, who came first is first."""
+    alice.does(locks(Order, 1))
+    first = bob.starts(add_one)
+    wait_until_blocked(waiter=bob, holder=alice, step=first)
+    second = carol.starts(add_one)
+    wait_until_blocked(waiter=carol, holder=alice, step=second)
+    alice.does(lambda session: session.rollback())
+    assert (first.result(), second.result()) == (31, 32)
+    assert tries.count == 0
+
+
+def test_every_way_to_lock_gives_way(
+    batch_engine: sa.Engine,
+    tries: Tries,
+    dave: Callable[..., Actor[Session]],
+    alice: Actor[Session],
+) -> None:
+    def hold(session: Session) -> None:
+        session.get_one_entity(Order, 1, ForUpdate)
+        session.get_one_entity(Lease, 1, ForUpdate)
+
+    ways: list[Callable[[Session], object]] = [
+        lambda session: session.get_document(Order, 1, ForUpdate),
+        lambda session: session.get_entities(Order, [2, 1], ForUpdate),
+        lambda session: session.get_entity(Lease, 1, ForUpdate),
+        lambda session: session.scalars(session.entity_set(Order, ForUpdate)).all(),
+        lambda session: session.scalars(session.entity_set(Lease, ForUpdate)).all(),
+    ]
+    for way in ways:
+        worker = dave(lambda: Session(batch_engine, priority="batch"))
+        alice.does(hold)
+        step = worker.starts(way)
+        tries.wait_for(1, each=max(tries.by_thread.values(), default=0) + 2)
+        assert not step.done()
+        alice.does(lambda session: session.rollback())
+        assert step.result()
+        worker.does(lambda session: session.rollback())
+        tries.by_thread.clear()

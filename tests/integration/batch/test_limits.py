@@ -1,0 +1,194 @@
+"""How long a batch session tries: its lock_timeout, or a minute."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+import sa_doclock.locking.context
+from sa_doclock import (
+    LockingSession,
+    LockNotAvailable,
+    LockNotSupported,
+    LockOptions,
+    with_lock,
+)
+from sa_doclock.locking.wait_policy import BATCH_WAIT, WaitPolicy
+from sa_doclock.pool import ExecuteStatement
+from tests.integration.batch.batches import seeing_tries
+from tests.integration.locking.steps import finds_held, recorded
+from tests.integration.timeouts.ways import WAYS, hold
+from tests.support.models import Order, Voucher
+
+ForUpdate, NoWait = LockOptions.ForUpdate, LockOptions.NoWait
+Session = LockingSession
+
+
+@pytest.fixture
+def make_batch(engine: sa.Engine) -> Callable[..., Session]:
+    def make(**options: Any) -> Session:
+        return Session(engine, priority="batch", **options)
+
+    return make
+
+
+class Clock:
+    """Time that goes by only while somebody pauses."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = time.monotonic()
+        self.pauses: list[float] = []
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(sa_doclock.locking.context, "pause", self._pause)
+
+    def _pause(self, seconds: float, *, under_asyncio: bool) -> None:
+        assert not under_asyncio
+        self.pauses.append(seconds)
+        self.now += seconds
+
+
+def test_it_gives_up_when_its_lock_timeout_is_over(
+    make_batch: Callable[..., Session], other: Session
+) -> None:
+    hold(other)
+    with make_batch(lock_timeout=0.05) as session:
+        for name, way in WAYS.items():
+            with pytest.raises(LockNotAvailable, match=r"not granted within 0\.05 s") as caught:
+                way(session)
+            assert caught.value.waited is not None
+            assert caught.value.waited >= 0.05, name
+            assert caught.value.lock is ForUpdate
+            assert not session.in_transaction()
+    with make_batch() as session, pytest.raises(LockNotAvailable, match=r"within 0\.03 s"):
+        session.get_entity(Order, 1, ForUpdate, lock_timeout=0.03)
+
+
+def test_without_one_it_tries_for_a_minute(
+    make_batch: Callable[..., Session], other: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert BATCH_WAIT == 60
+    hold(other)
+    clock = Clock(monkeypatch)
+    began = clock.now
+    with make_batch() as session, pytest.raises(LockNotAvailable, match="not granted within 60 s"):
+        session.get_entity(Order, 1, ForUpdate)
+    assert BATCH_WAIT <= clock.now - began < BATCH_WAIT + 1e-6  # not a moment more
+    assert len(clock.pauses) > 100
+    assert max(clock.pauses) <= 0.5
+    assert len({round(pause, 6) for pause in clock.pauses}) > len(clock.pauses) / 2  # jitter
+
+
+def test_it_is_granted_at_once_what_is_free(
+    make_batch: Callable[..., Session], engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    with make_batch() as session, seeing_tries(engine) as tries:
+        assert session.get_one_entity(Order, 1, ForUpdate).total == 30
+        assert tries.count == 1
+    assert clock.pauses == []
+
+
+def test_it_tries_again_until_it_is_granted(
+    make_batch: Callable[..., Session],
+    engine: sa.Engine,
+    other: Session,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hold(other)
+    clock = Clock(monkeypatch)
+    real_pause = clock._pause
+
+    def pause(seconds: float, *, under_asyncio: bool) -> None:
+        real_pause(seconds, under_asyncio=under_asyncio)
+        if len(clock.pauses) == 5:
+            other.rollback()
+
+    monkeypatch.setattr(sa_doclock.locking.context, "pause", pause)
+    with make_batch() as session, seeing_tries(engine) as tries:
+        assert session.get_one_entity(Order, 1, ForUpdate).total == 30
+        assert tries.count == 6
+        assert finds_held()(other)
+        session.rollback()
+
+
+def test_nowait_is_one_try_as_ever(
+    make_batch: Callable[..., Session], other: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold(other)
+    clock = Clock(monkeypatch)
+    with make_batch() as session:
+        for how in ({"lock": ForUpdate | NoWait}, {"lock": ForUpdate, "lock_timeout": 0}):
+            with pytest.raises(LockNotAvailable, match="held by another transaction"):
+                session.get_entity(Order, 1, **how)
+    assert clock.pauses == []
+
+
+@pytest.mark.not_databases("sqlite")
+def test_reads_that_never_wait_are_the_same(
+    make_batch: Callable[..., Session], engine: sa.Engine, session: Session, other: Session
+) -> None:
+    WAYS["get_entity"](session)
+    session.rollback()
+    hold(other)
+    said = []
+    for actor in (session, make_batch()):
+        with recorded(engine) as statements, actor:
+            for lock in (LockOptions.None_, LockOptions.SnapshotRead):
+                assert actor.get_one_entity(Order, 1, lock).total == 30
+                actor.rollback()
+            skipped = actor.entity_set(Order, ForUpdate | LockOptions.SkipLocked)
+            assert [order.id for order in actor.scalars(skipped)] == [2]
+        # SQL Server is told before the first statement whose deadlock it shall be.
+        said.append([one for one in statements if "DEADLOCK_PRIORITY" not in one.upper()])
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("priority", ["Batch", "low", "", None, 1])
+def test_there_are_two_priorities(priority: Any, engine: sa.Engine) -> None:
+    with pytest.raises(ValueError, match='priority must be "interactive" or "batch"'):
+        Session(engine, priority=priority)
+    with pytest.raises(ValueError, match="priority"):
+        WaitPolicy(None, priority)
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+def test_a_table_that_somebody_alters_is_not_waited_for_longer(
+    make_batch: Callable[..., Session], other: Session
+) -> None:
+    table = {"postgresql": "LOCK TABLE lk_order IN ACCESS EXCLUSIVE MODE"}
+    name = other.get_bind().dialect.name
+    other.connection().exec_driver_sql(table.get(name, "LOCK TABLES lk_order WRITE"))
+    try:
+        with make_batch(lock_timeout=0.2) as batch, pytest.raises(LockNotAvailable):
+            batch.get_entity(Order, 1, ForUpdate)
+    finally:
+        if name != "postgresql":
+            other.connection().exec_driver_sql("UNLOCK TABLES")
+        other.rollback()
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_a_name_that_was_not_granted_needs_no_release(
+    make_batch: Callable[..., Session], other: Session
+) -> None:
+    other.lock_key("import")
+    with make_batch(lock_timeout=0.2) as batch:
+        level = {"isolation_level": "READ COMMITTED"}
+        connection = batch.connection(execution_options=level)
+        with pytest.raises(LockNotAvailable):
+            batch.lock_key("import")
+        registered = connection.info["sa_doclock.on_return"]
+        assert not any(isinstance(action, ExecuteStatement) for action in registered)
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+def test_another_error_of_a_try_leaves_no_savepoint(make_batch: Callable[..., Session]) -> None:
+    crossed = sa.select(Order).join(Voucher, sa.true()).order_by(Order.id).limit(1).offset(1)
+    with make_batch(lock_timeout=0.2) as batch, batch.begin():
+        with batch.begin_nested(), pytest.raises(LockNotSupported, match="OFFSET"):
+            batch.execute(with_lock(crossed, ForUpdate))
+        assert batch.get_entity(Order, 1, ForUpdate) is not None  # and nothing has warned

@@ -1,0 +1,229 @@
+"""A batch session that tries in vain loses nothing of what its transaction has done before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+import sa_doclock.locking.context
+from sa_doclock import DeadlockDetected, LockingSession, LockNotAvailable, LockOptions
+from tests.integration.locking.crosswise import cross
+from tests.integration.locking.steps import finds_held, locks
+from tests.integration.timeouts.ways import WAYS, Way
+from tests.support.actors import Actor
+from tests.support.databases import Database
+from tests.support.models import Customer, Lease, Line, Order
+
+pytestmark = [
+    pytest.mark.read_committed,
+    pytest.mark.not_databases("sqlite"),  # the file's lock is one
+]
+
+ForUpdate = LockOptions.ForUpdate
+Session = LockingSession
+Run = Callable[..., list[Any]]
+each_way = pytest.mark.parametrize("way", [WAYS["get_entity"], WAYS["set of two tables"]])
+
+
+@pytest.fixture
+def batch(engine: sa.Engine) -> Iterator[Session]:
+    with Session(engine, priority="batch") as session:
+        yield session
+
+
+@pytest.fixture
+def let_go_after(other: Session, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[float]]:
+    """Return a function that lets ``other`` roll back at the batch's pause of this number."""
+
+    def prepare(number: int) -> list[float]:
+        pauses: list[float] = []
+
+        def pause(seconds: float, **_: object) -> None:
+            pauses.append(seconds)
+            if len(pauses) == number:
+                other.rollback()
+
+        monkeypatch.setattr(sa_doclock.locking.context, "pause", pause)
+        return pauses
+
+    return prepare
+
+
+def hold(session: Session) -> None:
+    session.get_one_entity(Order, 1, ForUpdate)
+    session.get_one_entity(Lease, 1, ForUpdate)
+
+
+def work(session: Session) -> None:
+    """Write something, hold a document, and leave a change that is not flushed."""
+    session.add(Customer(id=9, name="written"))
+    session.flush()
+    session.get_one_entity(Order, 2, ForUpdate).total = 6
+    session.flush()
+    session.add(Customer(id=10, name="pending"))
+
+
+@each_way
+def test_what_was_written_and_locked_before_stays(
+    batch: Session,
+    other: Session,
+    elsewhere: Run,
+    let_go_after: Callable[[int], list[float]],
+    session: Session,
+    way: Way,
+) -> None:
+    hold(other)
+    pauses = let_go_after(3)
+    with batch.begin():
+        work(batch)
+        assert way(batch)
+        assert len(pauses) == 3
+        assert [one.name for one in batch.new] == ["pending"]
+        assert (Order, (2,)) in batch.held_locks
+        assert finds_held(Order, 2)(session)
+    totals = sa.select(Customer.id, Customer.name).where(Customer.id > 8).order_by(Customer.id)
+    assert elsewhere(totals) == [(9, "written"), (10, "pending")]
+    assert elsewhere(sa.select(Order.total).where(Order.id == 2)) == [(6,)]
+
+
+@each_way
+def test_a_savepoint_of_the_callers_is_left_alone(
+    batch: Session, other: Session, let_go_after: Callable[[int], list[float]], way: Way
+) -> None:
+    hold(other)
+    let_go_after(2)
+    batch.begin()
+    work(batch)
+    with batch.begin_nested():
+        batch.add(Customer(id=11, name="inside"))
+        batch.flush()
+        way(batch)
+    savepoint = batch.begin_nested()
+    batch.add(Customer(id=12, name="undone"))
+    batch.flush()
+    savepoint.rollback()
+    batch.commit()
+    names = sa.select(Customer.id).where(Customer.id > 8).order_by(Customer.id)
+    assert batch.scalars(names).all() == [9, 10, 11]
+
+
+@each_way
+def test_what_is_given_up_leaves_the_transaction_refusing(
+    batch: Session, other: Session, session: Session, elsewhere: Run, way: Way
+) -> None:
+    hold(other)
+    batch.begin()
+    work(batch)
+    with pytest.raises(LockNotAvailable, match="not granted within"):
+        way(batch, lock_timeout=0.03)
+    with pytest.raises(sa.exc.PendingRollbackError):
+        batch.commit()
+    assert list(batch.held_locks) == [(Order, (2,))]
+    assert finds_held(Order, 2)(session)  # it is held until the rollback
+    batch.rollback()
+    assert not batch.held_locks
+    assert elsewhere(sa.select(Customer.id).where(Customer.id > 8)) == []
+
+
+def test_a_savepoint_gives_up_what_failed_in_it(batch: Session, other: Session) -> None:
+    hold(other)
+    batch.begin()
+    work(batch)
+    with pytest.raises(LockNotAvailable), batch.begin_nested():
+        batch.get_entity(Order, 1, ForUpdate, lock_timeout=0.03)
+    batch.commit()
+    assert batch.get_one(Customer, 10).name == "pending"
+
+
+#: Whether a batch gives back what a try in vain has got, where it was the first of the transaction
+#: and where it was not: InnoDB's savepoint keeps the locks, but for one that came first.
+GIVES_BACK = {
+    "postgresql": (True, True),
+    "mysql": (True, False),
+    "mariadb": (True, False),
+    "mssql": (True, True),  # by "ROLLBACK TRANSACTION", https://learn.microsoft.com/sql/t-sql/
+}
+
+
+@pytest.mark.parametrize("worked_before", [False, True])
+def test_some_rows_that_it_got_are_given_back(
+    database: Database,
+    batch: Session,
+    other: Session,
+    session: Session,
+    monkeypatch: pytest.MonkeyPatch,
+    worked_before: bool,
+) -> None:
+    """Order 1 is free, order 2 is not: shall others wait for 1 while the batch pauses?"""
+    other.get_one_entity(Order, 2, ForUpdate)
+    held: list[bool] = []
+
+    def look(*_: Any, **__: Any) -> None:
+        held.append(finds_held(Order, 1)(session))
+        if len(held) == 2:
+            other.rollback()
+
+    monkeypatch.setattr(sa_doclock.locking.context, "pause", look)
+    with batch.begin():
+        if worked_before:
+            batch.add(Customer(id=9, name="written"))
+            batch.flush()
+        assert len(batch.get_entities(Order, [1, 2], ForUpdate)) == 2
+    gives_back = GIVES_BACK[database.name][worked_before]
+    assert held == [not gives_back] * 2
+
+
+def test_a_deadlock_of_two_batches_cannot_be(
+    engine: sa.Engine, dave: Callable[..., Actor[Session]]
+) -> None:
+    """Neither waits, so one of them gives up, or both do."""
+    one, two = (dave(lambda: Session(engine, priority="batch")) for _ in range(2))
+    one.does(locks(Order, 1))
+    two.does(locks(Order, 2))
+    steps = (
+        one.starts(locks(Order, 2, lock_timeout=0.1)),
+        two.starts(locks(Order, 1, lock_timeout=0.1)),
+    )
+    failures = [step.exception() for step in steps]
+    assert all(isinstance(failure, LockNotAvailable) for failure in failures)
+    for actor in (one, two):
+        actor.does(lambda session: session.rollback())
+
+
+def test_a_deadlock_of_its_writes_is_told_as_ever(
+    engine: sa.Engine, dave: Callable[..., Actor[Session]]
+) -> None:
+    def write(ident: int) -> Callable[[Session], None]:
+        def step(session: Session) -> None:
+            # By its key: without an index SQL Server would wait for the lines of the other order.
+            line = {1: 1, 2: 3}[ident]
+            session.execute(sa.update(Line).where(Line.id == line).values(value=1))
+
+        return step
+
+    one, two = (dave(lambda: Session(engine, priority="batch")) for _ in range(2))
+    one.does(locks(Order, 1))
+    two.does(locks(Order, 2))
+    one.does(write(1))
+    two.does(write(2))
+    _, failure, _, step = cross(one, two, write)
+    assert isinstance(failure, DeadlockDetected)
+    step.result()
+    for actor in (one, two):
+        actor.does(lambda session: session.rollback())
+
+
+def test_on_commit_functions_are_kept(
+    batch: Session, other: Session, let_go_after: Callable[[int], list[float]]
+) -> None:
+    called: list[str] = []
+    hold(other)
+    let_go_after(2)
+    with batch.begin():
+        batch.on_commit(lambda: called.append("before"))
+        batch.get_one_entity(Order, 1, ForUpdate).total = 31
+        batch.on_commit(lambda: called.append("after"))
+    assert called == ["before", "after"]

@@ -1,0 +1,170 @@
+"""Many rows a transaction: what is sent, and what is undone with what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.orm import sessionmaker
+
+from sa_doclock import LockingSession, LockOptions, claim_each
+from tests.integration.claims.jobs import NEW, STATES, Job, Step, run
+from tests.integration.locking.steps import finds_held, locks, locks_rows, recorded
+from tests.support.actors import Actor
+from tests.support.waits import wait_until_blocked
+
+Factory = sessionmaker[LockingSession]
+Run = Callable[..., list[Any]]
+ForUpdate = LockOptions.ForUpdate
+
+
+def work(factory: Factory, statement: Any = NEW, **how: Any) -> Any:
+    claims = claim_each(factory, statement, **how)
+    for claim in claims:
+        with claim as job:
+            run(job)
+    return claims.report
+
+
+def counted(engine: sa.Engine, work: Callable[[], Any]) -> dict[str, int]:
+    """Count what was sent, by its first word; and the commits."""
+    counts: dict[str, int] = {}
+
+    def commit(_: object) -> None:
+        counts["commit"] = counts.get("commit", 0) + 1
+
+    event.listen(engine, "commit", commit)
+    with recorded(engine) as statements:
+        work()
+    event.remove(engine, "commit", commit)
+    for statement in statements:
+        word = statement.split()[0]
+        counts[word] = counts.get(word, 0) + 1
+    return counts
+
+
+def only_locks(engine: sa.Engine, counts: dict[str, int]) -> None:
+    """SQLite has a statement for its lock."""
+    assert counts.pop("BEGIN", 0) == (
+        0 if engine.dialect.name != "sqlite" else counts["SELECT"] - 1
+    )
+
+
+def only_savepoints(engine: sa.Engine, counts: dict[str, int], number: int) -> None:
+    """SQL Server is asked whether a transaction has begun, and releases no savepoint."""
+    words = ("IF", "SAVE") if engine.dialect.name == "mssql" else ("SAVEPOINT", "RELEASE")
+    assert [counts.pop(word) for word in words] == [number, number]
+
+
+def test_a_claim_is_one_lock_and_one_commit(session_factory: Factory, engine: sa.Engine) -> None:
+    work(session_factory, limit=1)  # the table is no view, and is locked by rows
+    counts = counted(engine, lambda: work(session_factory))
+    only_locks(engine, counts)
+    assert counts == {"SELECT": 1 + 9, "UPDATE": 9, "commit": 1 + 9}
+
+
+def test_a_batch_is_one_lock_and_one_commit(session_factory: Factory, engine: sa.Engine) -> None:
+    work(session_factory, limit=1)
+    counts = counted(engine, lambda: work(session_factory, batch=5))
+    only_locks(engine, counts)
+    only_savepoints(engine, counts, 9)
+    assert counts == {"SELECT": 1 + 2, "UPDATE": 9, "commit": 1 + 2}
+
+
+def test_conditions_on_other_rows_cost_a_statement_more(
+    session_factory: Factory, engine: sa.Engine
+) -> None:
+    unfinished = sa.select(Job).where(Job.steps.any(Step.done.is_(False)))
+    work(session_factory, unfinished, limit=1)
+    counts = counted(engine, lambda: work(session_factory, unfinished))
+    assert counts["SELECT"] == 1 + (3 if engine.dialect.name == "sqlite" else 6)
+
+
+def test_a_batch_is_committed_when_its_last_block_ends(
+    session_factory: Factory, elsewhere: Run
+) -> None:
+    seen = []
+    for claim in claim_each(session_factory, NEW, batch=4):
+        with claim as job:
+            run(job)
+        if claim.key in (3, 4):
+            seen.append([key for key, state in elsewhere(STATES) if state == "done"])
+    assert seen == [[], [1, 2, 3, 4]]
+
+
+@pytest.mark.not_databases("sqlite")
+def test_all_rows_of_a_batch_are_held_until_then(
+    session_factory: Factory, other: LockingSession
+) -> None:
+    for claim in claim_each(session_factory, NEW, batch=4, limit=4):
+        held = [finds_held(Job, ident)(other) for ident in (1, 2, 3, 4, 5)]
+        assert held == [True, True, True, True, False]
+        with claim as job:
+            run(job)
+    assert not finds_held(Job, 1)(other)
+
+
+def test_a_row_that_is_not_entered_stays_as_it_was(
+    session_factory: Factory, elsewhere: Run
+) -> None:
+    claims = claim_each(session_factory, NEW, batch=5)
+    for claim in claims:
+        if claim.key not in (2, 10):
+            with claim as job:
+                run(job)
+    states = dict(elsewhere(STATES))
+    assert {key for key, state in states.items() if state == "new"} == {2, 10}
+    assert (claims.report.processed, claims.report.given_back) == (8, 2)
+
+
+def test_the_rows_of_a_batch_come_up_in_the_order_that_was_asked_for(
+    session_factory: Factory,
+) -> None:
+    keys = [claim.key for claim in claim_each(session_factory, NEW, order_by=-Job.id, batch=4)]
+    assert keys == list(range(10, 0, -1))
+
+
+@pytest.mark.not_databases("sqlite")
+def test_a_batch_that_queues_has_locked_in_the_order_of_the_keys(
+    session_factory: Factory, alice: Actor[LockingSession], bob: Actor[LockingSession]
+) -> None:
+    alice.does(locks(Job, 2))
+    batches = {"batch": 10, "lock_timeout": 20}
+    step = bob.starts(lambda _: work(session_factory, NEW, order_by=-Job.id, **batches))
+    wait_until_blocked(waiter=bob, holder=alice, step=step)
+    assert alice.does(finds_held(Job, 1))
+    assert step.result().processed == 10
+
+
+@pytest.mark.not_databases("sqlite")
+def test_a_batch_locks_no_rows_but_its_own(
+    session_factory: Factory, other: LockingSession, elsewhere: Run
+) -> None:
+    """InnoDB locks what it reads: of an index on the state, that would be all new jobs."""
+    elsewhere(
+        sa.insert(Job).values([{"id": n, "state": "new", "weight": 1} for n in range(11, 60)])
+    )
+    with claim_each(session_factory, NEW, batch=50) as claims:
+        next(claims)
+        free = other.scalars(
+            other.entity_set(Job, ForUpdate | LockOptions.SkipLocked).order_by(Job.id)
+        )
+        assert [job.id for job in free] == list(range(51, 60))
+
+
+@pytest.mark.not_databases("sqlite")
+def test_a_batch_that_queues_does_not_wait_for_other_rows(
+    session_factory: Factory, engine: sa.Engine, other: LockingSession, elsewhere: Run
+) -> None:
+    """InnoDB would read, and wait for, all rows of a table of which most are wanted."""
+    many = [{"id": n, "state": "new", "weight": 1} for n in range(11, 60)]
+    elsewhere(sa.insert(Job).values(many))
+    other.get_one_entity(Job, 59, ForUpdate)
+    with claim_each(session_factory, NEW, batch=50, lock_timeout=0) as claims:
+        with recorded(engine) as statements:
+            next(claims)
+        assert claims.report.skipped == 0
+    assert len([statement for statement in statements if locks_rows(statement)]) == 1

@@ -1,0 +1,189 @@
+"""A loop that is left early holds nothing, and its connection is in the pool."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import sessionmaker
+from sqlalchemy.pool import QueuePool
+
+from sa_doclock import Claims, LockingSession, LockMisuse, claim_each
+from tests.integration.claims.jobs import NEW, STATES, Job, run
+from tests.integration.locking.steps import finds_held
+
+Factory = sessionmaker[LockingSession]
+Run = Callable[..., list[Any]]
+Free = Callable[[], None]
+
+
+@pytest.fixture
+def free(engine: sa.Engine, elsewhere: Run) -> Iterator[Free]:
+    """Return a function that fails where anything is held; no garbage is collected before."""
+    gc.disable()
+
+    def check() -> None:
+        assert isinstance(engine.pool, QueuePool)
+        assert engine.pool.checkedout() == 0
+        elsewhere(sa.update(Job).values(weight=1))
+
+    yield check
+    gc.enable()
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_by_break_before_the_block(session_factory: Factory, free: Free, batch: int) -> None:
+    claims = claim_each(session_factory, NEW, batch=batch)
+    for claim in claims:  # noqa: B007  # it is still there when the loop has been left
+        break
+    free()
+    with pytest.raises(LockMisuse, match="over"), claim:
+        pytest.fail("entered")
+    assert claims.report.given_back == 1
+
+
+def test_by_break_behind_the_block(session_factory: Factory, free: Free, elsewhere: Run) -> None:
+    for claim in claim_each(session_factory, NEW):
+        with claim as job:
+            run(job)
+        break
+    free()
+    assert elsewhere(STATES.limit(2)) == [(1, "done"), (2, "new")]
+
+
+def test_by_break_in_the_block(session_factory: Factory, free: Free, elsewhere: Run) -> None:
+    for claim in claim_each(session_factory, NEW, batch=3):
+        with claim as job:
+            run(job)
+            break
+    free()
+    assert elsewhere(STATES.limit(2)) == [(1, "done"), (2, "new")]
+
+
+def test_in_the_middle_of_a_batch(session_factory: Factory, free: Free, elsewhere: Run) -> None:
+    claims = claim_each(session_factory, NEW, batch=5)
+    for claim in claims:
+        with claim as job:
+            run(job)
+        if claim.key == 2:
+            break
+    free()
+    assert elsewhere(STATES.limit(3)) == [(1, "done"), (2, "done"), (3, "new")]
+    assert claims.report.processed == 2
+
+
+def test_by_an_exception_outside_of_a_block(session_factory: Factory, free: Free) -> None:
+    claims = claim_each(session_factory, NEW)
+    with pytest.raises(LookupError):  # noqa: PT012
+        for _ in claims:
+            raise LookupError
+    free()
+
+
+def test_by_an_exception_in_the_block(session_factory: Factory, free: Free) -> None:
+    claims = claim_each(session_factory, NEW, batch=4)
+    with pytest.raises(LookupError):  # noqa: PT012
+        for claim in claims:
+            with claim:
+                raise LookupError
+    free()
+
+
+def keys(claims: Claims[Any]) -> Iterator[int]:
+    for claim in claims:
+        with claim as job:
+            run(job)
+            yield job.id
+
+
+def test_by_closing_a_generator(session_factory: Factory, free: Free, elsewhere: Run) -> None:
+    generator = keys(claim_each(session_factory, NEW, batch=3))
+    assert [next(generator), next(generator)] == [1, 2]
+    generator.close()  # type: ignore[attr-defined]
+    free()
+    assert elsewhere(STATES.limit(2)) == [(1, "done"), (2, "new")]
+
+
+def test_by_close(session_factory: Factory, free: Free) -> None:
+    claims = claim_each(session_factory, NEW)
+    next(claims)
+    claims.close()
+    free()
+    claims.close()
+
+
+def test_at_the_end_of_with(session_factory: Factory, free: Free) -> None:
+    with claim_each(session_factory, NEW) as claims:
+        next(claims)
+    free()
+
+
+def test_by_an_exception_out_of_with(session_factory: Factory, free: Free) -> None:
+    with pytest.raises(LookupError), claim_each(session_factory, NEW) as claims:  # noqa: PT012
+        next(claims)
+        raise LookupError
+    free()
+
+
+def test_by_nobody_knowing_of_it_any_more(session_factory: Factory, free: Free) -> None:
+    claims = claim_each(session_factory, NEW)
+    claim = next(claims)
+    del claims
+    free()
+    assert claim.key == 1
+
+
+def test_a_block_goes_on_when_nobody_knows_of_the_loop_any_more(
+    session_factory: Factory, free: Free, elsewhere: Run
+) -> None:
+    claims = claim_each(session_factory, NEW, batch=3)
+    with next(claims) as job:
+        del claims
+        run(job)
+    free()
+    assert elsewhere(STATES.limit(2)) == [(1, "done"), (2, "new")]
+
+
+def test_what_is_not_entered_is_given_back_when_the_next_one_comes_up(
+    session_factory: Factory, other: LockingSession, elsewhere: Run
+) -> None:
+    claims = claim_each(session_factory, NEW)
+    free = []
+    for claim in claims:
+        if claim.key == 2 and not claims.report.serialised:
+            free.append(finds_held(Job, 1)(other))
+        if claim.key % 2 == 0:
+            with claim as job:
+                run(job)
+    assert free in ([], [False])
+    assert (claims.report.processed, claims.report.given_back) == (5, 5)
+    assert elsewhere(STATES)[:2] == [(1, "new"), (2, "done")]
+
+
+def test_another_loop_goes_on_where_the_first_was_left(session_factory: Factory) -> None:
+    claims = claim_each(session_factory, NEW, batch=4)
+    for claim in claims:
+        if claim.key == 2:
+            break
+    assert [claim.key for claim in claims] == [3, 4, 5, 6, 7, 8, 9, 10]
+
+
+def test_a_whole_loop_leaves_nothing(session_factory: Factory, free: Free) -> None:
+    assert len(list(claim_each(session_factory, NEW, batch=3))) == 10
+    free()
+
+
+def test_by_an_exception_in_a_block_of_a_batch(
+    session_factory: Factory, free: Free, elsewhere: Run
+) -> None:
+    claims = claim_each(session_factory, NEW, batch=4)  # not by for, which would end it too
+    with next(claims) as job:
+        run(job)
+    with pytest.raises(LookupError), next(claims):
+        raise LookupError
+    free()
+    assert elsewhere(STATES.limit(3)) == [(1, "done"), (2, "new"), (3, "new")]
+    assert [claim.key for claim in claims] == list(range(3, 11))

@@ -1,0 +1,94 @@
+"""How the command line starts: its help, its version, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+import sa_doclock as sa_doclock_package
+from tests.integration.cli.conftest import ROOT, Process
+
+Run = Callable[..., Process]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [(), ("stress",), ("demo",)])
+def test_help(sa_doclock: Run, words: tuple[str, ...]) -> None:
+    process = sa_doclock(*words, "--help", PYTHONIOENCODING="ascii")
+    assert process.returncode == 0
+    assert process.stderr == ""
+    assert max(map(len, process.stdout.splitlines())) <= 80
+
+
+def test_the_list_of_commands_is_not_cut(sa_doclock: Run) -> None:
+    commands = sa_doclock("--help").stdout.partition("Commands:")[2]
+    assert "demo" in commands
+    assert "..." not in commands
+
+
+def test_python_runs_the_package_too() -> None:
+    process = subprocess.run(
+        [sys.executable, "-m", "sa_doclock", "--version"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert (process.returncode, process.stderr) == (0, "")
+    assert process.stdout == f"sa-doclock {sa_doclock_package.__version__}\n"
+
+
+def test_help_names_every_option(sa_doclock: Run) -> None:
+    told = sa_doclock("stress", "--help").stdout
+    for option in (
+        "--url",
+        "--documents",
+        "--threads",
+        "--iterations",
+        "--no-locks",
+        "--details-only",
+        "--read",
+        "--seed",
+        "--json",
+    ):
+        assert option in told
+
+
+@pytest.mark.slow
+def test_without_a_command_it_shows_the_help(sa_doclock: Run) -> None:
+    process = sa_doclock()
+    assert "demo" in process.stdout + process.stderr
+    assert "stress" in process.stdout + process.stderr
+
+
+@pytest.mark.slow
+def test_version(sa_doclock: Run) -> None:
+    assert sa_doclock("--version").stdout.startswith("sa-doclock")
+
+
+def start_without(missing: str) -> Process:
+    program = f"import sys; sys.modules[{missing!r}] = None; import sa_doclock.cli as c; c.main()"
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_the_extra_it_says_what_to_install(missing: str) -> None:
+    process = start_without(missing)
+    assert process.returncode == 2
+    assert process.stderr == (
+        f"sa-doclock: the command line needs {missing}, which is not installed: "
+        "pip install 'sa-doclock[cli]'\n"
+    )
+
+
+def test_another_missing_module_is_not_blamed_on_the_extra() -> None:
+    process = start_without("sa_doclock.cli.demo_scenes")
+    assert process.returncode == 1
+    assert "ModuleNotFoundError" in process.stderr
+    assert "pip install" not in process.stderr

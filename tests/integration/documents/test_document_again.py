@@ -1,0 +1,184 @@
+"""get_document() of what the session knows already: what is loaded stays, pending changes too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import joinedload, selectinload
+
+from sa_doclock import LockingSession, LockNotSupported, LockOptions, UnsavedChanges
+from tests.integration.documents.loading import Bill, Folder, Parcel, Sheet
+from tests.integration.documents.models import Category, Line, Order, Rate, Tax
+from tests.integration.documents.relationships import Album
+from tests.integration.documents.whole import whole
+from tests.integration.locking.steps import locks_rows
+
+ForUpdate = LockOptions.ForUpdate
+Run = Callable[..., None]
+LOCKS = [LockOptions.SharedRead, ForUpdate, LockOptions.SnapshotRead]
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_held_and_loaded_sends_nothing(
+    session: LockingSession, sent: list[str], lock: LockOptions
+) -> None:
+    for entity in (Order, Album, Category, Bill):
+        document = session.get_document(entity, 1, lock)
+        sent.clear()
+        assert session.get_document(entity, 1, lock) is document
+        assert sent == []
+        session.rollback()
+
+
+def test_held_and_not_loaded_loads_the_parts(session: LockingSession, sent: list[str]) -> None:
+    order = session.get_entity(Order, 1, ForUpdate)
+    sent.clear()
+    assert session.get_document(Order, 1, ForUpdate) is order
+    assert len(sent) == 2
+    assert not any(map(locks_rows, sent))
+
+
+def test_one_level_that_is_loaded_is_left_out(session: LockingSession, sent: list[str]) -> None:
+    order = session.get_one_entity(Order, 1, ForUpdate)
+    lines = list(order.lines)
+    sent.clear()
+    session.get_document(Order, 1, ForUpdate)
+    assert len(sent) == 1
+    assert order.lines == lines
+    sent.clear()
+    assert whole(order) == (30, [(10, [4, 6]), (20, [20])])
+    assert sent == []
+
+
+def test_a_pending_line_survives(session: LockingSession, sent: list[str]) -> None:
+    order = session.get_one_entity(Order, 1, ForUpdate)
+    line = Line(id=9, value=7, taxes=[Tax(id=9, value=7)])
+    order.lines.append(line)
+    session.get_document(Order, 1, ForUpdate)
+    assert whole(order) == (30, [(10, [4, 6]), (20, [20]), (7, [7])])
+    assert line in session.new
+    assert not any(text.startswith("INSERT") for text in sent)
+    session.commit()
+    assert session.scalar(sa.select(Tax.value).where(Tax.id == 9)) == 7
+
+
+def test_a_pending_line_of_a_collection_that_was_not_loaded_survives(
+    session: LockingSession,
+) -> None:
+    order = session.get_one_entity(Order, 1, ForUpdate)
+    line = Line(id=9, value=7, order=order)
+    session.add(line)
+    assert "lines" not in sa.inspect(order).dict
+    session.get_document(Order, 1, ForUpdate)
+    assert whole(order) == (30, [(10, [4, 6]), (20, [20]), (7, [])])
+    assert line in session.new
+
+
+def test_a_line_that_is_pending_to_move_is_where_it_will_be(session: LockingSession) -> None:
+    session.get_entities(Order, [1, 2], ForUpdate)
+    line, first, second = (session.get_one(*one) for one in ((Line, 2), (Order, 1), (Order, 2)))
+    line.order = second
+    session.get_documents(Order, [1, 2], ForUpdate)
+    assert first.lines == [session.get_one(Line, 1)]
+    assert second.lines == [session.get_one(Line, 3), line]
+    session.commit()
+    assert line.order_id == 2
+
+
+def test_a_line_that_is_pending_to_move_takes_its_taxes_along(session: LockingSession) -> None:
+    first, second = session.get_entities(Order, [1, 2], ForUpdate)
+    line = session.get_one(Line, 1)
+    with session.no_autoflush:
+        line.order = second
+        assert session.get_document(Order, 2, ForUpdate) is second
+    assert [tax.value for tax in line.taxes] == [4, 6]
+    assert first not in session.deleted
+
+
+def test_pending_values_stay(session: LockingSession) -> None:
+    order = session.get_one_entity(Order, 1, ForUpdate)
+    order.lines[0].value = 11
+    order.total = 31
+    session.get_document(Order, 1, ForUpdate)
+    assert whole(order) == (31, [(11, [4, 6]), (20, [20])])
+
+
+def test_before_the_lock_pending_changes_are_refused(session: LockingSession) -> None:
+    line = session.get_one(Line, 1)
+    line.value = 11
+    with pytest.raises(UnsavedChanges, match="Line"):
+        session.get_document(Order, 1, ForUpdate)
+
+
+def test_without_a_lock_they_are_flushed_as_by_every_read(session: LockingSession) -> None:
+    sheet = session.get_one(Sheet, 1)
+    sheet.value = 11
+    assert whole(session.get_document(Folder, 1)) == (30, [11, 20])
+    assert sheet not in session.dirty
+
+
+@pytest.mark.parametrize("lock", [LockOptions.None_, LockOptions.NoLock, *LOCKS])
+def test_a_line_that_was_expired_is_loaded_with_the_rest(
+    session: LockingSession, sent: list[str], lock: LockOptions
+) -> None:
+    order = session.get_document(Order, 1, lock)
+    assert order is not None
+    session.expire(order.lines[0])
+    session.expire(order.lines[1].taxes[0])
+    session.get_document(Order, 1, lock)
+    sent.clear()
+    assert whole(order) == (30, [(10, [4, 6]), (20, [20])])
+    assert sent == []
+
+
+def test_options_reach_what_is_no_part(session: LockingSession, sent: list[str]) -> None:
+    along = selectinload(Order.lines).selectinload(Line.taxes).selectinload(Tax.rate)
+    order = session.get_document(Order, 1, ForUpdate, options=[along])
+    assert order is not None
+    assert len(sent) == 4
+    sent.clear()
+    rates = [tax.rate and tax.rate.value for line in order.lines for tax in line.taxes]
+    assert rates == [None, 19, 19]
+    assert sent == []
+
+
+def test_options_that_join_are_refused(session: LockingSession) -> None:
+    with pytest.raises(LockNotSupported):
+        session.get_document(Order, 1, ForUpdate, options=[joinedload(Order.lines)])
+
+
+def test_what_is_no_part_is_not_loaded(session: LockingSession, sent: list[str]) -> None:
+    order = session.get_document(Order, 1, ForUpdate)
+    assert order is not None
+    assert "rate" not in sa.inspect(order.lines[0].taxes[0]).dict
+    assert not any(Rate.__tablename__ + ".value" in text for text in sent)
+
+
+def test_collections_too_large_to_load_are_not(session: LockingSession, sent: list[str]) -> None:
+    parcel = session.get_document(Parcel, 1, ForUpdate)
+    assert parcel is not None
+    assert len(sent) == 1
+    assert [scan.value for scan in session.scalars(parcel.scans.select())] == [10, 20]
+    assert [one.value for one in parcel.events] == [10, 20]
+
+
+def test_parts_know_their_owner(session: LockingSession, sent: list[str]) -> None:
+    order = session.get_document(Order, 1, ForUpdate)
+    assert order is not None
+    sent.clear()
+    for line in order.lines:
+        assert line.order is order
+        assert [tax.line is line for tax in line.taxes] == [True] * len(line.taxes)
+    assert sent == []
+
+
+def test_it_is_no_change(session: LockingSession, sent: list[str]) -> None:
+    documents: list[Any] = [session.get_document(one, 1, ForUpdate) for one in (Album, Category)]
+    sent.clear()
+    assert not session.dirty
+    session.commit()
+    assert sent == []
+    assert documents

@@ -1,0 +1,186 @@
+"""Parts at any depth that others change, add, delete or move, while the session holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm.exc import ObjectDeletedError
+
+from sa_doclock import LockingSession, LockOptions
+from tests.integration.documents.models import Line, Order, Tax
+from tests.integration.documents.whole import whole
+
+Run = Callable[..., None]
+ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
+
+#: The ways to lock order 1; each returns it.
+WAYS: dict[str, Callable[[LockingSession], Any]] = {
+    "ForUpdate": lambda s: s.get_entity(Order, 1, ForUpdate),
+    "SharedRead": lambda s: s.get_entity(Order, 1, SharedRead),
+    "SnapshotRead": lambda s: s.get_entity(Order, 1, LockOptions.SnapshotRead),
+    "get_document": lambda s: s.get_document(Order, 1, ForUpdate),
+    "get_entities": lambda s: s.get_entities(Order, [2, 1], ForUpdate)[0],
+    "get_documents": lambda s: s.get_documents(Order, [2, 1], SharedRead)[0],
+    "a set": lambda s: s.scalars(s.entity_set(Order, ForUpdate).where(Order.id == 1)).one(),
+    "a set of a join": lambda s: (
+        s.scalars(s.entity_set(Order, SharedRead).join(Order.lines).where(Line.value == 10))
+        .unique()
+        .one()
+    ),
+}
+
+FIRST = (30, [(10, [4, 6]), (20, [20])])
+
+
+def change(entity: type[Any], ident: int, **values: object) -> sa.Executable:
+    return sa.update(entity).where(entity.id == ident).values(values)
+
+
+def delete(entity: type[Any], ident: int) -> sa.Executable:
+    return sa.delete(entity).where(entity.id == ident)
+
+
+#: What another does, and what order 1 is then.
+DEEDS: dict[str, tuple[list[sa.Executable], Any]] = {
+    "a line is changed": ([change(Line, 2, value=21)], (30, [(10, [4, 6]), (21, [20])])),
+    "a tax is changed": ([change(Tax, 1, value=7)], (30, [(10, [4, 7]), (20, [20])])),
+    "a line is added": (
+        [sa.insert(Line).values(id=9, order_id=1, value=7)],
+        (30, [(10, [4, 6]), (20, [20]), (7, [])]),
+    ),
+    "a tax is added": (
+        [sa.insert(Tax).values(id=9, line_id=2, value=7)],
+        (30, [(10, [4, 6]), (20, [7, 20])]),
+    ),
+    "a line is deleted": ([delete(Tax, 3), delete(Line, 2)], (30, [(10, [4, 6])])),
+    "a tax is deleted": ([delete(Tax, 1)], (30, [(10, [4]), (20, [20])])),
+    "a line comes": (
+        [change(Line, 3, order_id=1)],
+        (30, [(10, [4, 6]), (20, [20]), (5, [5])]),
+    ),
+    "a line goes": ([change(Line, 2, order_id=2)], (30, [(10, [4, 6])])),
+    "a tax comes from another order": (
+        [change(Tax, 4, line_id=2, value=8)],
+        (30, [(10, [4, 6]), (20, [8, 20])]),
+    ),
+    "a tax goes to another order": ([change(Tax, 1, line_id=3)], (30, [(10, [4]), (20, [20])])),
+    "a tax moves": ([change(Tax, 1, line_id=2)], (30, [(10, [4]), (20, [20, 6])])),
+}
+
+
+def know(session: LockingSession) -> list[Any]:
+    """Load both orders with everything; who keeps the list keeps the objects."""
+    orders = session.scalars(sa.select(Order).order_by(Order.id)).all()
+    known = [(order, line, list(line.taxes)) for order in orders for line in order.lines]
+    assert whole(orders[0]) == FIRST
+    session.commit()
+    return known
+
+
+def know_parts_alone(session: LockingSession) -> list[Any]:
+    known = [*session.scalars(sa.select(Line)), *session.scalars(sa.select(Tax))]
+    session.commit()
+    return known
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("known", [know, know_parts_alone])
+def test_the_document_is_as_another_left_it(
+    session: LockingSession,
+    elsewhere: Run,
+    restore: Callable[[], None],
+    way: str,
+    known: Callable[[LockingSession], list[Any]],
+) -> None:
+    wrong = {}
+    for deed, (statements, expected) in DEEDS.items():
+        before = known(session)
+        elsewhere(*statements)
+        order = WAYS[way](session)
+        if whole(order) != expected:
+            wrong[deed] = whole(order)
+        assert before
+        session.close()
+        restore()
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_by_whatever_leads_to_a_part(session: LockingSession, elsewhere: Run, way: str) -> None:
+    known = know(session)
+    line, tax = session.get_one(Line, 2), session.get_one(Tax, 1)
+    session.rollback()
+    elsewhere(change(Line, 2, value=21), change(Tax, 1, value=7))
+    order = WAYS[way](session)
+    assert (line.value, tax.value) == (21, 7)
+    assert session.get_one(Tax, 1).value == 7
+    assert session.scalars(sa.select(Line).where(Line.order_id == 1).order_by(Line.id)).all() == [
+        session.get_one(Line, 1),
+        line,
+    ]
+    taxes = session.scalars(sa.select(Tax).where(Tax.line_id == 1).order_by(Tax.id))
+    assert [one.value for one in taxes] == [7, 4]
+    assert line.order is order
+    assert known
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_deleted_parts_are_no_more(session: LockingSession, elsewhere: Run, way: str) -> None:
+    known = know(session)
+    line, tax, other = session.get_one(Line, 2), session.get_one(Tax, 3), session.get_one(Tax, 1)
+    session.rollback()
+    elsewhere(delete(Tax, 3), delete(Tax, 1), delete(Line, 2))
+    order = WAYS[way](session)
+    for gone in (line, tax, other):
+        with pytest.raises(ObjectDeletedError):
+            _ = gone.value
+    assert whole(order) == (30, [(10, [4])])
+    assert known
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_deleted_part_cannot_be_got(session: LockingSession, elsewhere: Run, way: str) -> None:
+    known = know(session)
+    elsewhere(delete(Tax, 3), delete(Tax, 1), delete(Line, 2))
+    order = WAYS[way](session)
+    assert [session.get(Tax, 3), session.get(Tax, 1), session.get(Line, 2)] == [None] * 3
+    assert session.get(Tax, 2) is not None
+    assert known
+    assert order
+
+
+def test_a_part_that_has_moved_knows_its_owner(session: LockingSession, elsewhere: Run) -> None:
+    known = know(session)
+    tax, line = session.get_one(Tax, 4), session.get_one(Line, 3)
+    session.rollback()
+    elsewhere(change(Tax, 4, line_id=2), change(Line, 3, order_id=1))
+    order = session.get_one_entity(Order, 1, ForUpdate)
+    assert (tax.line, tax.line_id) == (order.lines[1], 2)
+    assert (line.order, line.order_id) == (order, 1)
+    assert known
+
+
+def test_without_a_lock_they_are_as_they_were_read(session: LockingSession, elsewhere: Run) -> None:
+    known = know(session)
+    elsewhere(*DEEDS["a tax is changed"][0])
+    for lock in (LockOptions.None_, LockOptions.NoLock):
+        assert whole(session.get_document(Order, 1, lock)) == FIRST
+        session.rollback() if lock is LockOptions.NoLock else session.commit()
+    assert known
+
+
+def test_pending_changes_of_other_documents_stay(session: LockingSession, elsewhere: Run) -> None:
+    known = know(session)
+    line = session.get_one(Line, 3)
+    line.value = 6
+    elsewhere(*DEEDS["a tax is changed"][0])
+    with session.no_autoflush:  # the guard would not let it pass
+        order = session.get_one_entity(Order, 1, ForUpdate)
+        assert whole(order) == (30, [(10, [4, 7]), (20, [20])])
+    assert line.value == 6
+    assert line in session.dirty
+    session.rollback()
+    assert known

@@ -1,0 +1,178 @@
+"""Tasks at the gate: they wait without a connection, and their loop does other work meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
+
+from sa_doclock import AsyncLockingSession, DocumentGate, LockMisuse, LockNotAvailable, LockOptions
+from sa_doclock.locking import context as books
+from sa_doclock.locking.wait_policy import pause
+from tests.integration.asyncio.drivers import DRIVERS, connected, in_a_loop, url_for
+from tests.integration.gate.queueing import until_queued
+from tests.support.databases import Database
+from tests.support.models import Customer, Order
+
+ForUpdate = LockOptions.ForUpdate
+Session = AsyncLockingSession
+Makes = async_sessionmaker[Session]
+
+
+@asynccontextmanager
+async def opened(
+    database: Database, gate: DocumentGate
+) -> AsyncIterator[tuple[AsyncEngine, Makes]]:
+    """Make sessions of the database's first driver, on a pool of its own."""
+    url = url_for(database, DRIVERS[database.name][0])
+    async with connected(url, pool_size=20, max_overflow=0) as engine:
+        yield engine, async_sessionmaker(engine, class_=AsyncLockingSession, gate=gate)
+
+
+async def add_ten(makes: Makes) -> int:
+    async with makes() as session, session.locked(Order, 1) as order:
+        order.total += 10
+        return order.total
+
+
+def in_use(engine: AsyncEngine) -> int:
+    found: int = engine.pool.checkedout()  # type: ignore[attr-defined]
+    return found
+
+
+@in_a_loop
+async def test_nineteen_waiters_have_no_connection(documents: Database, gate: DocumentGate) -> None:
+    async with opened(documents, gate) as (engine, makes), makes() as holder:
+        await holder.get_entity(Order, 1, ForUpdate)
+        tasks = [asyncio.ensure_future(add_ten(makes)) for _ in range(19)]
+        await until_queued(gate, 19)
+        assert in_use(engine) == 1
+        async with makes() as unrelated:
+            await asyncio.create_task(read_customer(unrelated))
+        await holder.rollback()
+        assert await asyncio.gather(*tasks) == [40 + 10 * number for number in range(19)]
+        assert gate._queues == {}
+
+
+async def read_customer(session: Session) -> None:
+    assert (await session.get_one(Customer, 1)).name == "Ann"
+
+
+@pytest.mark.not_databases("sqlite")
+@in_a_loop
+async def test_by_default_they_have_one_in_all_and_another_document_is_served(
+    documents: Database,
+) -> None:
+    gate = DocumentGate()
+    async with opened(documents, gate) as (engine, makes), makes() as holder:
+        await holder.get_entity(Order, 1, ForUpdate)
+        tasks = [asyncio.ensure_future(add_ten(makes)) for _ in range(19)]
+        await until_queued(gate, 18)
+        assert in_use(engine) == 2
+        assert await asyncio.create_task(lock_the_other(makes)) == 5
+        assert gate.waiting == 18
+        await holder.rollback()
+        assert await asyncio.gather(*tasks) == [40 + 10 * number for number in range(19)]
+
+
+async def lock_the_other(makes: Makes) -> int:
+    async with makes() as session, session.locked(Order, 2) as order:
+        return order.total
+
+
+@in_a_loop
+async def test_who_is_cancelled_leaves_the_line(documents: Database, gate: DocumentGate) -> None:
+    async with opened(documents, gate) as (engine, makes), makes() as holder:
+        await holder.get_entity(Order, 1, ForUpdate)
+        tasks = []
+        for number in range(3):
+            tasks.append(asyncio.ensure_future(add_ten(makes)))
+            await until_queued(gate, number + 1)
+        tasks[1].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await tasks[1]
+        assert gate.waiting == 2
+        await holder.rollback()
+        assert [await tasks[0], await tasks[2]] == [40, 50]
+        assert (in_use(engine), gate._queues) == (0, {})
+
+
+@in_a_loop
+async def test_who_is_cancelled_when_its_turn_has_come_passes_it_on(
+    documents: Database, gate: DocumentGate
+) -> None:
+    async with opened(documents, gate) as (_, makes), makes() as holder:
+        await holder.get_entity(Order, 1, ForUpdate)
+        first = asyncio.ensure_future(add_ten(makes))
+        await until_queued(gate, 1)
+        second = asyncio.ensure_future(add_ten(makes))
+        await until_queued(gate, 2)
+        (line,) = gate._queues.values()
+        place = line.waiting[0]
+        await holder.rollback()
+        assert place.admitted
+        assert not first.done()
+        first.cancel()  # it has been given its turn, and does not know it yet
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert await second == 40
+        assert gate._queues == {}
+
+
+@in_a_loop
+async def test_a_timeout_is_told(documents: Database, gate: DocumentGate) -> None:
+    async with opened(documents, gate) as (_, makes), makes() as holder:
+        await holder.get_entity(Order, 1, ForUpdate)
+        with pytest.raises(LockNotAvailable, match=r"Order 1 FOR UPDATE on .* within 0\.05 s"):
+            await asyncio.create_task(limited(makes))
+        assert gate._queues.keys()
+        await holder.rollback()
+        assert gate._queues == {}
+
+
+async def limited(makes: Makes) -> None:
+    async with makes() as session:
+        await session.get_entity(Order, 1, ForUpdate, lock_timeout=0.05)
+
+
+@in_a_loop
+async def test_a_task_that_holds_a_lock_is_refused_a_second_session(
+    documents: Database, gate: DocumentGate
+) -> None:
+    async with opened(documents, gate) as (engine, makes), makes() as first, makes() as second:
+        await first.get_entity(Order, 1, ForUpdate)
+        with pytest.raises(LockMisuse, match="this task or thread holds Order 1"):
+            await second.get(Customer, 1)
+        assert in_use(engine) == 1
+        await asyncio.create_task(read_customer(second))  # another task may
+        await second.rollback()
+        await first.rollback()
+        await read_customer(second)
+
+
+@in_a_loop
+async def test_a_batch_pauses_without_blocking_the_loop(
+    documents: Database, gate: DocumentGate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(documents, gate) as (engine, makes), makes() as holder:
+        await holder.get_entity(Order, 1, ForUpdate)
+        batches = async_sessionmaker(
+            engine, class_=AsyncLockingSession, gate=gate, priority="batch"
+        )
+        paused = asyncio.Event()
+
+        def look(seconds: float, *, under_asyncio: bool) -> None:
+            paused.set()
+            assert under_asyncio  # though it has no connection that would tell
+            pause(seconds, under_asyncio=under_asyncio)
+
+        monkeypatch.setattr(books, "pause", look)
+        batch = asyncio.ensure_future(add_ten(batches))
+        await asyncio.wait_for(paused.wait(), 30)
+        assert not batch.done()
+        assert in_use(engine) == 1
+        await holder.rollback()
+        assert await batch == 40

@@ -1,0 +1,173 @@
+"""A place at the gate is given up with the lock, however that ends."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from sa_doclock import DocumentGate, LockingSession, LockNotAvailable, LockOptions
+from tests.integration.gate.queueing import wait_until_queued
+from tests.integration.locking.steps import add_ten, locks, roll_back, save
+from tests.support.actors import Actor
+from tests.support.models import Order
+
+Player = Actor[LockingSession]
+Session = LockingSession
+ForUpdate = LockOptions.ForUpdate
+
+
+def closes(session: Session) -> None:
+    session.close()
+
+
+def commits(session: Session) -> None:
+    session.commit()
+
+
+def resets(session: Session) -> None:
+    session.reset()
+
+
+def invalidates(session: Session) -> None:
+    session.invalidate()
+
+
+def loses_its_connection(session: Session) -> None:
+    session.connection().invalidate()
+    assert not session.held_locks
+
+
+ENDS = [save, commits, roll_back, closes, resets, invalidates, loses_its_connection]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_with_the_transaction(
+    gate: DocumentGate, alice: Player, bob: Player, end: Callable[[Session], None]
+) -> None:
+    alice.does(add_ten)
+    queued = bob.starts(locks(Order, 1))
+    wait_until_queued(gate, queued)
+    alice.does(end)
+    assert queued.result().id == 1
+    bob.does(roll_back)
+    assert gate._queues == {}
+
+
+def test_by_a_lock_that_finds_no_row(gate: DocumentGate, session: Session) -> None:
+    assert session.get_entity(Order, 99, ForUpdate) is None
+    assert gate._queues == {}
+
+
+def test_for_the_rows_that_are_missing(gate: DocumentGate, session: Session) -> None:
+    kept = session.get_entities(Order, [1, 99], ForUpdate)
+    assert len(gate._queues) == 1
+    session.rollback()
+    assert gate._queues == {}
+    del kept
+
+
+def test_by_a_lock_that_fails(
+    gate: DocumentGate, session: Session, dave: Callable[..., Player], past_the_gate: Any
+) -> None:
+    dave(past_the_gate).does(locks(Order, 1))
+    with pytest.raises(LockNotAvailable):
+        session.get_entity(Order, 1, ForUpdate, lock_timeout=0.05)
+    assert gate._queues == {}
+
+
+@pytest.mark.not_databases("sqlite")
+def test_with_the_savepoint_that_it_was_taken_in(gate: DocumentGate, session: Session) -> None:
+    with session.begin():
+        savepoint = session.begin_nested()
+        kept = session.get_entity(Order, 1, ForUpdate)
+        assert len(gate._queues) == 1
+        savepoint.rollback()
+        assert not session.held_locks
+        assert gate._queues == {}
+    del kept
+
+
+def test_but_not_with_a_later_one(gate: DocumentGate, session: Session) -> None:
+    kept = session.get_entity(Order, 1, ForUpdate)
+    session.begin_nested().rollback()
+    assert session.held_locks
+    assert len(gate._queues) == 1
+    session.rollback()
+    assert gate._queues == {}
+    del kept
+
+
+def test_by_a_session_that_nobody_closes(
+    gate: DocumentGate, engine: sa.Engine, alice: Player
+) -> None:
+    forgotten = LockingSession(engine, gate=gate)
+    forgotten.get_entity(Order, 1, ForUpdate)
+    gone = weakref.ref(forgotten)
+    queued = alice.starts(locks(Order, 1))
+    wait_until_queued(gate, queued)
+    del forgotten
+    gc.collect()
+    assert gone() is None
+    assert queued.result().id == 1
+
+
+def test_in_the_midst_of_a_garbage_collection(gate: DocumentGate) -> None:
+    # Which may come at any moment, also while this thread is inside of the gate.
+    def enter() -> Any:
+        return gate.enter(1, shared=False, next_may_follow=False, seconds=0, under_asyncio=False)
+
+    place = enter()
+    with gate._mutex:
+        gate.leave([place])
+        assert gate._queues
+    again = enter()  # whoever comes next finds it
+    gate.leave([again] if again else [])
+    assert gate.waiting == 0
+    assert gate._queues == {}
+
+
+def test_a_thread_that_is_interrupted_leaves_the_line(
+    gate: DocumentGate, monkeypatch: pytest.MonkeyPatch, session: Session, alice: Player
+) -> None:
+    class Wakeup:
+        def wait(self, seconds: float | None) -> None:
+            raise KeyboardInterrupt
+
+    alice.does(locks(Order, 1))
+    monkeypatch.setattr("sa_doclock.gate.queue.new_wakeup", lambda **_: Wakeup())
+    with pytest.raises(KeyboardInterrupt):
+        session.get_entity(Order, 1, ForUpdate)
+    assert not session.in_transaction()
+    assert gate.waiting == 0
+    alice.does(roll_back)
+    assert gate._queues == {}
+
+
+def test_what_many_threads_do_at_once_leaves_nothing(gate: DocumentGate) -> None:
+    inside, most = [], []
+
+    def come_and_go() -> None:
+        for number in range(200):
+            place = gate.enter(
+                number % 3, shared=False, next_may_follow=False, seconds=None, under_asyncio=False
+            )
+            assert place is not None
+            inside.append(place.key)
+            most.append(inside.count(place.key))
+            inside.remove(place.key)
+            gate.note_granted([place])
+            gate.leave([place])
+
+    threads = [threading.Thread(target=come_and_go) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(most) == 1
+    assert (gate.waiting, gate._queues) == (0, {})

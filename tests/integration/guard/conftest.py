@@ -1,0 +1,103 @@
+"""Guarded sessions, on tables with the rows of tests/integration/guard/rows.py in them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import sessionmaker
+
+from sa_doclock import LockingSession
+from tests.integration.guard.models import Base
+from tests.integration.guard.rows import refill
+from tests.support.databases import Database, new_sqlite_file
+from tests.support.refill import engine_for_refills
+
+Kept = dict[str, tuple[Database, sa.Engine]]
+
+
+@pytest.fixture(scope="session")
+def kept() -> Iterator[Kept]:
+    """Keep the tables of each database until the last test has ended."""
+    databases: Kept = {}
+    yield databases
+    for database, _ in databases.values():
+        database.close()
+
+
+@pytest.fixture
+def documents(database: Database, kept: Kept, tmp_path_factory: pytest.TempPathFactory) -> Database:
+    """Return the database with the rows of tests/integration/guard/rows.py in it, and no others."""
+    if database.name == "sqlite":
+        _copy_sqlite_file(database, kept, tmp_path_factory)
+        return database
+    if database.column not in kept:
+        own = Database(database.column, database.url, database.version)
+        own.create(Base.metadata)
+        kept[database.column] = own, engine_for_refills(own)
+    with kept[database.column][1].begin() as connection:
+        refill(connection)
+    return database
+
+
+def _copy_sqlite_file(
+    database: Database, kept: Kept, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Copy a file that is filled once: each test has one of its own."""
+    if database.column not in kept:
+        filled = new_sqlite_file(database.column, tmp_path_factory.mktemp("filled"))
+        engine = filled.engine(poolclass=sa.NullPool)
+        with engine.begin() as connection:
+            Base.metadata.create_all(connection)
+            refill(connection)
+        kept[database.column] = filled, engine
+    paths = (
+        Path(str(sa.make_url(one.url).database)) for one in (kept[database.column][0], database)
+    )
+    shutil.copyfile(*paths)
+
+
+@pytest.fixture
+def engine(documents: Database) -> sa.Engine:
+    """Make the engine of all sessions, in whose open transactions a document can be locked."""
+    own = {"isolation_level": "READ COMMITTED"} if documents.name in ("mysql", "mariadb") else {}
+    return documents.engine(**own)
+
+
+@pytest.fixture
+def make_session(engine: sa.Engine) -> Iterator[Callable[..., LockingSession]]:
+    """Return a maker of sessions: ``make_session(guard="warn")``."""
+    made: list[LockingSession] = []
+    maker = sessionmaker(engine, class_=LockingSession)
+
+    def make(**options: Any) -> LockingSession:
+        made.append(maker(**options))
+        return made[-1]
+
+    yield make
+    for session in made:
+        session.close()
+
+
+@pytest.fixture
+def session(make_session: Callable[..., LockingSession]) -> LockingSession:
+    """Open a session that is guarded, as all are that are not told otherwise."""
+    return make_session()
+
+
+@pytest.fixture
+def stored(documents: Database) -> Callable[[Any, Any], Any]:
+    """Return a function that reads one column of a row by its key, in a transaction of its own."""
+    engine = documents.engine()
+
+    def read(attribute: Any, ident: Any) -> Any:
+        with sa.orm.Session(engine) as session:
+            entity: Any = attribute.class_
+            found = session.get(entity, ident)
+            return None if found is None else getattr(found, attribute.key)
+
+    return read

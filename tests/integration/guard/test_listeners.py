@@ -1,0 +1,196 @@
+"""What the program's own listeners change during a flush is looked at too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from sa_doclock import LockingSession, UnlockedWrite
+from tests.integration.guard.models import Customer, Line, Order, Tag, Tax
+from tests.integration.guard.steps import hold, refused
+
+Stored = Callable[[Any, Any], Any]
+
+
+@contextmanager
+def listening(target: Any, name: str, function: Callable[..., None]) -> Iterator[None]:
+    event.listen(target, name, function)
+    try:
+        yield
+    finally:
+        event.remove(target, name, function)
+
+
+@contextmanager
+def before_flush(session: LockingSession, deed: Callable[[], Any]) -> Iterator[None]:
+    """The program's listener, which is called after the guard's."""
+    with listening(session, "before_flush", lambda *_: deed()):
+        yield
+
+
+def test_a_row_that_a_later_listener_changes(session: LockingSession) -> None:
+    line = session.get_one(Line, 1)
+    session.add(Customer(id=9, name="Cleo"))
+
+    def change() -> None:
+        line.value = 11
+
+    with before_flush(session, change), pytest.raises(UnlockedWrite, match="Line 1"):
+        session.flush()
+
+
+def test_a_row_that_was_looked_at_before_and_had_no_change(session: LockingSession) -> None:
+    line = session.get_one(Line, 1)
+    line.value = 10  # as it is: the flush looks at it, and it is no change
+
+    def change() -> None:
+        line.value = 11
+
+    with before_flush(session, change), pytest.raises(UnlockedWrite, match="Line 1"):
+        session.flush()
+
+
+def test_a_row_that_was_permitted_and_is_moved_then(session: LockingSession) -> None:
+    held = hold(session, Order, 1)
+    line = session.get_one(Line, 1)
+    line.value = 11
+
+    def move() -> None:
+        line.order_id = 2
+
+    with before_flush(session, move), pytest.raises(UnlockedWrite, match="Order 2"):
+        session.flush()
+    assert held
+
+
+@pytest.mark.parametrize("held", [1, 2])
+def test_an_expired_row_that_a_later_listener_moves(session: LockingSession, held: int) -> None:
+    kept = hold(session, Order, held)
+    line = session.get_one(Line, 1)
+    session.add(Customer(id=9, name="Cleo"))
+
+    def move() -> None:
+        session.expire(line)
+        line.order_id = 2
+
+    missing = f"Order {3 - held}"
+    with before_flush(session, move), pytest.raises(UnlockedWrite, match=missing):
+        session.flush()
+    assert kept
+
+
+def test_a_row_that_a_later_listener_adds_or_deletes(session: LockingSession) -> None:
+    line = session.get_one(Line, 2)
+    order = session.get_one(Order, 1)
+    for deed in (
+        lambda: session.add(Line(id=9, order_id=1)),
+        lambda: session.delete(line),
+        lambda: order.lines.remove(line),
+    ):
+        session.add(Customer(id=9, name="Cleo"))
+        with before_flush(session, deed), pytest.raises(UnlockedWrite):
+            session.flush()
+        session.rollback()
+
+
+def link(session: LockingSession) -> None:
+    session.get_one(Order, 2).tags.append(session.get_one(Tag, 3))
+
+
+def unlink(session: LockingSession) -> None:
+    session.get_one(Tag, 2).orders = []
+
+
+def link_to_another(session: LockingSession) -> None:
+    session.get_one(Customer, 2).orders.append(session.get_one(Order, 2))
+
+
+@pytest.mark.parametrize("deed", [link, unlink, link_to_another])
+def test_a_link_that_a_later_listener_makes(
+    session: LockingSession, deed: Callable[[LockingSession], None]
+) -> None:
+    kept = [session.get_one(entity, 2) for entity in (Order, Tag, Customer)]
+    session.add(Customer(id=9, name="Cleo"))
+    with before_flush(session, lambda: deed(session)), pytest.raises(UnlockedWrite, match="Order"):
+        session.flush()
+    assert kept
+
+
+def test_under_the_lock_the_listener_may(session: LockingSession, stored: Stored) -> None:
+    held = hold(session, Order, 1)
+    line = session.get_one(Line, 1)
+    line.value = 10
+
+    def change() -> None:
+        line.value = 11
+
+    with before_flush(session, change):
+        session.commit()
+    assert stored(Line.value, 1) == 11
+    assert held
+
+
+def test_nothing_stays_of_a_flush_that_was_refused_half_way(
+    session: LockingSession, stored: Stored
+) -> None:
+    line, tax = session.get_one(Line, 1), session.get_one(Tax, 3)
+    session.add(Customer(id=9, name="Cleo"))
+
+    def change() -> None:
+        line.value, tax.rate = 11, 8
+
+    with before_flush(session, change), pytest.raises(UnlockedWrite):
+        session.flush()
+    session.rollback()
+    assert stored(Customer.name, 9) is None
+    assert stored(Line.value, 1) == 10
+
+
+@pytest.mark.parametrize("held", [1, 2])
+def test_a_hook_that_sends_a_new_row_elsewhere(session: LockingSession, held: int) -> None:
+    kept = hold(session, Order, held)
+
+    def send_to_the_second(_mapper: object, _connection: object, line: Line) -> None:
+        line.order_id = 2
+
+    session.add(Line(id=9, order_id=held))
+    with listening(Line, "before_insert", send_to_the_second):
+        if held == 2:
+            session.commit()
+        else:
+            with pytest.raises(UnlockedWrite, match="Order 2"):
+                session.flush()
+    assert kept
+
+
+def test_a_hook_that_moves_a_changed_row(session: LockingSession) -> None:
+    held = hold(session, Order, 1)
+    line = session.get_one(Line, 1)
+
+    def move(_mapper: object, _connection: object, moved: Line) -> None:
+        moved.order_id = 2
+
+    line.value = 11
+    with (
+        listening(Line, "before_update", move),
+        pytest.raises(UnlockedWrite, match="Order 2"),
+    ):
+        session.flush()
+    assert held
+
+
+def test_what_is_changed_after_a_flush_is_the_next_flushs(session: LockingSession) -> None:
+    line = session.get_one(Line, 1)
+
+    def change(*_: object) -> None:
+        line.value = 11
+
+    session.add(Customer(id=9, name="Cleo"))
+    with listening(session, "after_flush_postexec", change):
+        session.flush()
+    with refused(session, Order, 1, "Line 1"):
+        session.flush()

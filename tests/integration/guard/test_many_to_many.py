@@ -1,0 +1,140 @@
+"""Parts that several documents have: the row is of all of them, the link of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sa_doclock import LockingSession
+from tests.integration.guard.models import Order, Tag
+from tests.integration.guard.steps import hold, refused, writes_sent
+
+Deed = Callable[[LockingSession], object]
+
+
+def append_tag(session: LockingSession) -> object:
+    order, tag = session.get_one(Order, 1), session.get_one(Tag, 2)
+    order.tags.append(tag)
+    return order
+
+
+def append_order(session: LockingSession) -> object:
+    order, tag = session.get_one(Order, 1), session.get_one(Tag, 2)
+    tag.orders.append(order)
+    return tag, order
+
+
+def remove_tag(session: LockingSession) -> object:
+    order = session.get_one(Order, 1)
+    order.tags.clear()
+    return order
+
+
+def remove_order(session: LockingSession) -> object:
+    order, tag = session.get_one(Order, 1), session.get_one(Tag, 1)
+    tag.orders.remove(order)
+    return tag, order
+
+
+def append_new_tag(session: LockingSession) -> object:
+    order = session.get_one(Order, 1)
+    order.tags.append(Tag(id=9, name="new"))
+    return order
+
+
+def new_tag_with_order(session: LockingSession) -> object:
+    session.add(tag := Tag(id=9, name="new", orders=[session.get_one(Order, 1)]))
+    return tag
+
+
+LINKS: dict[str, Deed] = {
+    one.__name__: one
+    for one in (
+        append_tag,
+        append_order,
+        remove_tag,
+        remove_order,
+        append_new_tag,
+        new_tag_with_order,
+    )
+}
+each_link = pytest.mark.parametrize("deed", LINKS.values(), ids=LINKS)
+
+
+@each_link
+def test_a_link_needs_the_lock_of_its_document(session: LockingSession, deed: Deed) -> None:
+    kept = deed(session)
+    with refused(session, Order, 1):
+        session.flush()
+    assert kept
+
+
+@each_link
+def test_the_other_document_is_no_help(session: LockingSession, deed: Deed) -> None:
+    held = hold(session, Order, 2)
+    kept = deed(session)
+    with refused(session, Order, 1):
+        session.flush()
+    assert all((held, kept))
+
+
+@each_link
+def test_a_link_needs_the_lock_of_no_other(session: LockingSession, deed: Deed) -> None:
+    held = hold(session, Order, 1)
+    kept = deed(session)
+    with writes_sent(session) as sent:
+        session.commit()
+    assert sent
+    assert all((held, kept))
+
+
+def change_tag(session: LockingSession) -> object:
+    (tag := session.get_one(Tag, 1)).name = "changed"
+    return tag
+
+
+def delete_tag(session: LockingSession) -> object:
+    session.delete(tag := session.get_one(Tag, 1))
+    return tag
+
+
+@pytest.mark.parametrize("deed", [change_tag, delete_tag])
+def test_the_row_needs_the_locks_of_all_documents(session: LockingSession, deed: Deed) -> None:
+    for held, missing in ((1, 2), (2, 1)):
+        order = hold(session, Order, held)
+        kept = deed(session)
+        with refused(session, Order, missing, "Tag 1"):
+            session.flush()
+        assert all((order, kept))
+        session.rollback()
+    orders = hold(session, Order, 1, 2)
+    kept = deed(session)
+    session.commit()
+    assert all((orders, kept))
+
+
+def test_a_row_that_was_linked_in_this_transaction_is_the_documents(
+    session: LockingSession,
+) -> None:
+    (order,) = hold(session, Order, 2)
+    (tag := session.get_one(Tag, 3)).name = "still nobody's"
+    session.flush()
+    order.tags.append(tag)
+    session.flush()
+    tag.name = "of the second"
+    session.commit()
+    tag.name = "not held any more"
+    with refused(session, Order, 2, "Tag 3", "'name'"):
+        session.flush()
+
+
+def test_to_delete_a_document_is_no_change_of_its_tags_other_documents(
+    session: LockingSession,
+) -> None:
+    (order,) = hold(session, Order, 1)
+    for comment in order.comments:
+        session.delete(comment)
+    session.delete(order)
+    session.commit()
+    assert [one.id for one in session.get_one(Tag, 1).orders] == [2]

@@ -1,0 +1,199 @@
+"""A part that moves from one document to another needs both headers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sa_doclock import LockingSession
+from tests.integration.guard.models import Entry, Line, Order, Plan, Step, Tax, Voucher
+from tests.integration.guard.steps import hold, refused
+
+
+def by_foreign_key(session: LockingSession) -> Any:
+    (line := session.get_one(Line, 1)).order_id = 2
+    return line
+
+
+def by_expired_foreign_key(session: LockingSession) -> Any:
+    line = session.get_one(Line, 1)
+    session.expire(line)
+    line.order_id = 2
+    return line
+
+
+def by_backref(session: LockingSession) -> Any:
+    line, order = session.get_one(Line, 1), session.get_one(Order, 2)
+    line.order = order
+    return line
+
+
+def by_loaded_backref(session: LockingSession) -> Any:
+    line, order = session.get_one(Line, 1), session.get_one(Order, 2)
+    assert line.order.id == 1
+    line.order = order
+    return line, order
+
+
+def by_expired_backref(session: LockingSession) -> Any:
+    line, order = session.get_one(Line, 1), session.get_one(Order, 2)
+    session.expire(line)
+    line.order = order
+    return line
+
+
+def by_collection(session: LockingSession) -> Any:
+    line, order = session.get_one(Line, 1), session.get_one(Order, 2)
+    order.lines.append(line)
+    return line
+
+
+def by_both_collections(session: LockingSession) -> Any:
+    first, second = session.get_one(Order, 1), session.get_one(Order, 2)
+    second.lines.append(first.lines.pop(0))
+    return first, second
+
+
+def part_of_a_part(session: LockingSession) -> Any:
+    (tax := session.get_one(Tax, 1)).line_id = 3
+    return tax
+
+
+def part_of_a_part_by_backref(session: LockingSession) -> Any:
+    tax, line = session.get_one(Tax, 1), session.get_one(Line, 3)
+    tax.line = line
+    return tax
+
+
+def entry_by_foreign_key(session: LockingSession) -> Any:
+    (entry := session.get_one(Entry, 1)).number = 2
+    return entry
+
+
+def entry_by_expired_foreign_key(session: LockingSession) -> Any:
+    entry = session.get_one(Entry, 1)
+    session.expire(entry)
+    entry.number = 2
+    return entry
+
+
+def entry_by_collection(session: LockingSession) -> Any:
+    entry, voucher = session.get_one(Entry, 1), session.get_one(Voucher, (2024, 2))
+    voucher.entries.append(entry)
+    return entry, voucher
+
+
+def entry_by_both_collections(session: LockingSession) -> Any:
+    first, second = (session.get_one(Voucher, (2024, number)) for number in (1, 2))
+    second.entries.append(first.entries.pop())
+    return first, second
+
+
+def step_by_parent(session: LockingSession) -> Any:
+    (step := session.get_one(Step, 111)).parent_id = 2
+    return step
+
+
+def step_by_substeps(session: LockingSession) -> Any:
+    step, other = session.get_one(Step, 11), session.get_one(Step, 2)
+    other.substeps.append(step)
+    return step
+
+
+def step_to_the_top(session: LockingSession) -> Any:
+    step, plan = session.get_one(Step, 111), session.get_one(Plan, 2)
+    step.parent, step.plan = None, plan
+    return step
+
+
+ORDERS: tuple[Any, ...] = (Order, 1, 2)
+VOUCHERS: tuple[Any, ...] = (Voucher, (2024, 1), (2024, 2))
+PLANS: tuple[Any, ...] = (Plan, 1, 2)
+MOVES: dict[str, tuple[Callable[[LockingSession], Any], tuple[Any, ...]]] = {
+    move.__name__: (move, documents)
+    for documents, moves in {
+        ORDERS: (
+            by_foreign_key,
+            by_expired_foreign_key,
+            by_backref,
+            by_loaded_backref,
+            by_expired_backref,
+            by_collection,
+            by_both_collections,
+            part_of_a_part,
+            part_of_a_part_by_backref,
+        ),
+        VOUCHERS: (
+            entry_by_foreign_key,
+            entry_by_expired_foreign_key,
+            entry_by_collection,
+            entry_by_both_collections,
+        ),
+        PLANS: (step_by_parent, step_by_substeps, step_to_the_top),
+    }.items()
+    for move in moves
+}
+each_move = pytest.mark.parametrize(("move", "documents_of_it"), MOVES.values(), ids=MOVES)
+
+
+@each_move
+def test_the_old_header_alone_is_not_enough(
+    session: LockingSession, move: Callable[[LockingSession], Any], documents_of_it: tuple[Any, ...]
+) -> None:
+    entity, old, new = documents_of_it
+    held = hold(session, entity, old)
+    moved = move(session)
+    with refused(session, entity, new):
+        session.flush()
+    assert all((held, moved))
+
+
+@each_move
+def test_the_new_header_alone_is_not_enough(
+    session: LockingSession, move: Callable[[LockingSession], Any], documents_of_it: tuple[Any, ...]
+) -> None:
+    entity, old, new = documents_of_it
+    held = hold(session, entity, new)
+    moved = move(session)
+    with refused(session, entity, old):
+        session.flush()
+    assert all((held, moved))
+
+
+@each_move
+def test_both_are(
+    session: LockingSession, move: Callable[[LockingSession], Any], documents_of_it: tuple[Any, ...]
+) -> None:
+    entity, old, new = documents_of_it
+    held = hold(session, entity, old, new)
+    moved = move(session)
+    session.commit()
+    assert all((held, moved))
+
+
+def test_a_move_within_a_document_needs_only_this_one(session: LockingSession) -> None:
+    held = hold(session, Order, 1)
+    tax, line = session.get_one(Tax, 1), session.get_one(Line, 2)
+    tax.line = line
+    session.commit()
+    assert held
+
+
+def test_a_part_that_was_moved_and_is_deleted_belongs_to_the_document_it_left(
+    session: LockingSession,
+) -> None:
+    held = hold(session, Voucher, (2024, 2))
+    entry = session.get_one(Entry, 1)
+    with session.no_autoflush:
+        entry.number = 2
+        session.delete(entry)
+    with refused(session, Voucher, (2024, 1)):
+        session.flush()
+    session.rollback()
+    held = hold(session, Voucher, (2024, 1), (2024, 2))
+    entry.number = 2
+    session.delete(entry)
+    session.commit()
+    assert held

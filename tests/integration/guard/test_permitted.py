@@ -1,0 +1,118 @@
+"""Which locks permit a write, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from sa_doclock import LockingSession, LockOptions, WrongIsolation
+from tests.integration.guard.models import Customer, Line, Order
+from tests.integration.guard.steps import hold, pending, refused, writes_sent
+
+ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
+SnapshotRead, NoLock, None_ = LockOptions.SnapshotRead, LockOptions.NoLock, LockOptions.None_
+Stored = Callable[[Any, Any], Any]
+
+
+def test_for_update_permits_header_and_parts(session: LockingSession, stored: Stored) -> None:
+    order = session.get_one_entity(Order, 1, ForUpdate)
+    order.total = 31
+    order.lines[0].value = 11
+    order.lines[0].taxes[0].rate = 8
+    session.commit()
+    assert (stored(Order.total, 1), stored(Line.value, 1)) == (31, 11)
+
+
+def test_rows_of_a_set_locked_for_update_are_permitted(session: LockingSession) -> None:
+    orders = session.scalars(session.entity_set(Order, ForUpdate)).all()
+    for order in orders:
+        order.total += 1
+        order.lines[0].value += 1
+    session.commit()
+
+
+@pytest.mark.parametrize("lock", [None_, NoLock, SharedRead])
+def test_what_only_reads_does_not_permit(session: LockingSession, lock: LockOptions) -> None:
+    order = session.get_one_entity(Order, 1, lock)
+    order.lines[0].value = 11
+    words = ("holds by SHARED READ only",) if lock is SharedRead else ("does not hold",)
+    with refused(session, Order, 1, *words):
+        session.flush()
+
+
+def test_nothing_is_written_in_a_snapshot(session: LockingSession) -> None:
+    order = session.get_one_entity(Order, 1, SnapshotRead)
+    order.total = 31
+    with writes_sent(session) as sent, pytest.raises(WrongIsolation):
+        session.flush()
+    assert sent == []
+    assert pending(session) == {order}
+
+
+def test_not_even_what_is_not_declared(session: LockingSession) -> None:
+    order = session.get_one_entity(Order, 1, SnapshotRead)
+    session.add(Customer(id=9, name="Cleo"))
+    with writes_sent(session) as sent, pytest.raises(WrongIsolation):
+        session.flush()
+    assert sent == []
+    assert order.total == 30
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback", "close"])
+def test_the_lock_ends_with_its_transaction(session: LockingSession, end: str) -> None:
+    order = session.get_one_entity(Order, 1, ForUpdate)
+    line = order.lines[0]
+    getattr(session, end)()
+    line = session.get_one(Line, line.id) if end == "close" else line
+    line.value = 11
+    with refused(session, Order, 1, "does not hold"):
+        session.flush()
+
+
+def test_a_lock_taken_in_a_savepoint_ends_with_its_rollback(session: LockingSession) -> None:
+    line = session.get_one(Line, 1)
+    with session.begin_nested() as savepoint:
+        order = session.get_one_entity(Order, 1, ForUpdate)
+        line.value = 11
+        session.flush()
+        savepoint.rollback()
+    line.value = 12
+    with refused(session, Order, 1):
+        session.flush()
+    assert order is line.order
+
+
+def test_a_lock_taken_in_a_savepoint_outlives_its_release(session: LockingSession) -> None:
+    with session.begin_nested():
+        order = session.get_one_entity(Order, 1, ForUpdate)
+    order.total = 31
+    session.commit()
+
+
+def test_a_lock_taken_before_a_savepoint_outlives_its_rollback(session: LockingSession) -> None:
+    order = session.get_one_entity(Order, 1, ForUpdate)
+    with session.begin_nested() as savepoint:
+        order.total = 31
+        session.flush()
+        savepoint.rollback()
+    order.total = 32
+    session.commit()
+
+
+def test_an_autoflush_is_refused_too(session: LockingSession) -> None:
+    line = session.get_one(Line, 1)
+    line.value = 11
+    with refused(session, Order, 1, "Line 1", "'value'"):
+        session.scalars(sa.select(Customer)).all()
+    assert line.value == 11
+
+
+def test_an_autoflush_under_the_lock_is_not(session: LockingSession) -> None:
+    held = hold(session, Order, 1)
+    line = session.get_one(Line, 1)
+    line.value = 11
+    assert session.scalars(sa.select(Line.value).where(Line.id == 1)).one() == 11
+    assert held

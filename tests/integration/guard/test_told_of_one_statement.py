@@ -1,0 +1,45 @@
+"""What UnlockedWrite tells of rows that one statement object has read, each in its own moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import sqlalchemy as sa
+
+from sa_doclock import LockingSession, LockOptions
+from tests.integration.guard.models import Lease, Order
+from tests.integration.guard.test_what_is_told import here, told
+
+MakeSession = Callable[..., LockingSession]
+
+by_key = sa.select(Order).where(Order.id == sa.bindparam("key"))
+
+
+def test_it_is_told_of_each_row_whether_a_lock_was_held_then(make_session: MakeSession) -> None:
+    session = make_session(expire_on_commit=False)
+    held = session.get_one_entity(Lease, 1, LockOptions.ForUpdate)
+    under = session.scalars(by_key, {"key": 2}).one()
+    session.commit()
+    after = session.scalars(by_key, {"key": 1}).one()
+    under.total += 1
+    assert told(session).startswith("It was read by SELECT")
+    session.expire(under)
+    after.total += 1
+    assert told(session).startswith("It was read without the lock by SELECT")
+    assert held
+
+
+def read_both(session: LockingSession) -> tuple[Order, Order]:
+    first = session.scalars(by_key, {"key": 1}).one()
+    second = session.scalars(by_key, {"key": 2}).one()
+    return first, second
+
+
+def test_with_guard_tracing_each_row_has_its_own_line(make_session: MakeSession) -> None:
+    session = make_session(guard_tracing=True)
+    first, second = read_both(session)
+    second.total += 1
+    assert told(session).endswith(here(read_both, 2))
+    session.expire(second)
+    first.total += 1
+    assert told(session).endswith(here(read_both, 1))

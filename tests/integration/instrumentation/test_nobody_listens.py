@@ -1,0 +1,75 @@
+"""Nothing is put together for listeners that there are not."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+import sa_doclock.monitoring.instrumentation
+from sa_doclock import LockingSession, LockNotAvailable, LockOptions
+from sa_doclock.transaction.ledger import Ledger
+from tests.integration.instrumentation.hearing import hearing
+from tests.support.models import Order
+
+pytestmark = pytest.mark.databases("sqlite")
+
+ForUpdate = LockOptions.ForUpdate
+Session = LockingSession
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Note what is put together to be told."""
+    noted: list[str] = []
+
+    def noting(target: Any, name: str) -> None:
+        original = getattr(target, name)
+
+        def note(*args: Any, **how: Any) -> Any:
+            noted.append(name)
+            return original(*args, **how)
+
+        monkeypatch.setattr(target, name, note)
+
+    noting(Ledger, "since")
+    noting(sa_doclock.monitoring.instrumentation, "document_label")
+    noting(sa_doclock.monitoring.instrumentation, "_fields")
+    return noted
+
+
+def use(session: Session, other: Session) -> None:
+    session.get_one_entity(Order, 1, ForUpdate)
+    with pytest.raises(LockNotAvailable):
+        other.get_entity(Order, 1, ForUpdate, lock_timeout=0)
+    session.commit()
+
+
+def test_nothing_is_asked_for_in_silence(
+    session: Session, other: Session, asked: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR, "sa_doclock")
+    use(session, other)
+    assert asked == []
+
+
+def test_by_default_only_what_failed_is_logged(
+    session: Session, other: Session, asked: list[str]
+) -> None:
+    use(session, other)
+    assert asked == ["_fields"]
+
+
+def test_somebody_who_listens_is_told(session: Session, other: Session, asked: list[str]) -> None:
+    with hearing(session):
+        use(session, other)
+    assert "since" in asked
+
+
+def test_somebody_who_reads_the_log_is_told(
+    session: Session, other: Session, asked: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "sa_doclock")
+    use(session, other)
+    assert {"since", "document_label", "_fields"} <= set(asked)

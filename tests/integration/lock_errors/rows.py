@@ -1,0 +1,522 @@
+"""The tables of docs/lock-errors.md: an error, what it leaves of the transaction, what to do.
+
+Each row is a test of this folder, on a real server: tests/integration/lock_errors/test_rows.py makes the error
+in the situation that the row names, and looks.  SQL Server's rows are test_mssql.py.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from sa_doclock import (
+    DeadlockDetected,
+    DocLockError,
+    LockNotAvailable,
+    LockNotSupported,
+    SnapshotConflict,
+    WrongIsolation,
+)
+
+
+class Next(enum.Enum):
+    """What becomes of a statement that is sent after the one that has failed."""
+
+    SAME = enum.auto()  # runs in the same transaction: what was written and locked is there
+    REFUSED = enum.auto()  # by the server, and what was locked is free
+    NEW = enum.auto()  # runs in a new transaction: what was written is lost
+
+
+class Left(enum.Enum):
+    """What the server has left of the transaction, in words and as the tests find it."""
+
+    REST = "all but this statement: what was written and locked before stays"
+    ABORTED = "nothing: aborted, its locks are free; with a savepoint, what was before it"
+    GONE = "nothing: rolled back, savepoints too"
+    UNKNOWN = "not known: roll back"
+    SNAPSHOT = "what it reads; it can write nothing any more, also after a savepoint"
+
+    @property
+    def next_statement(self) -> Next:
+        """What the server does with the next statement, where no savepoint was set."""
+        return {Left.ABORTED: Next.REFUSED, Left.GONE: Next.NEW}.get(self, Next.SAME)
+
+    @property
+    def savepoint_helps(self) -> bool:
+        """Whether the rollback to a savepoint brings back what was before it."""
+        return self is not Left.GONE
+
+
+class Where(enum.Enum):
+    """What the program was doing."""
+
+    LOCK = "lock"
+    STATEMENT = "statement"
+    FLUSH = "flush"
+    COMMIT = "commit"
+
+
+class Do(NamedTuple):
+    """What the program, or somebody else, had better do."""
+
+    words: str
+    retryable: bool
+
+
+TELL = Do("tell the user who is first, or try again later", retryable=True)
+LONGER = Do("try again later, or give the lock a longer `lock_timeout=`", retryable=True)
+LIMIT = Do("try again later; the limit is for whole statements, and the server's", retryable=True)
+AGAIN = Do("run the whole transaction again", retryable=True)
+ORDER = Do(
+    "run the whole transaction again; if it is frequent, one order of locking", retryable=True
+)
+PRIMARY = Do("lock on the primary, or read with SnapshotRead", retryable=False)
+CHANGE = Do("change the statement: the entity alone, EXISTS in place of a join", retryable=False)
+
+LOCK, STATEMENT, FLUSH, COMMIT = Where
+WRITES = (STATEMENT, FLUSH)
+
+
+class Row(NamedTuple):
+    """One row."""
+
+    number: int | str
+    name: str
+    error: type[DocLockError]
+    situation: str
+    when: str
+    where: tuple[Where, ...]
+    left: Left
+    do: Do
+    columns: tuple[str, ...] = ()  # of the test matrix; none: all of the database
+
+
+POSTGRESQL = (
+    Row(
+        "55P03",
+        "lock_not_available",
+        LockNotAvailable,
+        "nowait",
+        "NoWait, or `lock_timeout=0`",
+        (LOCK,),
+        Left.ABORTED,
+        TELL,
+    ),
+    Row(
+        "55P03",
+        "lock_not_available",
+        LockNotAvailable,
+        "lock_timeout",
+        "`lock_timeout=` has passed",
+        (LOCK,),
+        Left.ABORTED,
+        LONGER,
+    ),
+    Row(
+        "55P03",
+        "lock_not_available",
+        LockNotAvailable,
+        "own limit",
+        "the server's `lock_timeout` has passed",
+        (LOCK, *WRITES),
+        Left.ABORTED,
+        LONGER,
+    ),
+    Row(
+        "57014",
+        "query_canceled",
+        LockNotAvailable,
+        "statement limit",
+        "`statement_timeout` has ended the wait",
+        (LOCK,),
+        Left.ABORTED,
+        LIMIT,
+    ),
+    Row(
+        "57014",
+        "query_canceled",
+        LockNotAvailable,
+        "cancelled",
+        "`pg_cancel_backend()` has ended the wait",
+        (LOCK,),
+        Left.ABORTED,
+        Do("ask the administrator why, and try again later", retryable=True),
+    ),
+    Row(
+        "40P01",
+        "deadlock_detected",
+        DeadlockDetected,
+        "deadlock",
+        "a circle of waits, after the server's `deadlock_timeout` (1 s)",
+        (LOCK, *WRITES),
+        Left.ABORTED,
+        ORDER,
+    ),
+    Row(
+        "40001",
+        "serialization_failure",
+        SnapshotConflict,
+        "changed",
+        "at REPEATABLE READ or SERIALIZABLE, of a row that another has changed",
+        WRITES,
+        Left.ABORTED,
+        AGAIN,
+    ),
+    Row(
+        "40001",
+        "serialization_failure",
+        SnapshotConflict,
+        "not serializable",
+        "at SERIALIZABLE, of reads that another's writes contradict",
+        (COMMIT,),
+        Left.GONE,
+        AGAIN,
+    ),
+    Row(
+        "25006",
+        "read_only_sql_transaction",
+        LockNotSupported,
+        "read-only transaction",
+        "a READ ONLY transaction, or a hot standby; SharedRead too",
+        (LOCK,),
+        Left.ABORTED,
+        PRIMARY,
+    ),
+    Row(
+        "0A000",
+        "feature_not_supported",
+        LockNotSupported,
+        "no such lock",
+        "a statement whose rows are none of a table: the optional side of an outer join, ...",
+        (LOCK,),
+        Left.ABORTED,
+        CHANGE,
+    ),
+)
+
+_DEADLOCK = Row(
+    1213,
+    "ER_LOCK_DEADLOCK",
+    DeadlockDetected,
+    "deadlock",
+    "a circle of waits, at once",
+    (LOCK, *WRITES),
+    Left.GONE,
+    ORDER,
+)
+_READ_ONLY = (
+    Row(
+        1792,
+        "ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION",
+        LockNotSupported,
+        "read-only transaction",
+        "ForUpdate in a READ ONLY transaction",
+        (LOCK,),
+        Left.REST,
+        PRIMARY,
+    ),
+    Row(
+        1290,
+        "ER_OPTION_PREVENTS_STATEMENT",
+        LockNotSupported,
+        "read-only server",
+        "ForUpdate on a server with `read_only`",
+        (LOCK,),
+        Left.REST,
+        PRIMARY,
+    ),
+)
+
+MYSQL = (
+    Row(
+        3572,
+        "ER_LOCK_NOWAIT",
+        LockNotAvailable,
+        "nowait",
+        "NoWait, or `lock_timeout=0`",
+        (LOCK,),
+        Left.REST,
+        TELL,
+    ),
+    Row(
+        3024,
+        "ER_QUERY_TIMEOUT",
+        LockNotAvailable,
+        "lock_timeout",
+        "`lock_timeout=` has passed; of a set, or under 0.25 s, `.orig` is the 3572 of a last try",
+        (LOCK,),
+        Left.REST,
+        LONGER,
+    ),
+    Row(
+        3024,
+        "ER_QUERY_TIMEOUT",
+        LockNotAvailable,
+        "statement limit",
+        "`max_execution_time` has ended the wait; `.orig` as above",
+        (LOCK,),
+        Left.REST,
+        LIMIT,
+    ),
+    Row(
+        1205,
+        "ER_LOCK_WAIT_TIMEOUT",
+        LockNotAvailable,
+        "own limit",
+        "`innodb_lock_wait_timeout` has passed",
+        (LOCK, *WRITES),
+        Left.REST,
+        LONGER,
+    ),
+    _DEADLOCK,
+    Row(
+        3058,
+        "ER_USER_LOCK_DEADLOCK",
+        DeadlockDetected,
+        "deadlock of names",
+        "a circle of [named locks](named-locks.md), at once",
+        (LOCK,),
+        Left.REST,
+        ORDER,
+    ),
+    *_READ_ONLY,
+)
+
+MARIADB = (
+    Row(
+        1205,
+        "ER_LOCK_WAIT_TIMEOUT",
+        LockNotAvailable,
+        "nowait",
+        "NoWait, or `lock_timeout=0`",
+        (LOCK,),
+        Left.REST,
+        TELL,
+    ),
+    Row(
+        1205,
+        "ER_LOCK_WAIT_TIMEOUT",
+        LockNotAvailable,
+        "whole lock_timeout",
+        "`lock_timeout=` of whole seconds has passed",
+        (LOCK,),
+        Left.REST,
+        LONGER,
+    ),
+    Row(
+        1969,
+        "ER_STATEMENT_TIMEOUT",
+        LockNotAvailable,
+        "lock_timeout",
+        "a fractional `lock_timeout=` has passed; of a set, or under 0.25 s, `.orig` is a last try's 1205",
+        (LOCK,),
+        Left.REST,
+        LONGER,
+    ),
+    Row(
+        1969,
+        "ER_STATEMENT_TIMEOUT",
+        LockNotAvailable,
+        "statement limit",
+        "`max_statement_time` has ended the wait; `.orig` as above",
+        (LOCK,),
+        Left.REST,
+        LIMIT,
+    ),
+    Row(
+        1205,
+        "ER_LOCK_WAIT_TIMEOUT",
+        LockNotAvailable,
+        "own limit",
+        "`innodb_lock_wait_timeout` has passed",
+        (LOCK, *WRITES),
+        Left.REST,
+        LONGER,
+    ),
+    _DEADLOCK,
+    Row(
+        1020,
+        "ER_CHECKREAD",
+        SnapshotConflict,
+        "changed",
+        "at REPEATABLE READ with `innodb_snapshot_isolation` (the default since 11.6.2), of a row "
+        "that another has changed",
+        WRITES,
+        Left.GONE,
+        AGAIN,
+    ),
+    *_READ_ONLY,
+)
+
+SQLITE = (
+    Row(
+        5,
+        "SQLITE_BUSY",
+        LockNotAvailable,
+        "nowait",
+        "NoWait, or `lock_timeout=0`, while another writes in the file",
+        (LOCK,),
+        Left.REST,
+        TELL,
+    ),
+    Row(
+        5,
+        "SQLITE_BUSY",
+        LockNotAvailable,
+        "lock_timeout",
+        "`lock_timeout=` has passed",
+        (LOCK,),
+        Left.REST,
+        LONGER,
+    ),
+    Row(
+        5,
+        "SQLITE_BUSY",
+        LockNotAvailable,
+        "own limit",
+        "the connection's `timeout` has passed",
+        (LOCK, *WRITES),
+        Left.REST,
+        LONGER,
+    ),
+    Row(
+        5,
+        "SQLITE_BUSY",
+        LockNotAvailable,
+        "readers",
+        "in rollback-journal mode: readers are still there when the `timeout` has passed",
+        (COMMIT,),
+        Left.GONE,
+        Do("run the whole transaction again; switch the file to WAL", retryable=True),
+        ("sqlite-journal",),
+    ),
+    Row(
+        6,
+        "SQLITE_LOCKED",
+        LockNotAvailable,
+        "shared cache",
+        "another connection of a shared cache; it never waits",
+        (LOCK, *WRITES),
+        Left.REST,
+        Do("try again later; do without the shared cache", retryable=True),
+    ),
+    Row(
+        517,
+        "SQLITE_BUSY_SNAPSHOT",
+        SnapshotConflict,
+        "changed",
+        "in WAL mode: another has written in the file since this transaction has read it",
+        (LOCK, *WRITES),
+        Left.SNAPSHOT,
+        Do("run the whole transaction again; lock before the first read", retryable=True),
+        ("sqlite",),
+    ),
+    Row(
+        8,
+        "SQLITE_READONLY",
+        LockNotSupported,
+        "read-only file",
+        "ForUpdate of a file that is opened read-only: `mode=ro`, `PRAGMA query_only`",
+        (LOCK,),
+        Left.REST,
+        Do("open the file for writing, or read with SnapshotRead", retryable=False),
+    ),
+)
+
+_MIGRATE = Do("allow snapshots: the migration of docs/migrations.md", retryable=False)
+_LATER = Do("try again when the migration has ended", retryable=False)
+
+MSSQL = (
+    Row(
+        1222,
+        "lock request time-out",
+        LockNotAvailable,
+        "scripted",
+        "NoWait, or LOCK_TIMEOUT has passed",
+        (LOCK, *WRITES),
+        Left.REST,
+        LONGER,
+    ),
+    Row(
+        1205,
+        "deadlock victim",
+        DeadlockDetected,
+        "scripted",
+        "a circle of waits",
+        (LOCK, *WRITES),
+        Left.GONE,
+        ORDER,
+    ),
+    Row(
+        3960,
+        "update conflict",
+        SnapshotConflict,
+        "scripted",
+        "a write under SNAPSHOT of what another has changed",
+        WRITES,
+        Left.GONE,
+        AGAIN,
+    ),
+    Row(
+        3952,
+        "snapshot not allowed",
+        LockNotSupported,
+        "scripted",
+        "SharedRead or SnapshotRead, in a database that does not allow snapshots",
+        (LOCK,),
+        Left.UNKNOWN,
+        _MIGRATE,
+    ),
+    *(
+        Row(
+            number,
+            "snapshot in transition",
+            LockNotSupported,
+            "scripted",
+            "SharedRead or SnapshotRead, while ALTER DATABASE switches snapshots",
+            (LOCK,),
+            Left.UNKNOWN,
+            _LATER,
+        )
+        for number in (3953, 3954, 3956)
+    ),
+    Row(
+        3951,
+        "switched too late",
+        WrongIsolation,
+        "scripted",
+        "SNAPSHOT was set in a transaction that had begun",
+        (LOCK,),
+        Left.UNKNOWN,
+        Do("take the lock before any other statement of the transaction", retryable=False),
+    ),
+)
+
+ROWS: Mapping[str, tuple[Row, ...]] = {
+    "postgresql": POSTGRESQL,
+    "mysql": MYSQL,
+    "mariadb": MARIADB,
+    "mssql": MSSQL,
+    "sqlite": SQLITE,
+}
+"""By dialect file, in the order of the page."""
+
+
+def table(database: str) -> Iterator[str]:
+    """The lines of the table of one database."""
+    heads = ["Number", "Error", "When", "From a", "What is left of the transaction", "What to do"]
+    heads += ["`retryable`", *(["[Evidence](mssql.md#evidence)"] if database == "mssql" else [])]
+    yield _line(heads)
+    yield "|" + "---|" * len(heads)
+    for row in ROWS[database]:
+        where = ", ".join(one.value for one in row.where)
+        cells = [f"{row.number} {row.name}", f"`{row.error.__name__}`", row.when, where]
+        cells += [row.left.value, row.do.words, "yes" if row.do.retryable else "no"]
+        if database == "mssql":
+            cells.append("S" if row.left is Left.UNKNOWN else "S; what is left: M")
+        yield _line(cells)
+
+
+def _line(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

@@ -1,0 +1,268 @@
+"""The situations that rows.py names: each lets a lock, or a write, fail in an open transaction."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import pytest
+import sqlalchemy as sa
+
+from sa_doclock import LockOptions, with_lock
+from tests.integration.lock_errors.rows import Where
+from tests.integration.lock_errors.scene import Scene, Session, attempt, begins, sets
+from tests.integration.locking.crosswise import cross
+from tests.support.actors import Actor, Step
+from tests.support.models import Line, Order
+from tests.support.waits import wait_until_blocked
+
+Victim = Actor[Session]
+NoWait = LockOptions.ForUpdate | LockOptions.NoWait
+
+
+class Failed(NamedTuple):
+    """Whose lock has failed, how, and what else goes on."""
+
+    victim: Victim
+    error: BaseException
+    waiting: Step[Any] | None = None  # of the winner of a deadlock
+
+
+Situation = Callable[[Scene, Where, bool], Failed]
+SITUATIONS: dict[str, Situation] = {}
+
+
+def situation(name: str) -> Callable[[Situation], Situation]:
+    """Give the situation its name in rows.py."""
+
+    def register(made: Situation) -> Situation:
+        SITUATIONS[name] = made
+        return made
+
+    return register
+
+
+def fails(victim: Victim, step: Callable[[Session], Any]) -> Failed:
+    """Let the step fail."""
+    error = victim.starts(step).exception()
+    assert error is not None, "it was granted"
+    return Failed(victim, error)
+
+
+@situation("nowait")
+def _nowait(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    return _against_holder(scene, where, savepoint, lock=NoWait)
+
+
+@situation("lock_timeout")
+def _lock_timeout(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    return _against_holder(scene, where, savepoint, lock_timeout=0.3)  # no last try
+
+
+@situation("whole lock_timeout")
+def _whole_lock_timeout(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    return _against_holder(scene, where, savepoint, lock_timeout=1)
+
+
+_OWN_LIMIT: Mapping[str, str] = {
+    "postgresql": "SET LOCAL lock_timeout = '50ms'",
+    "mysql": "SET SESSION innodb_lock_wait_timeout = 1",
+    "mariadb": "SET SESSION innodb_lock_wait_timeout = 1",
+    "sqlite": "PRAGMA busy_timeout = 50",
+}
+STATEMENT_LIMIT: Mapping[str, str] = {
+    "postgresql": "SET LOCAL statement_timeout = '200ms'",
+    "mysql": "SET SESSION max_execution_time = 200",
+    "mariadb": "SET SESSION max_statement_time = 0.2",
+}
+
+
+@situation("own limit")
+def _own_limit(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    return _against_holder(scene, where, savepoint, limit=_OWN_LIMIT[scene.database.name])
+
+
+@situation("statement limit")
+def _statement_limit(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    return _against_holder(scene, where, savepoint, limit=STATEMENT_LIMIT[scene.database.name])
+
+
+def _against_holder(
+    scene: Scene, where: Where, savepoint: bool, limit: str | None = None, **how: Any
+) -> Failed:
+    scene.holder()
+    victim = scene.victim()
+    victim.does(begins(savepoint=savepoint))
+    if limit is not None:
+        victim.does(sets(limit))
+    return fails(victim, attempt(where, 1, **how))
+
+
+@situation("cancelled")
+def _cancelled(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    holder, victim = scene.holder(), scene.victim()
+    victim.does(begins(savepoint=savepoint))
+    queued = victim.starts(attempt(where, 1))
+    wait_until_blocked(waiter=victim, holder=holder, step=queued)
+    cancel = sa.select(sa.func.pg_cancel_backend(victim.connection_id()))
+    with scene.database.observer().connect() as connection:
+        assert connection.execute(cancel).scalar_one()
+    error = queued.exception()
+    assert error is not None
+    return Failed(victim, error)
+
+
+@situation("deadlock")
+def _deadlock(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    alice, bob = scene.actor("alice"), scene.actor("bob")
+    alice.does(begins(1, savepoint=savepoint, order=1))
+    bob.does(begins(2, savepoint=savepoint, order=2))
+    loser, error, _, step = cross(alice, bob, lambda ident: attempt(where, ident))
+    return Failed(loser, error, step)
+
+
+@situation("deadlock of names")
+def _deadlock_of_names(scene: Scene, _: Where, savepoint: bool) -> Failed:
+    alice, bob = scene.actor("alice"), scene.actor("bob")
+    for number, actor in enumerate((alice, bob), 1):
+        actor.does(begins(number, savepoint=savepoint))
+        actor.does(_takes_key(number))
+    loser, error, _winner, step = cross(alice, bob, _takes_key)
+    return Failed(loser, error, step)
+
+
+def _takes_key(number: int) -> Callable[[Session], Any]:
+    return lambda session: session.lock_key(f"report:{number}")
+
+
+_CHANGED = sa.update(Order).where(Order.id == 1).values(total=31)
+
+
+@situation("changed")
+def _changed(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    sqlite = scene.database.name == "sqlite"
+    if sqlite and sys.version_info < (3, 11):
+        pytest.skip("sqlite3 tells no error numbers before Python 3.11")
+    if scene.database.name == "mariadb":
+        _skip_lenient(scene)
+    level = {} if sqlite else {"isolation_level": "REPEATABLE READ"}
+    victim = scene.victim(**level)
+    victim.does(begins(savepoint=savepoint))
+    victim.does(lambda session: session.scalars(sa.select(Order.total)).all())
+    scene.runs(_CHANGED)
+    return fails(victim, attempt(where, 1))
+
+
+def _skip_lenient(scene: Scene) -> None:
+    with scene.database.observer().connect() as connection:
+        if not connection.exec_driver_sql("SELECT @@innodb_snapshot_isolation").scalar_one():
+            pytest.skip("innodb_snapshot_isolation is off, as before MariaDB 11.6.2")
+
+
+@situation("not serializable")
+def _not_serializable(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    victim, another = (scene.victim(isolation_level="SERIALIZABLE") for _ in range(2))
+    victim.does(begins(savepoint=savepoint))
+    for actor in (victim, another):
+        actor.does(lambda session: session.scalars(sa.select(Order.total)).all())
+    another.does(attempt(Where.FLUSH, 1))
+    victim.does(attempt(Where.FLUSH, 2))
+    another.does(lambda session: session.commit())
+    return fails(victim, attempt(where, 2))
+
+
+@situation("read-only transaction")
+def _read_only_transaction(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    victim = scene.victim()
+    if scene.database.name == "postgresql":  # which allows it in mid-transaction
+        victim.does(begins(savepoint=savepoint))
+        victim.does(sets("SET TRANSACTION READ ONLY"))
+    else:
+        victim.does(_next_transactions_are_read_only)
+        victim.does(begins(savepoint=savepoint, own="locked"))
+    return fails(victim, attempt(where, 1))
+
+
+def _next_transactions_are_read_only(session: Session) -> None:
+    session.connection().exec_driver_sql("SET SESSION TRANSACTION READ ONLY")
+    session.rollback()
+
+
+@situation("read-only server")
+def _read_only_server(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    victim = scene.actor("victim", scene.stack.enter_context(_of_a_clerk(scene)))
+    victim.does(begins(savepoint=savepoint, own="locked"))
+    scene.stack.enter_context(_server_read_only(scene))
+    return fails(victim, attempt(where, 1))
+
+
+@contextmanager
+def _of_a_clerk(scene: Scene) -> Iterator[sa.Engine]:
+    """Connect as somebody whom ``read_only`` stops, which it does not do to administrators."""
+    url = sa.make_url(scene.database.url)
+    with scene.database.observer().connect() as connection:
+        for statement in (
+            "DROP USER IF EXISTS doclock_clerk",
+            "CREATE USER doclock_clerk IDENTIFIED BY 'Clerk-1-clerk'",
+            f"GRANT SELECT, UPDATE ON `{url.database}`.* TO doclock_clerk",
+        ):
+            connection.exec_driver_sql(statement)
+    clerk = url.set(username="doclock_clerk", password="Clerk-1-clerk")
+    engine = sa.create_engine(clerk, isolation_level="READ COMMITTED")
+    yield engine
+    engine.dispose()
+    with scene.database.observer().connect() as connection:
+        connection.exec_driver_sql("DROP USER doclock_clerk")
+
+
+@contextmanager
+def _server_read_only(scene: Scene) -> Iterator[None]:
+    with scene.database.observer().connect() as connection:
+        connection.exec_driver_sql("SET GLOBAL read_only = ON")
+        try:
+            yield
+        finally:
+            connection.exec_driver_sql("SET GLOBAL read_only = OFF")
+
+
+@situation("no such lock")
+def _no_such_lock(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    optional = sa.select(Line, Order).outerjoin(Line.order)
+    statement = with_lock(optional, LockOptions.ForUpdate, Order)
+    assert where is Where.LOCK
+    victim = scene.victim()
+    victim.does(begins(savepoint=savepoint))
+    return fails(victim, lambda session: session.execute(statement).all())
+
+
+@situation("readers")
+def _readers(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    reader, victim = scene.actor("reader"), scene.victim()
+    reader.does(lambda session: session.get_one_entity(Order, 1, LockOptions.SharedRead))
+    victim.does(begins(savepoint=savepoint))
+    victim.does(attempt(Where.FLUSH, 1))
+    victim.does(sets(_OWN_LIMIT["sqlite"]))
+    return fails(victim, attempt(where, 1))
+
+
+@situation("shared cache")
+def _shared_cache(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    path = sa.make_url(scene.database.url).database
+    engine = sa.create_engine(f"sqlite:///file:{path}?cache=shared&uri=true")
+    scene.stack.callback(engine.dispose)
+    holder, victim = scene.actor("holder", engine), scene.actor("victim", engine)
+    victim.does(begins(savepoint=savepoint))
+    holder.does(attempt(Where.LOCK, 1))
+    return fails(victim, attempt(where, 1))
+
+
+@situation("read-only file")
+def _read_only_file(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    path = sa.make_url(scene.database.url).database
+    engine = sa.create_engine(f"sqlite:///file:{path}?mode=ro&uri=true")
+    scene.stack.callback(engine.dispose)
+    victim = scene.actor("victim", engine)
+    victim.does(begins(savepoint=savepoint))
+    return fails(victim, attempt(where, 1))

@@ -1,0 +1,77 @@
+"""Where databases differ, and rightly so: what each is expected to do, as data.
+
+``@on(TABLE, answer)`` limits a test to the columns of the matrix that give this answer.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.support.databases import product
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Meeting(enum.Enum):
+    """What happens to the second of two that meet at a document."""
+
+    GOES_ON = enum.auto()
+    WAITS = enum.auto()
+    WAITS_AT_COMMIT = enum.auto()
+
+
+GOES_ON, WAITS, WAITS_AT_COMMIT = Meeting
+
+#: A SharedRead comes to a document that another is changing.  Row versions show it as it was.
+READER_AFTER_WRITER: Mapping[str, Meeting] = {
+    "postgresql": WAITS,
+    "mysql": WAITS,
+    "mariadb": WAITS,
+    "mssql": GOES_ON,  # SNAPSHOT
+    "sqlite": GOES_ON,  # write-ahead log
+    "sqlite-journal": GOES_ON,  # a RESERVED lock lets readers in until the commit
+}
+
+#: A ForUpdate comes to a document that another holds by SharedRead.
+WRITER_AFTER_READER: Mapping[str, Meeting] = {
+    "postgresql": WAITS,
+    "mysql": WAITS,
+    "mariadb": WAITS,
+    "mssql": GOES_ON,
+    "sqlite": GOES_ON,
+    "sqlite-journal": WAITS_AT_COMMIT,  # for the EXCLUSIVE lock
+}
+
+#: A ForUpdate comes to a document that another reads by SnapshotRead.
+WRITER_AFTER_SNAPSHOT: Mapping[str, Meeting] = {
+    **dict.fromkeys(("postgresql", "mysql", "mariadb", "mssql", "sqlite"), GOES_ON),
+    "sqlite-journal": WAITS_AT_COMMIT,  # there is one version of the file
+}
+
+#: A plain SELECT of any table comes before the lock, in a transaction of the server's default.
+FINE, REFUSED = "fine", "refused"
+LOCK_AFTER_SELECT: Mapping[str, str] = {
+    "postgresql": FINE,  # READ COMMITTED
+    "mysql": REFUSED,  # REPEATABLE READ: the SELECT has fixed what the details look like
+    "mariadb": REFUSED,
+    "mssql": FINE,
+    "sqlite": FINE,  # sqlite3 has run the SELECT outside of any transaction
+    "sqlite-journal": FINE,
+}
+
+
+def on(table: Mapping[str, object], answer: object) -> Callable[[F], F]:
+    """Run the test on the columns of the matrix of which the table says so."""
+    agreeing = [column for column, said in table.items() if said is answer]
+    # The name of a database stands for all of its columns.
+    excepted = [column for column in table if column not in agreeing and product(column) != column]
+
+    def mark(test: F) -> F:
+        marked: F = pytest.mark.databases(*agreeing)(pytest.mark.not_databases(*excepted)(test))
+        return marked
+
+    return mark

@@ -1,0 +1,130 @@
+"""What actors do, in the words of the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import event
+
+from sa_doclock import LockingSession, LockNotAvailable, LockOptions
+from tests.support.actors import PATIENCE
+from tests.support.models import Line, Order
+
+T = TypeVar("T")
+Seen = tuple[int, list[int]]
+
+FIRST: Seen = (30, [10, 20])
+"""Order 1 as every test finds it: its total, and the values of its lines."""
+
+TEN_MORE: Seen = (40, [20, 20])
+"""Order 1 after ``add_ten``."""
+
+
+def seen(order: Order) -> Seen:
+    """Read the order as the application sees it; its lines are loaded if they are not."""
+    return order.total, [line.value for line in order.lines]
+
+
+def locks(
+    entity: type[T], ident: Any, lock: LockOptions = LockOptions.ForUpdate, **how: Any
+) -> Callable[[LockingSession], T]:
+    """Make the step that locks this document, which must be there."""
+
+    def step(session: LockingSession) -> T:
+        return session.get_one_entity(entity, ident, lock, **how)
+
+    return step
+
+
+def reads(lock: LockOptions = LockOptions.ForUpdate, **how: Any) -> Callable[..., Seen]:
+    """Make the step that locks order 1, then reads it with its lines."""
+
+    def step(session: LockingSession) -> Seen:
+        return seen(session.get_one_entity(Order, 1, lock, **how))
+
+    return step
+
+
+def read_again(session: LockingSession) -> Seen:
+    """Read order 1 anew from the database, without another lock."""
+    total = session.scalars(sa.select(Order.total).where(Order.id == 1)).one()
+    values = session.scalars(sa.select(Line.value).where(Line.order_id == 1).order_by(Line.id))
+    return total, list(values)
+
+
+def add_ten(session: LockingSession) -> None:
+    """Lock order 1 and add 10 to it and to its first line; not committed yet."""
+    order = session.get_one_entity(Order, 1, LockOptions.ForUpdate)
+    order.total += 10
+    order.lines[0].value += 10
+    session.flush()
+
+
+def move_five(session: LockingSession) -> None:
+    """Lock order 1 and move 5 between its lines, which leaves the header alone."""
+    order = session.get_one_entity(Order, 1, LockOptions.ForUpdate)
+    order.lines[0].value += 5
+    order.lines[1].value -= 5
+    session.flush()
+
+
+def finds_held(
+    entity: type[Any] = Order, ident: Any = 1, lock: LockOptions = LockOptions.ForUpdate
+) -> Callable[[LockingSession], bool]:
+    """Make the step that says whether another holds the document; it keeps nothing."""
+
+    def step(session: LockingSession) -> bool:
+        try:
+            session.get_one_entity(entity, ident, lock | LockOptions.NoWait)
+        except LockNotAvailable:
+            return True
+        finally:
+            session.rollback()
+        return False
+
+    return step
+
+
+def soon_free(session: LockingSession) -> bool:
+    """Say whether order 1 is free as soon as the server has heard that its holder is gone.
+
+    Nothing tells a client when that is: to ask without waiting may be too early.
+    """
+    try:
+        session.get_one_entity(Order, 1, LockOptions.ForUpdate, lock_timeout=PATIENCE)
+    except LockNotAvailable:
+        return False
+    finally:
+        session.rollback()
+    return True
+
+
+def locks_rows(statement: str) -> bool:
+    """Tell whether this SQL is a lock of rows."""
+    return "FOR UPDATE" in statement or "UPDLOCK" in statement
+
+
+def save(session: LockingSession) -> None:
+    """Commit what was changed, and let go of the locks."""
+    session.save_changes()
+
+
+def roll_back(session: LockingSession) -> None:
+    """End the transaction without a trace."""
+    session.rollback()
+
+
+@contextmanager
+def recorded(bind: sa.Engine | sa.Connection) -> Iterator[list[str]]:
+    """Write down the statements that are sent inside of the block."""
+    statements: list[str] = []
+
+    def note(_: object, __: object, statement: str, *___: object) -> None:
+        statements.append(statement)
+
+    event.listen(bind, "before_cursor_execute", note)
+    yield statements
+    event.remove(bind, "before_cursor_execute", note)

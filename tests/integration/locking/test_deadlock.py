@@ -1,0 +1,147 @@
+"""Two transactions that wait for each other: one of them is ended, and writes nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import PendingRollbackError
+
+from sa_doclock import DeadlockDetected, LockingSession, LockNotAvailable, LockOptions
+from tests.integration.locking.crosswise import NAMES, TOTALS, cross, set_total, write
+from tests.integration.locking.steps import locks
+from tests.support.actors import Actor, Step
+from tests.support.models import Customer, Order
+from tests.support.waits import wait_until_blocked
+
+pytestmark = [
+    pytest.mark.not_databases("sqlite"),  # the file's lock is one
+    pytest.mark.read_committed,
+]
+
+Session = Actor[LockingSession]
+Run = Callable[..., list[Any]]
+ForUpdate = LockOptions.ForUpdate
+
+
+def deadlock(alice: Session, bob: Session) -> tuple[Session, BaseException, Session, Step[Any]]:
+    """Lock two documents crosswise; both have written before."""
+    alice.does(set_total(1, 101))
+    bob.does(set_total(2, 102))
+    return cross(alice, bob, lambda ident: locks(Order, ident))
+
+
+def test_the_loser_is_told_and_the_winner_goes_on(
+    alice: Session, bob: Session, elsewhere: Run
+) -> None:
+    loser, failure, winner, step = deadlock(alice, bob)
+    assert isinstance(failure, DeadlockDetected)
+    assert failure.retryable
+    assert failure.entity is Order
+    assert str(failure).startswith(f"Order {failure.ident} FOR UPDATE on {alice.database.name}: ")
+    step.result()
+    loser.does(lambda session: session.rollback())
+    winner.does(lambda session: session.save_changes())
+    assert elsewhere(TOTALS) == ([(1, 101), (2, 5)] if winner is alice else [(1, 30), (2, 102)])
+
+
+def write_by_connection(session: LockingSession) -> None:
+    session.connection().execute(sa.update(Customer).values(name="escaped"))
+
+
+def write_by_driver(session: LockingSession) -> None:
+    session.connection().exec_driver_sql("UPDATE lk_customer SET name = 'escaped'")
+
+
+def write_in_savepoint(session: LockingSession) -> None:
+    with session.begin_nested():
+        session.execute(sa.update(Customer).values(name="escaped"))
+
+
+def write_by_flush(session: LockingSession) -> None:
+    session.add(Customer(id=9, name="escaped"))
+    session.commit()
+
+
+def test_nothing_of_the_loser_escapes_until_it_begins_again(
+    alice: Session, bob: Session, elsewhere: Run
+) -> None:
+    loser, _, winner, step = deadlock(alice, bob)
+    for act in (write, write_by_connection, write_by_driver, write_in_savepoint, write_by_flush):
+        with pytest.raises(PendingRollbackError):
+            loser.does(act)
+    loser.does(lambda session: session.rollback())
+    assert loser.does(lambda session: dict(session.held_locks)) == {}
+    step.result()
+    winner.does(lambda session: session.rollback())
+    assert elsewhere(TOTALS) == [(1, 30), (2, 5)]
+    assert elsewhere(NAMES) == [(1, "Ann"), (2, "Ben")]
+    loser.does(set_total(1, 201))
+    loser.does(set_total(2, 202))
+    loser.does(lambda session: session.save_changes())
+    assert elsewhere(TOTALS) == [(1, 201), (2, 202)]
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_a_call_that_had_opened_the_transaction_leaves_nothing_to_the_next(
+    alice: Session, bob: Session
+) -> None:
+    alice.does(set_total(2, 102))  # the server ends who has written less
+    both = bob.starts(lambda session: session.get_entities(Order, [1, 2], ForUpdate))
+    wait_until_blocked(waiter=bob, holder=alice, step=both)
+    alice.does(locks(Order, 1))
+    assert isinstance(both.exception(), DeadlockDetected)
+    assert not bob.does(lambda session: session.in_transaction())
+
+    def go_on(session: LockingSession) -> None:
+        customer = session.get_one_entity(Customer, 1, ForUpdate)
+        with pytest.raises(LockNotAvailable), session.begin_nested():
+            session.get_entity(Order, 1, ForUpdate | LockOptions.NoWait)
+        assert session.get_entity(Customer, 1, ForUpdate) is customer
+        session.commit()
+
+    bob.does(go_on)
+
+
+def lock_in_savepoint(ident: int) -> Callable[[LockingSession], None]:
+    """Make the step that locks in a savepoint and leaves it."""
+
+    def step(session: LockingSession) -> None:
+        with session.begin_nested():
+            session.get_one_entity(Order, ident, ForUpdate)
+
+    return step
+
+
+@pytest.mark.databases("postgresql")
+def test_the_rollback_of_a_savepoint_saves_the_rest(
+    alice: Session, bob: Session, elsewhere: Run
+) -> None:
+    for actor, ident in ((alice, 1), (bob, 2)):
+        actor.does(lambda session: session.begin())
+        actor.does(set_total(ident, 100))
+    loser, failure, winner, step = cross(alice, bob, lock_in_savepoint)
+    assert isinstance(failure, DeadlockDetected)
+    loser.does(lambda session: session.commit())
+    step.result()
+    winner.does(lambda session: session.rollback())
+    assert elsewhere(TOTALS) == ([(1, 100), (2, 5)] if loser is alice else [(1, 30), (2, 100)])
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_innodb_has_undone_the_rest_as_well(alice: Session, bob: Session, elsewhere: Run) -> None:
+    for actor, ident in ((alice, 1), (bob, 2)):
+        actor.does(lambda session: session.begin())
+        actor.does(set_total(ident, 100))
+    loser, failure, winner, step = cross(alice, bob, lock_in_savepoint)
+    assert isinstance(failure, DeadlockDetected)
+    for act in (write, write_in_savepoint, LockingSession.commit):
+        with pytest.raises(PendingRollbackError):
+            loser.does(act)
+    loser.does(lambda session: session.rollback())
+    step.result()
+    winner.does(lambda session: session.rollback())
+    assert elsewhere(TOTALS) == [(1, 30), (2, 5)]
+    assert elsewhere(NAMES) == [(1, "Ann"), (2, "Ben")]

@@ -1,0 +1,157 @@
+"""Fresh: what the session knew before the lock is read again under it.
+
+The identity map is weak, so every test keeps the objects that it wants to find stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import sessionmaker, undefer
+
+from sa_doclock import LockingSession, LockOptions
+from tests.integration.locking.kinds import KINDS
+from tests.integration.locking.steps import Seen, add_ten, move_five, read_again, seen
+from tests.support.models import Account, Lease, Line, Order
+
+pytestmark = pytest.mark.read_committed
+
+ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
+LOCKS = [ForUpdate, SharedRead, LockOptions.SnapshotRead]
+Run = Callable[..., list[Any]]
+
+
+@pytest.fixture
+def session_factory(engine: sa.Engine) -> sessionmaker[LockingSession]:
+    """Make sessions whose objects outlive a commit."""
+    return sessionmaker(engine, class_=LockingSession, expire_on_commit=False)
+
+
+def header(session: LockingSession) -> list[Any]:
+    return [session.get_one(Order, 1)]
+
+
+def header_and_collection(session: LockingSession) -> list[Any]:
+    order = session.get_one(Order, 1)
+    return [order, *order.lines]
+
+
+def header_and_lines(session: LockingSession) -> list[Any]:
+    return [session.get_one(Order, 1), *session.scalars(sa.select(Line))]
+
+
+def lines(session: LockingSession) -> list[Any]:
+    return [*session.scalars(sa.select(Line))]
+
+
+ACQUAINTANCES = (header, header_and_collection, header_and_lines, lines)
+
+
+def change(write: Callable[[LockingSession], None], other: LockingSession) -> Seen:
+    """Let another session write and commit, and tell what is in the database then."""
+    before = read_again(other)
+    other.rollback()
+    write(other)
+    other.save_changes()
+    after = read_again(other)
+    other.rollback()
+    assert after != before
+    return after
+
+
+@pytest.mark.parametrize("write", [add_ten, move_five])
+def test_what_was_loaded_in_this_transaction(
+    session: LockingSession, other: LockingSession, write: Callable[[LockingSession], None]
+) -> None:
+    for get_to_know in ACQUAINTANCES:
+        known = get_to_know(session)
+        after = change(write, other)
+        assert seen(session.get_one_entity(Order, 1, ForUpdate)) == after, get_to_know
+        assert all(one in session for one in known)
+        session.close()
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_what_was_loaded_in_an_earlier_transaction(
+    session: LockingSession, other: LockingSession, lock: LockOptions
+) -> None:
+    for get_to_know in ACQUAINTANCES:
+        known = get_to_know(session)
+        session.commit()
+        after = change(add_ten, other)
+        assert seen(session.get_one_entity(Order, 1, lock)) == after, get_to_know
+        assert all(one in session for one in known)
+        session.close()
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_what_a_set_reads(
+    session: LockingSession, other: LockingSession, lock: LockOptions
+) -> None:
+    for get_to_know in ACQUAINTANCES:
+        known = get_to_know(session)
+        session.commit()
+        after = change(add_ten, other)
+        first, _ = session.scalars(session.entity_set(Order, lock).order_by(Order.id))
+        assert seen(first) == after, get_to_know
+        assert all(one in session for one in known)
+        session.close()
+
+
+def test_what_this_session_has_written_itself(session: LockingSession, elsewhere: Run) -> None:
+    order = Order(id=3, total=1, lines=[Line(id=9, name="x", value=1)])
+    session.add(order)
+    session.commit()
+    elsewhere(
+        sa.update(Order).where(Order.id == 3).values(total=2),
+        sa.update(Line).where(Line.order_id == 3).values(value=2),
+    )
+    session.get_one_entity(Order, 3, ForUpdate)
+    assert seen(order) == (2, [2])
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_kind_of_mapping(session: LockingSession, elsewhere: Run, lock: LockOptions) -> None:
+    for total, kind in enumerate(KINDS):  # two of them are the same row
+        known = session.get_one(kind.entity, kind.ident)
+        session.commit()
+        elsewhere(kind.write_total(total))
+        assert session.get_one_entity(kind.entity, kind.ident, lock) is known, kind
+        assert known.total == total, kind
+        session.commit()
+
+
+def test_the_row_of_the_subclass(session: LockingSession, elsewhere: Run) -> None:
+    lease = session.get_one(Lease, 1)
+    session.commit()
+    elsewhere(sa.update(Lease.__table__).values(rent=200))  # type: ignore[arg-type]
+    session.get_one_entity(Lease, 1, ForUpdate)
+    assert lease.rent == 200
+
+
+def test_a_version_that_another_has_counted_up(session: LockingSession, elsewhere: Run) -> None:
+    account = session.get_one(Account, 1)
+    session.commit()
+    elsewhere(sa.update(Account).where(Account.id == 1).values(total=99, version=2))
+    session.get_one_entity(Account, 1, ForUpdate)
+    account.total += 1
+    session.save_changes()
+    assert elsewhere(sa.select(Account.total, Account.version).where(Account.id == 1)) == [(100, 3)]
+
+
+def test_a_deferred_column_that_was_loaded(session: LockingSession, elsewhere: Run) -> None:
+    order = session.get_one(Order, 1, options=[undefer(Order.remark)])
+    session.commit()
+    elsewhere(sa.update(Order).values(remark="changed"))
+    session.get_one_entity(Order, 1, ForUpdate)
+    assert order.remark == "changed"
+
+
+def test_a_deferred_column_that_was_not_loaded_stays_so(session: LockingSession) -> None:
+    order = session.get_one(Order, 1)
+    session.commit()
+    session.get_one_entity(Order, 1, ForUpdate)
+    assert "remark" in sa.inspect(order).unloaded

@@ -1,0 +1,123 @@
+"""Sets: all rows that a statement returns are locked, or SkipLocked leaves out what others hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from sa_doclock import LockingSession, LockNotSupported, LockOptions
+from tests.integration.locking.expectations import READER_AFTER_WRITER, WAITS, on
+from tests.integration.locking.steps import finds_held, save
+from tests.support.actors import Actor
+from tests.support.models import Contract, Lease, Line, Order
+from tests.support.waits import wait_until_blocked
+
+ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
+SkipLocked = LockOptions.SkipLocked
+
+
+def idents(session: LockingSession, entity: type[Order | Contract], lock: LockOptions) -> list[int]:
+    """Lock all rows of this class, by their keys."""
+    rows = session.scalars(session.entity_set(entity, lock).order_by(entity.id))
+    return [row.id for row in rows]
+
+
+def test_a_set_waits_for_each_of_its_rows(
+    alice: Actor[LockingSession], bob: Actor[LockingSession]
+) -> None:
+    def totals(session: LockingSession) -> list[int]:
+        rows = session.scalars(session.entity_set(Order, ForUpdate).order_by(Order.id))
+        return [order.total for order in rows]
+
+    def raise_total(session: LockingSession) -> None:
+        session.get_one_entity(Order, 2, ForUpdate).total = 6
+        session.flush()
+
+    alice.does(raise_total)
+    queued = bob.starts(totals)
+    wait_until_blocked(waiter=bob, holder=alice, step=queued)
+    alice.does(save)
+    assert queued.result() == [30, 6]
+
+
+def test_every_row_of_a_set_is_held(session: LockingSession) -> None:
+    for lock in (ForUpdate, SharedRead):
+        assert idents(session, Order, lock) == [1, 2]
+        assert dict(session.held_locks) == {(Order, (1,)): lock, (Order, (2,)): lock}
+        session.rollback()
+
+
+def test_every_row_of_a_set_is_locked(session: LockingSession, other: LockingSession) -> None:
+    idents(session, Order, ForUpdate)
+    assert finds_held(Order, 1)(other)
+    assert finds_held(Order, 2)(other)
+
+
+@pytest.mark.not_databases("sqlite")
+def test_a_row_that_the_set_does_not_return_is_not_locked(
+    session: LockingSession, other: LockingSession
+) -> None:
+    session.scalars(session.entity_set(Order, ForUpdate).where(Order.id == 1)).one()
+    assert not finds_held(Order, 2)(other)
+
+
+@pytest.mark.not_databases("sqlite")
+def test_a_set_with_a_join_locks_the_headers_alone(
+    session: LockingSession, other: LockingSession
+) -> None:
+    query = session.entity_set(Order, ForUpdate).join(Order.lines).where(Line.value == 20)
+    assert session.scalars(query).one().id == 1
+    assert finds_held(Order, 1)(other)
+    assert not finds_held(Line, 2)(other)
+    assert not finds_held(Order, 2)(other)
+
+
+@pytest.mark.not_databases("sqlite")
+def test_what_another_holds_is_left_out(session: LockingSession, other: LockingSession) -> None:
+    other.get_one_entity(Order, 1, ForUpdate)
+    assert idents(session, Order, ForUpdate | SkipLocked) == [2]
+    assert list(session.held_locks) == [(Order, (2,))]
+    other.release_locks()
+    assert finds_held(Order, 2)(other)
+    assert not finds_held(Order, 1)(other)
+
+
+@pytest.mark.not_databases("sqlite")
+def test_rows_of_joined_inheritance_are_left_out(
+    session: LockingSession, other: LockingSession
+) -> None:
+    other.get_one_entity(Lease, 1, ForUpdate)
+    assert idents(session, Contract, ForUpdate | SkipLocked) == [2]
+    assert idents(session, Lease, ForUpdate | SkipLocked) == []
+
+
+@pytest.mark.not_databases("sqlite")
+def test_a_limit_takes_the_next_that_is_free(
+    session: LockingSession, other: LockingSession
+) -> None:
+    query = session.entity_set(Order, ForUpdate | SkipLocked).order_by(Order.id).limit(1)
+    other.get_one_entity(Order, 1, ForUpdate)
+    assert session.scalars(query).one().id == 2
+
+
+@on(READER_AFTER_WRITER, WAITS)
+def test_a_reader_leaves_out_what_a_writer_holds(
+    session: LockingSession, other: LockingSession
+) -> None:
+    other.get_one_entity(Order, 1, ForUpdate)
+    assert idents(session, Order, SharedRead | SkipLocked) == [2]
+
+
+@on(READER_AFTER_WRITER, WAITS)
+def test_a_reader_leaves_out_nothing_for_a_reader(
+    session: LockingSession, other: LockingSession
+) -> None:
+    other.get_one_entity(Order, 1, SharedRead)
+    assert idents(session, Order, SharedRead | SkipLocked) == [1, 2]
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize("lock", [ForUpdate, SharedRead])
+def test_sqlite_has_nothing_to_skip(session: LockingSession, lock: LockOptions) -> None:
+    with pytest.raises(LockNotSupported, match="SQLite locks the file, not rows"):
+        idents(session, Order, lock | SkipLocked)
+    assert not session.in_transaction()

@@ -1,0 +1,119 @@
+"""Tables of MySQL and MariaDB that accept FOR UPDATE, lock nothing and say nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from sa_doclock import LockingSession, LockNotSupported, LockOptions
+from tests.integration.locking.steps import recorded
+from tests.support.databases import Database
+from tests.support.models import Customer, Lease, Order
+
+pytestmark = pytest.mark.databases("mysql", "mariadb")
+
+ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
+Session = LockingSession
+
+
+class Base(DeclarativeBase):
+    """Tables of this file."""
+
+
+class Old(Base):
+    """What was made before InnoDB was the default."""
+
+    __tablename__ = "lk_old"
+    __table_args__ = {"mysql_engine": "MyISAM", "mariadb_engine": "MyISAM"}  # noqa: RUF012
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+class Fleeting(Base):
+    __tablename__ = "lk_fleeting"
+    __table_args__ = {"mysql_engine": "MEMORY", "mariadb_engine": "MEMORY"}  # noqa: RUF012
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+class Crashsafe(Base):
+    """Aria; MySQL has no such engine, and the table is not for it."""
+
+    __tablename__ = "lk_crashsafe"
+    __table_args__ = {"mysql_engine": "MyISAM", "mariadb_engine": "Aria"}  # noqa: RUF012
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+class Sound(Base):
+    __tablename__ = "lk_sound"
+    __table_args__ = {"mysql_engine": "InnoDB", "mariadb_engine": "InnoDB"}  # noqa: RUF012
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+@pytest.fixture
+def engine(make_engine: Callable[..., sa.Engine], database: Database) -> sa.Engine:
+    """Make the tables, each with one row."""
+    database.create(Base.metadata)
+    engine = make_engine()
+    with Session(engine) as session, session.begin():
+        session.add_all([Old(id=1), Fleeting(id=1), Crashsafe(id=1), Sound(id=1)])
+    return engine
+
+
+@pytest.mark.parametrize("entity", [Old, Fleeting, Crashsafe])
+@pytest.mark.parametrize("lock", [ForUpdate, SharedRead])
+def test_a_table_without_row_locks_is_refused(
+    session: Session, entity: type[Any], lock: LockOptions
+) -> None:
+    told = f"table '{entity.__tablename__}' is stored by (MyISAM|MEMORY|Aria), which has no row"
+    with pytest.raises(LockNotSupported, match=told):
+        session.get_entity(entity, 1, lock)
+    assert not session.in_transaction()
+    with pytest.raises(LockNotSupported, match=told):
+        session.scalars(session.entity_set(entity, lock)).all()
+    assert session.get_one_entity(entity, 1).id == 1  # a plain read
+
+
+def test_innodb_is_not(session: Session) -> None:
+    assert session.get_one_entity(Sound, 1, ForUpdate).id == 1
+
+
+def questions(statements: list[str]) -> int:
+    """Count how often the server was asked about a table."""
+    return sum("information_schema" in text for text in statements)
+
+
+def test_it_is_asked_once_for_a_table_and_an_engine(
+    engine: sa.Engine, make_engine: Callable[..., sa.Engine]
+) -> None:
+    with recorded(engine) as statements:
+        for _ in range(2):
+            with Session(engine) as session:
+                session.get_one_entity(Order, 1, ForUpdate)
+                session.get_one_entity(Order, 2, ForUpdate)
+                session.scalars(session.entity_set(Order, ForUpdate)).all()
+        assert questions(statements) == 1
+        with Session(engine) as session:
+            session.get_one_entity(Lease, 1, ForUpdate)
+            session.get_one_entity(Customer, 1, ForUpdate)
+        assert questions(statements) == 3
+    another = make_engine()
+    with recorded(another) as statements, Session(another) as session:
+        session.get_one_entity(Order, 1, ForUpdate)
+    assert questions(statements) == 1
+
+
+def test_it_is_not_asked_for_a_snapshot(engine: sa.Engine, session: Session) -> None:
+    with recorded(engine) as statements:
+        session.get_one_entity(Order, 1, LockOptions.SnapshotRead)
+    assert questions(statements) == 0
+
+
+def test_a_table_that_was_made_sound_can_be_locked(engine: sa.Engine, session: Session) -> None:
+    with pytest.raises(LockNotSupported):
+        session.get_entity(Old, 1, ForUpdate)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE lk_old ENGINE=InnoDB")
+    assert session.get_one_entity(Old, 1, ForUpdate).id == 1

@@ -1,0 +1,35 @@
+"""The sessions, tables and rows of tests/integration/locking, and a session that asks who is in its way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from sa_doclock import LockingSession
+from tests.integration.locking.conftest import *  # noqa: F403  # the fixtures that it names in __all__
+from tests.integration.monitoring.accounts import account
+from tests.support.databases import Database
+
+
+@pytest.fixture
+def asker(engine: sa.Engine) -> Iterator[LockingSession]:
+    """Open a session that tells who holds what it does not get."""
+    with LockingSession(engine, diagnose=True) as session:
+        yield session
+
+
+@pytest.fixture
+def poor(documents: Database) -> Iterator[sa.URL]:
+    """Make an account that may use the tables, and nothing else."""
+    with account(documents) as url:
+        yield url
+
+
+@pytest.fixture
+def applications(database: Database) -> dict[str, Any]:
+    """Return the options of an engine whose connections say that they are ``billing``."""
+    name = "application_name" if database.name == "postgresql" else "program_name"
+    return {"connect_args": {name: "billing"}}

@@ -1,0 +1,202 @@
+"""lock_waits(): who waits for whom on the server, and who is at the root of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from sa_doclock import (
+    LockConnection,
+    LockingSession,
+    LockNotSupported,
+    LockOptions,
+    LockWait,
+    lock_waits,
+)
+from tests.integration.locking.connections import patience_of
+from tests.integration.locking.steps import locks, roll_back
+from tests.integration.monitoring.steps import (
+    ON_SERVERS,
+    among,
+    blockers,
+    ids,
+    lock_table,
+    unlock_table,
+    up_to_date,
+)
+from tests.support.actors import Actor
+from tests.support.databases import Database
+from tests.support.models import Order, Voucher
+from tests.support.waits import wait_until, wait_until_blocked
+
+Session = Actor[LockingSession]
+Make = Callable[..., sa.Engine]
+
+
+@ON_SERVERS
+def test_nobody_waits(database: Database, alice: Session, bob: Session, engine: sa.Engine) -> None:
+    alice.does(locks(Order, 1))
+    bob.does(locks(Order, 2))
+    look = lambda: among(lock_waits(engine), alice, bob)  # noqa: E731
+    assert up_to_date(database, look, lambda found: not found) == []
+
+
+@ON_SERVERS
+@pytest.mark.parametrize(
+    ("entity", "ident", "key"), [(Order, 1, "1"), (Voucher, (2024, 1), "2024, 1")]
+)
+def test_a_wait_is_told(
+    database: Database,
+    alice: Session,
+    bob: Session,
+    engine: sa.Engine,
+    entity: type[Any],
+    ident: Any,
+    key: str,
+) -> None:
+    alice.does(locks(entity, ident))
+    queued = bob.starts(locks(entity, ident))
+    wait_until_blocked(waiter=bob, holder=alice, step=queued)
+    look = lambda: among(lock_waits(engine), bob)  # noqa: E731
+    (wait,) = up_to_date(database, look, lambda found: found)
+    assert {wait.waiter.connection_id} == ids(bob)
+    assert {wait.blocker.connection_id} == ids(alice)
+    alice.does(roll_back)
+    queued.result()
+    assert wait.root_blocker == wait.blocker
+    assert wait.table == entity.__tablename__
+    assert wait.key == key
+    assert wait.seconds is not None
+    assert wait.seconds >= 0
+    assert (wait.waiter.state, wait.blocker.state) == ("active", "idle in transaction")
+    assert "FOR UPDATE" in str(wait.waiter.statement)
+    user = sa.make_url(database.url).username
+    assert (wait.waiter.user, wait.blocker.user) == (user, user)
+
+
+@ON_SERVERS
+def test_behind_another_waiter_the_root_is_who_holds_it(
+    database: Database, alice: Session, bob: Session, carol: Session, engine: sa.Engine
+) -> None:
+    alice.does(locks(Order, 1))
+    first = bob.starts(locks(Order, 1))
+    wait_until_blocked(waiter=bob, holder=alice, step=first)
+    second = carol.starts(locks(Order, 1))
+    wait_until_blocked(waiter=carol, holder=bob, step=second)
+    look = lambda: among(lock_waits(engine), bob, carol)  # noqa: E731
+    found = up_to_date(database, look, lambda found: len(found) > 1)
+    pairs = {(wait.waiter.connection_id, wait.blocker.connection_id) for wait in found}
+    (root,), (middle,), (last,) = ids(alice), ids(bob), ids(carol)
+    assert {(middle, root), (last, middle)} <= pairs
+    assert {wait.root_blocker.connection_id for wait in found} == {root}
+    assert [wait.seconds or 0 for wait in found] == sorted(
+        (wait.seconds or 0 for wait in found), reverse=True
+    )
+    alice.does(roll_back)
+    first.result()
+    bob.does(roll_back)
+    second.result()
+
+
+@ON_SERVERS
+def test_who_waits_for_two_is_told_twice(
+    database: Database, alice: Session, bob: Session, carol: Session, engine: sa.Engine
+) -> None:
+    for actor in (alice, bob):
+        actor.does(locks(Order, 1, LockOptions.SharedRead))
+    queued = carol.starts(locks(Order, 1))
+    wait_until_blocked(waiter=carol, holder=alice, step=queued)
+    look = lambda: among(lock_waits(engine), carol)  # noqa: E731
+    found = up_to_date(database, look, lambda found: len(found) > 1)
+    # PostgreSQL waits for one after the other.
+    all_of_them = ids(alice) if database.name == "postgresql" else ids(alice, bob)
+    assert sorted(wait.blocker.connection_id for wait in found) == sorted(all_of_them)
+    for actor in (alice, bob):
+        actor.does(roll_back)
+    queued.result()
+
+
+@pytest.mark.read_committed
+@pytest.mark.databases("postgresql", "mysql")
+def test_a_wait_for_a_table_is_told(alice: Session, bob: Session, engine: sa.Engine) -> None:
+    alice.does(lock_table)
+    bob.does(lambda session: session.connection())
+    queued = bob.starts(locks(Order, 1))
+    found: list[LockWait] = []
+    while not (found or queued.done()):  # the server is asked, again and again
+        found = among(lock_waits(engine), bob)
+    holder = ids(alice)
+    alice.does(unlock_table)
+    queued.result()
+    (wait,) = found
+    assert {wait.blocker.connection_id} == holder
+    assert (wait.table, wait.key) == ("lk_order", None)
+
+
+@pytest.mark.databases("postgresql", "mysql")
+def test_a_wait_for_a_named_lock_is_told(
+    database: Database, alice: Session, bob: Session, engine: sa.Engine
+) -> None:
+    take = {
+        "postgresql": "SELECT pg_advisory_xact_lock(4711)",
+        "mysql": "SELECT GET_LOCK('4711', 60)",
+    }
+
+    def name_it(session: LockingSession) -> None:
+        session.execute(sa.text(take[database.name]))
+
+    alice.does(name_it)
+    queued = bob.starts(name_it)
+    wait_until_blocked(waiter=bob, holder=alice, step=queued)
+    (wait,) = among(lock_waits(engine), bob)
+    assert {wait.blocker.connection_id} == ids(alice)
+    assert (wait.table, wait.key) == (None, "4711")
+    alice.does(lambda session: session.invalidate())
+    queued.result()
+    bob.does(lambda session: session.invalidate())
+
+
+@ON_SERVERS
+def test_an_exhausted_pool_and_an_open_transaction_are_left_alone(make_engine: Make) -> None:
+    engine = make_engine(pool_size=1, max_overflow=0, pool_timeout=2)
+    with engine.connect() as connection:
+        before = patience_of(connection)
+        transaction = connection.get_transaction()
+        for bind in (engine, connection):
+            assert isinstance(lock_waits(bind), list)
+        assert connection.get_transaction() is transaction
+        assert patience_of(connection) == before
+        assert engine.pool.checkedout() == 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.databases("sqlite")
+def test_sqlite_has_nobody_to_ask(engine: sa.Engine) -> None:
+    with pytest.raises(LockNotSupported, match=r"^sqlite has no server that tells who waits"):
+        lock_waits(engine)
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_a_prepared_transaction_is_told_as_connection_0(
+    database: Database, asker: LockingSession, bob: Session, engine: sa.Engine
+) -> None:
+    with engine.connect() as connection:
+        for words in ("START", "END", "PREPARE"):
+            connection.exec_driver_sql(f"XA {words} 'doclock'")
+            if words == "START":
+                connection.execute(sa.update(Order).where(Order.id == 1).values(total=31))
+        connection.invalidate()
+    try:
+        # When the server has heard of the connection's end; MariaDB says so from a copy.
+        wait_until(lambda: set(blockers(asker, Order, 1)) == {0}, poll_seconds=0.12)
+        queued = bob.starts(locks(Order, 1))
+        found: list[LockWait] = []
+        while not (found or queued.done()):
+            found = up_to_date(database, lambda: among(lock_waits(engine), bob), bool)
+    finally:
+        with database.observer().connect() as connection:
+            connection.exec_driver_sql("XA ROLLBACK 'doclock'")
+    queued.result()
+    assert [wait.blocker for wait in found] == [LockConnection(0, state="prepared transaction")]

@@ -1,0 +1,185 @@
+"""Asking who holds it waits for nobody, leaves nothing behind, and never hides the error."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import event
+
+import sa_doclock.monitoring.diagnosis
+from sa_doclock import LockConnection, LockingSession, LockOptions
+from sa_doclock.dialects.postgresql import monitoring as postgresql_holders
+from tests.integration.locking.connections import patience_of
+from tests.integration.locking.steps import locks
+from tests.integration.monitoring.steps import (
+    ON_SERVERS,
+    ids,
+    lock_table,
+    refused,
+    unlock_table,
+    up_to_date,
+)
+from tests.support.actors import Actor
+from tests.support.databases import Database
+from tests.support.models import Order
+
+Session = Actor[LockingSession]
+Make = Callable[..., sa.Engine]
+ONE_ONLY = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 2}
+
+
+@contextmanager
+def connections_of(engine: sa.Engine) -> Iterator[list[str]]:
+    """Write down which connections are made and closed inside of the block."""
+    seen: list[str] = []
+
+    def made(*_: object) -> None:
+        seen.append("made")
+
+    def closed(*_: object) -> None:
+        seen.append("closed")
+
+    event.listen(engine, "connect", made)
+    event.listen(engine, "close", closed)
+    yield seen
+    event.remove(engine, "connect", made)
+    event.remove(engine, "close", closed)
+
+
+@pytest.mark.parametrize("diagnose", [False, True])
+def test_a_second_connection_is_made_only_where_it_was_asked_for(
+    database: Database, alice: Session, make_engine: Make, diagnose: bool
+) -> None:
+    alice.does(locks(Order, 1))
+    engine = make_engine()
+    with LockingSession(engine, diagnose=diagnose) as session:
+        session.connection()
+        session.rollback()
+        with connections_of(engine) as seen:
+            error = refused(session, Order, 1)
+        # No server knows who holds an SQLite file.
+        asked = diagnose and database.name != "sqlite"
+        assert seen == (["made", "closed"] if asked else [])
+    assert bool(error.blockers) is asked
+    assert ("held by connection" in str(error)) is asked
+
+
+@pytest.mark.databases("postgresql")
+def test_the_error_stays_where_the_answer_cannot_be_put_in_words(
+    alice: Session, asker: LockingSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice.does(locks(Order, 1))
+    odd: Any = b"no text"
+    monkeypatch.setattr(
+        postgresql_holders,
+        "LockConnection",
+        lambda pid, *_, **__: LockConnection(pid, statement=odd),
+    )
+    assert refused(asker, Order, 1).blockers == ()
+
+
+@ON_SERVERS
+@pytest.mark.read_committed
+@pytest.mark.parametrize("begins", [False, True])
+def test_it_needs_no_place_in_the_pool(
+    database: Database,
+    alice: Session,
+    make_engine: Make,
+    read_committed: dict[str, Any],
+    begins: bool,
+) -> None:
+    alice.does(locks(Order, 1))
+    mine = ids(alice)
+    engine = make_engine(**ONE_ONLY, **read_committed)
+    with LockingSession(engine, diagnose=True) as session:
+
+        def ask() -> set[int]:
+            if begins:
+                session.begin()
+                session.get_one(Order, 2)
+            error = refused(session, Order, 1)
+            assert session.in_transaction() is begins
+            session.rollback()
+            return {one.connection_id for one in error.blockers}
+
+        assert up_to_date(database, ask, lambda found: found == mine) == mine
+    with engine.connect() as connection:
+        assert patience_of(connection) == patience_of(alice.does(lambda one: one.connection()))
+
+
+@ON_SERVERS
+def test_a_session_on_a_connection_asks_over_another(
+    alice: Session, make_engine: Make, database: Database
+) -> None:
+    alice.does(locks(Order, 1))
+    mine = ids(alice)
+    with (
+        make_engine(**ONE_ONLY).connect() as connection,
+        LockingSession(connection, diagnose=True) as session,
+    ):
+
+        def ask() -> set[int]:
+            return {one.connection_id for one in refused(session, Order, 1).blockers}
+
+        assert up_to_date(database, ask, lambda found: found == mine) == mine
+
+
+@pytest.mark.databases("postgresql")
+def test_a_row_that_cannot_be_read_is_not_waited_for(
+    alice: Session, asker: LockingSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice.does(lock_table)
+    # As if the table had been locked after it was looked whether it is.
+    monkeypatch.setattr(postgresql_holders, "_TABLE_LOCKS", sa.text("SELECT :oid WHERE false"))
+    error = refused(asker, Order, 1, lock=LockOptions.ForUpdate, lock_timeout=0.01)
+    assert error.blockers == ()
+    alice.does(unlock_table)
+
+
+@ON_SERVERS
+def test_the_error_stays_where_asking_fails(
+    alice: Session,
+    asker: LockingSession,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fails(*_: object) -> None:
+        raise ConnectionRefusedError("the server is full")
+
+    alice.does(locks(Order, 1))
+    monkeypatch.setattr(sa_doclock.monitoring.diagnosis, "side_connection", fails)
+    with caplog.at_level(logging.DEBUG, logger="sa_doclock"):
+        error = refused(asker, Order, 1)
+    assert error.blockers == ()
+    assert str(error.args[0]).endswith("try again later, or wait for it")
+    assert error.orig is error.__cause__
+    assert isinstance(error.orig, asker.get_bind().dialect.loaded_dbapi.Error)
+    assert not asker.in_transaction()
+    (line,) = [line for line in caplog.records if "diagnose" in line.getMessage()]
+    assert (line.name, line.levelname) == ("sa_doclock", "DEBUG")
+    assert "the server is full" in line.getMessage()
+
+
+@ON_SERVERS
+def test_an_account_that_may_not_know_gets_the_error_and_less(
+    database: Database, alice: Session, poor: sa.URL
+) -> None:
+    alice.does(locks(Order, 1))
+    engine = sa.create_engine(poor)
+    with LockingSession(engine, diagnose=True) as session:
+        error = refused(session, Order, 1)
+    engine.dispose()
+    if database.name == "postgresql":
+        (holder,) = error.blockers
+        assert {holder.connection_id} == ids(alice)
+        assert holder.user == sa.make_url(database.url).username
+        assert (holder.state, holder.statement, holder.transaction_seconds) == (None, None, None)
+        assert str(error.args[0]).endswith(f"{holder.connection_id} (user {holder.user})")
+    else:
+        assert error.blockers == ()
+        assert "connection" not in str(error.args[0])

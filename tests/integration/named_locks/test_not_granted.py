@@ -1,0 +1,138 @@
+"""A key that another has: what is told, and what is left of the transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import OperationalError, PendingRollbackError
+
+from sa_doclock import LockingSession, LockNotAvailable, LockOptions
+from sa_doclock.dialects import product_of
+from tests.integration.locking.connections import patience_of, set_patience
+from tests.integration.locking.steps import recorded
+from tests.integration.named_locks.keys import KEY, finds_taken
+from tests.support.models import Customer
+
+Session = LockingSession
+
+
+@pytest.mark.parametrize("lock_timeout", [0.2, 0.0001, timedelta(milliseconds=100)], ids=str)
+def test_it_is_told_after_that_time(session: Session, other: Session, lock_timeout: Any) -> None:
+    other.lock_key(KEY)
+    with pytest.raises(LockNotAvailable) as caught:
+        session.lock_key(KEY, lock_timeout=lock_timeout)
+    error = caught.value
+    product = product_of(session.get_bind().dialect)
+    start = f"named lock 'user:42' FOR UPDATE on {product}: not granted within "
+    assert str(error).startswith(start)
+    assert error.retryable
+    assert isinstance(error, OperationalError)
+    assert (error.entity, error.ident, error.lock) == (None, KEY, LockOptions.ForUpdate)
+    assert not session.in_transaction()
+    assert finds_taken()(session)
+
+
+def test_zero_does_not_wait_at_all(session: Session, other: Session) -> None:
+    other.lock_key(KEY)
+    with pytest.raises(LockNotAvailable, match=r"FOR UPDATE NOWAIT on .*held by another"):
+        session.lock_key(KEY, lock_timeout=0)
+    with pytest.raises(LockNotAvailable, match="'user:42' SHARED READ NOWAIT on "):
+        session.lock_key(KEY, lock_timeout=timedelta(0), shared=True)
+
+
+def test_a_very_long_limit_is_none_that_a_server_refuses(session: Session) -> None:
+    for lock_timeout in (1e12, timedelta(days=30_000)):
+        session.lock_key(KEY, lock_timeout=lock_timeout)
+        session.rollback()
+
+
+def test_without_a_limit_the_servers_own_ends_the_wait(
+    make_engine: Callable[..., sa.Engine], other: Session
+) -> None:
+    engine = make_engine()
+    set_patience(engine, 1)
+    other.lock_key(KEY)
+    with (
+        LockingSession(engine) as session,
+        pytest.raises(LockNotAvailable, match="not granted within the server's own limit"),
+    ):
+        session.lock_key(KEY)
+
+
+@pytest.mark.slow
+def test_a_limit_longer_than_the_servers_is_kept(
+    make_engine: Callable[..., sa.Engine], other: Session
+) -> None:
+    engine = make_engine()
+    set_patience(engine, 1)
+    other.lock_key(KEY)
+    with (
+        LockingSession(engine) as session,
+        pytest.raises(LockNotAvailable, match=r"not granted within 1\.3 s"),
+    ):
+        session.lock_key(KEY, lock_timeout=1.3)
+
+
+@pytest.mark.read_committed
+def test_a_transaction_that_was_open_does_nothing_more(
+    engine: sa.Engine, session: Session, other: Session
+) -> None:
+    other.lock_key(KEY)
+    session.begin()
+    customer = session.get_one(Customer, 1)
+    with pytest.raises(LockNotAvailable):
+        session.lock_key(KEY, lock_timeout=0)
+    customer.name = "escaped"
+    acts: tuple[Callable[[], object], ...] = (
+        session.flush,
+        session.commit,
+        lambda: session.lock_key(KEY),
+        lambda: session.lock_key("another"),
+        lambda: session.scalar(sa.select(1)),
+    )
+    with recorded(engine) as statements:
+        for act in acts:
+            with pytest.raises(PendingRollbackError, match="named lock 'user:42'"):
+                act()
+    assert statements == []
+    session.rollback()
+    other.rollback()
+    session.lock_key(KEY)
+    assert session.get_one(Customer, 1).name == "Ann"
+
+
+@pytest.mark.read_committed
+def test_the_rollback_of_a_savepoint_saves_the_rest(session: Session, other: Session) -> None:
+    with session.begin():
+        session.lock_key("mine")
+        if session.get_bind().dialect.name == "sqlite":
+            return  # nobody else can have a key
+        other.lock_key(KEY)
+        with pytest.raises(LockNotAvailable), session.begin_nested():
+            session.lock_key(KEY, lock_timeout=0)
+        other.rollback()
+        session.lock_key(KEY, lock_timeout=0)
+
+
+def test_nothing_of_the_wait_stays_on_the_connection(
+    make_engine: Callable[..., sa.Engine], other: Session
+) -> None:
+    engine = make_engine(pool_size=1, max_overflow=0)
+    set_patience(engine, 47)
+    with engine.connect() as connection:
+        before = patience_of(connection)
+    for lock_timeout in (0, 0.2, 5):
+        with LockingSession(engine) as session:
+            session.lock_key(KEY, lock_timeout=lock_timeout)
+            assert patience_of(session.connection()) == before
+        if lock_timeout < 1:
+            other.lock_key(KEY)
+            with LockingSession(engine) as session, pytest.raises(LockNotAvailable):
+                session.lock_key(KEY, lock_timeout=lock_timeout)
+            other.rollback()
+        with engine.connect() as connection:
+            assert patience_of(connection) == before

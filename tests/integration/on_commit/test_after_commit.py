@@ -1,0 +1,195 @@
+"""on_commit: called in order, after the outermost commit, when the locks are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from sa_doclock import LockingSession, LockOptions
+from tests.integration.locking.steps import finds_held
+from tests.integration.on_commit.promises import Promises
+from tests.support.models import Customer, Order
+
+pytestmark = pytest.mark.read_committed
+
+ForUpdate = LockOptions.ForUpdate
+Session = LockingSession
+Run = Callable[..., list[Any]]
+
+
+@pytest.fixture
+def promises() -> Promises:
+    return Promises()
+
+
+def test_they_are_called_in_order_and_once(session: Session, promises: Promises) -> None:
+    session.get_one_entity(Order, 1, ForUpdate)
+    for name in "abc":
+        session.on_commit(promises.note(name))
+    assert promises.kept == []
+    session.commit()
+    assert promises.kept == ["a", "b", "c"]
+    session.commit()
+    session.rollback()
+    assert promises.kept == ["a", "b", "c"]
+
+
+def test_the_same_function_twice_is_called_twice(session: Session, promises: Promises) -> None:
+    session.begin()
+    function = promises.note()
+    session.on_commit(function)
+    session.on_commit(function)
+    session.commit()
+    assert promises.kept == ["called", "called"]
+
+
+def test_what_they_return_is_of_no_account(session: Session) -> None:
+    session.on_commit(lambda: 17)
+    session.commit()
+
+
+def test_the_locks_are_gone_and_the_changes_there(
+    session: Session, other: Session, elsewhere: Run
+) -> None:
+    found: list[Any] = []
+
+    def look() -> None:
+        found.append(finds_held()(other))
+        found.append(elsewhere(sa.select(Order.total).where(Order.id == 1)))
+        found.append(dict(session.held_locks))
+        other.get_one_entity(Order, 1, ForUpdate | LockOptions.NoWait).total = 32
+        other.commit()
+
+    session.get_one_entity(Order, 1, ForUpdate).total = 31
+    session.on_commit(look)
+    session.commit()
+    assert found == [False, [(31,)], {}]
+    assert session.get_one(Order, 1).total == 32
+
+
+def test_before_the_commit_the_lock_is_there(session: Session, other: Session) -> None:
+    session.get_one_entity(Order, 1, ForUpdate)
+    session.on_commit(lambda: None)
+    session.flush()
+    assert finds_held()(other)
+
+
+def test_savepoints_are_no_commit(session: Session, promises: Promises) -> None:
+    with session.begin():
+        session.on_commit(promises.note("before"))
+        with session.begin_nested():
+            session.on_commit(promises.note("in it"))
+            with session.begin_nested():
+                session.on_commit(promises.note("in that"))
+            session.on_commit(promises.note("in it, after"))
+        session.on_commit(promises.note("after"))
+        assert promises.kept == []
+    assert promises.kept == ["before", "in it", "in that", "in it, after", "after"]
+
+
+def test_save_changes_in_a_callers_transaction_is_no_commit(
+    session: Session, promises: Promises
+) -> None:
+    with session.begin():
+        session.get_one_entity(Order, 1, ForUpdate).total = 31
+        session.on_commit(promises.note())
+        session.save_changes()
+        assert promises.kept == []
+    assert promises.kept == ["called"]
+
+
+def test_save_changes_that_commits_is_one(session: Session, promises: Promises) -> None:
+    session.get_one_entity(Order, 1, ForUpdate).total = 31
+    session.on_commit(promises.note())
+    session.save_changes()
+    assert promises.kept == ["called"]
+
+
+def test_a_block_calls_them_at_its_end(session: Session, promises: Promises) -> None:
+    with session.locked(Order, 1):
+        session.on_commit(promises.note("outer"))
+        with session.locked(Order, 2):
+            session.on_commit(promises.note("inner"))
+        assert promises.kept == []
+    assert promises.kept == ["outer", "inner"]
+
+
+def test_a_block_of_a_reader_commits_nothing(session: Session, promises: Promises) -> None:
+    with session.locked(Order, 1, LockOptions.SharedRead):
+        session.on_commit(promises.note())
+    session.commit()
+    assert promises.kept == []
+
+
+def test_without_a_transaction_the_next_commit_is_meant(
+    session: Session, promises: Promises
+) -> None:
+    session.on_commit(promises.note())
+    assert not session.in_transaction()
+    session.get_one_entity(Order, 1, ForUpdate).total = 31
+    session.save_changes()
+    assert promises.kept == ["called"]
+
+
+def test_even_if_nothing_is_done_in_it(session: Session, promises: Promises) -> None:
+    session.on_commit(promises.note("a"))
+    session.commit()
+    session.on_commit(promises.note("b"))
+    with session.begin():
+        pass
+    assert promises.kept == ["a", "b"]
+
+
+def test_the_next_transaction_has_promises_of_its_own(session: Session, promises: Promises) -> None:
+    for name in "abc":
+        session.get_one_entity(Order, 1, ForUpdate).total += 1
+        session.on_commit(promises.note(name))
+        session.commit()
+    assert promises.kept == ["a", "b", "c"]
+    session.get_one_entity(Order, 1, ForUpdate)
+    session.on_commit(promises.note("d"))
+    session.rollback()
+    session.get_one_entity(Order, 1, ForUpdate)
+    session.commit()
+    assert promises.kept == ["a", "b", "c"]
+
+
+def test_sessions_have_promises_of_their_own(
+    session: Session, other: Session, promises: Promises
+) -> None:
+    session.on_commit(promises.note("mine"))
+    other.on_commit(promises.note("theirs"))
+    other.commit()
+    assert promises.kept == ["theirs"]
+    session.commit()
+    assert promises.kept == ["theirs", "mine"]
+
+
+def test_a_promise_made_in_a_promise_is_for_the_next_commit(
+    session: Session, promises: Promises
+) -> None:
+    session.on_commit(lambda: session.on_commit(promises.note()))
+    session.commit()
+    assert promises.kept == []
+    session.commit()
+    assert promises.kept == ["called"]
+
+
+def test_a_commit_by_the_other_database_calls_is_a_commit(
+    session: Session, promises: Promises
+) -> None:
+    session.begin()
+    session.add(Customer(id=9, name="new"))  # flushed by the commit itself
+    session.on_commit(promises.note())
+    session.commit()
+    assert promises.kept == ["called"]
+
+
+def test_what_cannot_be_called_is_refused_at_once(session: Session) -> None:
+    for wrong in (None, "print", 1, [print]):
+        with pytest.raises(TypeError, match=r"on_commit\(\) needs a function"):
+            session.on_commit(wrong)  # type: ignore[arg-type]
+    session.commit()

@@ -1,0 +1,84 @@
+"""Pipelined sessions, on tables of their own, through a wire that counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import sessionmaker
+
+from sa_doclock import LockingSession
+from tests.integration.pipeline.models import Base, fill
+from tests.integration.timeouts.wire import Wire, over, wire_to
+from tests.support.databases import Database
+
+Sessions = Callable[..., LockingSession]
+
+
+@pytest.fixture
+def bills(database: Database) -> Database:
+    """Return the database with the rows of models.py in it."""
+    database.create(Base.metadata)
+    with database.engine().begin() as connection:
+        fill(connection)
+    return database
+
+
+@pytest.fixture
+def wire(bills: Database) -> Iterator[Wire]:
+    """Stand in front of the server."""
+    wire = wire_to(bills.url)
+    yield wire
+    wire.close()
+
+
+@pytest.fixture
+def engine(bills: Database, wire: Wire) -> Iterator[sa.Engine]:
+    """Make an engine of one connection, which is in the pool already."""
+    engine = sa.create_engine(over(wire, bills.url), pool_size=1, max_overflow=0)
+    with engine.connect():
+        pass
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def make(engine: sa.Engine) -> Iterator[Sessions]:
+    """Return a maker of sessions, pipelined unless told otherwise, that are closed in the end."""
+    made: list[LockingSession] = []
+
+    def make(**options: Any) -> LockingSession:
+        made.append(sessionmaker(engine, class_=LockingSession)(**{"pipeline": True, **options}))
+        return made[-1]
+
+    yield make
+    for session in made:
+        session.close()
+
+
+@pytest.fixture
+def session(make: Sessions) -> LockingSession:
+    """Open a pipelined session."""
+    return make()
+
+
+@pytest.fixture
+def elsewhere(bills: Database) -> Iterator[sa.Engine]:
+    """Return an engine past the wire, which commits each statement."""
+    engine = bills.observer()
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def start_over(bills: Database) -> Callable[[], None]:
+    """Return a function that puts the rows back."""
+    engine = bills.engine()
+
+    def put_back() -> None:
+        with engine.begin() as connection:
+            fill(connection)
+
+    return put_back

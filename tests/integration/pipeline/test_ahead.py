@@ -1,0 +1,103 @@
+"""What was read ahead is used only while it is what a read would give now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import event
+
+from sa_doclock import AsyncLockingSession, LockingSession, LockNotAvailable, LockOptions
+from tests.integration.asyncio.drivers import connected, in_a_loop
+from tests.integration.pipeline.conftest import Sessions
+from tests.integration.pipeline.models import Bill, Item
+from tests.integration.pipeline.only import ON_POSTGRESQL
+from tests.integration.timeouts.wire import Wire
+
+pytestmark = ON_POSTGRESQL
+
+ForUpdate = LockOptions.ForUpdate
+Session = LockingSession
+both = pytest.mark.parametrize("pipeline", [False, True])
+
+
+def values(session: Session) -> list[int] | None:
+    bill = session.get_document(Bill, 1, ForUpdate)
+    return None if bill is None else [item.value for item in bill.items]
+
+
+@pytest.fixture
+def on_load() -> Iterator[Callable[[Callable[[Session], object]], None]]:
+    """Return what has a function run when a bill is loaded."""
+    listening: list[Callable[..., None]] = []
+
+    def add(function: Callable[[Session], object]) -> None:
+        def hear(_target: object, context: Any) -> None:
+            function(context.session)
+
+        event.listen(Bill, "load", hear)
+        listening.append(hear)
+
+    yield add
+    for hear in listening:
+        event.remove(Bill, "load", hear)
+
+
+@both
+def test_not_after_a_statement_that_has_written(
+    make: Sessions, on_load: Callable[[Callable[[Session], object]], None], pipeline: bool
+) -> None:
+    on_load(lambda session: session.connection().execute(sa.update(Item).values(value=77)))
+    assert values(make(pipeline=pipeline)) == [77, 77]
+
+
+@both
+def test_not_of_a_document_that_is_not_there(make: Sessions, pipeline: bool) -> None:
+    session = make(pipeline=pipeline)
+    assert session.get_document(Bill, 99, ForUpdate) is None
+    assert values(session) == [10, 20]
+
+
+def test_not_for_another_document(wire: Wire, session: Session) -> None:
+    assert values(session) == [10, 20]
+    with wire.counting() as counted:
+        second = session.get_document(Bill, 2, ForUpdate)
+    assert second is not None
+    assert second.items == []
+    assert counted == [1]
+
+
+def test_after_a_failure_nothing_of_it_is_left(
+    session: Session, elsewhere: sa.Engine, engine: sa.Engine
+) -> None:
+    with elsewhere.connect() as connection:
+        connection.exec_driver_sql("BEGIN")
+        connection.execute(sa.select(Bill).where(Bill.id == 1).with_for_update())
+        with pytest.raises(LockNotAvailable):
+            session.get_document(Bill, 1, ForUpdate, lock_timeout=0.05)
+        connection.exec_driver_sql("ROLLBACK")
+    with engine.connect() as pooled:
+        driver: Any = pooled.connection.driver_connection
+        assert driver.cursor_factory.__module__ == "psycopg"
+    with elsewhere.connect() as connection:
+        connection.execute(sa.update(Item).values(value=5))
+    assert values(session) == [5, 5]
+
+
+@in_a_loop
+async def test_under_asyncio_as_well(wire: Wire, engine: sa.Engine) -> None:
+    async with (
+        connected(engine.url, pool_size=1, max_overflow=0) as through,
+        AsyncLockingSession(through, pipeline=True) as session,
+    ):
+        await session.connection()
+        await session.rollback()
+        with wire.counting() as counted:
+            bill = await session.get_document(Bill, 1, ForUpdate, lock_timeout=29.5)
+            assert bill is not None
+            bill.total = 1
+            bill.items[0].value = 1
+            await session.save_changes()
+    assert counted == [2]

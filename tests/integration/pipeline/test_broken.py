@@ -1,0 +1,150 @@
+"""The connection breaks while statements travel together: all of them happen, or none.
+
+What was said to be committed is committed; and the session can be used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from sa_doclock import LockingSession, LockOptions
+from tests.integration.pipeline.conftest import Sessions
+from tests.integration.pipeline.cutting import CuttingWire
+from tests.integration.pipeline.models import Bill, Item, Note
+from tests.integration.pipeline.only import ON_POSTGRESQL
+from tests.support.databases import Database
+
+pytestmark = ON_POSTGRESQL
+
+ForUpdate = LockOptions.ForUpdate
+SHARES = [eighth / 8 for eighth in range(9)]
+
+
+@pytest.fixture
+def wire(bills: Database) -> Iterator[CuttingWire]:
+    """Stand in front of the server, with scissors."""
+    url = sa.make_url(bills.url)
+    wire = CuttingWire(url.host or "127.0.0.1", url.port or 5432)
+    yield wire
+    wire.close()
+
+
+def change(session: LockingSession, number: int) -> None:
+    """Change what takes several statements; nothing of it is sent yet."""
+    bill = session.get_document(Bill, 1, ForUpdate)
+    assert bill is not None
+    bill.total = number
+    for item in bill.items:
+        item.value = number
+    session.get_one(Note, 1).number = number
+
+
+def numbers(elsewhere: sa.Engine) -> set[int]:
+    """What is committed, once the server has done with the connection that broke."""
+    with elsewhere.connect() as connection:
+        connection.exec_driver_sql("BEGIN")
+        connection.execute(sa.select(Bill.id).where(Bill.id == 1).with_for_update()).all()
+        total = connection.scalars(sa.select(Bill.total).where(Bill.id == 1)).one()
+        items = connection.scalars(sa.select(Item.value)).all()
+        note = connection.scalars(sa.select(Note.number).where(Note.id == 1)).one()
+        connection.exec_driver_sql("ROLLBACK")
+    return {total, note, *items}
+
+
+CUTS = [("back", 1, share) for share in SHARES]
+CUTS += [("there", nth, share) for nth in range(1, 8) for share in (0.0, 0.5, 1.0)]
+
+
+@pytest.mark.slow
+def test_in_what_travels_with_commit(
+    session: LockingSession, engine: sa.Engine, wire: CuttingWire, elsewhere: sa.Engine
+) -> None:
+    before, told, failed = numbers(elsewhere), [], 0
+    for number, (direction, nth, share) in enumerate(CUTS, start=41):
+        change(session, number)
+        session.on_commit(lambda number=number: told.append(number))  # type: ignore[misc]
+        wire.break_next(direction, share, nth)
+        try:
+            session.save_changes()
+        except DBAPIError as error:
+            failed += 1
+            lost = error.connection_invalidated
+            session.rollback()
+            assert lost
+            assert told == []
+        else:  # all of the answer has come
+            assert told.pop() == number
+            before = {number}
+            wire.break_next("nowhere", 0)
+            engine.dispose()  # who has it all does not know that the connection broke
+        assert not session.held_locks
+        after = numbers(elsewhere)
+        assert after in (before, {number}), (direction, nth, share)
+        if direction == "back":  # the server has done it, though nobody has heard
+            assert after == {number}
+        before = after
+    assert failed > len(SHARES)
+    change(session, 99)
+    session.save_changes()
+    assert numbers(elsewhere) == {99}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("direction", ["there", "back"])
+def test_in_what_travels_with_a_lock(
+    session: LockingSession,
+    engine: sa.Engine,
+    wire: CuttingWire,
+    elsewhere: sa.Engine,
+    direction: str,
+) -> None:
+    ways: list[Callable[[], Any]] = [
+        lambda: session.get_document(Bill, 1, ForUpdate, lock_timeout=29.5),
+        lambda: session.get_one_entity(Bill, 1, ForUpdate),
+        lambda: session.lock_key("a name"),
+    ]
+    for way in ways:
+        for share in SHARES[:-1]:  # else all of the answer comes
+            with engine.connect():
+                pass  # the connection is in the pool again
+            wire.break_next(direction, share)
+            with pytest.raises(DBAPIError) as caught:
+                way()
+            assert caught.value.connection_invalidated
+            assert not session.in_transaction()
+            assert not session.held_locks
+    change(session, 99)
+    session.save_changes()
+    assert numbers(elsewhere) == {99}
+
+
+def test_the_server_ends_the_connection(session: LockingSession, elsewhere: sa.Engine) -> None:
+    before = numbers(elsewhere)
+    change(session, 41)
+    pid = session.connection().connection.driver_connection.info.backend_pid  # type: ignore[union-attr]
+    with elsewhere.connect() as connection:
+        connection.execute(sa.select(sa.func.pg_terminate_backend(pid)))
+    with pytest.raises(DBAPIError) as caught:
+        session.save_changes()
+    assert caught.value.connection_invalidated
+    session.rollback()
+    assert numbers(elsewhere) == before
+
+
+def test_a_session_that_is_closed_instead(
+    make: Sessions, wire: CuttingWire, elsewhere: sa.Engine
+) -> None:
+    session = make()
+    change(session, 41)
+    wire.break_next("there", 0.5)
+    with pytest.raises(DBAPIError):
+        session.save_changes()
+    session.close()
+    change(session, 42)
+    session.save_changes()
+    assert numbers(elsewhere) == {42}

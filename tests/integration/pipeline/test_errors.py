@@ -1,0 +1,214 @@
+"""What the server refuses comes out as without a pipeline: the same error, of the same statement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+from psycopg.pq import PipelineStatus
+from sqlalchemy import event
+from sqlalchemy.exc import DataError, IntegrityError, InvalidRequestError, ProgrammingError
+
+from sa_doclock import LockingSession, LockNotAvailable, LockOptions
+from tests.integration.pipeline.conftest import Sessions
+from tests.integration.pipeline.models import Bill, Item, Note
+from tests.integration.pipeline.only import ON_POSTGRESQL
+
+pytestmark = ON_POSTGRESQL
+
+ForUpdate = LockOptions.ForUpdate
+Session = LockingSession
+both = pytest.mark.parametrize("pipeline", [False, True])
+
+
+def notes(elsewhere: sa.Engine) -> dict[int, int]:
+    with elsewhere.connect() as connection:
+        return {row.id: row.number for row in connection.execute(sa.select(Note.id, Note.number))}
+
+
+UNTOUCHED = {1: 1, 2: 2, 3: 3}
+
+
+def insert_what_is_there(session: Session) -> None:
+    session.get_one(Note, 1).number = 50
+    session.add(Note(id=2, text="again"))
+
+
+def update_to_what_may_not_be(session: Session) -> None:
+    session.get_one(Bill, 1).total = 50
+    session.get_one(Note, 1).number = 5
+    session.get_one(Note, 3).number = 100
+
+
+def too_long(session: Session) -> None:
+    session.get_one(Note, 1).number = 2**40
+
+
+def not_text(session: Session) -> None:
+    session.get_one(Note, 1).number = 50
+    session.get_one(Bill, 1).total = "many"  # type: ignore[assignment]
+
+
+REFUSED: dict[str, tuple[Callable[[Session], None], type[Exception], str]] = {
+    "a key that is there": (insert_what_is_there, IntegrityError, "INSERT INTO pl_note"),
+    "a value that may not be": (update_to_what_may_not_be, IntegrityError, "UPDATE pl_note SET"),
+    "a number that is too large": (too_long, DataError, "UPDATE pl_note SET"),
+    "no number": (not_text, DataError, "UPDATE pl_bill SET"),
+}
+
+
+@both
+@pytest.mark.parametrize("name", REFUSED)
+def test_of_a_write(make: Sessions, elsewhere: sa.Engine, name: str, pipeline: bool) -> None:
+    do, kind, statement = REFUSED[name]
+    session = make(pipeline=pipeline)
+    do(session)
+    with pytest.raises(kind) as caught:
+        session.save_changes()
+    assert isinstance(caught.value, sa.exc.DBAPIError)
+    assert str(caught.value.statement).startswith(statement)
+    assert caught.value.params
+    assert isinstance(caught.value.orig, psycopg.Error)
+    with pytest.raises(InvalidRequestError):  # rollback() first
+        session.scalar(sa.text("SELECT 1"))
+    session.rollback()
+    assert notes(elsewhere) == UNTOUCHED
+    session.get_one(Note, 1).number = 7
+    session.save_changes()
+    assert notes(elsewhere)[1] == 7
+
+
+@both
+@pytest.mark.parametrize("name", REFUSED)
+def test_who_closes_the_session_leaves_nothing_open(
+    make: Sessions, elsewhere: sa.Engine, name: str, pipeline: bool
+) -> None:
+    do, kind, _ = REFUSED[name]
+    session = make(pipeline=pipeline)
+    do(session)
+    with pytest.raises(kind):
+        session.commit()
+    session.close()
+    second = make(pipeline=False)  # on the same connection
+    second.get_one(Note, 2).number = 60
+    second.commit()
+    assert notes(elsewhere) == {**UNTOUCHED, 2: 60}
+
+
+@both
+def test_of_a_constraint_that_commit_looks_at(
+    make: Sessions, elsewhere: sa.Engine, pipeline: bool
+) -> None:
+    session = make(pipeline=pipeline)
+    session.get_one(Item, -1).bill_id = 99
+    session.get_one(Note, 1).number = 50
+    with pytest.raises(IntegrityError, match="pl_item_bill_id_fkey"):
+        session.save_changes()
+    session.rollback()
+    assert notes(elsewhere) == UNTOUCHED
+    assert session.get_one(Item, -1).bill_id == 1
+
+
+@both
+def test_of_the_flush_before_another_statement(
+    make: Sessions, elsewhere: sa.Engine, pipeline: bool
+) -> None:
+    session = make(pipeline=pipeline)
+
+    @event.listens_for(session, "before_commit")
+    def read(session: Session) -> None:
+        session.scalar(sa.select(sa.func.count()).select_from(Bill))
+
+    session.get_one(Note, 1).number = 100
+    with pytest.raises(IntegrityError) as caught:
+        session.save_changes()
+    assert str(caught.value.statement).startswith("UPDATE pl_note SET")
+    session.rollback()
+    assert notes(elsewhere) == UNTOUCHED
+
+
+@both
+def test_a_listener_for_errors_hears_of_it(make: Sessions, pipeline: bool) -> None:
+    session, heard = make(pipeline=pipeline), []
+
+    def hear(context: Any) -> None:
+        heard.append((context.statement, context.original_exception.sqlstate))
+
+    dialect = session.get_bind().dialect
+    event.listen(dialect, "handle_error", hear)
+    session.get_one(Note, 1).number = 100
+    with pytest.raises(IntegrityError):
+        session.save_changes()
+    ((statement, sqlstate),) = heard
+    assert statement.startswith("UPDATE pl_note SET")
+    assert sqlstate == "23514"
+
+
+@both
+def test_the_limit_of_a_write_is_told_by_its_name(
+    make: Sessions, elsewhere: sa.Engine, pipeline: bool
+) -> None:
+    with elsewhere.connect() as connection:
+        connection.exec_driver_sql("BEGIN")
+        connection.execute(sa.select(Note).where(Note.id == 1).with_for_update())
+        session = make(pipeline=pipeline)
+        session.get_one_entity(Bill, 1, ForUpdate).total = 99
+        session.get_one(Note, 1).number = 50
+        session.connection().exec_driver_sql("SET LOCAL lock_timeout = '50ms'")
+        with pytest.raises(LockNotAvailable, match=r"^the transaction on postgresql"):
+            session.save_changes()
+        session.rollback()
+        connection.exec_driver_sql("ROLLBACK")
+    assert not session.held_locks
+    assert session.get_one(Bill, 1).total == 30
+
+
+@both
+def test_a_lock_on_nothing_is_the_programs_error(make: Sessions, pipeline: bool) -> None:
+    session = make(pipeline=pipeline)
+    with pytest.raises(ProgrammingError, match="pl_nowhere"):
+        session.scalars(session.entity_set(Bill, ForUpdate).where(sa.text("pl_nowhere.id = 1")))
+    assert not session.in_transaction()
+    driver: Any = session.connection().connection.driver_connection
+    assert driver.pgconn.pipeline_status == PipelineStatus.OFF
+
+
+@both
+def test_who_raises_before_commit_loses_nothing(
+    make: Sessions, elsewhere: sa.Engine, pipeline: bool
+) -> None:
+    session, raising = make(pipeline=pipeline), [True]
+
+    @event.listens_for(session, "before_commit")
+    def refuse(_: Session) -> None:
+        if raising:
+            raise LookupError
+
+    session.get_one(Note, 1).number = 50
+    with pytest.raises(LookupError):
+        session.save_changes()
+    assert notes(elsewhere) == UNTOUCHED
+    raising.clear()
+    session.commit()
+    assert notes(elsewhere)[1] == 50
+
+
+@both
+def test_who_raises_in_the_flush_undoes_it(
+    make: Sessions, elsewhere: sa.Engine, pipeline: bool
+) -> None:
+    session = make(pipeline=pipeline)
+
+    @event.listens_for(session, "after_flush")
+    def refuse(*_: object) -> None:
+        raise LookupError
+
+    session.get_one(Note, 1).number = 50
+    with pytest.raises(LookupError):
+        session.save_changes()
+    session.rollback()
+    session.commit()
+    assert notes(elsewhere) == UNTOUCHED

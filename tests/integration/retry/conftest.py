@@ -1,0 +1,69 @@
+"""The sessions, tables and rows of tests/integration/locking; and waits that take no time."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import event
+
+from tests.integration.asyncio.conftest import (
+    pytest_collection_modifyitems,
+    pytest_generate_tests,
+    url,
+)
+from tests.integration.locking.conftest import (
+    documents,
+    elsewhere,
+    keepers,
+    make_engine,
+    other,
+    pytest_configure,
+    read_committed,
+    session_factory,
+)
+from tests.integration.locking.conftest import engine as patient_engine
+
+__all__ = [
+    "documents",
+    "elsewhere",
+    "keepers",
+    "make_engine",
+    "other",
+    "patient_engine",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+    "pytest_generate_tests",
+    "read_committed",
+    "session_factory",
+    "url",
+]
+
+
+@pytest.fixture
+def engine(patient_engine: sa.Engine) -> sa.Engine:
+    """Make the engine of all; its connections look for a deadlock as soon as they may."""
+    if patient_engine.dialect.name == "postgresql":
+        event.listen(patient_engine, "connect", look_for_deadlocks_at_once)
+    return patient_engine
+
+
+def look_for_deadlocks_at_once(connection: Any, _: object) -> None:
+    """Have PostgreSQL wait less than its second, where the tests' user may ask for that."""
+    cursor = connection.cursor()
+    cursor.execute(
+        "SELECT set_config('deadlock_timeout', '20ms', false) FROM pg_roles "
+        "WHERE rolname = current_user AND rolsuper"
+    )
+    cursor.close()
+    connection.commit()
+
+
+@pytest.fixture(autouse=True)
+def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Write down how long it would have waited between two attempts, and wait no longer."""
+    seconds: list[float] = []
+    monkeypatch.setattr("tenacity.nap.time", SimpleNamespace(sleep=seconds.append))
+    return seconds

@@ -1,0 +1,198 @@
+"""Inside of a transaction that is running there is nothing that could be run again."""
+
+from __future__ import annotations
+
+import contextvars
+import gc
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import scoped_session, sessionmaker
+
+from sa_doclock import DeadlockDetected, LockingSession, LockMisuse, run_transaction, transactional
+from tests.integration.retry.counting import NAMES, Counted, Session, deadlocks, own_logic, rename
+from tests.support.actors import PATIENCE, Actor
+from tests.support.models import Customer
+
+Factory = sessionmaker[LockingSession]
+Run = Callable[..., list[Any]]
+
+
+def new_customer(session: Session) -> None:
+    session.add(Customer(id=9, name="new"))
+
+
+@own_logic
+def test_within_the_function_of_another(session_factory: Factory, elsewhere: Run) -> None:
+    def outer(session: Session) -> None:
+        rename(session, "outer")
+        run_transaction(session_factory, new_customer)
+
+    with pytest.raises(LockMisuse, match="within the function of another run_transaction"):
+        run_transaction(session_factory, outer)
+    assert elsewhere(NAMES) == [(1, "Ann"), (2, "Ben")]
+
+
+@own_logic
+def test_on_another_database_too(session_factory: Factory) -> None:
+    def factory() -> Session:
+        raise AssertionError("it was opened")
+
+    def outer(_: Session) -> None:
+        transactional(factory)(new_customer)()
+
+    with pytest.raises(LockMisuse, match="once more when the outer one is run again"):
+        run_transaction(session_factory, outer)
+
+
+@own_logic
+def test_it_can_be_swallowed_and_the_outer_one_goes_on(
+    session_factory: Factory, elsewhere: Run
+) -> None:
+    def outer(session: Session) -> None:
+        rename(session, "outer")
+        with pytest.raises(LockMisuse):
+            run_transaction(session_factory, new_customer)
+
+    run_transaction(session_factory, outer)
+    assert elsewhere(NAMES) == [(1, "outer"), (2, "Ben")]
+
+
+@own_logic
+def test_one_after_the_other_is_fine(session_factory: Factory) -> None:
+    failing = Counted(*deadlocks(2))
+    with pytest.raises(DeadlockDetected):
+        run_transaction(session_factory, failing, attempts=2)
+    assert run_transaction(session_factory, Counted()) == 1
+    assert run_transaction(session_factory, Counted()) == 1
+
+
+@own_logic
+def test_in_another_thread_it_is_fine(
+    session_factory: Factory, bob: Actor[LockingSession], elsewhere: Run
+) -> None:
+    def outer(_: Session) -> int:
+        step = bob.starts(lambda _: run_transaction(session_factory, Counted(act=new_customer)))
+        return step.result(PATIENCE)
+
+    assert run_transaction(session_factory, outer) == 1
+    assert len(elsewhere(NAMES)) == 3
+
+
+@own_logic
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_context_that_has_outlived_the_transaction_is_fine(
+    session_factory: Factory, fails: bool
+) -> None:
+    """As that of a thread or task that the function has started."""
+    contexts: list[contextvars.Context] = []
+    fn = Counted(*deadlocks(int(fails)), act=lambda _: contexts.append(contextvars.copy_context()))
+    with suppress(DeadlockDetected):
+        run_transaction(session_factory, fn, attempts=1)
+    assert contexts[0].run(run_transaction, session_factory, Counted()) == 1
+
+
+@pytest.mark.slow
+@own_logic
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_of_it_is_kept_alive(session_factory: Factory, fails: bool) -> None:
+    sessions: list[weakref.ref[Session]] = []
+
+    def fn(session: Session) -> None:
+        sessions.append(weakref.ref(session))
+        if fails:
+            raise deadlocks(1)[0]
+
+    with suppress(DeadlockDetected):
+        run_transaction(session_factory, fn, attempts=2)
+    gc.collect()
+    assert len(sessions) == 1 + fails
+    assert [session() for session in sessions] == [None] * len(sessions)
+
+
+# A session that is used by others already
+
+
+@own_logic
+def test_a_session_that_is_in_a_transaction_is_refused(
+    session_factory: Factory, elsewhere: Run
+) -> None:
+    fn = Counted()
+    with session_factory() as session:
+        session.add(Customer(id=9, name="theirs"))
+        with pytest.raises(LockMisuse, match="needs a new session each time"):
+            run_transaction(lambda: session, fn)
+        session.commit()  # it was left alone
+    assert fn.runs == 0
+    assert elsewhere(NAMES)[2:] == [(9, "theirs")]
+
+
+@own_logic
+def test_so_is_a_scoped_one_that_was_used_before(session_factory: Factory, elsewhere: Run) -> None:
+    scope = scoped_session(session_factory)
+    scope.get(Customer, 1)
+    with pytest.raises(LockMisuse):
+        run_transaction(scope, new_customer)
+    scope.remove()
+    run_transaction(scope, new_customer)
+    assert run_transaction(scope, Counted(*deadlocks(2))) == 3  # closed, it is as new
+    scope.remove()
+    assert len(elsewhere(NAMES)) == 3
+
+
+@own_logic
+def test_so_is_a_session_on_a_connection_that_is_in_a_transaction(
+    engine: sa.Engine, elsewhere: Run
+) -> None:
+    with engine.connect() as connection:
+        connection.execute(sa.update(Customer).values(name="theirs"))
+        with pytest.raises(LockMisuse):
+            run_transaction(lambda: LockingSession(connection), new_customer)
+        connection.commit()
+    assert elsewhere(NAMES) == [(1, "theirs"), (2, "theirs")]
+
+
+@own_logic
+def test_of_a_connection_that_is_not_it_begins_the_transaction(
+    engine: sa.Engine, elsewhere: Run
+) -> None:
+    fn = Counted(*deadlocks(1), act=new_customer)
+    with engine.connect() as connection:
+        assert run_transaction(lambda: LockingSession(connection), fn) == 2
+        assert not connection.in_transaction()
+    assert len(elsewhere(NAMES)) == 3
+
+
+@own_logic
+def test_in_the_savepoints_of_a_test_suite_it_runs_and_is_not_repeated(
+    engine: sa.Engine, elsewhere: Run
+) -> None:
+    """After a deadlock the transaction around the savepoint may be gone: it is not ours."""
+    how: dict[str, Any] = {"join_transaction_mode": "create_savepoint"}
+    with engine.connect() as connection:
+        connection.exec_driver_sql("BEGIN")  # which sqlite3 does not do by itself
+        factory = sessionmaker(connection, class_=LockingSession, **how)
+        run_transaction(factory, new_customer)
+        failing = Counted(*deadlocks(1))
+        with pytest.raises(DeadlockDetected):
+            run_transaction(factory, failing)
+        assert failing.runs == 1
+        connection.rollback()
+    assert len(elsewhere(NAMES)) == 2
+
+
+@own_logic
+def test_a_factory_whose_sessions_are_lent_one_connection_of_several(
+    engine: sa.Engine, elsewhere: Run
+) -> None:
+    with engine.connect() as lent, lent.begin():
+        lent.execute(sa.insert(Customer).values(id=9, name="caller"))
+        factory = sessionmaker(binds={Customer: lent}, class_=LockingSession)
+        with pytest.raises(LockMisuse, match="whose transaction is running"):
+            run_transaction(factory, new_customer)
+        assert lent.in_transaction()
+    assert (9, "caller") in elsewhere(NAMES)

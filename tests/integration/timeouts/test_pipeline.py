@@ -1,0 +1,160 @@
+"""PostgreSQL by psycopg: the limit travels in a pipeline, of which nothing is left either way."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+from psycopg.pq import PipelineStatus
+from sqlalchemy.exc import PendingRollbackError, ProgrammingError
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, selectinload
+
+from sa_doclock import LockingSession, LockNotAvailable, LockNotSupported, LockOptions
+from tests.integration.locking.steps import seen
+from tests.integration.timeouts.ways import SHORT, WAYS, given_up, hold
+from tests.support.actors import Actor
+from tests.support.models import Base, Customer, Lease, Order
+from tests.support.waits import wait_until_blocked
+
+pytestmark = pytest.mark.databases("postgresql")
+
+ForUpdate = LockOptions.ForUpdate
+Session = LockingSession
+
+
+class Elsewhere(DeclarativeBase):
+    """What has no tables in any database."""
+
+
+class Nowhere(Elsewhere):
+    __tablename__ = "lk_nowhere"
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+def pipeline_of(session: Session) -> PipelineStatus:
+    driver: Any = session.connection().connection.driver_connection
+    assert isinstance(driver, psycopg.Connection)
+    return PipelineStatus(driver.pgconn.pipeline_status)
+
+
+def test_it_is_over_after_each_way_to_lock(session: Session) -> None:
+    for name, way in WAYS.items():
+        way(session, lock_timeout=5.5)
+        assert pipeline_of(session) is PipelineStatus.OFF, name
+        session.rollback()
+
+
+def test_it_is_over_after_a_time_out(
+    session: Session, other: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    hold(other)
+    with caplog.at_level(logging.DEBUG, "psycopg"):
+        for way in WAYS.values():
+            session.begin()
+            driver = session.connection().connection.driver_connection
+            given_up(session, way, lock_timeout=SHORT)
+            session.rollback()
+            assert pipeline_of(session) is PipelineStatus.OFF
+            assert session.connection().connection.driver_connection is driver
+            session.rollback()
+    assert not [
+        record
+        for record in caplog.records
+        if record.levelno >= logging.WARNING and record.name.startswith("psycopg")
+    ]
+
+
+def test_what_was_loaded_lazily_comes_after_it(session: Session) -> None:
+    order = session.get_one_entity(Order, 1, ForUpdate, lock_timeout=5.5)
+    assert seen(order) == (30, [10, 20])
+    session.rollback()
+    how: dict[str, Any] = {"options": [selectinload(Order.lines)], "lock_timeout": 5.5}
+    order = session.get_one_entity(Order, 1, ForUpdate, **how)
+    assert seen(order) == (30, [10, 20])
+    session.rollback()
+    (order,) = session.scalars(
+        session.entity_set(Order, ForUpdate, lock_timeout=5.5)
+        .where(Order.id == 1)
+        .options(selectinload(Order.lines))
+    )
+    assert seen(order) == (30, [10, 20])
+
+
+def test_a_row_that_is_not_there_is_none(session: Session) -> None:
+    assert session.get_entity(Order, 99, ForUpdate, lock_timeout=5.5) is None
+    assert session.get_entity(Lease, 99, ForUpdate, lock_timeout=5.5) is None
+    assert session.get_entities(Order, [98, 99], ForUpdate, lock_timeout=5.5) == []
+    assert pipeline_of(session) is PipelineStatus.OFF
+    assert not session.held_locks
+
+
+def test_a_row_that_was_replaced_meanwhile_is_found(
+    alice: Actor[Session], bob: Actor[Session]
+) -> None:
+    def replace(session: Session) -> None:
+        table = Base.metadata.tables["lk_order"]
+        connection = session.connection()
+        session.get_one_entity(Order, 2, ForUpdate)
+        connection.execute(sa.delete(Base.metadata.tables["lk_line"]))
+        connection.execute(sa.delete(table).where(table.c.id == 2))
+        connection.execute(sa.insert(table).values(id=2, total=77, remark=""))
+
+    alice.does(replace)
+    queued = bob.starts(
+        lambda session: session.get_one_entity(Order, 2, ForUpdate, lock_timeout=29.5)
+    )
+    wait_until_blocked(waiter=bob, holder=alice, step=queued)
+    alice.does(lambda session: session.commit())
+    assert queued.result().total == 77
+    assert bob.does(pipeline_of) is PipelineStatus.OFF
+
+
+def test_a_statement_that_the_server_refuses(session: Session) -> None:
+    session.begin()
+    session.get_one(Customer, 1)
+    with pytest.raises(ProgrammingError, match="lk_nowhere"):
+        session.get_entity(Nowhere, 1, ForUpdate, lock_timeout=5.5)
+    assert session.connection().connection.driver_connection is not None
+    with pytest.raises(PendingRollbackError):
+        session.scalar(sa.text("SELECT 1"))
+    session.rollback()
+    assert pipeline_of(session) is PipelineStatus.OFF
+    assert session.get_one_entity(Order, 1, ForUpdate, lock_timeout=5.5).total == 30
+
+
+def test_a_set_that_cannot_be_locked(session: Session) -> None:
+    statement = session.entity_set(Order, ForUpdate, lock_timeout=5.5)
+    for condition, error in ((sa.text("1 / (total - total) = 1"), sa.exc.DBAPIError),):
+        with pytest.raises(error) as caught:
+            session.scalars(statement.where(condition)).all()
+        assert not isinstance(caught.value, (LockNotAvailable, LockNotSupported))
+        assert not session.in_transaction()
+        assert pipeline_of(session) is PipelineStatus.OFF
+
+
+def test_an_error_in_a_savepoint_is_undone_with_it(session: Session, other: Session) -> None:
+    hold(other)
+    session.begin()
+    session.add(Customer(id=9, name="new"))
+    session.flush()
+    for name in ("get_entity", "of two tables", "entity_set"):
+        with pytest.raises(LockNotAvailable), session.begin_nested():
+            WAYS[name](session, lock_timeout=SHORT)
+        assert pipeline_of(session) is PipelineStatus.OFF
+    session.commit()
+    assert session.get_one(Customer, 9).name == "new"
+
+
+def test_a_program_that_has_a_pipeline_open_can_lock_in_it(
+    session: Session, make_session: Callable[..., Session]
+) -> None:
+    driver: Any = session.connection().connection.driver_connection
+    with driver.pipeline():
+        order = session.get_one_entity(Order, 1, ForUpdate, lock_timeout=5.5)
+        assert order.total == 30
+    assert pipeline_of(session) is PipelineStatus.OFF
+    given_up(make_session(), WAYS["get_entity"], lock_timeout=SHORT)

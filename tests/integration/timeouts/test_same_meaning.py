@@ -1,0 +1,114 @@
+"""lock_timeout means the same wherever it is given: the seconds to queue behind another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from sa_doclock import LockingSession, LockOptions
+from tests.integration.locking.expectations import READER_AFTER_WRITER, WAITS, on
+from tests.integration.locking.steps import FIRST, TEN_MORE, add_ten, reads, save
+from tests.integration.timeouts.ways import SHORT, WAYS, given_up, hold
+from tests.support.actors import Actor
+from tests.support.models import Order
+from tests.support.waits import wait_until_blocked
+
+ForUpdate, SharedRead, NoWait = LockOptions.ForUpdate, LockOptions.SharedRead, LockOptions.NoWait
+Session = LockingSession
+
+
+def test_what_is_held_is_given_up_when_they_are_over(session: Session, other: Session) -> None:
+    hold(other)
+    for name, way in WAYS.items():
+        error = given_up(session, way, lock_timeout=SHORT)
+        assert f"not granted within {SHORT:g} s" in str(error), name
+        assert error.waited is not None
+        assert error.waited >= SHORT, name
+        assert error.lock is ForUpdate, name
+
+
+def test_zero_does_not_wait(session: Session, other: Session) -> None:
+    hold(other)
+    for name, way in WAYS.items():
+        error = given_up(session, way, lock_timeout=0)
+        assert "held by another transaction" in str(error), name
+        assert error.lock is ForUpdate | NoWait, name
+
+
+@on(READER_AFTER_WRITER, WAITS)
+def test_it_is_the_same_for_readers(session: Session, other: Session) -> None:
+    hold(other)
+    for name, way in WAYS.items():
+        error = given_up(session, way, lock=SharedRead, lock_timeout=SHORT)
+        assert " SHARED READ on " in str(error), name
+        assert f"not granted within {SHORT:g} s" in str(error), name
+
+
+def test_it_is_the_same_as_timedelta_or_however_small(session: Session, other: Session) -> None:
+    hold(other)
+    for seconds in (timedelta(milliseconds=50), 0.0001, 1e-9, timedelta(microseconds=1)):
+        for way in (WAYS["get_entity"], WAYS["entity_set"]):
+            assert "not granted within" in str(given_up(session, way, lock_timeout=seconds))
+
+
+def test_however_small_it_is_granted_what_is_free(session: Session) -> None:
+    for seconds in (0.001, 1e-9, 1.0000001, 0.9999, 2, 1e9, timedelta.max):
+        for name, way in WAYS.items():
+            way(session, lock_timeout=seconds)
+            if name != "locked":
+                assert session.held_locks, (name, seconds)
+            session.rollback()
+
+
+def test_what_comes_free_in_time_is_granted(alice: Actor[Session], bob: Actor[Session]) -> None:
+    for way in WAYS.values():
+        alice.does(hold)
+        queued = bob.starts(partial(way, lock_timeout=29.5))
+        wait_until_blocked(waiter=bob, holder=alice, step=queued)
+        alice.does(lambda session: session.rollback())
+        queued.result()
+        bob.does(lambda session: session.rollback())
+
+
+def test_whole_seconds_are_waited_for_as_well(alice: Actor[Session], bob: Actor[Session]) -> None:
+    alice.does(add_ten)
+    queued = bob.starts(reads(lock_timeout=29))
+    wait_until_blocked(waiter=bob, holder=alice, step=queued)
+    alice.does(save)
+    assert queued.result() == TEN_MORE
+
+
+@pytest.mark.read_committed
+def test_it_counts_in_the_callers_transaction_too(session: Session, other: Session) -> None:
+    hold(other)
+    for way in WAYS.values():
+        with session.begin():
+            session.connection()
+            assert "not granted within" in str(given_up(session, way, lock_timeout=SHORT))
+            session.rollback()
+
+
+def test_a_limit_that_was_not_reached_is_forgotten(
+    session: Session, other: Session, make_session: Callable[..., Session]
+) -> None:
+    assert reads(lock_timeout=5)(session) == FIRST
+    session.rollback()
+    hold(other)
+    impatient = make_session()
+    for limit in (0.3, 0.03):  # two statements, not one with the first limit in it
+        assert f"within {limit:g} s" in str(
+            given_up(impatient, WAYS["get_entity"], lock_timeout=limit)
+        )
+
+
+@pytest.mark.not_databases("sqlite")
+def test_nobody_is_waited_for_who_holds_another_document(session: Session, other: Session) -> None:
+    other.get_one_entity(Order, 1, ForUpdate)
+    found: Any = session.get_one_entity(Order, 2, ForUpdate, lock_timeout=SHORT)
+    assert found.total == 5
+    statement = session.entity_set(Order, ForUpdate, lock_timeout=SHORT).where(Order.id == 2)
+    assert session.scalars(statement).all() == [found]

@@ -1,9 +1,0 @@
-"""Where these tests run: their sessions say themselves whether they are pipelined."""
-
-from __future__ import annotations
-
-import pytest
-
-from tests.databases import PIPELINED
-
-ON_POSTGRESQL = [pytest.mark.databases("postgresql"), pytest.mark.not_databases(PIPELINED)]

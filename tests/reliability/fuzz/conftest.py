@@ -1,0 +1,31 @@
+"""The databases of tests/sql, which are told everything and have no server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.reliability import Reliability
+from tests.reliability.fuzz.asking import ASKED, Sessions
+from tests.reliability.fuzz.entities import put_kinds
+from tests.sql.servers import DATABASES, serving
+
+
+@pytest.fixture(scope="package")
+def all_served(reliability: Reliability) -> Iterator[dict[str, Sessions]]:
+    """Serve all databases, once; count how often they were asked."""
+    ASKED.clear()
+    with ExitStack() as stack:
+        found = {name: (name, *stack.enter_context(serving(name))) for name in DATABASES}
+        for served in found.values():
+            put_kinds(*served)
+        yield found
+    reliability.fuzzed("options, entities, session states and statements", ASKED.total())
+
+
+@pytest.fixture(params=DATABASES)
+def served(request: pytest.FixtureRequest, all_served: dict[str, Sessions]) -> Sessions:
+    """Give one of them to the test."""
+    return all_served[request.param]

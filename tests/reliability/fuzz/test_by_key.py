@@ -1,0 +1,135 @@
+"""Documents asked for by key: the lock is in what the database is told, or an error of ours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, note
+from hypothesis import strategies as st
+from sqlalchemy.exc import NoResultFound
+
+from sa_doclock import AsyncLockingSession, DocLockError, LockingSession, LockOptions
+from sa_doclock.guard.flush import GuardMode
+from tests.reliability.fuzz.asking import BASES, Sessions, Wish, answer, is_ours
+from tests.reliability.fuzz.choices import (
+    batches,
+    guards,
+    later,
+    locks,
+    shapes,
+    states,
+    the_same_always,
+    waits,
+)
+from tests.reliability.fuzz.entities import CLASSES, ENTITIES, exists_on
+from tests.reliability.fuzz.states import brought_by
+
+KEYS = ("right", "missing", "wrong shape", "None")
+
+
+def _locked(session: LockingSession, entity: Any, ident: Any, lock: LockOptions, **how: Any) -> Any:
+    """Look inside of the block, before its end commits."""
+    context = session.locked(entity, ident, lock, **how)
+    found = context.__enter__()
+    return found, context
+
+
+def _many(method: str) -> Callable[..., Any]:
+    def ask(session: LockingSession, entity: Any, ident: Any, lock: LockOptions, **how: Any) -> Any:
+        return getattr(session, method)(entity, [ident], lock, **how)
+
+    return ask
+
+
+def _awaited(method: str) -> Callable[..., Any]:
+    """Ask an AsyncLockingSession, which hands it to this session."""
+
+    def ask(session: LockingSession, entity: Any, ident: Any, lock: LockOptions, **how: Any) -> Any:
+        one = AsyncLockingSession()
+        one.sync_session = session
+        asked = ident if method == "get_entity" else [ident]
+        return asyncio.run(getattr(one, method)(entity, asked, lock, **how))
+
+    return ask
+
+
+WAYS: Mapping[str, Callable[..., Any]] = {
+    "get_entity": LockingSession.get_entity,
+    "get_one_entity": LockingSession.get_one_entity,
+    "get_document": LockingSession.get_document,
+    "get_entities": _many("get_entities"),
+    "get_documents": _many("get_documents"),
+    "locked": _locked,
+    "async get_entity": _awaited("get_entity"),
+    "async get_entities": _awaited("get_entities"),
+    "async get_documents": _awaited("get_documents"),
+}
+SETS = ("get_entities", "get_documents", "async get_entities", "async get_documents")
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+@the_same_always(examples=300)
+@given(
+    way=st.sampled_from(sorted(WAYS)),
+    entity=shapes,
+    key=st.sampled_from((*KEYS, *["right"] * 6)),
+    lock=locks,
+    seconds=waits,
+    session_seconds=waits,
+    batch=batches,
+    state=states,
+    guard=guards,
+    then=later,
+)
+def test_the_lock_is_told_or_an_error_of_ours_comes_out(
+    served: Sessions,
+    way: str,
+    entity: str,
+    key: str,
+    lock: LockOptions,
+    seconds: float | None,
+    session_seconds: float | None,
+    batch: bool,
+    state: str,
+    guard: GuardMode,
+    then: str,
+) -> None:
+    assume(exists_on(served[0], entity))
+    shape = ENTITIES[entity]
+    wish = Wish(shape, lock, seconds, session_seconds, batch, state, guard, then)
+    ident = {"right": shape.key, "missing": shape.missing, "None": None}.get(key, (1, 2, 3))
+
+    def ask(session: LockingSession) -> Any:
+        return WAYS[way](session, shape.entity, ident, lock, lock_timeout=seconds)
+
+    found = answer(served, wish, ask, held=key == "right" and brought_by(state, lock))
+    if found is None:
+        return
+    note(f"told {found.told}, raised {found.error!r}")
+    absent = key == "missing" and way in ("get_one_entity", "locked")
+    assert (
+        found.error is None
+        or is_ours(found.error)
+        or (absent and type(found.error) is NoResultFound)
+    )
+    if _is_wrong(way, wish, key):
+        assert type(found.error) in (ValueError, TypeError)
+        assert found.told == []
+    else:
+        assert found.error is None or isinstance(found.error, (DocLockError, NoResultFound))
+        assert found.lacks is None
+
+
+def _is_wrong(way: str, wish: Wish, key: str) -> bool:
+    """Whether no database may be asked."""
+    return (
+        wish.contradictory
+        or (LockOptions.SkipLocked in wish.lock and way not in SETS)
+        or (way == "locked" and wish.lock in BASES[:2])
+        or key in ("wrong shape", "None")
+        or wish.shape not in CLASSES.values()
+    )

@@ -1,0 +1,184 @@
+"""Real sessions on the tables of the stress fixture; what they read and write is recorded."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import sessionmaker
+
+from sa_doclock import LockingSession, LockOptions
+from sa_doclock.cli.workload.model import Document
+from sa_doclock.cli.workload.tables import fill
+from tests.reliability.history.record import History, Outcome, Transaction
+from tests.reliability.history.stored import (
+    balance,
+    delete_detail,
+    final_state,
+    first_state,
+    note,
+    read_again,
+    set_detail,
+    set_total,
+)
+from tests.reliability.history.ways import PLAIN, WAYS
+
+DOCUMENTS = (1, 2)
+NAMES = ("N0", "N1", "N2")
+THREADS = 8
+TRANSACTIONS = 20  # of each thread
+READS = (LockOptions.SharedRead, LockOptions.SnapshotRead)
+
+
+class Undone(Exception):
+    """The transaction is to be rolled back."""
+
+
+@dataclass
+class Run:
+    """What all threads share.
+
+    :ivar locks: False: plain reads in place of locks, and no guard.
+    :ivar meet: called once in each transaction, between its reads and its writes.
+    """
+
+    engine: Engine
+    locks: bool
+    meet: Callable[[], object]
+    tick: Callable[[], int] = field(default_factory=lambda: itertools.count(1).__next__)
+    number: Callable[[], int] = field(default_factory=lambda: itertools.count(1).__next__)
+    done: list[Transaction] = field(default_factory=list)
+    ways: set[str] = field(default_factory=set)
+    errors: list[SQLAlchemyError] = field(default_factory=list)
+
+    def sessions(self) -> sessionmaker[LockingSession]:
+        guard = "raise" if self.locks else "off"
+        return sessionmaker(self.engine, class_=LockingSession, guard=guard)
+
+    def history(self) -> History:
+        return History(self.done, final_state(self.engine))
+
+
+class Task(NamedTuple):
+    """What chance decides about one transaction.
+
+    :ivar changes: what is written, with whether it is deleted in the end; nothing: it reads.
+    """
+
+    way: str
+    documents: Sequence[int]
+    lock: LockOptions
+    target: int
+    changes: Sequence[tuple[str, bool]]
+    undo: bool
+
+
+def played(engine: Engine, *, locks: bool) -> Run:
+    """Let the threads run.
+
+    Without locks all threads meet in each transaction after they have read, so that what goes
+    wrong then goes wrong in every run.
+    """
+    fill(engine, {number: first_state(NAMES) for number in DOCUMENTS})
+    together = threading.Barrier(THREADS)
+    run = Run(engine, locks, (lambda: None) if locks else (lambda: together.wait(30)))
+    with ThreadPoolExecutor(THREADS) as pool:
+        for _ in pool.map(lambda thread: _live(run, thread), range(THREADS)):
+            pass
+    return run
+
+
+def _live(run: Run, thread: int) -> None:
+    chance = random.Random(thread)
+    for _ in range(TRANSACTIONS):
+        task = _drawn(chance, WAYS if run.locks else PLAIN)
+        run.ways.add(task.way)
+        _Attempt(run, task).carry_out()
+
+
+def _drawn(chance: random.Random, ways: Iterable[str]) -> Task:
+    writes = chance.random() < 0.6
+    documents = sorted(chance.sample(DOCUMENTS, chance.choice((1, 1, 2))))
+    changes = [(name, chance.random() < 0.4) for name in chance.sample(NAMES, 2)]
+    return Task(
+        way=chance.choice(sorted(ways)),
+        documents=documents,
+        lock=LockOptions.ForUpdate if writes else chance.choice(READS),
+        target=chance.choice(documents),
+        changes=changes if writes else (),
+        undo=chance.random() < 0.1,
+    )
+
+
+class _Attempt:
+    """One task; where the way begins again, each attempt is a transaction of its own."""
+
+    def __init__(self, run: Run, task: Task) -> None:
+        self._run = run
+        self._task = task
+        self._done = self._begun()
+        self._met = False
+
+    def carry_out(self) -> None:
+        run, task = self._run, self._task
+        lock = task.lock if run.locks else LockOptions.None_
+        try:
+            WAYS[task.way](run.sessions(), task.documents, lock, self._work)
+        except (SQLAlchemyError, Undone) as error:
+            self._end(Outcome.ABORTED)
+            if isinstance(error, SQLAlchemyError):
+                run.errors.append(error)
+            if not self._met:  # the others count on it
+                run.meet()
+        else:
+            self._end(Outcome.COMMITTED)
+
+    def _begun(self) -> Transaction:
+        return Transaction(self._run.number(), self._run.tick(), 0)
+
+    def _end(self, outcome: Outcome) -> None:
+        self._done.outcome, self._done.ended = outcome, self._run.tick()
+        self._run.done.append(self._done)
+
+    def _work(self, session: LockingSession, found: Sequence[Document]) -> None:
+        if self._done.operations:  # an attempt has failed
+            self._end(Outcome.ABORTED)
+            self._done = self._begun()
+        run, task, done = self._run, self._task, self._done
+        for document in found:
+            note(done, document, NAMES)
+        self._met = True
+        run.meet()
+        if task.changes:
+            target = next(document for document in found if document.id == task.target)
+            _change(session, done, target, task.changes)
+        else:
+            read_again(session, done, task.documents, NAMES)
+        if task.undo:
+            raise Undone
+        done.committing = run.tick()
+
+
+def _change(
+    session: LockingSession,
+    done: Transaction,
+    document: Document,
+    changes: Sequence[tuple[str, bool]],
+) -> None:
+    """Two times, so that there is a version in between which nobody else must see."""
+    for nth in (1, 2):
+        set_total(done, document, nth)
+        for name, deleted in changes:
+            if deleted and nth == 2:
+                delete_detail(done, document, name, nth)
+            else:
+                set_detail(done, document, name, nth)
+        balance(document)
+        session.flush()

@@ -1,0 +1,224 @@
+"""The ways to take a lock and let it go: one function is one cycle."""
+
+from __future__ import annotations
+
+import gc
+
+import sqlalchemy as sa
+from sqlalchemy import event
+
+from sa_doclock import (
+    LockingSession,
+    LockOptions,
+    claim_each,
+    lock_waits,
+    run_transaction,
+    with_lock,
+)
+from sa_doclock.cli.workload.model import Detail, Document
+from tests.reliability.leaks.scene import DOCUMENTS, Scene, Way, new_engine
+
+FOR_UPDATE, SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
+NO_WAIT, SNAPSHOT = LockOptions.NoWait, LockOptions.SnapshotRead
+
+
+def change_and_save(scene: Scene) -> None:
+    with scene.sessions() as session:
+        document = session.get_one_entity(Document, scene.ident, FOR_UPDATE)
+        document.details[0].value += 1
+        document.add_up()
+        session.save_changes()
+
+
+def read_and_release(scene: Scene) -> None:
+    with scene.sessions() as session:
+        assert session.get_one_entity(Document, scene.ident, SHARED).details
+        session.release_locks()
+
+
+def read_a_snapshot(scene: Scene) -> None:
+    with scene.sessions() as session:
+        assert session.get_document(Document, scene.ident, SNAPSHOT)
+        session.rollback()
+
+
+def lock_at_once_and_close(scene: Scene) -> None:
+    with scene.sessions() as session:
+        session.get_one_entity(Document, scene.ident, FOR_UPDATE | NO_WAIT)
+
+
+def a_whole_document(scene: Scene) -> None:
+    with scene.sessions() as session:
+        document = session.get_document(Document, scene.ident, FOR_UPDATE)
+        assert document is not None
+        document.total = 0
+        document.add_up()
+        session.commit()
+
+
+def several(scene: Scene) -> None:
+    idents = range(scene.number % DOCUMENTS + 1)
+    with scene.sessions() as session:
+        assert session.get_entities(Document, idents, FOR_UPDATE)
+        assert session.get_documents(Document, idents, FOR_UPDATE)
+
+
+def a_set(scene: Scene) -> None:
+    with scene.sessions() as session:
+        wanted = session.entity_set(Document, FOR_UPDATE).where(Document.id <= scene.ident)
+        assert session.scalars(wanted).all()
+
+
+def a_statement(scene: Scene) -> None:
+    statement = with_lock(sa.select(Document).where(Document.id == scene.ident), SHARED)
+    with scene.sessions() as session:
+        assert session.scalars(statement).one()
+
+
+def a_block(scene: Scene) -> None:
+    with scene.sessions() as session:
+        with session.locked(Document, scene.ident) as document:
+            document.details[0].value += 1
+            document.add_up()
+            with session.locked(Document, scene.ident):
+                pass
+        with session.locked(Document, scene.ident, SHARED):
+            pass
+
+
+def a_name(scene: Scene) -> None:
+    with scene.sessions() as session:
+        session.lock_key(f"name {scene.number}")
+        session.lock_key("all of them", shared=True, lock_timeout=scene.seconds)
+
+
+def a_limit(scene: Scene) -> None:
+    seconds = scene.seconds
+    with scene.sessions() as session:
+        session.get_one_entity(Document, scene.ident, FOR_UPDATE, lock_timeout=seconds)
+        session.get_entities(Document, (0, 1, 2), FOR_UPDATE, lock_timeout=seconds)
+        session.scalars(session.entity_set(Document, FOR_UPDATE, lock_timeout=seconds)).all()
+
+
+def a_limit_of_the_session(scene: Scene) -> None:
+    with LockingSession(scene.engine, lock_timeout=scene.seconds) as session:
+        session.get_one_entity(Document, scene.ident, SHARED)
+
+
+def a_batch(scene: Scene) -> None:
+    with LockingSession(scene.engine, priority="batch", lock_timeout=scene.seconds) as session:
+        session.get_one_entity(Document, scene.ident, FOR_UPDATE)
+        session.commit()
+
+
+def savepoints(scene: Scene) -> None:
+    with scene.sessions() as session:
+        session.get_one_entity(Document, scene.ident, FOR_UPDATE)
+        with session.begin_nested():
+            session.get_one_entity(Document, (scene.ident + 1) % DOCUMENTS, FOR_UPDATE)
+        session.begin_nested().rollback()
+
+
+def a_function(scene: Scene) -> None:
+    done: list[int] = []
+
+    def add_up(session: LockingSession) -> None:
+        session.get_one_entity(Document, scene.ident, FOR_UPDATE).add_up()
+        session.on_commit(lambda: done.append(scene.number))
+
+    run_transaction(scene.sessions, add_up)
+    assert done == [scene.number]
+
+
+def claims(scene: Scene) -> None:
+    wanted = sa.select(Document).where(Document.id >= scene.ident)
+    for claim in claim_each(scene.sessions, wanted, limit=2, lock_timeout=scene.seconds):
+        with claim as document:
+            document.add_up()
+
+
+def claims_in_batches(scene: Scene) -> None:
+    wanted = sa.select(Document).order_by(Document.total)
+    for claim in claim_each(scene.sessions, wanted, batch=2, lock_timeout=scene.seconds):
+        with claim:
+            pass
+
+
+def claims_given_back(scene: Scene) -> None:
+    for _claim in claim_each(scene.sessions, sa.select(Document)):
+        break
+
+
+def a_listener(scene: Scene) -> None:
+    heard: list[object] = []
+    with scene.sessions() as session:
+        event.listen(session, "lock_acquired", lambda *told: heard.append(told))
+        event.listen(session, "locks_released", lambda *told: heard.append(told))
+        session.get_one_entity(Document, scene.ident, FOR_UPDATE)
+    assert len(heard) == 2
+
+
+def a_lent_connection(scene: Scene) -> None:
+    with scene.engine.connect() as connection, LockingSession(connection) as session:
+        session.get_one_entity(Document, scene.ident, FOR_UPDATE, lock_timeout=scene.seconds)
+        session.save_changes()
+
+
+def a_connection_that_goes_on(scene: Scene) -> None:
+    with LockingSession(scene.connection) as session:
+        session.get_one_entity(Document, scene.ident, FOR_UPDATE, lock_timeout=scene.seconds)
+        session.save_changes()
+
+
+def a_session_that_goes_on(scene: Scene) -> None:
+    session = scene.session
+    session.get_one_entity(Document, scene.ident, FOR_UPDATE, lock_timeout=scene.seconds)
+    session.save_changes()
+    session.scalars(session.entity_set(Document, SHARED, lock_timeout=scene.seconds)).all()
+    session.release_locks()
+
+
+def an_update_of_what_is_held(scene: Scene) -> None:
+    with scene.sessions() as session:
+        session.get_one_entity(Document, scene.ident, FOR_UPDATE)
+        theirs = Detail.document_id == scene.ident
+        session.execute(sa.update(Detail).where(theirs).values(value=scene.ident))
+        session.rollback()
+        with session.unguarded():
+            session.execute(sa.update(Detail).where(theirs).values(value=scene.ident))
+
+
+def a_session_that_nobody_closes(scene: Scene) -> None:
+    session = scene.sessions()
+    session.get_one_entity(Document, scene.ident, FOR_UPDATE)
+    del session
+    gc.collect()
+
+
+def an_engine_of_its_own(scene: Scene) -> None:
+    engine = new_engine(scene.database)
+    with LockingSession(engine) as session:
+        session.get_one_entity(Document, scene.ident, FOR_UPDATE, lock_timeout=scene.seconds)
+        session.lock_key("an engine")
+        session.save_changes()
+    engine.dispose()
+
+
+def a_look_at_who_waits(scene: Scene) -> None:
+    if scene.database.name == "sqlite":  # where nobody can say
+        return
+    assert not lock_waits(scene.engine)
+
+
+WAYS: tuple[Way, ...] = (
+    *(change_and_save, read_and_release, read_a_snapshot, lock_at_once_and_close),
+    *(a_whole_document, several, a_set, a_statement, a_block, a_name),
+    *(a_limit, a_limit_of_the_session, a_batch, savepoints, a_function, claims),
+    *(claims_in_batches, claims_given_back, a_listener, a_lent_connection),
+    *(a_connection_that_goes_on, a_session_that_goes_on, an_update_of_what_is_held),
+)
+
+#: Which make a new connection each time, or search for garbage.
+RARE_WAYS: tuple[Way, ...] = (
+    *(a_session_that_nobody_closes, an_engine_of_its_own, a_look_at_who_waits),
+)

@@ -1,0 +1,65 @@
+"""What a statement is answered: rows, or that it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tests.sql.script import MISSING, NOTHING, columns_of
+from tests.sql.tds.tokens import Value
+
+_EMPTY = (  # nobody is in the way, and no migration has run
+    *("dm_tran_database_transactions", "dm_tran_locks", "dm_os_waiting_tasks"),
+    *("INFORMATION_SCHEMA", "sys.objects", "FROM sa_doclock_version"),
+)
+_OF_DATABASE = ("name", "snapshot_isolation_state", "is_read_committed_snapshot_on")
+_CONTENT: dict[str, Value] = {"kind": "lease", "name": "Ann"}
+_HANDSHAKE: dict[str, Value] = {
+    "ProductVersion": "16.0.4135.4",
+    "@@version": "Microsoft SQL Server 2022 - 16.0.4135.4 (X64)",
+    "schema_name()": "dbo",
+    "test max support": "x",
+    "fn_listextendedproperty": 1,
+    "sys.system_views": "dm_exec_sessions",
+    "SELECT @@SPID": 51,
+}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The answer to a query."""
+
+    names: Sequence[str]
+    rows: Sequence[Sequence[Value]]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A statement without rows has ended; it may tell how many it has changed."""
+
+    count: int | None = None
+
+
+class Called(Ended):
+    """A procedure that the batch has called has ended."""
+
+
+def of_the_server(sql: str, live: Mapping[str, Value], snapshot: int) -> Rows | None:
+    """Answer what is asked about the server, the database and the session; None: it is not.
+
+    :param live: what is so now, by a mark in the SQL.
+    """
+    if "FROM sys.databases" in sql:
+        return Rows(_OF_DATABASE, [["shop", snapshot, 0]])
+    if any(name in sql for name in _EMPTY):
+        return Rows(["session_id"], [])
+    marks = {**_HANDSHAKE, **live}
+    found = [Rows(["answer"], [[value]]) for mark, value in marks.items() if mark in sql]
+    return found[0] if found else None
+
+
+def of_a_table(sql: str, values: Sequence[object]) -> Rows:
+    """Answer with one row, as every table has one; or none, where none is meant."""
+    names = columns_of(sql)
+    empty = MISSING in values or NOTHING.search(sql)
+    return Rows(names, [] if empty else [[_CONTENT.get(name, 1) for name in names]])

@@ -1,0 +1,75 @@
+"""A server of TDS, and an engine on it over each ODBC driver; or a loud line that says why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import quote_plus
+
+import pytest
+from sqlalchemy import Engine, create_engine
+
+from sa_doclock import LockingSession
+from sa_doclock.dialects import strategy_for
+from tests.sql.tds.drivers import DRIVERS, pyodbc, why_not
+from tests.sql.tds.server import TDSServer, listening, wrong
+from tests.sql.tsql.checker import Checker, checking
+from tests.sql.tsql.wheels import unpacked
+from tests.support.servers.model import UnavailableError
+from tests.support.workers import note_skipped
+
+
+@pytest.fixture(scope="package")
+def parser(request: pytest.FixtureRequest) -> Iterator[Checker | None]:
+    """Give the tests Microsoft's parser, or nothing where it cannot be had."""
+    try:
+        folder = unpacked()
+    except UnavailableError as exc:
+        what = "PARSER OF WHAT IS ON THE WIRE OF SQL SERVER"
+        note_skipped(request.config, what, str(exc))
+        yield None
+        return
+    with checking(folder) as found:
+        yield found
+
+
+@pytest.fixture
+def wire(parser: Checker | None) -> Iterator[TDSServer]:
+    """Serve; fail where the server itself has failed, or was sent what is no good T-SQL."""
+    with listening() as server:
+        yield server
+    assert server.faults == []
+    assert parser is None or wrong(server, parser) == {}
+
+
+@pytest.fixture(params=DRIVERS)
+def driver(request: pytest.FixtureRequest) -> str:
+    """Run the test over each driver that can be had."""
+    name: str = request.param
+    if why := why_not(name):
+        note_skipped(request.config, f"DRIVER {name} OF SQL SERVER", why)
+        pytest.skip(f"no {name}: {why}")
+    return name
+
+
+@pytest.fixture
+def connection_string(driver: str, wire: TDSServer) -> str:
+    """Tell pyodbc how to reach the server."""
+    return DRIVERS[driver](wire.port)
+
+
+@pytest.fixture
+def engine(connection_string: str, wire: TDSServer) -> Iterator[Engine]:
+    """Give the test an engine with one connection, which has connected before."""
+    url = f"mssql+pyodbc:///?odbc_connect={quote_plus(connection_string)}"
+    engine = create_engine(url, module=pyodbc(), pool_size=1, max_overflow=0)
+    strategy_for(engine)
+    wire.sent.clear()
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def session(engine: Engine) -> Iterator[LockingSession]:
+    """Open a session on it."""
+    with LockingSession(engine) as session:
+        yield session

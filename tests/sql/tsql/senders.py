@@ -1,0 +1,87 @@
+"""What is sent to SQL Server, and is in no golden file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from sqlalchemy import Engine, select
+from sqlalchemy.orm import sessionmaker
+
+from sa_doclock import LockingSession, LockOptions, claim_each, lock_waits
+from sa_doclock.alembic import DisableSnapshotIsolationOp, EnableSnapshotIsolationOp
+from tests.docs.pages import blocks_of
+from tests.integration.alembic.scripted import Server, migrating
+from tests.integration.alembic.test_offline import script_of
+from tests.sql.models import Order
+from tests.sql.scenarios import SCENARIOS, told
+from tests.sql.script import Script
+from tests.sql.servers import pymssql, pyodbc, serving
+from tests.sql.test_mssql_waits import ACTS, refused
+from tests.sql.tsql.texts import METHODS
+
+DRIVERS: Mapping[str, Callable[[Script], Engine]] = {"pyodbc": pyodbc, "pymssql": pymssql}
+OPERATIONS = (EnableSnapshotIsolationOp, DisableSnapshotIsolationOp)
+
+
+def over(driver: str) -> Iterator[str]:
+    """Yield what sessions send over this driver, the scenarios of the golden file included."""
+    for act in (*SCENARIOS.values(), _with_a_limit, _over_a_set):
+        with serving("mssql", DRIVERS[driver]) as (engine, script):
+            yield from filter(_is_sql, told(act, engine, script))
+    for other in (_as_a_batch, _claims, lock_waits):
+        with serving("mssql", DRIVERS[driver]) as (engine, script):
+            other(engine)
+            yield from filter(_is_sql, script.sent)
+    for act in ACTS.values():
+        with serving("mssql", DRIVERS[driver]) as (engine, script):
+            refused(engine, script, act)
+            yield from filter(_is_sql, script.sent)
+
+
+def by_migrations() -> Iterator[str]:
+    """Yield what the Alembic operations send to a server."""
+    for operation in OPERATIONS:
+        server = Server(snapshot=int(operation is DisableSnapshotIsolationOp))
+        server.read_committed_snapshot = bool(server.snapshot)
+        with migrating(server) as op:
+            op.invoke(operation(read_committed_snapshot=True))
+        assert server.altered()
+        yield from (sent.sql for sent in server.sent)
+
+
+def in_scripts() -> Iterator[str]:
+    """Yield what ``--sql`` writes for the same."""
+    for operation in OPERATIONS:
+        for rcs in (False, True):
+            yield script_of(operation, "mssql", rcs=rcs)
+
+
+def on_pages() -> Iterator[str]:
+    """Yield the SQL of the page about SQL Server."""
+    for block in blocks_of("docs/mssql.md"):
+        if block.language == "sql":
+            yield block.text
+
+
+def _with_a_limit(session: LockingSession) -> None:
+    session.get_entity(Order, 1, LockOptions.ForUpdate, lock_timeout=0.3)
+
+
+def _over_a_set(session: LockingSession) -> None:
+    session.scalars(session.entity_set(Order, LockOptions.ForUpdate, lock_timeout=0.3)).all()
+
+
+def _as_a_batch(engine: Engine) -> None:
+    with LockingSession(engine, priority="batch") as session:
+        session.get_entity(Order, 1, LockOptions.ForUpdate)
+
+
+def _claims(engine: Engine) -> None:
+    factory = sessionmaker(engine, class_=LockingSession)
+    for claim in claim_each(factory, select(Order).where(Order.total > 0), limit=1):
+        with claim as order:
+            order.total = 0
+
+
+def _is_sql(sent: str) -> bool:
+    return sent not in METHODS

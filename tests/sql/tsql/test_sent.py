@@ -1,0 +1,62 @@
+"""Everything that is sent to SQL Server is good T-SQL, to its parser and to the rules beyond it.
+
+It proves that no statement is refused for how it is written, and nothing about what one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+import pytest
+
+from tests.sql.golden import FOLDER
+from tests.sql.tsql import senders
+from tests.sql.tsql.checker import Checker
+from tests.sql.tsql.texts import statements, with_parameters
+
+GOLDEN = ("compiled", "sent", "waits")  # a statement after the other
+SCRIPTS = ("migrations",)  # with GO between the batches, which the parser knows
+SENT: dict[str, Callable[[], Iterator[str]]] = {
+    **{driver: partial(senders.over, driver) for driver in senders.DRIVERS},
+    "migrations": senders.by_migrations,
+    "scripts of migrations": senders.in_scripts,
+    "docs/mssql.md": senders.on_pages,
+}
+
+
+def assert_good(checker: Checker, texts: Iterable[tuple[str, str]]) -> None:
+    """Fail with all that is wrong, each with where it stands."""
+    places = {text: place for place, text in texts}  # a text is parsed once
+    assert places, "there is nothing to parse"
+    verdicts = checker.check([with_parameters(text) for text in places])
+    wrong = [
+        f"{place}: {'; '.join(verdict.syntax + verdict.rules)}\n{text}"
+        for (text, place), verdict in zip(places.items(), verdicts, strict=True)
+        if not verdict
+    ]
+    if wrong:
+        pytest.fail("\n\n".join(wrong), pytrace=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", GOLDEN)
+def test_every_statement_of_a_golden_file(checker: Checker, kind: str) -> None:
+    path = FOLDER / kind / "mssql.sql"
+    found = statements(path.read_text(encoding="utf-8"))
+    assert_good(checker, ((f"{kind}/{path.name}:{line}", text) for line, text in found))
+
+
+@pytest.mark.parametrize("kind", SCRIPTS)
+def test_every_batch_of_a_golden_script(checker: Checker, kind: str) -> None:
+    path = FOLDER / kind / "mssql.sql"
+    assert_good(checker, [(f"{kind}/{path.name}", path.read_text(encoding="utf-8"))])
+
+
+@pytest.mark.parametrize("sender", SENT)
+def test_every_statement_that_is_sent_by(checker: Checker, sender: str) -> None:
+    assert_good(checker, ((sender, text) for text in SENT[sender]()))
+
+
+def test_no_golden_file_is_left_out() -> None:
+    assert {path.parent.name for path in FOLDER.glob("*/mssql.sql")} == {*GOLDEN, *SCRIPTS}

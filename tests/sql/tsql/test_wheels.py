@@ -1,0 +1,48 @@
+"""Where the parser cannot be had the reason is told, and nothing half-made is left behind."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sql.tsql.wheels import unpacked
+from tests.support.servers.model import UnavailableError
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Seem to be a new machine of the kind that has it, without a network."""
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: object())
+    monkeypatch.setenv("SA_DOCLOCK_TEST_CACHE", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+
+
+def test_on_another_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(UnavailableError, match="Linux on x86_64"):
+        unpacked()
+
+
+def test_on_another_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    with pytest.raises(UnavailableError, match="Linux on x86_64"):
+        unpacked()
+
+
+def test_without_the_dependency_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(UnavailableError, match="dependency group tsql"):
+        unpacked()
+
+
+@pytest.mark.slow
+def test_without_a_network(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError, match="No matching distribution found for mssql-cli"):
+        unpacked()
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,1 @@
+"""What the tests share: the databases and their servers, actors, waits, models."""

@@ -1,0 +1,115 @@
+"""One database of the matrix, as a test sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.pool import NullPool
+
+from tests.support.connections import ConnectionLog
+from tests.support.servers import NAMES
+
+#: PostgreSQL once more, with sessions that are made with ``pipeline=True``.
+PIPELINED = "postgresql-pipeline"
+
+#: Every column of the matrix. SQLite comes twice: in WAL mode, and with a rollback journal.
+MATRIX = (*NAMES, PIPELINED, "sqlite", "sqlite-journal")
+
+# How the administrator's connection is kept from waiting for ever: a number of seconds goes in.
+_LOCK_TIMEOUT: Mapping[str, str] = {
+    "postgresql": "SET lock_timeout = '{}s'",
+    "mysql": "SET SESSION lock_wait_timeout = {}",
+    "mariadb": "SET SESSION lock_wait_timeout = {}",
+    "mssql": "SET LOCK_TIMEOUT {}000",
+    "sqlite": "PRAGMA busy_timeout = {}000",
+}
+
+
+def product(column: str) -> str:
+    """Return the database behind a column of the matrix: both SQLite columns are ``sqlite``."""
+    return column.partition("-")[0]
+
+
+class Database:
+    """A database that a test has for itself, and the engines made for it."""
+
+    #: Seconds that creating or dropping a table waits for a lock which a test has leaked.
+    lock_timeout = 10
+
+    def __init__(self, column: str, url: str, version: str) -> None:
+        """Describe a database that is there already."""
+        self.column = column
+        self.name = product(column)
+        self.url = url
+        self.version = version
+        self.connections = ConnectionLog(self.name)
+        self._engines: list[sa.Engine] = []
+        self._created: list[sa.MetaData] = []
+
+    def __repr__(self) -> str:
+        return f"<{self.column}: {self.version}>"
+
+    def engine(self, **options: Any) -> sa.Engine:
+        """Make an engine that is disposed when the test ends.
+
+        :param options: for :func:`sqlalchemy.create_engine`.
+        """
+        engine = sa.create_engine(self.url, **options)
+        self.connections.watch(engine)
+        self._engines.append(engine)
+        return engine
+
+    def observer(self) -> sa.Engine:
+        """Return an engine for looking at the server from outside: no transaction, no pool."""
+        return sa.create_engine(self.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+
+    def create(self, metadata: sa.MetaData) -> None:
+        """Create these tables, empty; they are dropped when the test ends."""
+        with self._administrator() as connection:
+            metadata.drop_all(connection)  # a run that was killed has left its tables behind
+            metadata.create_all(connection)
+            connection.commit()
+        self._created.append(metadata)
+
+    def drop_tables(self) -> None:
+        """Drop the tables that were created here.
+
+        :raises RuntimeError: a connection that the test left open still holds a lock.
+        """
+        try:
+            with self._administrator() as connection:
+                for metadata in reversed(self._created):
+                    metadata.drop_all(connection)
+                connection.commit()
+        except sa.exc.DBAPIError as exc:
+            msg = "the tables cannot be dropped; does a session of this test still hold a lock?"
+            raise RuntimeError(msg) from exc
+
+    def close(self) -> None:
+        """Dispose the engines and drop the tables."""
+        for engine in self._engines:
+            engine.dispose()
+        if self._created:
+            self.drop_tables()
+
+    @contextlib.contextmanager
+    def _administrator(self) -> Iterator[sa.Connection]:
+        engine = sa.create_engine(self.url, poolclass=NullPool)
+        with engine.connect() as connection:
+            connection.exec_driver_sql(_LOCK_TIMEOUT[self.name].format(self.lock_timeout))
+            connection.commit()
+            yield connection
+
+
+def new_sqlite_file(column: str, folder: Path) -> Database:
+    """Make an SQLite file in the journal mode that this column of the matrix stands for."""
+    path = folder / f"{column}.db"
+    mode = "DELETE" if column == "sqlite-journal" else "WAL"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA journal_mode = {mode}")  # WAL is written into the file
+    return Database(column, f"sqlite:///{path}", f"SQLite {sqlite3.sqlite_version}, {mode}")

@@ -1,0 +1,113 @@
+"""A Debian package and all that it depends on, unpacked into a folder without installing anything.
+
+Needs apt and dpkg, not root. apt works on lists and a package state of its own here: it thinks that
+nothing is installed, so its solver names the whole closure, the C library included, and a server
+from another suite runs beside the machine's own libraries. apt verifies every package as ever.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.support.servers.cache import cached
+from tests.support.servers.model import UnavailableError
+from tests.support.servers.process import run
+
+
+def unpacked(package: str, suite: str) -> Path:
+    """Return a folder with ``package`` of this Debian suite, and its dependencies, unpacked."""
+    _own_suite(package)
+    return cached(
+        f"{package}-{suite}-{platform.machine()}", lambda root: _unpack(package, suite, root)
+    )
+
+
+def unpacked_alone(*packages: str, suite: str | None = None) -> Path:
+    """Return a folder with these packages of this Debian, and nothing that they depend on.
+
+    :param suite: another one than the machine's own.
+    """
+    own_suite = _own_suite(packages[0])
+    suite = suite or own_suite
+    key = f"{packages[0]}-alone-{suite}-{platform.machine()}"
+    return cached(key, lambda root: _unpack_alone(packages, suite, root))
+
+
+def command(root: Path, program: str) -> list[str]:
+    """Return how to run a program out of such a folder: with the folder's own C library."""
+    loaders = [*root.glob("usr/lib/*/ld-linux*.so.*"), *root.glob("lib/*/ld-linux*.so.*")]
+    loader = loaders[0]
+    triplet = loader.parent.name
+    libraries = f"{root}/usr/lib/{triplet}:{root}/lib/{triplet}"
+    return [str(loader), "--library-path", libraries, str(root / program)]
+
+
+def _own_suite(package: str) -> str:
+    if not shutil.which("apt-get") or platform.freedesktop_os_release().get("ID") != "debian":
+        msg = f"{package} can only be unpacked on Debian"
+        raise UnavailableError(msg)
+    return platform.freedesktop_os_release().get("VERSION_CODENAME", "sid")
+
+
+def _unpack(package: str, suite: str, root: Path) -> None:
+    apt_get = _own_apt_get(suite, root)
+    run([*apt_get, "--download-only", "install", package])
+    _extract(root.parent / "apt" / "archives", root)
+
+
+def _unpack_alone(packages: Sequence[str], suite: str, root: Path) -> None:
+    apt_get = _own_apt_get(suite, root)
+    archives = root.parent / "apt" / "archives"
+    run(["env", f"--chdir={archives}", *apt_get, "download", *packages])
+    _extract(archives, root)
+
+
+def _extract(archives: Path, root: Path) -> None:
+    for archive in sorted(archives.glob("*.deb")):
+        run(["dpkg-deb", "--extract", str(archive), str(root)])
+
+
+def _own_apt_get(suite: str, root: Path) -> list[str]:
+    """Return the command, with lists that are fresh and a state in which nothing is installed."""
+    apt = root.parent / "apt"
+    for folder in ("lists/partial", "archives/partial"):
+        (apt / folder).mkdir(parents=True)
+    (apt / "status").touch()
+    (apt / "list.sources").write_text(_source(suite), encoding="utf-8")
+    options = {
+        "Dir::State": apt,
+        "Dir::State::status": apt / "status",
+        "Dir::Cache": apt,
+        "Dir::Etc::SourceList": apt / "list.sources",
+        "Dir::Etc::SourceParts": "-",
+        "APT::Sandbox::User": "root",  # the account _apt could not write into our folder
+        "APT::Install-Recommends": "false",
+        "Acquire::Retries": "3",
+    }
+    apt_get = ["apt-get", "--quiet", "--assume-yes"]
+    apt_get += [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
+    run([*apt_get, "update"])
+    return apt_get
+
+
+def _source(suite: str) -> str:
+    """Write the apt source of another suite, on the mirror that this machine uses for its own."""
+    own = platform.freedesktop_os_release().get("VERSION_CODENAME", "sid")
+    listed = run(
+        [
+            *("apt-get", "indextargets", "--no-release-info"),
+            *("--format", "$(RELEASE) $(COMPONENT) $(REPO_URI)", "Identifier: Packages"),
+        ]
+    )
+    for line in listed.splitlines():
+        release, component, mirror = line.split(maxsplit=2)
+        if (release, component) == (own, "main"):
+            return (
+                f"Types: deb\nURIs: {mirror}\nSuites: {suite}\nComponents: main\n"
+                "Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg\n"
+            )
+    msg = f"apt knows no mirror for Debian {own}"
+    raise UnavailableError(msg)

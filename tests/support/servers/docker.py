@@ -1,0 +1,74 @@
+"""The services of docker-compose.yml, where a Docker engine answers and has the compose plugin."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+from tests.support.servers import mssql
+from tests.support.servers.model import Server, UnavailableError, no_stop
+from tests.support.servers.mysqld import WITHOUT_TLS
+from tests.support.servers.probe import version_at
+from tests.support.servers.process import run
+
+_REPOSITORY = Path(__file__).resolve().parents[3]
+_COMPOSE = ("docker", "compose", "--file", str(_REPOSITORY / "docker-compose.yml"))
+
+#: As docker-compose.yml publishes them.
+URLS = {
+    "postgresql": "postgresql+psycopg://doclock:doclock@127.0.0.1:15432/doclock",
+    "mysql": f"mysql+pymysql://root:doclock@127.0.0.1:13306/doclock?{WITHOUT_TLS}",
+    "mariadb": f"mysql+pymysql://root:doclock@127.0.0.1:13307/doclock?{WITHOUT_TLS}",
+    "mssql": "mssql+pyodbc://sa:Doclock-2022@127.0.0.1:11433/doclock"
+    "?driver=ODBC+Driver+18+for+SQL+Server&TrustServerCertificate=yes",
+}
+_one_at_a_time = threading.Lock()
+
+
+def start(name: str) -> Server:
+    """Start the service called ``name`` and wait until its health check passes.
+
+    A service that was up already is used as it is, and is still up afterwards.
+    """
+    with _one_at_a_time:
+        reason = _why_not()
+    if reason:
+        raise UnavailableError(reason)
+    was_up = name in run([*_COMPOSE, "ps", "--services", "--status", "running"]).split()
+    stop = no_stop if was_up else functools.partial(_remove, name)
+    try:
+        run([*_COMPOSE, "up", "--detach", "--wait", name])
+        if name == "mssql":
+            mssql.prepare(URLS[name])
+        return Server(name, URLS[name], version_at(name, URLS[name]), "Docker", stop)
+    except BaseException:
+        stop()
+        raise
+
+
+@functools.cache
+def _why_not() -> str | None:
+    """Say why Docker cannot be used; None when it can."""
+    if not shutil.which("docker"):
+        return "there is no Docker"
+    # The client alone would answer --version; this takes an engine.
+    if not _succeeds(["docker", "info"]):
+        return "no Docker engine answers"
+    if not _succeeds(["docker", "compose", "version"]):
+        return "Docker has no compose plugin"
+    return None
+
+
+def _succeeds(command: list[str]) -> bool:
+    try:
+        subprocess.run(command, capture_output=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return True
+
+
+def _remove(name: str) -> None:
+    run([*_COMPOSE, "rm", "--force", "--stop", "--volumes", name])

@@ -1,0 +1,85 @@
+"""Which way to a server applies for which database; all of them tried at the same time."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.support.servers import docker, mariadb, mssql, mysql, postgresql
+from tests.support.servers.model import (
+    NAMES,
+    EndedError,
+    Missing,
+    Server,
+    UnavailableError,
+    url_variable,
+)
+from tests.support.servers.probe import version_at
+
+#: Servers that this package starts itself, without Docker.
+LOCAL: Mapping[str, Callable[[], Server]] = {
+    "postgresql": postgresql.start,
+    "mysql": mysql.start,
+    "mariadb": mariadb.start,
+}
+
+
+def find_servers(names: Iterable[str]) -> dict[str, Server | Missing]:
+    """Provide a server for each of these databases, or say why there is none.
+
+    :param names: of :data:`NAMES`; the answer keeps their order.
+    """
+    wanted = list(names)
+    if unknown := set(wanted) - set(NAMES):
+        msg = f"no such server: {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}"
+        raise ValueError(msg)
+    with ThreadPoolExecutor(max_workers=len(NAMES)) as pool:
+        return dict(zip(wanted, pool.map(_find, wanted), strict=True))
+
+
+def start_private(name: str) -> Server:
+    """Start a server that nobody else uses, and that may be killed.
+
+    :raises UnavailableError: it cannot be unpacked and started here.
+    """
+    return _start_local(name)
+
+
+def _find(name: str) -> Server | Missing:
+    # A URL that does not work must not be replaced by another server behind the user's back.
+    if url := os.environ.get(url_variable(name)):
+        try:
+            version = version_at(name, url)
+            if name == "mssql":
+                mssql.prepare(url)
+            return Server(name, url, version, url_variable(name))
+        except UnavailableError as exc:
+            return Missing(name, f"{url_variable(name)}: {exc}")
+    reasons = [f"{url_variable(name)} is not set"]
+    for way in (docker.start, _start_local):
+        found = _attempt(way, name)
+        if isinstance(found, Server):
+            return found
+        reasons.append(found)
+    return Missing(name, "; ".join(reasons))
+
+
+def _attempt(way: Callable[[str], Server], name: str) -> Server | str:
+    try:
+        return way(name)
+    except UnavailableError as exc:
+        return str(exc)
+
+
+def _start_local(name: str, tries: int = 3) -> Server:
+    if name not in LOCAL or sys.platform == "win32":
+        msg = "it cannot be unpacked and started here"
+        raise UnavailableError(msg)
+    try:
+        return LOCAL[name]()
+    except EndedError:  # its port was taken meanwhile, or the machine has too many of its kind
+        if tries == 1:
+            raise
+        return _start_local(name, tries - 1)

@@ -1,0 +1,140 @@
+"""A Galera cluster of two MariaDB nodes on this machine, out of Debian's package ``galera-4``.
+
+No state is transferred, which would take programs that nothing here has unpacked: the second node
+begins with a copy of the first one's data, and says that it is where the cluster is by then.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.pool import NullPool
+
+from tests.support.servers import debian, mariadb, mysqld
+from tests.support.servers.flavour import oldest_wanted
+from tests.support.servers.model import EndedError, Server, UnavailableError
+from tests.support.servers.process import free_port, new_folder
+
+_OPTIONS = (
+    "--wsrep-on=ON",
+    "--wsrep-cluster-name=doclock",
+    "--wsrep-sst-method=skip",
+    "--binlog-format=ROW",
+    "--innodb-autoinc-lock-mode=2",
+    "--innodb-log-file-size=8M",  # there are two of them, and little is written
+)
+# A machine that has no time for a node for some seconds must not be taken for a dead node.
+_PATIENCE = (
+    "evs.suspect_timeout=PT60S;evs.inactive_timeout=PT90S;evs.install_timeout=PT90S;"
+    "gmcast.peer_timeout=PT60S;gcache.size=16M;pc.recovery=false"
+)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Two servers with the same rows; both take writes."""
+
+    nodes: tuple[Server, Server]
+    stop: Callable[[], None]
+
+
+def start(tries: int = 3) -> Cluster:
+    """Start the nodes, and wait until each of them sees both.
+
+    :raises UnavailableError: no such server or provider here, or they do not come together.
+    """
+    try:
+        return _start()
+    except EndedError:  # a port was taken meanwhile
+        if tries == 1:
+            raise
+        return start(tries - 1)
+
+
+def _start() -> Cluster:
+    program, share, options, origin = mariadb.installation()
+    options = [*options, *_OPTIONS, f"--wsrep-provider={_provider(program)}"]
+    peers = [free_port(), free_port()]
+    options.append(f"--wsrep-cluster-address=gcomm://{','.join(map(_address, peers))}")
+    with ExitStack() as stack:
+        first, second = (stack.enter_context(new_folder()) for _ in peers)
+        mariadb.make_data(program, share, _without_wsrep(options), first / "data")
+        shutil.copytree(first / "data", second / "data")
+        cluster = uuid.uuid4()
+        nodes = []
+        for number, folder in enumerate((first, second)):
+            # The first node's own start is the cluster's transaction 1.
+            _say_position(folder / "data", cluster, number, bootstrap=not number)
+            of_node = [
+                *options,
+                *_addresses(peers[number]),
+                *["--wsrep-new-cluster"] * (not number),
+            ]
+            node = mysqld.start("mariadb", program, of_node, folder, origin, first=_LOCAL)
+            stack.callback(node.stop)
+            nodes.append(node)
+        for node in nodes:
+            _wait_until_both(node.url)
+        started = stack.pop_all()
+    return Cluster((nodes[0], nodes[1]), started.close)
+
+
+_LOCAL = "SET SESSION wsrep_on = OFF;"  # no transaction of the cluster, whose count would go on
+
+
+def _provider(program: Sequence[str]) -> Path:
+    """Find libgalera_smm.so: beside an installed server, else of the suite that it is from."""
+    installed = ("/usr/lib/galera", "/usr/lib64/galera-4", "/usr/lib64/galera", "/usr/lib")
+    if len(program) == 1:
+        found = [path for path in map(Path, installed) if (path / "libgalera_smm.so").exists()]
+        if not found:
+            msg = "the installed MariaDB has no libgalera_smm.so beside it"
+            raise UnavailableError(msg)
+        return found[0] / "libgalera_smm.so"
+    suite = "bookworm" if oldest_wanted() else "sid"
+    return debian.unpacked_alone("galera-4", suite=suite) / "usr/lib/libgalera_smm.so"
+
+
+def _without_wsrep(options: Sequence[str]) -> list[str]:
+    return [option for option in options if not option.startswith("--wsrep")]
+
+
+def _say_position(data: Path, cluster: uuid.UUID, position: int, *, bootstrap: bool) -> None:
+    (data / "grastate.dat").write_text(
+        "# GALERA saved state\nversion: 2.1\n"
+        f"uuid:    {cluster}\nseqno:   {position}\nsafe_to_bootstrap: {bootstrap:d}\n",
+        encoding="ascii",
+    )
+
+
+def _addresses(port: int) -> list[str]:
+    transfers = _address(free_port())
+    provider = f"gmcast.listen_addr=tcp://{_address(port)};ist.recv_addr={transfers};{_PATIENCE}"
+    return [f"--wsrep-node-address={_address(port)}", f"--wsrep-provider-options={provider}"]
+
+
+def _address(port: int) -> str:
+    return f"127.0.0.1:{port}"
+
+
+def _wait_until_both(url: str, seconds: float = 60) -> None:
+    engine = sa.create_engine(url, poolclass=NullPool)
+    deadline = time.monotonic() + seconds
+    wanted = {"wsrep_ready": "ON", "wsrep_cluster_size": "2", "wsrep_local_state_comment": "Synced"}
+    while True:
+        with engine.connect() as connection:
+            rows = connection.execute(sa.text("SHOW STATUS LIKE 'wsrep_%'"))
+            found = {name: value for name, value in rows if name in wanted}
+        if found == wanted:
+            return
+        if time.monotonic() > deadline:
+            msg = f"the nodes have not come together within {seconds:g} s: {found}"
+            raise UnavailableError(msg)
+        time.sleep(0.05)

@@ -1,0 +1,88 @@
+"""MariaDB: an installed one, or Debian's packages; 11.8 or newer of sid, 10.11 of bookworm."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.support.servers import debian, mysqld
+from tests.support.servers.flavour import oldest_wanted
+from tests.support.servers.model import Server, UnavailableError
+from tests.support.servers.process import installed, new_folder, run
+
+# What mariadb-install-db feeds to the server, in its order, less the help texts. The script itself
+# cannot be used: it would start an unpacked server with the machine's own libraries.
+_SYSTEM_TABLES = (
+    "m*_system_tables.sql",
+    "m*_performance_tables.sql",
+    "m*_system_tables_data.sql",
+    "m*_sys_schema.sql",
+)
+
+
+def start() -> Server:
+    """Start a new, empty server."""
+    program, share, options, origin = installation()
+    with new_folder() as folder:
+        make_data(program, share, options, folder / "data")
+        return mysqld.start("mariadb", program, options, folder, origin)
+
+
+def make_data(program: Sequence[str], share: Path, options: Sequence[str], data: Path) -> None:
+    """Make the system tables of a new server in a folder that is not there yet."""
+    data.mkdir()
+    run(
+        [*program, *mysqld.base_options(), *options, "--bootstrap", f"--datadir={data}"],
+        text=_bootstrap(share),
+    )
+
+
+def installation() -> tuple[list[str], Path, list[str], str]:
+    """Return how to run it, where its SQL scripts are, the options it needs, its origin."""
+    found = installed("mariadbd")
+    if found and not oldest_wanted():
+        told = run([found, "--no-defaults", "--verbose", "--help"])
+        return [found], scripts_of(Path(found), told), [], found
+    suite = "bookworm" if oldest_wanted() else "sid"
+    root = debian.unpacked("mariadb-server-core", suite)
+    shares = [path.parent for path in root.glob("usr/share/*/m*_system_tables.sql")]
+    options = [f"--lc-messages-dir={shares[0]}", f"--character-sets-dir={shares[0] / 'charsets'}"]
+    options += [f"--plugin-dir={root / 'usr/lib/mysql/plugin'}"]
+    return (
+        debian.command(root, "usr/sbin/mariadbd"),
+        shares[0],
+        options,
+        f"Debian {suite}, unpacked",
+    )
+
+
+def scripts_of(program: Path, told: str) -> Path:
+    """Return the folder with the SQL scripts of an installed server.
+
+    :param told: its help.  Debian's server has "(No default value)" for its lc-messages-dir.
+    :raises UnavailableError: they are neither there nor in the usual folders beside the program.
+    """
+    match = re.search(r"^lc-messages-dir\s+(/.*)$", told, re.MULTILINE)
+    shares = [program.parents[1] / "share" / name for name in ("mariadb", "mysql")]
+    for share in [Path(match[1].strip()), *shares] if match else shares:
+        if any(share.glob(_SYSTEM_TABLES[0])):
+            return share
+    msg = f"the SQL scripts of {program} are not found"
+    raise UnavailableError(msg)
+
+
+def _bootstrap(share: Path) -> str:
+    scripts = [next(iter(share.glob(pattern)), None) for pattern in _SYSTEM_TABLES]
+    if None in scripts:
+        msg = f"{share} has not the scripts that make MariaDB's system tables"
+        raise UnavailableError(msg)
+    return "\n".join(
+        [
+            # One statement a line, as --bootstrap wants it; no account that logs in by socket.
+            "create database if not exists mysql;",
+            "use mysql;",
+            "SET @auth_root_socket=NULL;",
+            *(script.read_text(encoding="utf-8") for script in scripts if script),
+        ]
+    )

@@ -1,0 +1,31 @@
+"""MySQL: an installed one, or the packages of Debian sid, the only suite that has it."""
+
+from __future__ import annotations
+
+from tests.support.servers import debian, mysqld
+from tests.support.servers.model import Server
+from tests.support.servers.process import installed, new_folder, run
+
+
+def start() -> Server:
+    """Start a new, empty server."""
+    program, options, origin = _installation()
+    with new_folder() as folder:
+        data = f"--datadir={folder / 'data'}"
+        run([*program, *mysqld.base_options(), *options, "--initialize-insecure", data])
+        options += ["--mysqlx=OFF", "--secure-file-priv=NULL"]  # a port, a folder: not for us
+        options += ["--disable-log-bin"]  # it would only add a second sync to each commit
+        return mysqld.start("mysql", program, options, folder, origin)
+
+
+def _installation() -> tuple[list[str], list[str], str]:
+    """Return how to run it, the options that this needs, and where it comes from."""
+    found = installed("mysqld")
+    # MariaDB installs a program of this name too.
+    if found and "MariaDB" not in run([found, "--version"]):
+        return [found], [], found
+    root = debian.unpacked("mysql-server-core", "sid")
+    share = root / "usr/share/mysql"
+    options = [f"--lc-messages-dir={share}", f"--character-sets-dir={share / 'charsets'}"]
+    options += [f"--plugin-dir={root / 'usr/lib/mysql/plugin'}"]
+    return debian.command(root, "usr/sbin/mysqld"), options, "Debian sid, unpacked"

@@ -1,0 +1,65 @@
+"""What goes from the workers of pytest-xdist to the controller, and back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+from tests.reliability import Reliability
+from tests.reliability.soaked import as_json, from_json
+from tests.support import controller
+from tests.support.controller import Controller, register_tests
+from tests.support.servers import Missing, Server
+from tests.support.servers.model import no_stop
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Note which servers are started, and start none."""
+    noted: list[str] = []
+
+    def find_servers(names: Iterable[str]) -> dict[str, Server | Missing]:
+        new = list(names)
+        noted.extend(new)
+        found: dict[str, Server | Missing] = {
+            name: Server(name, f"{name}://", "1", "here", stop=lambda: None) for name in new
+        }
+        if "mariadb" in found:
+            found["mariadb"] = Missing("mariadb", "there is none")
+        return found
+
+    monkeypatch.setattr(controller, "find_servers", find_servers)
+    return noted
+
+
+def test_a_server_is_started_once_for_all_workers(started: list[str]) -> None:
+    one = Controller()
+    address = one.address()
+    assert one.address() is address
+    first = register_tests(address, {"a": "mysql"}, {"mysql", "mariadb"})
+    second = register_tests(address, {"b": "postgresql"}, ["postgresql", "mysql"])
+    assert started == ["mysql", "mariadb", "postgresql"]
+    assert first["mariadb"] == Missing("mariadb", "there is none")
+    assert second.keys() == {"postgresql", "mysql"}
+    assert second["mysql"] == Server("mysql", "mysql://", "1", "here", stop=no_stop)
+    assert one.groups == {"a": "mysql", "b": "postgresql"}
+
+
+def test_a_worker_whose_tests_need_no_server_gets_none(started: list[str]) -> None:
+    assert register_tests(Controller().address(), {"a": "a.py"}, []) == {}
+    assert started == []
+
+
+def test_what_two_workers_have_survived_adds_up() -> None:
+    total = Reliability()
+    for errors in (2, 3):
+        worker = Reliability()
+        row = worker.row("tasks cancelled", "postgresql")
+        row.injected, row.errors = 10, Counter(DeadlockDetected=errors)
+        worker.fuzzed("keys", 100)
+        total.add(from_json(as_json(worker)))
+    (row,) = total.rows()
+    assert (row.injected, row.errors) == (20, Counter(DeadlockDetected=5))
+    assert total.inputs == Counter(keys=200)

@@ -1,0 +1,42 @@
+"""tests/README.md has a line for each folder, and every slow test is said to be."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.docs.pages import ROOT, text_of
+from tests.support.slow import UnmarkedSlowTests
+
+TESTS = ROOT / "tests"
+
+
+def test_the_readme_lists_the_folders() -> None:
+    listed = re.findall(r"^\| `([\w/]+)` \| ", text_of("tests/README.md"), re.MULTILINE)
+    found = {
+        path.parent.relative_to(TESTS).as_posix()
+        for depth in ("*", "*/*")
+        for path in TESTS.glob(f"{depth}/__init__.py")
+    }
+    assert listed == sorted(found)
+
+
+def test_a_slow_test_without_its_mark_is_listed() -> None:
+    plugin = UnmarkedSlowTests(5)
+    for name, mark, seconds in (
+        ("marked", "slow", 9.0),
+        ("fast", "", 4.9),
+        ("slow", "", 5.1),
+        ("slower", "", 6.0),
+    ):
+        report = pytest.TestReport(
+            name, (name, 1, name), {mark: 1}, "passed", None, "call", duration=seconds
+        )
+        plugin.pytest_runtest_logreport(report)
+    lines: list[str] = []
+    terminal: Any = SimpleNamespace(section=lines.append, write_line=lines.append)
+    plugin.pytest_terminal_summary(terminal)
+    assert lines == ["slow, and not marked so", "6.0 s  slower", "5.1 s  slow"]

@@ -1,0 +1,48 @@
+"""Whoever starts the servers of docker-compose.yml by hand, and CI, gives the tests these URLs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.servers import NAMES, UnavailableError, url_variable
+from tests.support.servers.docker import URLS
+from tests.support.servers.mariadb import scripts_of
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _lines_of(path: str) -> list[str]:
+    return [line.strip() for line in (ROOT / path).read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_compose_file_tells_how_to_reach_what_it_starts(name: str) -> None:
+    lines = _lines_of("docker-compose.yml")
+    assert f"#   export {url_variable(name)}='{URLS[name]}'" in lines
+    assert f"{name}:" in lines
+
+
+def test_ci_tests_every_database_and_gives_the_url_of_sql_server() -> None:
+    lines = _lines_of(".github/workflows/ci.yml")
+    assert f"database: [{', '.join(NAMES)}, sqlite]" in lines
+    assert f"{url_variable('mssql')}: {URLS['mssql']}" in lines
+
+
+@pytest.mark.parametrize(
+    "told", ["lc-messages-dir  (No default value)", "", "lc-messages-dir  /no"]
+)
+def test_the_scripts_of_mariadb_are_found_beside_the_program(told: str, tmp_path: Path) -> None:
+    share = tmp_path / "share" / "mysql"
+    share.mkdir(parents=True)
+    with pytest.raises(UnavailableError, match=r"the SQL scripts of .*mariadbd are not found"):
+        scripts_of(tmp_path / "sbin" / "mariadbd", told)
+    (share / "mariadb_system_tables.sql").touch()
+    assert scripts_of(tmp_path / "sbin" / "mariadbd", told) == share
+
+
+def test_the_scripts_of_mariadb_are_where_it_says(tmp_path: Path) -> None:
+    (tmp_path / "mysql_system_tables.sql").touch()
+    told = f"a\nlc-messages-dir    {tmp_path}\nlog-basename  (No default value)"
+    assert scripts_of(Path("/usr/sbin/mariadbd"), told) == tmp_path

@@ -1,0 +1,143 @@
+"""Waits until something is so: above all, until the database says that one actor waits for another."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent import futures
+from typing import Any
+
+import sqlalchemy as sa
+
+from tests.support.actors import PATIENCE, Actor, Step
+
+#: Who waits for whom, both as the ids that the server gives to connections.
+_WAITS: Mapping[str, str] = {
+    "postgresql": "SELECT pid, unnest(pg_blocking_pids(pid)) FROM pg_stat_activity",
+    # Row locks, then named locks (GET_LOCK), which the server lists among the metadata locks;
+    # MariaDB only by a plugin, so there the name is cut out of the waiter's statement.
+    "mysql": """
+        SELECT waiter.processlist_id, holder.processlist_id
+        FROM performance_schema.data_lock_waits
+        JOIN performance_schema.threads waiter ON waiter.thread_id = requesting_thread_id
+        JOIN performance_schema.threads holder ON holder.thread_id = blocking_thread_id
+        UNION SELECT waiter.processlist_id, holder.processlist_id
+        FROM performance_schema.metadata_locks wanted
+        JOIN performance_schema.metadata_locks held USING (object_type, object_name)
+        JOIN performance_schema.threads waiter ON waiter.thread_id = wanted.owner_thread_id
+        JOIN performance_schema.threads holder ON holder.thread_id = held.owner_thread_id
+        WHERE object_type = 'USER LEVEL LOCK'
+        AND wanted.lock_status = 'PENDING' AND held.lock_status = 'GRANTED'""",
+    "mariadb": """
+        SELECT waiter.trx_mysql_thread_id, holder.trx_mysql_thread_id
+        FROM information_schema.innodb_lock_waits
+        JOIN information_schema.innodb_trx waiter ON waiter.trx_id = requesting_trx_id
+        JOIN information_schema.innodb_trx holder ON holder.trx_id = blocking_trx_id
+        UNION SELECT waiter, holder FROM (
+            SELECT id AS waiter, IS_USED_LOCK(
+                LEFT(SUBSTRING_INDEX(SUBSTRING_INDEX(info, 'GET_LOCK(''', -1), '''', 1), 64)) AS holder
+            FROM information_schema.processlist WHERE state = 'User lock') AS named
+        WHERE holder IS NOT NULL""",
+    "mssql": """
+        SELECT session_id, blocking_session_id FROM sys.dm_exec_requests
+        WHERE blocking_session_id <> 0""",
+}
+
+# MariaDB answers from a copy that it renews only when nobody has read it for 0.1 s (CACHE_MIN_IDLE
+# in its trx0i_s.cc): a more eager poll would read the same old copy for ever.
+_POLL_SECONDS: Mapping[str, float] = {"mariadb": 0.12}
+_POLL_SECONDS_ELSEWHERE = 0.02
+
+
+def wait_until(condition: Callable[[], object], *, poll_seconds: float = 0.005) -> None:
+    """Return when it is so, as a server says only when it is asked, and others not at all.
+
+    :raises AssertionError: it has not come about in time.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it has not come about"
+        threading.Event().wait(poll_seconds)
+
+
+def wait_until_blocked(
+    waiter: Actor[Any], holder: Actor[Any], step: Step[Any], *, seconds: float = 10
+) -> None:
+    """Return as soon as the database says that ``waiter`` waits for ``holder`` in this step.
+
+    A wait behind another waiter counts when that one waits for the holder in turn.
+
+    SQLite has no server to ask, and its waiting is a loop in the client. There it is enough that
+    the step has begun a statement and has not ended, that the holder has a connection, and that a
+    third connection is refused the file's write lock at this moment. So a step that is merely slow
+    between two statements would look as if it waited.
+
+    :param step: what the waiter has started.
+    :raises AssertionError: the step ended instead, or nothing blocks it after ``seconds``.
+    :raises BaseException: whatever the step itself raised.
+    """
+    deadline = time.monotonic() + seconds
+    pause = _POLL_SECONDS.get(waiter.database.name, _POLL_SECONDS_ELSEWHERE)
+    while True:
+        if step.done():
+            msg = f"{waiter} did not wait for {holder}; its step returned {step.result()!r}"
+            raise AssertionError(msg)
+        blocked, seen = _look(waiter, holder)
+        if blocked:
+            return
+        if time.monotonic() > deadline:
+            msg = f"{waiter} does not wait for {holder} after {seconds:g} s, nor is it done; {seen}"
+            raise AssertionError(msg)
+        futures.wait([step], timeout=pause)
+
+
+def _look(waiter: Actor[Any], holder: Actor[Any]) -> tuple[bool, str]:
+    """Say whether the one waits for the other, and what was seen."""
+    if waiter.database.name == "sqlite":
+        return _look_at_file(waiter, holder)
+    with waiter.database.observer().connect() as connection:
+        rows = connection.execute(sa.text(_WAITS[waiter.database.name]))
+        # MySQL has no id for the threads of its own, and for those that have just ended.
+        waits = {
+            (int(one), int(other)) for one, other in rows if one is not None and other is not None
+        }
+    mine, theirs = waiter.connection_ids(), holder.connection_ids()
+    listed = ", ".join(f"{one} waits for {other}" for one, other in sorted(waits)) or "no waits"
+    seen = f"{waiter} is {sorted(mine)}, {holder} is {sorted(theirs)}, the server sees: {listed}"
+    return bool(_all_behind(mine, waits) & theirs), seen
+
+
+def _all_behind(starts: frozenset[int], waits: set[tuple[int, int]]) -> set[int]:
+    """Follow the waits from these connections to everything that they wait for."""
+    reached: set[int] = set()
+    front = set(starts)
+    while front:
+        front = {other for one, other in waits if one in front} - reached
+        reached |= front
+    return reached
+
+
+def _look_at_file(waiter: Actor[Any], holder: Actor[Any]) -> tuple[bool, str]:
+    statement = waiter.database.connections.statement_of(waiter.thread_id)
+    taken = _write_lock_is_taken(sa.make_url(waiter.database.url).database)
+    lock = "taken" if taken else "free"
+    seen = f"{waiter} has begun {statement!r}, and the file's write lock is {lock}"
+    return bool(statement and taken and holder.connection_ids()), seen
+
+
+def _write_lock_is_taken(path: str | None) -> bool:
+    connection = sqlite3.connect(path or "", timeout=0, isolation_level=None)
+    with contextlib.closing(connection):
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as exc:
+            # Python 3.10 does not tell the code; nothing else can refuse this statement.
+            code = getattr(exc, "sqlite_errorcode", 5)
+            if code & 0xFF != 5:  # SQLITE_BUSY, plain or extended
+                raise
+            return True
+        connection.execute("ROLLBACK")
+        return False

@@ -1,5 +1,0 @@
-"""The sessions, tables and rows of tests/locks."""
-
-from __future__ import annotations
-
-from tests.locks.conftest import *  # noqa: F403  # the fixtures that it names in __all__
