@@ -31,9 +31,11 @@ class Replication:
         self._observer = standby.execution_options(isolation_level="AUTOCOMMIT")
 
     def catch_up(self) -> None:
-        """Return when the standby has replayed what the primary has written."""
+        """Return when the standby has replayed what the primary has flushed: it is sent no more."""
         with self.primary.connect() as connection:
-            position = connection.exec_driver_sql("SELECT pg_current_wal_lsn()::text").scalar_one()
+            position = connection.exec_driver_sql(
+                "SELECT pg_current_wal_flush_lsn()::text"
+            ).scalar_one()
         self.wait_until(f"SELECT pg_last_wal_replay_lsn() >= '{position}'")
 
     def set(self, name: str, value: str) -> None:
