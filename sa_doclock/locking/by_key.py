@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy import Select
 from sqlalchemy.orm import Mapper, Session
@@ -85,17 +85,28 @@ class _RowsByKey(LockTarget[T]):
             self.session, self.root, frozenset(self.request.keys), self.context.ledger.held
         )
 
-    def reread(self, unexpected: Collection[Identity]) -> None:
-        """Read rows again whose keys are not those that were asked for, such as 1 for "1".
+    def record_rows(self, actual: Collection[Identity], request: LockRequest) -> None:
+        """Record the rows that were locked, by the keys that they have.
 
-        The session may know such a row, of which nothing was expired before the lock.
+        Such a key may be another than the one that was asked for, 1 for "1".  Then the session may
+        know the row, and nothing of it was expired before the lock.
         """
-        held = self.context.ledger.held
-        unreadable = expire_documents(self.session, self.root, unexpected, held)
-        keys, options = sorted(unexpected), self.request.options
-        read_many(self.session, self.mapper, keys, LockOptions.None_, options)
-        if unreadable:
-            load_again(self.session, unreadable)
+        ledger, root = self.context.ledger, root_of(self.mapper).class_
+        unexpected = [
+            identity
+            for identity in set(actual).difference(request.keys)
+            if not ledger.covers((root, identity), request.lock)  # raises for an upgrade
+        ]
+        if self.recheck or unexpected:
+            affected = {*request.keys, *unexpected}
+            refuse_unsaved(self.session, self.root, affected, ask=True)
+        if unexpected:
+            self.unreadable = expire_documents(self.session, self.root, unexpected, ledger.held)
+            keys, options = sorted(unexpected), request.options
+            read_many(self.session, self.mapper, keys, LockOptions.None_, options)
+            load_again(self.session, self.unreadable)
+        for identity in actual:
+            ledger.record((root, identity), request.lock)
 
 
 class OneByKey(_RowsByKey["T | None"], Generic[T]):
@@ -113,7 +124,7 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
             held: T = known
             return held
         statement = select_by_key(mapper, LockOptions.None_)
-        parameters = _OneKey(mapper, request).parameters
+        parameters = _parameters(mapper, request.keys[0])
         with self.session.no_autoflush:
             found: list[T] = _select(self.session, statement, parameters, request.options)
         return found[0] if found else None
@@ -121,7 +132,7 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
     ) -> T | None:
-        statements = _OneKey(self.mapper, request)
+        statements = _Statements(self.mapper, request, request.keys, single=True)
         found = _lock_and_read(self.session, connection, plan, request, statements)
         if not found and plan.strategy.retries_missing_rows:
             found = _lock_and_read(self.session, connection, plan, request, statements)
@@ -130,22 +141,12 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
         return found[0] if found else None
 
     def record(self, found: T | None, request: LockRequest) -> T | None:
-        mapper, ledger = self.mapper, self.context.ledger
-        (identity,) = request.keys
         if found is None:
-            forget_vanished(self.session, mapper, identity)
+            forget_vanished(self.session, self.mapper, request.keys[0])
             return None
         key = instance_state(found).key
         assert key is not None  # it was loaded
-        actual: Identity = key[1]
-        document = root_of(mapper).class_, actual
-        # It may be held, or raise for an upgrade.
-        unexpected = actual != identity and not ledger.covers(document, request.lock)
-        if self.recheck or unexpected:
-            refuse_unsaved(self.session, self.root, (actual,), ask=True)
-        if unexpected:
-            self.reread((actual,))
-        ledger.record(document, request.lock)
+        self.record_rows((key[1],), request)
         return found
 
 
@@ -198,7 +199,7 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
             limit = min(limit, _PARAMETERS_OF_AN_OR)
         found: list[T] = []
         for chunk in chunks(keys, limit):
-            statements = _ManyKeys(self.mapper, request, chunk)
+            statements = _Statements(self.mapper, request, chunk, single=False)
             found += _lock_and_read(self.session, connection, plan, request, statements)
         return found
 
@@ -207,71 +208,43 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
         return [identity for identity in self.request.keys if identity not in there]
 
     def record(self, found: list[T], request: LockRequest) -> list[T]:
-        mapper, ledger = self.mapper, self.context.ledger
-        actual = [tuple(mapper.primary_key_from_instance(instance)) for instance in found]
-        # They may be held, or raise for an upgrade.
-        unexpected = {
-            identity
-            for identity in set(actual).difference(request.keys)
-            if not ledger.covers(document_key(mapper, identity), request.lock)
-        }
-        if self.recheck or unexpected:
-            refuse_unsaved(self.session, self.root, {*request.keys, *unexpected}, ask=True)
-        if unexpected:
-            self.reread(unexpected)
-        for identity in actual:
-            ledger.record(document_key(mapper, identity), request.lock)
+        keys = [tuple(self.mapper.primary_key_from_instance(one)) for one in found]
+        self.record_rows(keys, request)
         if LockOptions.SkipLocked not in request.lock:
             for identity in self._missing(found):
-                forget_vanished(self.session, mapper, identity)
+                forget_vanished(self.session, self.mapper, identity)
         return self._with_held(found)
 
 
-class _Statements(Protocol):
-    """The SELECTs for the keys of one statement."""
+class _Statements:
+    """The SELECTs for the keys of one statement.
 
-    mapper: Mapper[Any]
-    parameters: dict[str, Any]
+    :param single: it has one key, and is looked up by it alone.
+    """
+
+    def __init__(
+        self, mapper: Mapper[Any], request: LockRequest, keys: Sequence[Identity], *, single: bool
+    ) -> None:
+        self.mapper, self._keys, self._single = mapper, keys, single
+        self._chosen = relationships_with_options(request.options) if request.options else _NO_NAMES
+        self.parameters = _parameters(mapper, keys[0]) if single else parameters_by_keys(keys)
 
     def lock_and_read(self, lock: LockOptions) -> Select[Any]:
         """Return the SELECT that locks the rows, and reads them."""
-
-    def lock_only(self, lock: LockOptions) -> Select[Any]:
-        """Return the SELECT that locks the rows of the root's own table."""
-
-    def read(self, locked: Sequence[Any]) -> tuple[Select[Any], Mapping[str, Any]]:
-        """Return the SELECT that reads the rows of which these were locked, and its parameters."""
-
-
-class _OneKey:
-    def __init__(self, mapper: Mapper[Any], request: LockRequest) -> None:
-        self.mapper = mapper
-        self._chosen = relationships_with_options(request.options) if request.options else _NO_NAMES
-        self.parameters = dict(zip(key_names(mapper), request.keys[0], strict=True))
-
-    def lock_and_read(self, lock: LockOptions) -> Select[Any]:
-        return select_by_key(self.mapper, lock, self._chosen)
-
-    def lock_only(self, lock: LockOptions) -> Select[Any]:
-        return lock_by_key(self.mapper, lock)
-
-    def read(self, locked: Sequence[Any]) -> tuple[Select[Any], Mapping[str, Any]]:
-        return select_by_key(self.mapper, LockOptions.None_), self.parameters
-
-
-class _ManyKeys:
-    def __init__(self, mapper: Mapper[Any], request: LockRequest, keys: Sequence[Identity]) -> None:
-        self.mapper, self._keys = mapper, keys
-        self._chosen = relationships_with_options(request.options) if request.options else _NO_NAMES
-        self.parameters = parameters_by_keys(keys)
-
-    def lock_and_read(self, lock: LockOptions) -> Select[Any]:
+        if self._single:
+            return select_by_key(self.mapper, lock, self._chosen)
         return select_by_keys(self.mapper, lock, self._keys, self._chosen)
 
     def lock_only(self, lock: LockOptions) -> Select[Any]:
+        """Return the SELECT that locks the rows of the root's own table."""
+        if self._single:
+            return lock_by_key(self.mapper, lock)
         return lock_by_keys(self.mapper, lock, self._keys)
 
-    def read(self, locked: Sequence[Any]) -> tuple[Select[Any], Mapping[str, Any]]:
+    def read(self, locked: Sequence[Any]) -> tuple[Select[Any], dict[str, Any]]:
+        """Return the SELECT that reads the rows of which these were locked, and its parameters."""
+        if self._single:
+            return select_by_key(self.mapper, LockOptions.None_), self.parameters
         keys = [tuple(row)[: len(self.mapper.primary_key)] for row in locked]
         statement = select_by_keys(self.mapper, LockOptions.None_, keys, self._chosen)
         return statement, parameters_by_keys(keys)
@@ -334,7 +307,7 @@ def read_one(
     """Read without a lock, as ``Session.get()``; a dirty read where the database has such."""
     if lock is not LockOptions.NoLock or lock not in hints_of(session.get_bind(mapper)):
         return session.get(mapper.class_, identity, options=options)
-    parameters = dict(zip(key_names(mapper), identity, strict=True))
+    parameters = _parameters(mapper, identity)
     with session.no_autoflush:
         found = _select(session, select_by_key(mapper, lock), parameters, options)
     return found[0] if found else None
@@ -384,3 +357,7 @@ def _select(
     # Past the session's own scalars(), which looks for locks in the statements of the program.
     found = Session.scalars(session, statement, parameters, bind_arguments=bind_arguments)
     return list(found.unique())
+
+
+def _parameters(mapper: Mapper[Any], identity: Identity) -> dict[str, Any]:
+    return dict(zip(key_names(mapper), identity, strict=True))
