@@ -33,7 +33,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(target, name, note)
 
-    noting(Ledger, "since")
+    noting(Ledger, "_locked_since")
     noting(sa_doclock.monitoring.instrumentation, "document_label")
     noting(sa_doclock.monitoring.instrumentation, "_fields")
     return noted
@@ -64,7 +64,7 @@ def test_by_default_only_what_failed_is_logged(
 def test_somebody_who_listens_is_told(session: Session, other: Session, asked: list[str]) -> None:
     with hearing(session):
         use(session, other)
-    assert "since" in asked
+    assert "_locked_since" in asked
 
 
 def test_somebody_who_reads_the_log_is_told(
@@ -72,4 +72,4 @@ def test_somebody_who_reads_the_log_is_told(
 ) -> None:
     caplog.set_level(logging.DEBUG, "sa_doclock")
     use(session, other)
-    assert {"since", "document_label", "_fields"} <= set(asked)
+    assert {"_locked_since", "document_label", "_fields"} <= set(asked)
