@@ -49,7 +49,7 @@ class TaskSession:
 
     @property
     def is_here(self) -> bool:
-        """Whether this task and thread has locked last in it."""
+        """True if the last lock was taken in this task and thread."""
         task = None if self._task is None else self._task()
         return self._thread == threading.get_ident() and task is _task()
 

@@ -27,7 +27,7 @@ _limits: WeakKeyDictionary[LockStrategy, float | None] = WeakKeyDictionary()
 
 
 class _Position(NamedTuple):
-    """Where one call stands: its queues in their order, and what the ledger has when granted."""
+    """The queues of one call, in their order, each with what the ledger has once it is granted."""
 
     engine: Engine
     strategy: LockStrategy

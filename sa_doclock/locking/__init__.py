@@ -1,4 +1,4 @@
-"""How a lock is taken: one sequence, acquire(), for every kind of lock."""
+"""The taking of a lock: one sequence, acquire(), for every kind of lock."""
 
 from .acquire import LockTarget, acquire
 from .by_key import ManyByKey, OneByKey, identities_of, read_many, read_one, single_key

@@ -38,7 +38,10 @@ _AT_ONCE: Final = frozenset(
 
 
 class LockTarget(ABC, Generic[T]):
-    """What one call locks: its methods are called by :func:`acquire`, in this order."""
+    """The rows, or the name, that one call locks.
+
+    :func:`acquire` calls the methods in this order.
+    """
 
     transaction_lock: LockOptions | None = None
     """The lock that the transaction is made fit for, where it is not the one of the request."""

@@ -60,17 +60,17 @@ class LockContext(TransactionState):
 
     @cached_property
     def guard(self) -> FlushGuard:
-        """What the session may write by a flush."""
+        """The write guard of flushes."""
         return FlushGuard(self.session(), self.ledger, self.options.guard)
 
     @cached_property
     def dml(self) -> DmlGuard:
-        """What the session may write by statements."""
+        """The write guard of INSERT, UPDATE and DELETE statements."""
         return DmlGuard(self.session(), self.guard, self.ledger)
 
     @cached_property
     def provenance(self) -> LoadProvenance:
-        """Where the session has read the rows of declared documents."""
+        """The places in the program that have read rows of declared documents."""
         return LoadProvenance(self.ledger, tracing=self.options.guard_tracing)
 
     def pause(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""What is read under a lock is not older than the lock: the session's copies are expired.
+"""The session's copies of a document are expired, so that nothing read is older than the lock.
 
 The identity map keeps an object's attributes as they were read first, whatever a later
 SELECT returns.  So the header, its collections and its details are expired before the
@@ -88,7 +88,7 @@ def _names_to_expire(
 
 
 class _Role(NamedTuple):
-    """What objects of one class are in the documents of one root.
+    """The role of the objects of one class in the documents of one root.
 
     :ivar header: they are headers.
     :ivar part: they are parts.

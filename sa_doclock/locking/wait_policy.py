@@ -1,4 +1,4 @@
-"""How long a session waits for its locks, and how a batch session leaves the queue to others."""
+"""The lock timeout and the priority of a session: a batch never queues, but tries again."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def run_within(
 
 
 def _may_be_slow(seconds: float | None, strategy: LockStrategy, error: DBAPIError) -> bool:
-    """Whether the statement by key had a limit of ours that a busy server exceeds without a lock."""
+    """Return whether it had a limit of ours that a busy server exceeds without a lock."""
     short = seconds is not None and seconds < _SLOW
     return short and _ended_by(strategy.statement_limits, strategy, error)
 

@@ -1,4 +1,4 @@
-"""What one session's transaction holds, and what follows when it fails."""
+"""One session's transaction: its connections, its locks, and its failure."""
 
 from .connections import TransactionConnection, TransactionConnections
 from .ledger import Ledger, NamedKey, is_as_strong, ranks_of

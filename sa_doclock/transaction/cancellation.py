@@ -1,4 +1,4 @@
-"""What Ctrl-C, or the cancellation of a task, leaves of a connection whose statement it has met."""
+"""The connection of a statement that Ctrl-C, or the cancellation of a task, has interrupted."""
 
 from __future__ import annotations
 

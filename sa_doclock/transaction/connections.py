@@ -57,7 +57,7 @@ class TransactionConnection:
 
     @property
     def strategy(self) -> LockStrategy:
-        """How its database locks.  :raises LockNotSupported: nothing is known of it."""
+        """The dialect of its database.  :raises LockNotSupported: nothing is known of it."""
         return self.known or strategy_for(self.connection)
 
     def row_lock(self, plan: LockPlan) -> LockOptions:

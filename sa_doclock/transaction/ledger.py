@@ -115,7 +115,7 @@ class Ledger:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no lock that the end of the transaction would give up."""
+        """True if there is no lock that the end of the transaction would release."""
         return not self._held and not self._keys
 
     def add_inserted(self, key: DocumentKey) -> None:

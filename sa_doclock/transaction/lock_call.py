@@ -14,7 +14,7 @@ from .state import TransactionState
 
 
 class LockCall:
-    """What belongs to one call: what was asked for, when, and what it has met.
+    """The state of one call: its request, its start, and the error that it has met.
 
     It is the state's ``call`` until :meth:`granted` or :meth:`failed`, so that the errors of the
     session's connections are translated in its words.
@@ -37,9 +37,9 @@ class LockCall:
         self.met: BaseException | None = None
         """The translated error that the call has met at the server."""
         self.engine: Engine | None = None
-        """Whose server has refused."""
+        """The engine whose server has refused."""
         self.undone_by_savepoint = False
-        """Whether a savepoint undoes what the attempt under way meets."""
+        """True if a savepoint undoes what the attempt under way does."""
         self._opens = not state.session().in_transaction()
         state.call = self
         state.ledger.new = []

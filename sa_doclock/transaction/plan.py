@@ -15,7 +15,7 @@ from ..options import LockOptions, is_row_lock
 
 @dataclass(frozen=True, slots=True)
 class LockPlan:
-    """How one kind of lock is taken on rows of one class, at one engine.
+    """The plan of one kind of lock on rows of one class, at one engine.
 
     :ivar level: the isolation level of a transaction that is opened for it; None: any.
     :ivar row_lock: what the SELECT must carry at this level.

@@ -1,4 +1,4 @@
-"""What one call asks for: it travels unchanged from the public method to the error text."""
+"""The request of one call, unchanged from the public method to the text of an error."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LockRequest(NamedTuple):
 
     @property
     def by_key(self) -> bool:
-        """Whether its rows are found by primary key: then only a lock takes their time."""
+        """True if its rows are found by primary key: then only a lock makes them wait."""
         return self.entity is None or bool(self.keys)
 
     @property

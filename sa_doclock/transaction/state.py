@@ -1,4 +1,4 @@
-"""What one session knows of its own transaction: it is empty when the transaction has ended."""
+"""The state of one session's transaction, which is empty when the transaction has ended."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TransactionState:
 
     _committed = False
     failed: FailedTransaction | None = None
-    """What has failed, and is refused since; None in a session where nothing ever has."""
+    """The failure, because of which all is refused; None in a session where nothing has failed."""
 
     _on_commit: OnCommit | None = None
 
@@ -82,7 +82,7 @@ class TransactionState:
 
     @cached_property
     def _marks(self) -> WeakKeyDictionary[SessionTransaction, tuple[Mark, int]]:
-        """What there was when each savepoint was set."""
+        """The numbers of locks and functions at each savepoint."""
         return WeakKeyDictionary()
 
     def refuse_failed(self) -> None:
