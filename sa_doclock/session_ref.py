@@ -1,4 +1,4 @@
-"""What belongs to a session does not keep it alive.
+"""A reference from a session's own objects back to it, which does not keep it alive.
 
 A Session that nobody refers to any more is freed at once, and what it has loaded with it.  One
 that its own books refer to would wait for the garbage collector.

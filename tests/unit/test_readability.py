@@ -1,0 +1,63 @@
+"""The package can be read from its docstrings, and no function does too much at once."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import sa_doclock
+
+PACKAGE = Path(sa_doclock.__file__).parent
+QUESTIONS = {"What", "Who", "Whose", "Whom", "Whether", "Where", "Which", "Why", "How", "When"}
+#: More ways through a function than this take a second reading.
+MANY_BRANCHES = 8
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Branch = ast.If | ast.IfExp | ast.For | ast.AsyncFor | ast.While | ast.ExceptHandler
+
+
+def nodes() -> Iterator[tuple[str, ast.AST]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            name = getattr(node, "name", "")
+            yield f"{path.relative_to(PACKAGE).as_posix()} {name}".strip(), node
+
+
+def branches(function: Function) -> int:
+    """Count what decides: statements, conditions in expressions, operands of "and" and "or"."""
+    found = 0
+    for node in ast.walk(function):
+        if isinstance(node, Branch):
+            found += 1
+        elif isinstance(node, ast.BoolOp):
+            found += len(node.values) - 1
+        elif isinstance(node, ast.comprehension):
+            found += 1 + len(node.ifs)
+    return found
+
+
+def test_every_docstring_says_what_a_thing_is_or_does() -> None:
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    questions = [
+        place
+        for place, node in nodes()
+        if isinstance(node, documented)
+        and (ast.get_docstring(node) or "").partition(" ")[0] in QUESTIONS
+    ]
+    assert questions == []
+
+
+def test_few_functions_have_many_branches() -> None:
+    long = [
+        f"{branches(node)} {place}"
+        for place, node in nodes()
+        if isinstance(node, Function) and branches(node) > MANY_BRANCHES
+    ]
+    assert len(long) <= 15, "\n".join(sorted(long, reverse=True))
+
+
+def test_branches_are_counted() -> None:
+    (function,) = ast.parse("def f(x):\n return [y for y in x if y and x] or 1 if x else 2").body
+    assert isinstance(function, ast.FunctionDef)
+    assert branches(function) == 5
