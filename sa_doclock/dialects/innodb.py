@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Integer, Table, TextClause, bindparam, text
 from sqlalchemy.engine import Dialect
 
 from ..errors import LockFailed, LockNotAvailable, LockNotSupported
-from ..lock_info import ACTIVE, IDLE
+from ..lock_info import ACTIVE, IDLE, Identity
 from ..options import LockOptions, base_of
 from ..pool import ExecuteStatement, on_return, withdraw
 from .base import (
@@ -188,7 +188,7 @@ class InnoDBMonitoring(LockMonitoring):
 
 
 def holders_parameters(
-    connection: Connection, header: Table, keys: Sequence[tuple[Any, ...]], *, shared: bool
+    connection: Connection, header: Table, keys: Sequence[Identity], *, shared: bool
 ) -> dict[str, Any]:
     """Return the parameters of a query for the holders of these rows."""
     return {
@@ -199,7 +199,7 @@ def holders_parameters(
     }
 
 
-def lock_data(dialect: Dialect, header: Table, keys: Sequence[tuple[Any, ...]]) -> list[str]:
+def lock_data(dialect: Dialect, header: Table, keys: Sequence[Identity]) -> list[str]:
     """Return the keys as InnoDB writes them in LOCK_DATA, without those that it writes as bytes."""
     convert = [column.type.bind_processor(dialect) for column in header.primary_key]
     whole = [isinstance(column.type, Integer) for column in header.primary_key]

@@ -21,7 +21,7 @@ from ..errors import (
     SnapshotConflict,
     WrongIsolation,
 )
-from ..lock_info import ACTIVE, IDLE, LockConnection, Wait
+from ..lock_info import ACTIVE, IDLE, Identity, LockConnection, Wait
 from ..options import LockOptions, base_of, milliseconds
 from ..pool import ExecuteStatement, on_return
 from .base import (
@@ -34,7 +34,7 @@ from .base import (
 )
 from .key_names import short_name
 from .locking import quoted_name
-from .monitoring import elapsed_seconds
+from .monitoring import connections_by_id, elapsed_seconds
 from .statement_rewrite import rewritten_statements
 
 # pyodbc keeps the server's number only in its text, as ".. (1222) (SQLExecDirectW)",
@@ -130,12 +130,7 @@ class SQLServerMonitoring(LockMonitoring):
             cursor.close()
 
     def holders(
-        self,
-        connection: Connection,
-        header: Table,
-        keys: Sequence[tuple[Any, ...]],
-        *,
-        shared: bool,
+        self, connection: Connection, header: Table, keys: Sequence[Identity], *, shared: bool
     ) -> Mapping[int, bool]:
         connection.exec_driver_sql(_SHORT_TIMEOUT)
         found = connection.execute(_HOLDERS, {"name": quoted_name(connection, header)}).all()
@@ -149,14 +144,7 @@ class SQLServerMonitoring(LockMonitoring):
     def describe(
         self, connection: Connection, ids: Collection[int]
     ) -> Mapping[int, LockConnection]:
-        return {
-            pid: LockConnection(
-                pid, user, program, _STATES.get(state, state), elapsed_seconds(seconds), statement
-            )
-            for pid, user, program, state, seconds, statement in connection.execute(
-                _CONNECTIONS, {"ids": sorted(ids)}
-            )
-        }
+        return connections_by_id(connection.execute(_CONNECTIONS, {"ids": sorted(ids)}), _STATES)
 
 
 class SQLServerLocks(LockStrategy):

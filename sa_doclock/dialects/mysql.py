@@ -12,11 +12,11 @@ from sqlalchemy import Connection, Select, Table, TextClause, bindparam, text
 from sqlalchemy.engine import Dialect
 
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported
-from ..lock_info import PREPARED, LockConnection, Wait
+from ..lock_info import Identity, LockConnection, Wait
 from ..options import LockOptions, base_of, milliseconds
 from .base import NativeCode
 from .innodb import STATES, InnoDBLocks, InnoDBMonitoring, holders_parameters
-from .monitoring import elapsed_seconds
+from .monitoring import connections_by_id, elapsed_seconds
 
 # A GRANTED lock on the row itself, not on the gap before it, that the lock asked for cannot join.
 # "X" is the row and its gap, "X,REC_NOT_GAP" the row alone.
@@ -86,12 +86,7 @@ class MySQLMonitoring(InnoDBMonitoring):
     }
 
     def holders(
-        self,
-        connection: Connection,
-        header: Table,
-        keys: Sequence[tuple[Any, ...]],
-        *,
-        shared: bool,
+        self, connection: Connection, header: Table, keys: Sequence[Identity], *, shared: bool
     ) -> Mapping[int, bool]:
         rows = connection.execute(
             _HOLDERS, holders_parameters(connection, header, keys, shared=shared)
@@ -112,19 +107,7 @@ class MySQLMonitoring(InnoDBMonitoring):
     def describe(
         self, connection: Connection, ids: Collection[int]
     ) -> Mapping[int, LockConnection]:
-        found = {0: LockConnection(0, state=PREPARED)}  # by XA PREPARE
-        for pid, user, application, state, seconds, statement in connection.execute(
-            _CONNECTIONS, {"ids": sorted(ids)}
-        ):
-            found[pid] = LockConnection(
-                pid,
-                user,
-                application,
-                STATES.get(state, state),
-                elapsed_seconds(seconds),
-                statement or None,
-            )
-        return found
+        return connections_by_id(connection.execute(_CONNECTIONS, {"ids": sorted(ids)}), STATES)
 
 
 def _connections_of(
