@@ -84,7 +84,7 @@ class DeferredWrites(CursorInterceptor):
         # The connection is the session's own, and goes with its transaction.
         event.listen(connection, "before_cursor_execute", self._before_cursor_execute)
         event.listen(connection, "commit", self._before_commit)
-        event.listen(connection, "rollback", self._on_rollback)
+        event.listen(connection, "rollback", lambda _connection: self.stop())
 
     def start(self) -> None:
         """Keep back the writes that can wait for COMMIT from now on."""
@@ -191,9 +191,6 @@ class DeferredWrites(CursorInterceptor):
                 raise
             finally:
                 self.stop()
-
-    def _on_rollback(self, _connection: Connection) -> None:
-        self.stop()
 
     def _roll_back(self) -> Steps[None]:
         yield self.driver.rollback()
