@@ -37,6 +37,7 @@ _SETTINGS = (
     "'group_replication_group_name', 'group_replication_single_primary_mode')"
 )
 
+_READ_ONLY = "a read-only {} cannot lock rows; read with SnapshotRead"
 _GALERA = "a Galera cluster"
 _LONGEST_NAME = 64
 # The server detects no deadlock between named locks and row locks, so every wait has a limit.
@@ -60,14 +61,10 @@ class InnoDBLocks(LockStrategy):
     # waits for every row that is read.
     by_keys_hint = "FORCE INDEX (PRIMARY)"
     refusals = {
-        1792: (  # ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
-            LockNotSupported,
-            "a read-only transaction cannot lock rows; read with SnapshotRead",
-        ),
-        1290: (  # ER_OPTION_PREVENTS_STATEMENT, --read-only
-            LockNotSupported,
-            "a read-only server cannot lock rows; read with SnapshotRead",
-        ),
+        # ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
+        1792: (LockNotSupported, _READ_ONLY.format("transaction")),
+        # ER_OPTION_PREVENTS_STATEMENT, --read-only
+        1290: (LockNotSupported, _READ_ONLY.format("server")),
     }
 
     def __init__(self, dialect: Dialect) -> None:
@@ -86,9 +83,8 @@ class InnoDBLocks(LockStrategy):
             cursor.close()
         self.cluster = _cluster(settings)
         if settings.get("innodb_rollback_on_timeout") == "ON":
-            self.rolls_back_transaction = self.requires_rollback = self.rolls_back_transaction | {
-                1205
-            }
+            codes = self.rolls_back_transaction | {1205}
+            self.rolls_back_transaction = self.requires_rollback = codes
 
     def check_table(self, connection: Connection, table: Table) -> None:
         schema = schema_of(connection, table)
@@ -141,10 +137,9 @@ class InnoDBLocks(LockStrategy):
         name = short_name(f"{self._database}.{key}", _LONGEST_NAME)
         release = ExecuteStatement(f"DO RELEASE_LOCK('{name}')")
         on_return(connection, release)
+        statement = _TAKE_KEY if seconds is None else self.wait_for_key(seconds)
         if LockOptions.NoWait in lock:
             statement = _TRY_KEY
-        else:
-            statement = _TAKE_KEY if seconds is None else self.wait_for_key(seconds)
         # NULL, on MariaDB, is a wait that was ended by KILL QUERY or max_statement_time
         answer = connection.execute(statement, {"name": name}).scalar_one()
         if answer != 1:

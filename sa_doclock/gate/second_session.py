@@ -1,8 +1,4 @@
-"""The sessions of one task, or thread, that hold a lock: a second one would wait for a connection.
-
-Known by a context variable, so that a thread of a pool, or a task that was started in the midst of
-a lock, does not count as the one that has taken it.
-"""
+"""The sessions of one task, or thread, that hold a lock: a second one would wait for a connection."""
 
 from __future__ import annotations
 
@@ -64,6 +60,8 @@ def can_be_exhausted(pool: Pool) -> bool:
     return not isinstance(pool, (NullPool, SingletonThreadPool, StaticPool))
 
 
+# A context variable, so that a thread of a pool, or a task that was started while a lock is held,
+# does not count as the one that has taken it.
 _here: ContextVar[tuple[TaskSession, ...]] = ContextVar("sa_doclock.here", default=())
 
 

@@ -14,7 +14,7 @@ from ..dialects import schema_translation, strategy_for
 from ..dialects.base import LockMonitoring
 from ..documents import mapper_of, own_table, root_of
 from ..errors import LockNotAvailable
-from ..lock_info import LockConnection
+from ..lock_info import Identity, LockConnection
 from ..options import LockOptions, base_of
 from ..pool import side_connection
 from ..session_ref import weakly
@@ -24,7 +24,7 @@ _log = logging.getLogger("sa_doclock")
 _LISTED = 3
 _SHOWN = 200
 
-Keys = Sequence[tuple[Any, ...]]
+Keys = Sequence[Identity]
 
 
 class Diagnosis:
@@ -40,13 +40,15 @@ class Diagnosis:
     def add_blockers(self, error: LockNotAvailable, keys: Keys, engine: Engine | None) -> None:
         """Put the blockers into the error, which stays as it is if that fails.
 
-        :param keys: of the rows that were asked for; empty where nobody knows them.
-        :param engine: whose server has refused.
+        :param keys: of the rows that were asked for; empty where they are not known.
+        :param engine: that of the server that has refused.
         """
         if error.entity is None:  # a named lock
             return
         try:
-            blockers = self._ask(error.entity, keys, error.lock or LockOptions.ForUpdate, engine)
+            blockers = self._find_blockers(
+                error.entity, keys, error.lock or LockOptions.ForUpdate, engine
+            )
             text = blockers_text(blockers, error.hide_parameters)
         except Exception as failure:  # noqa: BLE001  # the error that there is matters more
             _log.debug("diagnose: the server did not tell who holds the lock: %r", failure)
@@ -55,7 +57,7 @@ class Diagnosis:
             error.blockers = blockers
             error.args = (f"{error.args[0]}; {text}",)
 
-    def _ask(
+    def _find_blockers(
         self, entity: type[Any], keys: Keys, lock: LockOptions, engine: Engine | None
     ) -> tuple[LockConnection, ...]:
         mapper = mapper_of(entity)
