@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
-from sqlalchemy import Connection, Integer, Table, TextClause, bindparam, text
+from sqlalchemy import Connection, Integer, Table, TextClause, text
 from sqlalchemy.engine import Dialect
 
 from ..errors import LockFailed, LockNotAvailable, LockNotSupported
-from ..lock_info import ACTIVE, IDLE, Identity
+from ..lock_info import ACTIVE, IDLE, Identity, LockConnection
 from ..options import LockOptions, base_of
 from ..pool import ExecuteStatement, on_return, withdraw
 from .base import (
@@ -23,11 +23,12 @@ from .base import (
 )
 from .key_names import short_name
 from .locking import schema_of
+from .monitoring import connections_by_id
 
 _STORAGE_ENGINE = text(
     "SELECT engine FROM information_schema.tables "
     "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name"
-).bindparams(bindparam("schema"), bindparam("name"))
+)
 
 _IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS; set by COMMIT AND CHAIN, completion_type=CHAIN
 # SHOW leaves out the variables that a server does not have; SELECT @@wsrep_on is an error there.
@@ -44,8 +45,8 @@ _LONGEST_NAME = 64
 # A limit of -1 waits for ever on MySQL, and is an error on MariaDB.
 _TAKE_KEY = text("SELECT GET_LOCK(:name, @@innodb_lock_wait_timeout)")
 _TRY_KEY = text("SELECT GET_LOCK(:name, 0)")
-STATES = {"Sleep": IDLE, "Query": ACTIVE, "Execute": ACTIVE}
-"""The commands of SHOW PROCESSLIST, of a connection that holds a lock or waits for one."""
+# The commands of SHOW PROCESSLIST, of a connection that holds a lock or waits for one.
+_STATES = {"Sleep": IDLE, "Query": ACTIVE, "Execute": ACTIVE}
 
 
 class InnoDBLocks(LockStrategy):
@@ -175,23 +176,39 @@ def _cluster(settings: Mapping[str, str]) -> str | None:
 
 
 class InnoDBMonitoring(LockMonitoring):
+    holders_query: ClassVar[TextClause]
+    """The holders: id of the connection, whether it has locked rows, whether it holds these."""
+
+    connections_query: ClassVar[TextClause]
+    """The columns of :func:`connections_by_id`."""
+
     def connection_id(self, connection: Connection) -> int | None:
         driver: Any = connection.connection.driver_connection
         number = getattr(driver, "thread_id", None)  # a method; not of mysql-connector
         found = number() if callable(number) else getattr(driver, "connection_id", number)
         return found if isinstance(found, int) else None
 
+    def holders(
+        self, connection: Connection, header: Table, keys: Sequence[Identity], *, shared: bool
+    ) -> Mapping[int, bool]:
+        parameters = {
+            "schema": schema_of(connection, header),
+            "name": header.name,
+            "keys": lock_data(connection.dialect, header, keys),
+            "shared": shared,
+        }
+        found = connection.execute(self.holders_query, parameters).all()
+        return (
+            {number or 0: True for number, _, certain in found if certain}
+            or {number or 0: False for number, rows, _ in found if rows}
+            or {number or 0: False for number, _, _ in found}
+        )
 
-def holders_parameters(
-    connection: Connection, header: Table, keys: Sequence[Identity], *, shared: bool
-) -> dict[str, Any]:
-    """Return the parameters of a query for the holders of these rows."""
-    return {
-        "schema": schema_of(connection, header),
-        "name": header.name,
-        "keys": lock_data(connection.dialect, header, keys),
-        "shared": shared,
-    }
+    def describe(
+        self, connection: Connection, ids: Collection[int]
+    ) -> Mapping[int, LockConnection]:
+        found = connection.execute(self.connections_query, {"ids": sorted(ids)})
+        return connections_by_id(found, _STATES)
 
 
 def lock_data(dialect: Dialect, header: Table, keys: Sequence[Identity]) -> list[str]:

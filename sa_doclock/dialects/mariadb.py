@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, TextClause, bindparam, text
+from sqlalchemy import Connection, Select, TextClause, bindparam, text
 
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
-from ..lock_info import Identity, LockConnection, Wait
+from ..lock_info import Wait
 from ..options import LockOptions, milliseconds
-from .innodb import STATES, InnoDBLocks, InnoDBMonitoring, holders_parameters
-from .monitoring import connections_by_id, elapsed_seconds
+from .innodb import InnoDBLocks, InnoDBMonitoring
+from .monitoring import elapsed_seconds
 from .statement_rewrite import rewritten_statements
 
 # INNODB_LOCKS has only locks with a waiter, and our own wait has ended: without another waiter we
@@ -59,28 +59,13 @@ class MariaDBMonitoring(InnoDBMonitoring):
     privilege_errors = {
         1227: "the account needs GRANT PROCESS ON *.*",  # ER_SPECIFIC_ACCESS_DENIED_ERROR
     }
-
-    def holders(
-        self, connection: Connection, header: Table, keys: Sequence[Identity], *, shared: bool
-    ) -> Mapping[int, bool]:
-        found = connection.execute(
-            _HOLDERS, holders_parameters(connection, header, keys, shared=shared)
-        ).all()
-        return (
-            {pid: True for pid, _, certain in found if certain}
-            or {pid: False for pid, rows, _ in found if rows}
-            or {pid: False for pid, _, _ in found}
-        )
+    holders_query = _HOLDERS
+    connections_query = _CONNECTIONS
 
     def waits(self, connection: Connection) -> Iterable[Wait]:
         for waiter, blocker, table, here, key, seconds in connection.execute(_WAITS):
             name = None if table is None else table.removeprefix(here or "").replace("`", "")
             yield Wait(waiter, blocker, name, key, elapsed_seconds(seconds))
-
-    def describe(
-        self, connection: Connection, ids: Collection[int]
-    ) -> Mapping[int, LockConnection]:
-        return connections_by_id(connection.execute(_CONNECTIONS, {"ids": sorted(ids)}), STATES)
 
 
 class MariaDBLocks(InnoDBLocks):

@@ -45,13 +45,13 @@ class TaskSession:
 
     @property
     def is_here(self) -> bool:
-        """Whether this task and thread has locked last in it."""
+        """Return whether its last lock was taken in this task and thread."""
         task = None if self._task is None else self._task()
         return self._thread == threading.get_ident() and task is _task()
 
 
 def can_be_exhausted(pool: Pool) -> bool:
-    """Return whether somebody may have to wait for a connection of it.
+    """Return whether a session may have to wait for a connection of this pool.
 
     A StaticPool and a SingletonThreadPool give one connection to all who come, and a NullPool
     makes one for each.  A QueuePool of max_overflow=-1 or pool_size=0 has no limit, but no public

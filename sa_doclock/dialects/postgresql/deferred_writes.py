@@ -202,7 +202,12 @@ class DeferredWrites(CursorInterceptor):
     def _raise(self, error: Any, write: Write | None) -> NoReturn:
         """Raise this error as if its statement had just been executed."""
         if write is not None and write.updated is not None and error.sqlstate == _ROW_MISSING:
-            raise StaleDataError(_stale_message(write)) from error
+            expected = len(write.rows)
+            matched = "0 were matched" if expected == 1 else "fewer were matched"
+            raise StaleDataError(  # the sentence of SQLAlchemy
+                f"UPDATE statement on table '{write.updated}' expected to update {expected} row(s); "
+                f"{matched}."
+            ) from error
         statement, parameters = ("COMMIT", None) if write is None else write[:2]
         self._failure = error
         try:
@@ -276,14 +281,4 @@ def _are_immutable(rows: Any) -> bool:
     return isinstance(rows, Sequence) and all(
         isinstance(row, Mapping) and all(type(value) in _IMMUTABLE for value in row.values())
         for row in rows
-    )
-
-
-def _stale_message(write: Write) -> str:
-    """Return the sentence of SQLAlchemy's StaleDataError."""
-    expected = len(write.rows)
-    matched = "0 were matched" if expected == 1 else "fewer were matched"
-    return (
-        f"UPDATE statement on table '{write.updated}' expected to update {expected} row(s); "
-        f"{matched}."
     )
