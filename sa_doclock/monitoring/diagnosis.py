@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -112,23 +112,19 @@ def blockers_text(blockers: Sequence[LockConnection], hide: bool) -> str:
 
 
 def _described(connection: LockConnection, hide: bool) -> str:
-    details = ", ".join(_details(connection))
-    text = f"connection {connection.connection_id}" + (f" ({details})" if details else "")
+    user, application = connection.user, connection.application
+    age = connection.transaction_seconds
+    details = (
+        user and f"user {user}",
+        application and f"application {application!r}",
+        connection.state,
+        None if age is None else f"its transaction open for {age:.1f} s",
+    )
+    known = ", ".join(filter(None, details))
+    text = f"connection {connection.connection_id}" + (f" ({known})" if known else "")
     if connection.statement is None or hide:
         return text
     statement = " ".join(connection.statement.split())
     if len(statement) > _SHOWN:
         statement = f"{statement[:_SHOWN]}... ({len(connection.statement)} characters)"
     return f"{text}: {statement}"
-
-
-def _details(connection: LockConnection) -> Iterator[str]:
-    if connection.user:
-        yield f"user {connection.user}"
-    if connection.application:
-        yield f"application {connection.application!r}"
-    age = connection.transaction_seconds
-    if connection.state and age is not None:
-        yield f"{connection.state}, its transaction open for {age:.1f} s"
-    elif connection.state or age is not None:
-        yield connection.state or f"its transaction open for {age:.1f} s"

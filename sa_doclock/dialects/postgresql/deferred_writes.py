@@ -23,14 +23,7 @@ from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm.exc import StaleDataError
 
 from ...pool import CallFunction, on_return, withdraw
-from .pipeline import (
-    Call,
-    CursorInterceptor,
-    InterceptedCursor,
-    Steps,
-    run_steps,
-    send_in_pipeline,
-)
+from .pipeline import Call, CursorInterceptor, InterceptedCursor, Steps, run_steps, send_in_pipeline
 
 # width_bucket() has an error of its own, which nothing else raises, for a number of buckets that
 # is not positive: 2201G, invalid_argument_for_width_bucket_function.
