@@ -197,12 +197,12 @@ class InnoDBMonitoring(LockMonitoring):
             "keys": lock_data(connection.dialect, header, keys),
             "shared": shared,
         }
-        found = connection.execute(self.holders_query, parameters).all()
-        return (
-            {number or 0: True for number, _, certain in found if certain}
-            or {number or 0: False for number, rows, _ in found if rows}
-            or {number or 0: False for number, _, _ in found}
-        )
+        ranks = {
+            number or 0: (bool(certain), bool(certain or rows))
+            for number, rows, certain in connection.execute(self.holders_query, parameters)
+        }
+        best = max(ranks.values(), default=None)
+        return {number: rank[0] for number, rank in ranks.items() if rank == best}
 
     def describe(
         self, connection: Connection, ids: Collection[int]

@@ -80,7 +80,8 @@ class SQLiteLocks(LockStrategy):
         elif adapted.dbapi_connection.isolation_level is None:  # type: ignore[union-attr]
             raise LockNotSupported(AUTOCOMMIT)
         for_update = base_of(lock) is LockOptions.ForUpdate
-        with self.waiting(connection, lock, seconds):
+        limited = seconds is not None or LockOptions.NoWait in lock
+        with self.waiting(connection, lock, seconds) if limited else nullcontext():
             connection.exec_driver_sql("BEGIN IMMEDIATE" if for_update else "BEGIN")
 
     def join(

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from ..dialects import product_of, strategy_classes, strategy_for
+from ..dialects.base import LockStrategy
 from ..errors import LockNotSupported
 from ..lock_info import LockWait, Wait
 from ..pool import side_connection
@@ -42,11 +43,7 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
             ids = {one for wait in found for one in (wait.waiter, wait.blocker)}
             described = describe_connections(monitoring, connection, ids)
         except DBAPIError as error:
-            code = None if error.orig is None else strategy.native_code(error.orig)
-            needed = None if code is None else monitoring.privilege_errors.get(code)
-            if needed is None:
-                raise
-            raise LockNotSupported(f"lock_waits() on {strategy.name}: {needed}") from error
+            raise _error_to_raise(strategy, error) from error
     blockers: dict[int, list[int]] = {}
     for wait in found:
         blockers.setdefault(wait.waiter, []).append(wait.blocker)
@@ -62,6 +59,16 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
         for wait in found
     ]
     return sorted(waits, key=lambda wait: -(wait.seconds or 0))
+
+
+def _error_to_raise(strategy: LockStrategy, error: DBAPIError) -> Exception:
+    """Return LockNotSupported where the account lacks a privilege; else the error itself."""
+    assert strategy.monitoring is not None
+    code = None if error.orig is None else strategy.native_code(error.orig)
+    needed = strategy.monitoring.privilege_errors.get(code or 0)
+    if needed is None:
+        return error
+    return LockNotSupported(f"lock_waits() on {strategy.name}: {needed}")
 
 
 def _root_blocker(wait: Wait, blockers: Mapping[int, Sequence[int]]) -> int:

@@ -138,12 +138,7 @@ def _query(connection: Connection, statement: Executable, **parameters: Any) -> 
 def _owners(connection: Connection, rows: Sequence[Any], *, shared: bool) -> Mapping[int, bool]:
     """Return the owners of the transactions that these rows, of these tables, are marked with."""
     oids = sorted({oid for _, oid in rows})
-    numbers = {xmax for xmax, _ in rows}
-    numbers |= {
-        member
-        for group in _newest(numbers)
-        for member in _members(connection, group, shared=shared)
-    }
+    numbers = _with_members(connection, {xmax for xmax, _ in rows}, shared=shared)
     if not numbers:
         return {}
     if owners := _query(connection, _OWNERS, xids=sorted(numbers), oids=oids):
@@ -153,6 +148,12 @@ def _owners(connection: Connection, rows: Sequence[Any], *, shared: bool) -> Map
         return {}
     writers = _query(connection, _WRITERS, oids=oids)
     return {pid: len(writers) == 1 for (pid,) in writers}
+
+
+def _with_members(connection: Connection, numbers: set[str], *, shared: bool) -> set[str]:
+    """Return these transaction numbers, with the members of those that are groups."""
+    members = (_members(connection, number, shared=shared) for number in _newest(numbers))
+    return numbers.union(*members)
 
 
 def _newest(numbers: set[str]) -> list[str]:
