@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from sqlalchemy import Connection
@@ -64,3 +66,19 @@ class ConnectionState:
         False: it does not, or the driver cannot tell.
         """
         return False
+
+
+@contextmanager
+def connection_setting(connection: Connection, read: str, write: str, value: int) -> Iterator[None]:
+    """Set a setting of the connection for this block, and restore it whatever happens.
+
+    :param read: the statement that returns the old value.
+    :param write: the statement that sets a value, in front of the value.
+    """
+    old = connection.exec_driver_sql(read).scalar_one()
+    try:
+        connection.exec_driver_sql(f"{write} {value}")
+        yield
+    finally:
+        if not connection.invalidated:
+            connection.exec_driver_sql(f"{write} {int(old)}")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
-from sqlalchemy import Connection, Integer, Table, TextClause, bindparam, text
+from sqlalchemy import Connection, Integer, Table, TextClause, text
 from sqlalchemy.engine import Dialect
 
 from ..errors import LockFailed, LockNotAvailable, LockNotSupported
-from ..lock_info import ACTIVE, IDLE
+from ..lock_info import ACTIVE, IDLE, Identity, LockConnection
 from ..options import LockOptions, base_of
 from ..pool import ExecuteStatement, on_return, withdraw
 from .base import (
@@ -23,11 +23,12 @@ from .base import (
 )
 from .key_names import short_name
 from .locking import schema_of
+from .monitoring import connections_by_id
 
 _STORAGE_ENGINE = text(
     "SELECT engine FROM information_schema.tables "
     "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name"
-).bindparams(bindparam("schema"), bindparam("name"))
+)
 
 _IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS; set by COMMIT AND CHAIN, completion_type=CHAIN
 # SHOW leaves out the variables that a server does not have; SELECT @@wsrep_on is an error there.
@@ -37,14 +38,15 @@ _SETTINGS = (
     "'group_replication_group_name', 'group_replication_single_primary_mode')"
 )
 
+_READ_ONLY = "a read-only {} cannot lock rows; read with SnapshotRead"
 _GALERA = "a Galera cluster"
 _LONGEST_NAME = 64
 # The server detects no deadlock between named locks and row locks, so every wait has a limit.
 # A limit of -1 waits for ever on MySQL, and is an error on MariaDB.
 _TAKE_KEY = text("SELECT GET_LOCK(:name, @@innodb_lock_wait_timeout)")
 _TRY_KEY = text("SELECT GET_LOCK(:name, 0)")
-STATES = {"Sleep": IDLE, "Query": ACTIVE, "Execute": ACTIVE}
-"""The commands of SHOW PROCESSLIST, of a connection that holds a lock or waits for one."""
+# The commands of SHOW PROCESSLIST, of a connection that holds a lock or waits for one.
+_STATES = {"Sleep": IDLE, "Query": ACTIVE, "Execute": ACTIVE}
 
 
 class InnoDBLocks(LockStrategy):
@@ -60,14 +62,10 @@ class InnoDBLocks(LockStrategy):
     # waits for every row that is read.
     by_keys_hint = "FORCE INDEX (PRIMARY)"
     refusals = {
-        1792: (  # ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
-            LockNotSupported,
-            "a read-only transaction cannot lock rows; read with SnapshotRead",
-        ),
-        1290: (  # ER_OPTION_PREVENTS_STATEMENT, --read-only
-            LockNotSupported,
-            "a read-only server cannot lock rows; read with SnapshotRead",
-        ),
+        # ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
+        1792: (LockNotSupported, _READ_ONLY.format("transaction")),
+        # ER_OPTION_PREVENTS_STATEMENT, --read-only
+        1290: (LockNotSupported, _READ_ONLY.format("server")),
     }
 
     def __init__(self, dialect: Dialect) -> None:
@@ -86,9 +84,8 @@ class InnoDBLocks(LockStrategy):
             cursor.close()
         self.cluster = _cluster(settings)
         if settings.get("innodb_rollback_on_timeout") == "ON":
-            self.rolls_back_transaction = self.requires_rollback = self.rolls_back_transaction | {
-                1205
-            }
+            codes = self.rolls_back_transaction | {1205}
+            self.rolls_back_transaction = self.requires_rollback = codes
 
     def check_table(self, connection: Connection, table: Table) -> None:
         schema = schema_of(connection, table)
@@ -141,10 +138,9 @@ class InnoDBLocks(LockStrategy):
         name = short_name(f"{self._database}.{key}", _LONGEST_NAME)
         release = ExecuteStatement(f"DO RELEASE_LOCK('{name}')")
         on_return(connection, release)
+        statement = _TAKE_KEY if seconds is None else self.wait_for_key(seconds)
         if LockOptions.NoWait in lock:
             statement = _TRY_KEY
-        else:
-            statement = _TAKE_KEY if seconds is None else self.wait_for_key(seconds)
         # NULL, on MariaDB, is a wait that was ended by KILL QUERY or max_statement_time
         answer = connection.execute(statement, {"name": name}).scalar_one()
         if answer != 1:
@@ -180,26 +176,42 @@ def _cluster(settings: Mapping[str, str]) -> str | None:
 
 
 class InnoDBMonitoring(LockMonitoring):
+    holders_query: ClassVar[TextClause]
+    """The holders: id of the connection, whether it has locked rows, whether it holds these."""
+
+    connections_query: ClassVar[TextClause]
+    """The columns of :func:`connections_by_id`."""
+
     def connection_id(self, connection: Connection) -> int | None:
         driver: Any = connection.connection.driver_connection
         number = getattr(driver, "thread_id", None)  # a method; not of mysql-connector
         found = number() if callable(number) else getattr(driver, "connection_id", number)
         return found if isinstance(found, int) else None
 
+    def holders(
+        self, connection: Connection, header: Table, keys: Sequence[Identity], *, shared: bool
+    ) -> Mapping[int, bool]:
+        parameters = {
+            "schema": schema_of(connection, header),
+            "name": header.name,
+            "keys": lock_data(connection.dialect, header, keys),
+            "shared": shared,
+        }
+        ranks = {
+            number or 0: (bool(certain), bool(certain or rows))
+            for number, rows, certain in connection.execute(self.holders_query, parameters)
+        }
+        best = max(ranks.values(), default=None)
+        return {number: rank[0] for number, rank in ranks.items() if rank == best}
 
-def holders_parameters(
-    connection: Connection, header: Table, keys: Sequence[tuple[Any, ...]], *, shared: bool
-) -> dict[str, Any]:
-    """Return the parameters of a query for the holders of these rows."""
-    return {
-        "schema": schema_of(connection, header),
-        "name": header.name,
-        "keys": lock_data(connection.dialect, header, keys),
-        "shared": shared,
-    }
+    def describe(
+        self, connection: Connection, ids: Collection[int]
+    ) -> Mapping[int, LockConnection]:
+        found = connection.execute(self.connections_query, {"ids": sorted(ids)})
+        return connections_by_id(found, _STATES)
 
 
-def lock_data(dialect: Dialect, header: Table, keys: Sequence[tuple[Any, ...]]) -> list[str]:
+def lock_data(dialect: Dialect, header: Table, keys: Sequence[Identity]) -> list[str]:
     """Return the keys as InnoDB writes them in LOCK_DATA, without those that it writes as bytes."""
     convert = [column.type.bind_processor(dialect) for column in header.primary_key]
     whole = [isinstance(column.type, Integer) for column in header.primary_key]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, TextClause, bindparam, text
+from sqlalchemy import Connection, Select, TextClause, bindparam, text
 
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
-from ..lock_info import PREPARED, LockConnection, Wait
+from ..lock_info import Wait
 from ..options import LockOptions, milliseconds
-from .innodb import STATES, InnoDBLocks, InnoDBMonitoring, holders_parameters
+from .innodb import InnoDBLocks, InnoDBMonitoring
 from .monitoring import elapsed_seconds
 from .statement_rewrite import rewritten_statements
 
@@ -34,8 +34,9 @@ _HOLDERS = text(
 _CONNECTIONS = text(
     """
     SET STATEMENT max_statement_time = 1 FOR
-    SELECT p.id, p.user, p.command, p.info, t.trx_query, TIMESTAMPDIFF(
-    MICROSECOND, t.trx_started, CONVERT_TZ(NOW(6), @@time_zone, 'SYSTEM')) / 1e6
+    SELECT p.id, p.user, NULL, p.command, TIMESTAMPDIFF(
+    MICROSECOND, t.trx_started, CONVERT_TZ(NOW(6), @@time_zone, 'SYSTEM')) / 1e6,
+    COALESCE(NULLIF(p.info, ''), t.trx_query)
     FROM information_schema.processlist AS p
     LEFT JOIN information_schema.innodb_trx AS t ON t.trx_mysql_thread_id = p.id
     WHERE p.id IN :ids"""
@@ -58,41 +59,13 @@ class MariaDBMonitoring(InnoDBMonitoring):
     privilege_errors = {
         1227: "the account needs GRANT PROCESS ON *.*",  # ER_SPECIFIC_ACCESS_DENIED_ERROR
     }
-
-    def holders(
-        self,
-        connection: Connection,
-        header: Table,
-        keys: Sequence[tuple[Any, ...]],
-        *,
-        shared: bool,
-    ) -> Mapping[int, bool]:
-        found = connection.execute(
-            _HOLDERS, holders_parameters(connection, header, keys, shared=shared)
-        ).all()
-        sure = {pid: True for pid, _, certain in found if certain}
-        return (
-            sure
-            or {pid: False for pid, rows, _ in found if rows}
-            or {pid: False for pid, _, _ in found}
-        )
+    holders_query = _HOLDERS
+    connections_query = _CONNECTIONS
 
     def waits(self, connection: Connection) -> Iterable[Wait]:
         for waiter, blocker, table, here, key, seconds in connection.execute(_WAITS):
             name = None if table is None else table.removeprefix(here or "").replace("`", "")
             yield Wait(waiter, blocker, name, key, elapsed_seconds(seconds))
-
-    def describe(
-        self, connection: Connection, ids: Collection[int]
-    ) -> Mapping[int, LockConnection]:
-        found = {0: LockConnection(0, state=PREPARED)}  # by XA PREPARE
-        for pid, user, command, query, of_transaction, seconds in connection.execute(
-            _CONNECTIONS, {"ids": sorted(ids)}
-        ):
-            state = STATES.get(command, command)
-            statement = query or of_transaction
-            found[pid] = LockConnection(pid, user, None, state, elapsed_seconds(seconds), statement)
-        return found
 
 
 class MariaDBLocks(InnoDBLocks):

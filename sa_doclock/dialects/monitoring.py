@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from sqlalchemy import Connection, Table
 
-from ..lock_info import LockConnection, Wait
+from ..lock_info import PREPARED, Identity, LockConnection, Wait
 from .error_codes import NativeCode
 
 
@@ -27,12 +27,7 @@ class LockMonitoring(ABC):
 
     @abstractmethod
     def holders(
-        self,
-        connection: Connection,
-        header: Table,
-        keys: Sequence[tuple[Any, ...]],
-        *,
-        shared: bool,
+        self, connection: Connection, header: Table, keys: Sequence[Identity], *, shared: bool
     ) -> Mapping[int, bool]:
         """Return the connections that hold these rows, or else those that may hold them.
 
@@ -50,6 +45,27 @@ class LockMonitoring(ABC):
         self, connection: Connection, ids: Collection[int]
     ) -> Mapping[int, LockConnection]:
         """Return what the server knows of these connections, by their ids."""
+
+
+def connections_by_id(
+    rows: Iterable[Sequence[Any]], states: Mapping[str, str]
+) -> Mapping[int, LockConnection]:
+    """Return the connections of these rows, and the prepared transactions as the connection 0.
+
+    :param rows: id, user, application, state, seconds of the transaction, statement.
+    :param states: our words for the server's states.
+    """
+    found = {0: LockConnection(0, state=PREPARED)}
+    for number, user, application, state, seconds, statement in rows:
+        found[number] = LockConnection(
+            number,
+            user,
+            application or None,
+            states.get(state, state),
+            elapsed_seconds(seconds),
+            statement or None,
+        )
+    return found
 
 
 def elapsed_seconds(found: Any) -> float | None:

@@ -7,8 +7,8 @@ evidence behind each claim.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from sqlalchemy import Connection, Table, bindparam, text
@@ -21,20 +21,14 @@ from ..errors import (
     SnapshotConflict,
     WrongIsolation,
 )
-from ..lock_info import ACTIVE, IDLE, LockConnection, Wait
+from ..lock_info import ACTIVE, IDLE, Identity, LockConnection, Wait
 from ..options import LockOptions, base_of, milliseconds
 from ..pool import ExecuteStatement, on_return
-from .base import (
-    AUTOCOMMIT,
-    READ_COMMITTED,
-    SNAPSHOT,
-    LockMonitoring,
-    LockStrategy,
-    NativeCode,
-)
+from .base import AUTOCOMMIT, READ_COMMITTED, SNAPSHOT, LockMonitoring, LockStrategy, NativeCode
+from .connection import connection_setting
 from .key_names import short_name
 from .locking import quoted_name
-from .monitoring import elapsed_seconds
+from .monitoring import connections_by_id, elapsed_seconds
 from .statement_rewrite import rewritten_statements
 
 # pyodbc keeps the server's number only in its text, as ".. (1222) (SQLExecDirectW)",
@@ -49,6 +43,7 @@ _IN_TRANSITION = (
     "snapshot isolation is being switched on or off in this database; "
     "try again when ALTER DATABASE has ended"
 )
+_LOCK_TIMEOUT = "SELECT @@LOCK_TIMEOUT"
 _DEADLOCK_PRIORITY = "SELECT deadlock_priority FROM sys.dm_exec_sessions WHERE session_id = @@SPID"
 
 # Not pymssql, which writes the parameters into the text: that is no batch of its own.
@@ -130,12 +125,7 @@ class SQLServerMonitoring(LockMonitoring):
             cursor.close()
 
     def holders(
-        self,
-        connection: Connection,
-        header: Table,
-        keys: Sequence[tuple[Any, ...]],
-        *,
-        shared: bool,
+        self, connection: Connection, header: Table, keys: Sequence[Identity], *, shared: bool
     ) -> Mapping[int, bool]:
         connection.exec_driver_sql(_SHORT_TIMEOUT)
         found = connection.execute(_HOLDERS, {"name": quoted_name(connection, header)}).all()
@@ -149,14 +139,7 @@ class SQLServerMonitoring(LockMonitoring):
     def describe(
         self, connection: Connection, ids: Collection[int]
     ) -> Mapping[int, LockConnection]:
-        return {
-            pid: LockConnection(
-                pid, user, program, _STATES.get(state, state), elapsed_seconds(seconds), statement
-            )
-            for pid, user, program, state, seconds, statement in connection.execute(
-                _CONNECTIONS, {"ids": sorted(ids)}
-            )
-        }
+        return connections_by_id(connection.execute(_CONNECTIONS, {"ids": sorted(ids)}), _STATES)
 
 
 class SQLServerLocks(LockStrategy):
@@ -188,9 +171,7 @@ class SQLServerLocks(LockStrategy):
     }
     refusals = {
         3952: (LockNotSupported, _NO_SNAPSHOT),
-        3953: (LockNotSupported, _IN_TRANSITION),
-        3954: (LockNotSupported, _IN_TRANSITION),
-        3956: (LockNotSupported, _IN_TRANSITION),
+        **dict.fromkeys((3953, 3954, 3956), (LockNotSupported, _IN_TRANSITION)),
         3951: (WrongIsolation, "SNAPSHOT was set after the transaction had started"),
     }
     rolls_back_transaction = requires_rollback = frozenset({1205, 3960})
@@ -228,8 +209,12 @@ class SQLServerLocks(LockStrategy):
     ) -> AbstractContextManager[None]:
         if seconds is None:
             return nullcontext()
-        own_batch = connection.dialect.driver in _PARAMETERS_BY_SERVER
-        return (_lock_timeout_in_batch if own_batch else _lock_timeout_around)(connection, seconds)
+        if connection.dialect.driver in _PARAMETERS_BY_SERVER:
+            return _lock_timeout_in_batch(connection, seconds)
+        # It is the connection's, and would go back to the pool with it.
+        return connection_setting(
+            connection, _LOCK_TIMEOUT, "SET LOCK_TIMEOUT", milliseconds(seconds)
+        )
 
     def take_key(
         self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
@@ -248,7 +233,7 @@ class SQLServerLocks(LockStrategy):
 
     def longest_wait(self, connection: Connection) -> float | None:
         # in milliseconds, -1 for ever
-        limit = int(connection.exec_driver_sql("SELECT @@LOCK_TIMEOUT").scalar_one())
+        limit = int(connection.exec_driver_sql(_LOCK_TIMEOUT).scalar_one())
         return None if limit < 0 else limit / 1000
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
@@ -272,15 +257,3 @@ def _lock_timeout_in_batch(connection: Connection, seconds: float) -> AbstractCo
         return f"EXEC sp_executesql N'{quoted}'"
 
     return rewritten_statements(connection, rewrite, "UPDLOCK")
-
-
-@contextmanager
-def _lock_timeout_around(connection: Connection, seconds: float) -> Iterator[None]:
-    # SET LOCK_TIMEOUT is connection state and goes back to the pool with the connection.
-    old = connection.exec_driver_sql("SELECT @@LOCK_TIMEOUT").scalar_one()
-    try:
-        connection.exec_driver_sql(f"SET LOCK_TIMEOUT {milliseconds(seconds)}")
-        yield
-    finally:
-        if not connection.invalidated:
-            connection.exec_driver_sql(f"SET LOCK_TIMEOUT {int(old)}")

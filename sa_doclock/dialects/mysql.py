@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, TextClause, bindparam, text
+from sqlalchemy import Connection, Select, TextClause, bindparam, text
 from sqlalchemy.engine import Dialect
 
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported
-from ..lock_info import PREPARED, LockConnection, Wait
+from ..lock_info import Wait
 from ..options import LockOptions, base_of, milliseconds
 from .base import NativeCode
-from .innodb import STATES, InnoDBLocks, InnoDBMonitoring, holders_parameters
+from .innodb import InnoDBLocks, InnoDBMonitoring
 from .monitoring import elapsed_seconds
 
 # A GRANTED lock on the row itself, not on the gap before it, that the lock asked for cannot join.
 # "X" is the row and its gap, "X,REC_NOT_GAP" the row alone.
 _HOLDERS = text("""
-    SELECT /*+ MAX_EXECUTION_TIME(1000) */ t.processlist_id, MAX(certain) FROM (
+    SELECT /*+ MAX_EXECUTION_TIME(1000) */ t.processlist_id, TRUE, MAX(certain) FROM (
     SELECT thread_id, lock_type = 'TABLE' OR (index_name = 'PRIMARY' AND lock_data IN :keys
     AND lock_status = 'GRANTED' AND lock_mode NOT LIKE '%,GAP%'
     AND (lock_mode LIKE 'X%' OR NOT :shared)) AS certain
@@ -72,32 +72,19 @@ _THREADS = text("""
     WHERE s.thread_id = t.thread_id ORDER BY event_id LIMIT 1)
     FROM performance_schema.threads AS t
     WHERE t.thread_id IN :threads""").bindparams(bindparam("threads", expanding=True))
-_DEADLOCK = 1213  # ER_LOCK_DEADLOCK
 _ERROR_DURING_COMMIT = 1180  # ER_ERROR_DURING_COMMIT
 _ROLLBACK_DURING_COMMIT = 3101  # ER_TRANSACTION_ROLLBACK_DURING_COMMIT
 _HA_ERR_LOCK_DEADLOCK = re.compile(r"\b149\b")
-_NEEDS_GRANT = "the account needs GRANT SELECT ON performance_schema.*"
 
 
 class MySQLMonitoring(InnoDBMonitoring):
     privilege_errors = {
-        1142: _NEEDS_GRANT,  # ER_TABLEACCESS_NEEDS_GRANT_ERROR
+        # ER_TABLEACCESS_NEEDS_GRANT_ERROR
+        1142: "the account needs GRANT SELECT ON performance_schema.*",
         1146: "it needs MySQL 8.0.1, or its Performance Schema",  # ER_NO_SUCH_TABLE
     }
-
-    def holders(
-        self,
-        connection: Connection,
-        header: Table,
-        keys: Sequence[tuple[Any, ...]],
-        *,
-        shared: bool,
-    ) -> Mapping[int, bool]:
-        rows = connection.execute(
-            _HOLDERS, holders_parameters(connection, header, keys, shared=shared)
-        )
-        found = {pid or 0: bool(sure) for pid, sure in rows}
-        return {pid: True for pid, sure in found.items() if sure} or found
+    holders_query = _HOLDERS
+    connections_query = _CONNECTIONS
 
     def waits(self, connection: Connection) -> Iterable[Wait]:
         waits = {tuple(row[:2]): row for row in connection.execute(_WAITS)}
@@ -108,23 +95,6 @@ class MySQLMonitoring(InnoDBMonitoring):
             if pid is not None and other is not None:
                 table = f"{schema}.{name}" if elsewhere and name else name
                 yield Wait(pid, other, table, key, elapsed_seconds(seconds))
-
-    def describe(
-        self, connection: Connection, ids: Collection[int]
-    ) -> Mapping[int, LockConnection]:
-        found = {0: LockConnection(0, state=PREPARED)}  # by XA PREPARE
-        for pid, user, application, state, seconds, statement in connection.execute(
-            _CONNECTIONS, {"ids": sorted(ids)}
-        ):
-            found[pid] = LockConnection(
-                pid,
-                user,
-                application,
-                STATES.get(state, state),
-                elapsed_seconds(seconds),
-                statement or None,
-            )
-        return found
 
 
 def _connections_of(
@@ -186,7 +156,7 @@ class MySQLLocks(InnoDBLocks):
         if code == _ROLLBACK_DURING_COMMIT or (
             code == _ERROR_DURING_COMMIT and _HA_ERR_LOCK_DEADLOCK.search(str(orig.args[-1]))
         ):
-            return _DEADLOCK
+            return 1213  # ER_LOCK_DEADLOCK
         return code
 
     @property

@@ -24,13 +24,7 @@ from .sqlite import SQLiteLocks
 ENTRY_POINT_GROUP = "sa_doclock.dialects"
 """The entry points by which other packages add a LockStrategy."""
 
-_BUILT_IN: tuple[type[LockStrategy], ...] = (
-    PostgreSQLLocks,
-    MySQLLocks,
-    MariaDBLocks,
-    SQLServerLocks,
-    SQLiteLocks,
-)
+_BUILT_IN = (PostgreSQLLocks, MySQLLocks, MariaDBLocks, SQLServerLocks, SQLiteLocks)
 # Global, since sessions, gates and plain functions ask for the strategy of the same engine, and
 # what it has learned from its server must not be asked again.  An entry goes with its engine.
 strategies: WeakKeyDictionary[Dialect, LockStrategy] = WeakKeyDictionary()
@@ -92,16 +86,11 @@ def _learn(connection: Connection) -> LockStrategy:
     strategy = strategy_classes()[product_of(dialect)](dialect)
     strategy.note_server(connection)
     if "isolation_level" not in connection.get_execution_options():
-        strategy.autocommit_by_default = _in_autocommit(strategy, connection)
+        try:
+            strategy.check_autocommit(connection)
+        except LockNotSupported:
+            strategy.autocommit_by_default = True
     return _remember(dialect, strategy)
-
-
-def _in_autocommit(strategy: LockStrategy, connection: Connection) -> bool:
-    try:
-        strategy.check_autocommit(connection)
-    except LockNotSupported:
-        return True
-    return False
 
 
 def _remember(dialect: Dialect, strategy: LockStrategy) -> LockStrategy:

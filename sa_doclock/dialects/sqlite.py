@@ -8,8 +8,7 @@ writers from committing (rollback journal).  Either is stronger than what was as
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from sqlalchemy import Connection, Table, false, update
@@ -24,6 +23,7 @@ from ..errors import (
 )
 from ..options import LockOptions, base_of, milliseconds
 from .base import AUTOCOMMIT, LockStrategy, NativeCode
+from .connection import connection_setting
 
 _SHARED_CONNECTION = (
     "sessions share this one connection, and with it the transaction that the lock lives in; "
@@ -144,16 +144,25 @@ class SQLiteLocks(LockStrategy):
     ) -> AbstractContextManager[None]:
         if LockOptions.NoWait in lock:
             seconds = 0
-        return nullcontext() if seconds is None else _busy_timeout(connection, seconds)
+        if seconds is None:
+            return nullcontext()
+        return connection_setting(
+            connection, "PRAGMA busy_timeout", "PRAGMA busy_timeout =", milliseconds(seconds)
+        )
 
     def longest_wait(self, connection: Connection) -> float | None:
         return int(connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()) / 1000
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         code: int | None = getattr(orig, "sqlite_errorcode", None)
-        if code is None:
-            return _code_on_python_3_10(orig)
-        return code if code in self.failures else code & 0xFF  # the low byte is the primary code
+        if code is not None:
+            return code if code in self.failures else code & 0xFF  # the primary code
+        # sqlite_errorcode came with Python 3.11; before it the text is all there is, and it
+        # cannot tell SQLITE_BUSY_SNAPSHOT from SQLITE_BUSY.
+        text = str(orig).partition(":")[0]  # ".. is locked: lk_order"
+        return (
+            _CODES_ON_PYTHON_3_10.get(text) if isinstance(orig, sqlite3.OperationalError) else None
+        )
 
 
 def _take_write_lock(connection: Connection, table: Table | None) -> None:
@@ -164,23 +173,3 @@ def _take_write_lock(connection: Connection, table: Table | None) -> None:
     else:
         keys = {column.name: column for column in table.primary_key}
         connection.execute(update(table).where(false()).values(keys))
-
-
-def _code_on_python_3_10(orig: BaseException) -> NativeCode | None:
-    # sqlite_errorcode came with Python 3.11; before it the text is all there is, and it
-    # cannot tell SQLITE_BUSY_SNAPSHOT from SQLITE_BUSY.
-    if not isinstance(orig, sqlite3.OperationalError):
-        return None
-    text = str(orig).partition(":")[0]  # ".. is locked: lk_order"
-    return _CODES_ON_PYTHON_3_10.get(text)
-
-
-@contextmanager
-def _busy_timeout(connection: Connection, seconds: float) -> Iterator[None]:
-    old = connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()
-    try:
-        connection.exec_driver_sql(f"PRAGMA busy_timeout = {milliseconds(seconds)}")
-        yield
-    finally:
-        if not connection.invalidated:
-            connection.exec_driver_sql(f"PRAGMA busy_timeout = {int(old)}")

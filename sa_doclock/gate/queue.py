@@ -1,11 +1,8 @@
-"""DocumentGate: those of one process who want the same document queue before they connect.
+"""DocumentGate: the sessions of one process that want the same document queue before they connect.
 
-Why it cannot deadlock.  Only a transaction's first lock queues here, before the session has a
-connection; every later one goes past the gate to the database.  So whoever waits here holds
-nothing that another could wait for: no lock, no connection, no savepoint.  (Of several documents
-that one call asks for, those that come first: they are taken in ascending order, by everybody, and
-so are the entries at the gate.)  A circle needs a waiter that is waited for; it cannot lead through
-the gate, and the database sees every circle that does not.
+The gate cannot deadlock.  Only a transaction's first lock queues here, before the session has a
+connection, so a session that waits here holds nothing that another could wait for.  Of several
+documents that one call asks for it may hold the first ones; every call takes them in ascending order.
 """
 
 from __future__ import annotations
@@ -16,6 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Hashable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Literal
 
 from .wakeup import Wakeup, new_wakeup
@@ -27,42 +25,36 @@ class DocumentGate:
     """A queue for each document, in front of the connection pool, for the sessions of a process.
 
     ``sessionmaker(engine, class_=LockingSession, gate=DocumentGate())``, and in the same way
-    ``async_sessionmaker(engine, class_=AsyncLockingSession, ...)``.  Without it everybody who waits
-    for a document waits with a connection in hand, and twenty who want the same one leave nothing
-    of a pool of twenty for all others.  With it, one of a document's queue waits at the server, and
-    the others wait here, in the order in which they came.  It serves threads and asyncio alike,
-    several event loops included.
+    ``async_sessionmaker(engine, class_=AsyncLockingSession, ...)``.  Without a gate, each session
+    that waits for a document keeps a connection.  With it, one session of a document's queue waits
+    at the server, and the others wait here, in the order in which they came: threads and tasks
+    alike, of several event loops too.  The lock of the database is always taken as well, and it
+    alone keeps out other processes.  docs/gate.md has the reasons.
 
-    Nobody has a document on the gate's word alone: the lock of the database is always taken as
-    well, and it alone keeps out other processes.
+    - A lock queues if it is a transaction's first, by key or by ``lock_key()``, under ForUpdate or
+      SharedRead.  Readers pass together; one that comes after a writer waits behind it.
+    - All others ask the database, as without a gate: a lock in a transaction that has its
+      connection already, or of a session on a Connection, with NoWait or SkipLocked, of an
+      ``entity_set()``, and SnapshotRead.
+    - ``lock_timeout`` is for both waits.  The seconds waited here are subtracted from the limit for
+      the server; the rest is rounded up to a tenth of the whole.  Without it the gate waits as long
+      as the server is configured to, as its first connection tells, and then the server again.
+    - A session with ``priority="batch"`` does not queue, and does not try for a document while
+      others want it.
+    - The entry ends with the lock: with the transaction, the rollback of its savepoint, a lost
+      connection, or a session that is garbage-collected.
 
-    - Queued is what a transaction locks first, by key: :meth:`LockingSession.get_entity` and its
-      relatives, and ``lock_key()``, under ForUpdate or SharedRead.  Readers go in side by side; one
-      that comes after a writer waits behind it.
-    - Not queued is a lock in a transaction that has its connection already (after an earlier read
-      or lock), of a session on a Connection, with NoWait or SkipLocked, of an ``entity_set()``,
-      and SnapshotRead.  They ask the database, as without a gate.
-    - ``lock_timeout`` is for both waits together.  What has been waited here is taken off what the
-      server may wait, which is then rounded up to a tenth of the whole.  Without one, the gate
-      waits as long as the server is configured to, as its first connection tells, and then the
-      server again.
-    - A session with ``priority="batch"`` does not stand in the queue, and does not try for a
-      document while others want it.
-    - The entry is given up with the lock: at the end of the transaction, at the rollback of the
-      savepoint that it was taken in, with the connection that is lost, and by a session that
-      nobody has closed when it is garbage-collected.
+    Documents of different engines, and of different ``schema_translate_map``, do not share a
+    queue.  The gate does not see a schema that is chosen on the connection, by ``search_path`` or
+    USE: there, documents with the same key wait for each other.
 
-    A gate counts documents of different engines, and of different ``schema_translate_map``,
-    apart.  It does not see a schema that is chosen on the connection, by ``search_path`` or USE:
-    there, documents with the same key wait for each other.
-
-    :param next_waits_at_server: when the lock is granted to one, the next of the queue goes to the
-        server and waits there, with a connection, so that no time is lost between them.  False:
-        it waits here until the transaction has ended, and the document has one connection in all.
+    :param next_waits_at_server: when a lock is granted, the next session of the queue goes to the
+        server and waits there, with a connection, so that no time is lost.  False: it waits here
+        until the transaction has ended, and the document uses one connection in all.
     :param second_session: ``"refuse"``: a task, or thread, that holds a lock in one session and
-        asks for a connection in another, of the same gate and the same pool, gets
-        :class:`LockMisuse` at once.  When as many as the pool has connections do that, each waits
-        for the others, and no database sees it.  ``"allow"`` lets it.
+        asks for a connection in another, of the same gate and pool, gets :class:`LockMisuse` at
+        once.  Enough of them would use up the pool and wait for each other, which no database
+        sees.  ``"allow"`` permits it.
     :raises TypeError: ``next_waits_at_server`` is no bool.
     :raises ValueError: no such ``second_session``.
     """
@@ -97,8 +89,6 @@ class DocumentGate:
     def __repr__(self) -> str:
         return f"<DocumentGate: {self.waiting} waiting, {len(self._queues)} documents>"
 
-    # What follows is for sessions.
-
     def enter(
         self,
         key: Hashable,
@@ -112,8 +102,8 @@ class DocumentGate:
 
         :param next_may_follow: the server has a queue, in which the next one can wait.
         """
-        entry = QueueEntry(key, shared, next_may_follow and self.next_waits_at_server)
-        entry.queue = _DocumentQueue()
+        next_may_follow = next_may_follow and self.next_waits_at_server
+        entry = QueueEntry(key, shared, next_may_follow, _DocumentQueue())
         try:
             with self._mutex:
                 entry.queue = queue = self._queues.setdefault(key, entry.queue)
@@ -140,7 +130,7 @@ class DocumentGate:
         return entry
 
     def note_granted(self, entries: Iterable[QueueEntry]) -> None:
-        """The database has granted their locks."""
+        """Note that the database has granted their locks."""
         with self._mutex:
             for entry in entries:
                 if entry.admitted and not entry.granted:
@@ -151,10 +141,7 @@ class DocumentGate:
             self._process_leaving()
 
     def leave(self, entries: Iterable[QueueEntry]) -> None:
-        """Give them up; those that were given up already stay so.
-
-        Waits for nothing, so that it may be called out of a garbage collection.
-        """
+        """Give up these entries; it waits for nothing, so a garbage collection may call it."""
         self._leaving.extend(entries)
         self._process_leaving()
 
@@ -169,7 +156,8 @@ class DocumentGate:
         return found
 
     def _process_leaving(self) -> None:
-        # Whoever cannot have the mutex leaves it to whom has it, and looks here after it.
+        # A thread that cannot have the mutex leaves this to the one that has it, which looks here
+        # after it has released it.
         while self._leaving and self._mutex.acquire(blocking=False):
             try:
                 while self._leaving:
@@ -196,40 +184,28 @@ class DocumentGate:
             del self._queues[key]
 
 
+@dataclass(slots=True, eq=False)
 class QueueEntry:
     """One session in the queue of one document."""
 
-    __slots__ = (
-        "admitted",
-        "granted",
-        "key",
-        "next_may_follow",
-        "queue",
-        "queued",
-        "shared",
-        "wakeup",
-    )
-
+    key: Hashable
+    shared: bool
+    next_may_follow: bool
     queue: _DocumentQueue
-
-    def __init__(self, key: Hashable, shared: bool, next_may_follow: bool) -> None:
-        self.key = key
-        self.shared = shared
-        self.next_may_follow = next_may_follow
-        self.wakeup: Wakeup | None = None
-        self.queued = False
-        self.admitted = False
-        self.granted = False
+    wakeup: Wakeup | None = None
+    queued: bool = False
+    admitted: bool = False
+    granted: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class _DocumentQueue:
     """The queue of one document: the entries that were admitted, and those that wait."""
 
-    def __init__(self) -> None:
-        self.waiting: deque[QueueEntry] = deque()
-        self.readers = 0
-        self.writers = 0
-        self.ungranted = 0  # of both
+    waiting: deque[QueueEntry] = field(default_factory=deque)
+    readers: int = 0
+    writers: int = 0
+    ungranted: int = 0  # of both
 
     @property
     def admitted_count(self) -> int:
@@ -266,7 +242,7 @@ _gates: weakref.WeakSet[DocumentGate] = weakref.WeakSet()
 
 
 def _forked() -> None:
-    # Who is in the parent's queues does not leave them in the child.
+    # A session in the parent's queues does not leave them in the child.
     for gate in _gates:
         gate._reset()  # noqa: SLF001  # its own module's
 

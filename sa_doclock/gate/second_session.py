@@ -1,8 +1,4 @@
-"""The sessions of one task, or thread, that hold a lock: a second one would wait for a connection.
-
-Known by a context variable, so that a thread of a pool, or a task that was started in the midst of
-a lock, does not count as the one that has taken it.
-"""
+"""The sessions of one task, or thread, that hold a lock: a second one would wait for a connection."""
 
 from __future__ import annotations
 
@@ -49,13 +45,13 @@ class TaskSession:
 
     @property
     def is_here(self) -> bool:
-        """True if the last lock was taken in this task and thread."""
+        """Return whether its last lock was taken in this task and thread."""
         task = None if self._task is None else self._task()
         return self._thread == threading.get_ident() and task is _task()
 
 
 def can_be_exhausted(pool: Pool) -> bool:
-    """Return whether somebody may have to wait for a connection of it.
+    """Return whether a session may have to wait for a connection of this pool.
 
     A StaticPool and a SingletonThreadPool give one connection to all who come, and a NullPool
     makes one for each.  A QueuePool of max_overflow=-1 or pool_size=0 has no limit, but no public
@@ -64,6 +60,8 @@ def can_be_exhausted(pool: Pool) -> bool:
     return not isinstance(pool, (NullPool, SingletonThreadPool, StaticPool))
 
 
+# A context variable, so that a thread of a pool, or a task that was started while a lock is held,
+# does not count as the one that has taken it.
 _here: ContextVar[tuple[TaskSession, ...]] = ContextVar("sa_doclock.here", default=())
 
 

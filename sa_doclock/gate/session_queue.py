@@ -27,7 +27,7 @@ _limits: WeakKeyDictionary[LockStrategy, float | None] = WeakKeyDictionary()
 
 
 class _Position(NamedTuple):
-    """The queues of one call, in their order, each with what the ledger has once it is granted."""
+    """The queues of one call, in their order, with the names in the ledger of what is granted."""
 
     engine: Engine
     strategy: LockStrategy
@@ -83,11 +83,11 @@ class SessionQueue:
                 raise call.refused(LockNotAvailable, position.strategy.name)
             return request
         if self._connections.all():
-            return request  # whoever has a connection asks the database
+            return request  # a session that has a connection asks the database
         return request._replace(seconds=self._wait(position, request.seconds, call))
 
     def _position(self, request: LockRequest) -> _Position | None:
-        """Return where to stand for this lock; None where it waits for nobody."""
+        """Return the queues for this lock; None where it does not wait."""
         bind = self._session().get_bind(**request.bind_arguments)
         if isinstance(bind, Connection):
             return None
@@ -102,7 +102,7 @@ class SessionQueue:
     def _queues(
         self, request: LockRequest, engine: Engine, strategy: LockStrategy
     ) -> Mapping[Hashable, Sequence[Hashable]]:
-        """Return where to stand, in this order, and what is in the ledger when it is granted."""
+        """Return the queues, in this order, with the names in the ledger of what is granted."""
         where = engine.dialect  # the same for an engine and its execution_options()
         mapper, schema = request.mapper, None
         documents: list[Hashable]
@@ -157,19 +157,16 @@ class SessionQueue:
             self._find_in_ledger(asked)
             self._gate.note_granted([place for place in asked if self._is_held(place)])
             self._leave([place for place in asked if not place.granted])
-        if (
-            self._gate.refuses_second_session
-            and is_row_lock(request.lock)
-            and not self._ledger.empty
-        ):
+        held = is_row_lock(request.lock) and not self._ledger.empty
+        if held and self._gate.refuses_second_session:
             pools = [one.engine.pool for one in self._connections.all()]
             self._in_task.hold(request.document, pools)
 
     def _find_in_ledger(self, asked: Sequence[QueueEntry]) -> None:
-        """Note what the ledger calls a document that was asked for by another spelling of its key.
+        """Note the ledger's name of a document that was asked for by another form of its key.
 
-        What was asked for as "1" is there as 1.  Whose of several such places it is nobody
-        knows: each is kept as long as any of the locks.
+        A key asked for as "1" is there as 1.  Of several such places each is kept as long as any
+        of the locks, since it is not known which lock it belongs to.
         """
         unknown = [place for place in asked if not self._is_held(place)]
         if unknown:
@@ -215,9 +212,7 @@ class SessionQueue:
 
 def _limit_of(strategy: LockStrategy, engine: Engine) -> float | None:
     """Return how long the server lets a lock wait that has no lock_timeout; ask it once."""
-    try:
-        return _limits[strategy]
-    except KeyError:
+    if strategy not in _limits:
         with engine.connect() as connection:
-            found = _limits[strategy] = strategy.longest_wait(connection)
-        return found
+            _limits[strategy] = strategy.longest_wait(connection)
+    return _limits[strategy]

@@ -8,40 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Protocol
 
 from sqlalchemy.util import await_only
 
 
-class Wakeup(Protocol):
-    """A wait that ends once."""
-
-    def wait(self, seconds: float | None) -> None:
-        """Return after notify(), or after so many seconds; None waits without a limit."""
-
-    def notify(self) -> bool:
-        """End the wait; return False if the waiter no longer exists."""
-
-
 def new_wakeup(*, under_asyncio: bool) -> Wakeup:
     """Return a wakeup for this thread, or for the task that runs in it."""
-    return _TaskWakeup() if under_asyncio else _ThreadWakeup()
+    return _TaskWakeup() if under_asyncio else Wakeup()
 
 
-class _ThreadWakeup:
+class Wakeup:
+    """A wait of this thread, which ends once."""
+
     def __init__(self) -> None:
         self._lock = threading.Lock()  # an Event has a lock of its own, taken when it is set
         self._lock.acquire()
 
     def wait(self, seconds: float | None) -> None:
+        """Return after notify(), or after so many seconds; None waits without a limit."""
         self._lock.acquire(timeout=-1 if seconds is None else seconds)
 
     def notify(self) -> bool:
+        """End the wait; return False if the waiter no longer exists."""
         self._lock.release()
         return True
 
 
-class _TaskWakeup:
+class _TaskWakeup(Wakeup):
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._notified: asyncio.Future[None] = self._loop.create_future()
@@ -53,7 +46,7 @@ class _TaskWakeup:
     def notify(self) -> bool:
         try:
             self._loop.call_soon_threadsafe(self._set)
-        except RuntimeError:  # the loop is closed, and who has waited in it is gone
+        except RuntimeError:  # the loop is closed, and its tasks are gone
             return False
         return True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from ..dialects import schema_translation, strategy_for
 from ..dialects.base import LockMonitoring
 from ..documents import mapper_of, own_table, root_of
 from ..errors import LockNotAvailable
-from ..lock_info import LockConnection
+from ..lock_info import Identity, LockConnection
 from ..options import LockOptions, base_of
 from ..pool import side_connection
 from ..session_ref import weakly
@@ -24,7 +24,7 @@ _log = logging.getLogger("sa_doclock")
 _LISTED = 3
 _SHOWN = 200
 
-Keys = Sequence[tuple[Any, ...]]
+Keys = Sequence[Identity]
 
 
 class Diagnosis:
@@ -40,13 +40,15 @@ class Diagnosis:
     def add_blockers(self, error: LockNotAvailable, keys: Keys, engine: Engine | None) -> None:
         """Put the blockers into the error, which stays as it is if that fails.
 
-        :param keys: of the rows that were asked for; empty where nobody knows them.
-        :param engine: whose server has refused.
+        :param keys: of the rows that were asked for; empty where they are not known.
+        :param engine: that of the server that has refused.
         """
         if error.entity is None:  # a named lock
             return
         try:
-            blockers = self._ask(error.entity, keys, error.lock or LockOptions.ForUpdate, engine)
+            blockers = self._find_blockers(
+                error.entity, keys, error.lock or LockOptions.ForUpdate, engine
+            )
             text = blockers_text(blockers, error.hide_parameters)
         except Exception as failure:  # noqa: BLE001  # the error that there is matters more
             _log.debug("diagnose: the server did not tell who holds the lock: %r", failure)
@@ -55,7 +57,7 @@ class Diagnosis:
             error.blockers = blockers
             error.args = (f"{error.args[0]}; {text}",)
 
-    def _ask(
+    def _find_blockers(
         self, entity: type[Any], keys: Keys, lock: LockOptions, engine: Engine | None
     ) -> tuple[LockConnection, ...]:
         mapper = mapper_of(entity)
@@ -110,23 +112,19 @@ def blockers_text(blockers: Sequence[LockConnection], hide: bool) -> str:
 
 
 def _described(connection: LockConnection, hide: bool) -> str:
-    details = ", ".join(_details(connection))
-    text = f"connection {connection.connection_id}" + (f" ({details})" if details else "")
+    user, application = connection.user, connection.application
+    age = connection.transaction_seconds
+    details = (
+        user and f"user {user}",
+        application and f"application {application!r}",
+        connection.state,
+        None if age is None else f"its transaction open for {age:.1f} s",
+    )
+    known = ", ".join(filter(None, details))
+    text = f"connection {connection.connection_id}" + (f" ({known})" if known else "")
     if connection.statement is None or hide:
         return text
     statement = " ".join(connection.statement.split())
     if len(statement) > _SHOWN:
         statement = f"{statement[:_SHOWN]}... ({len(connection.statement)} characters)"
     return f"{text}: {statement}"
-
-
-def _details(connection: LockConnection) -> Iterator[str]:
-    if connection.user:
-        yield f"user {connection.user}"
-    if connection.application:
-        yield f"application {connection.application!r}"
-    age = connection.transaction_seconds
-    if connection.state and age is not None:
-        yield f"{connection.state}, its transaction open for {age:.1f} s"
-    elif connection.state or age is not None:
-        yield connection.state or f"its transaction open for {age:.1f} s"

@@ -15,7 +15,7 @@ from ..session_ref import weakly
 _log = logging.getLogger("sa_doclock")
 
 CONTENDED: Final = 0.1
-"""Seconds from which a lock that was granted is told as one that had to be waited for."""
+"""The seconds from which a lock that was granted counts as one that had to wait."""
 
 _OUTCOMES: Final[Mapping[type[LockFailed], str]] = {
     LockNotAvailable: "not available",
@@ -32,10 +32,7 @@ class LockInstrumentation:
         self._dispatch = session.dispatch
 
     def report_granted(
-        self,
-        documents: Iterable[DocumentKey | LockedName],
-        lock: LockOptions,
-        waited: float,
+        self, documents: Iterable[DocumentKey | LockedName], lock: LockOptions, waited: float
     ) -> None:
         """Report a call for locks that was granted after so many seconds."""
         level = logging.INFO if waited >= CONTENDED else logging.DEBUG

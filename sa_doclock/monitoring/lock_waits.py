@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from ..dialects import product_of, strategy_classes, strategy_for
-from ..dialects.base import LockMonitoring, LockStrategy
+from ..dialects.base import LockStrategy
 from ..errors import LockNotSupported
 from ..lock_info import LockWait, Wait
 from ..pool import side_connection
@@ -16,16 +16,16 @@ from .diagnosis import describe_connections
 
 
 def lock_waits(bind: Engine | Connection) -> list[LockWait]:
-    """Return who waits for a lock now, and for whom: of the whole server, not of this program.
+    """Return the waits for locks at this moment: of the whole server, not of this program alone.
 
-    It is asked over a connection of its own, made as the engine makes its connections, and
-    closed afterwards.  So it needs no place in the pool, and it neither sees nor touches the
-    transaction of a Connection that is given.  It waits for nobody's lock.
+    They are read over a connection of its own, made as the engine makes its connections, and then
+    closed.  It needs no place in the pool, does not touch the transaction of a Connection that is
+    given, and waits for no lock.
 
     :returns: those that have waited longest first; an empty list where nobody waits.  MariaDB
         answers from a copy that can be older than 0.1 s where others ask all the time.
-    :raises LockNotSupported: SQLite, which has no server to ask; or the account may not see
-        this: the text names the privilege.
+    :raises LockNotSupported: SQLite, which has no server to ask; or the account lacks a
+        privilege, which the text names.
     :raises TypeError: neither an Engine nor a Connection; see :func:`async_lock_waits`.
     """
     if not isinstance(bind, (Engine, Connection)):
@@ -43,8 +43,10 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
             ids = {one for wait in found for one in (wait.waiter, wait.blocker)}
             described = describe_connections(monitoring, connection, ids)
         except DBAPIError as error:
-            raise _refusal(strategy, monitoring, error) or error from error
-    blockers = _blockers_by_waiter(found)
+            raise _error_to_raise(strategy, error) from error
+    blockers: dict[int, list[int]] = {}
+    for wait in found:
+        blockers.setdefault(wait.waiter, []).append(wait.blocker)
     waits = [
         LockWait(
             described[wait.waiter],
@@ -59,11 +61,14 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
     return sorted(waits, key=lambda wait: -(wait.seconds or 0))
 
 
-def _blockers_by_waiter(waits: Sequence[Wait]) -> dict[int, list[int]]:
-    blockers: dict[int, list[int]] = {}
-    for wait in waits:
-        blockers.setdefault(wait.waiter, []).append(wait.blocker)
-    return blockers
+def _error_to_raise(strategy: LockStrategy, error: DBAPIError) -> Exception:
+    """Return LockNotSupported where the account lacks a privilege; else the error itself."""
+    assert strategy.monitoring is not None
+    code = None if error.orig is None else strategy.native_code(error.orig)
+    needed = strategy.monitoring.privilege_errors.get(code or 0)
+    if needed is None:
+        return error
+    return LockNotSupported(f"lock_waits() on {strategy.name}: {needed}")
 
 
 def _root_blocker(wait: Wait, blockers: Mapping[int, Sequence[int]]) -> int:
@@ -78,14 +83,3 @@ def _root_blocker(wait: Wait, blockers: Mapping[int, Sequence[int]]) -> int:
             seen.add(one)
             front += reversed(blockers[one])
     return wait.blocker
-
-
-def _refusal(
-    strategy: LockStrategy, monitoring: LockMonitoring, error: DBAPIError
-) -> LockNotSupported | None:
-    if error.orig is None:
-        return None
-    needed = monitoring.privilege_errors.get(strategy.native_code(error.orig) or 0)
-    return (
-        None if needed is None else LockNotSupported(f"lock_waits() on {strategy.name}: {needed}")
-    )

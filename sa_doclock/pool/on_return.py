@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import Lock
-from typing import ClassVar, Final
+from typing import Final
 
 from sqlalchemy import Connection, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -24,15 +24,20 @@ _listening: Final = Lock()
 
 
 class ReturnAction:
-    """One action; its object is the key by which it is withdrawn."""
+    """One action; its object is the key by which it is withdrawn.
 
-    __slots__ = ()
-    position: ClassVar[int]
-    """Actions run by ascending position; those of one position, the last registered first."""
+    :param position: actions run by ascending position; those of one position, the last
+        registered first.
+    :param run: the pool closes the connection if this raises.
+    """
 
-    def run(self, record: ConnectionPoolEntry, dbapi_connection: DBAPIConnection) -> None:
-        """Do it; the pool closes the connection if this raises."""
-        raise NotImplementedError
+    __slots__ = ("position", "run")
+
+    def __init__(
+        self, position: int, run: Callable[[ConnectionPoolEntry, DBAPIConnection], object]
+    ) -> None:
+        self.position = position
+        self.run = run
 
 
 class CallFunction(ReturnAction):
@@ -41,30 +46,25 @@ class CallFunction(ReturnAction):
     :param function: must not keep the connection alive.
     """
 
-    __slots__ = ("_function",)
-    position = 0
+    __slots__ = ()
 
     def __init__(self, function: Callable[[], None]) -> None:
-        self._function = function
-
-    def run(self, record: ConnectionPoolEntry, dbapi_connection: DBAPIConnection) -> None:  # noqa: D102
-        self._function()
+        super().__init__(0, lambda _record, _connection: function())
 
 
-class _Rollback(ReturnAction):
-    __slots__ = ()
-    position = 1
+ROLLBACK: Final = ReturnAction(1, lambda _record, connection: connection.rollback())
+"""Send a ROLLBACK.
 
-    def run(self, record: ConnectionPoolEntry, dbapi_connection: DBAPIConnection) -> None:
-        dbapi_connection.rollback()
+Where COMMIT is not sent, because of a listener or of Ctrl-C, SQLAlchemy takes the transaction
+for ended all the same.  The next user of the connection would commit what was written.
+"""
 
+GUARD_ISOLATION_LEVEL: Final = ReturnAction(2, lambda record, _connection: guard_finalizers(record))
+"""Close the connection if SQLAlchemy fails to set its old isolation level back.
 
-class _GuardIsolationLevel(ReturnAction):
-    __slots__ = ()
-    position = 2
-
-    def run(self, record: ConnectionPoolEntry, dbapi_connection: DBAPIConnection) -> None:
-        guard_finalizers(record)
+SQLAlchemy sets it back after all that the pool guards.  The driver's error would come out of a
+commit that has succeeded, and the pool would count the connection as in use for ever.
+"""
 
 
 class ExecuteStatement(ReturnAction):
@@ -73,39 +73,23 @@ class ExecuteStatement(ReturnAction):
     :param statement: without parameters, because drivers write those in different ways.
     """
 
-    __slots__ = ("_statement",)
-    position = 3
+    __slots__ = ("statement",)
 
     def __init__(self, statement: str) -> None:
-        self._statement = statement
+        def run(record: ConnectionPoolEntry, dbapi_connection: DBAPIConnection) -> None:
+            forget_end(record)
+            _execute(dbapi_connection, statement)
 
-    def run(self, record: ConnectionPoolEntry, dbapi_connection: DBAPIConnection) -> None:  # noqa: D102
-        forget_end(record)
-        self.execute(dbapi_connection)
-
-    def execute(self, dbapi_connection: DBAPIConnection) -> None:
-        """Execute it on an open connection."""
-        cursor = dbapi_connection.cursor()
-        try:
-            cursor.execute(self._statement)
-        finally:
-            cursor.close()
+        super().__init__(3, run)
+        self.statement = statement
 
 
-ROLLBACK: Final = _Rollback()
-"""Send a ROLLBACK.
-
-Where COMMIT is not sent, because of a listener or of Ctrl-C, SQLAlchemy takes the transaction
-for ended all the same.  The connection would go back as it is, and its next user would commit
-what was written.
-"""
-
-GUARD_ISOLATION_LEVEL: Final = _GuardIsolationLevel()
-"""Close the connection if SQLAlchemy fails to set its old isolation level back.
-
-SQLAlchemy sets it back after all that the pool guards.  The driver's error would come out of a
-commit that has succeeded, and the pool would count the connection as in use for ever.
-"""
+def _execute(dbapi_connection: DBAPIConnection, statement: str) -> None:
+    cursor = dbapi_connection.cursor()
+    try:
+        cursor.execute(statement)
+    finally:
+        cursor.close()
 
 
 def on_return(connection: Connection, action: ReturnAction) -> None:
@@ -137,13 +121,13 @@ def execute_statements_now(connection: Connection) -> None:
     if not actions:
         return
     statements = [action for action in actions if isinstance(action, ExecuteStatement)]
-    for statement in statements:
-        del actions[statement]
+    for action in statements:
+        del actions[action]
     dbapi_connection = connection.connection.dbapi_connection
     try:
-        for statement in reversed(statements):
+        for action in reversed(statements):
             if dbapi_connection is not None:
-                statement.execute(dbapi_connection)
+                _execute(dbapi_connection, action.statement)
     except BaseException as error:
         connection.invalidate(error)
         if not isinstance(error, Exception):
@@ -155,8 +139,7 @@ def _run_actions(
     record: ConnectionPoolEntry | None,
     reset_state: PoolResetState,
 ) -> None:
-    # This runs before the pool's own ROLLBACK, if that is still to come.  The pool closes the
-    # connection if an action raises.
+    # This runs before the pool's own ROLLBACK, if that is still to come.
     if record is None or reset_state.terminate_only:
         return  # it is closed next
     actions = record.info.get(_ACTIONS)  # all that a connection without a lock pays for
@@ -170,12 +153,11 @@ def _run_actions(
 
 
 def _listen_to_pools() -> None:
-    # All pools are listened to, from the first action of the process on.  Listening to one pool
-    # would be narrower, and is not safe.  SQLAlchemy keeps the listeners of a pool in a deque, and
-    # goes through it without a lock.  A "reset" listener of the program may send a statement,
-    # as SQLAlchemy's documentation shows.  If ours were added in the meantime, "deque mutated
-    # during iteration" would close that thread's connection.  Listeners on the class Pool are in
-    # a deque of their own, which is empty in nearly all programs.
+    # All pools are listened to, from the first action of the process on.  To listen to one pool is
+    # not safe: SQLAlchemy goes through its listeners, a deque, without a lock.  While a "reset"
+    # listener of the program sends a statement, ours would be added, and "deque mutated during
+    # iteration" would close that thread's connection.  Listeners on the class Pool are in a deque
+    # of their own, which is empty in nearly all programs.
     # Also, after Engine.dispose() a connection goes back to a pool that its engine has no more.
     with _listening:
         if not event.contains(Pool, "reset", _run_actions):

@@ -16,8 +16,9 @@ def skip_redundant_rollback() -> dict[str, Any]:
     """Return engine options that save the ROLLBACK of a connection whose transaction has ended.
 
     ``create_engine(url, **skip_redundant_rollback())`` is for MySQL and MariaDB, with PyMySQL,
-    aiomysql or mysql-connector.  SQLAlchemy's pool sends a ROLLBACK when a connection goes back to
-    it, which is a round trip also after a COMMIT.  With these options the pool sends none if
+    aiomysql or mysql-connector: drivers of PostgreSQL send no ROLLBACK where no transaction is
+    open.  SQLAlchemy's pool sends one when a connection goes back to it, also after a COMMIT.
+    With these options the pool sends none if
 
     - a :class:`LockingSession` has received the answer to its ``commit()``, ``save_changes()``,
       ``rollback()`` or ``release_locks()``,
@@ -30,8 +31,6 @@ def skip_redundant_rollback() -> dict[str, Any]:
 
     One case is not noticed: a listener of ``after_commit`` that sends a locking SELECT on the
     driver's own connection, past SQLAlchemy, and does not end that transaction.
-
-    PostgreSQL needs none of this: its drivers send no ROLLBACK where no transaction is open.
 
     :returns: ``pool_reset_on_return`` and ``pool_events``; do not give these two yourself.
     """

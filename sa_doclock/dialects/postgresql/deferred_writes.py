@@ -23,14 +23,7 @@ from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm.exc import StaleDataError
 
 from ...pool import CallFunction, on_return, withdraw
-from .pipeline import (
-    Call,
-    CursorInterceptor,
-    InterceptedCursor,
-    Steps,
-    run_steps,
-    send_in_pipeline,
-)
+from .pipeline import Call, CursorInterceptor, InterceptedCursor, Steps, run_steps, send_in_pipeline
 
 # width_bucket() has an error of its own, which nothing else raises, for a number of buckets that
 # is not positive: 2201G, invalid_argument_for_width_bucket_function.
@@ -84,7 +77,7 @@ class DeferredWrites(CursorInterceptor):
         # The connection is the session's own, and goes with its transaction.
         event.listen(connection, "before_cursor_execute", self._before_cursor_execute)
         event.listen(connection, "commit", self._before_commit)
-        event.listen(connection, "rollback", self._on_rollback)
+        event.listen(connection, "rollback", lambda _connection: self.stop())
 
     def start(self) -> None:
         """Keep back the writes that can wait for COMMIT from now on."""
@@ -192,9 +185,6 @@ class DeferredWrites(CursorInterceptor):
             finally:
                 self.stop()
 
-    def _on_rollback(self, _connection: Connection) -> None:
-        self.stop()
-
     def _roll_back(self) -> Steps[None]:
         yield self.driver.rollback()
 
@@ -205,7 +195,12 @@ class DeferredWrites(CursorInterceptor):
     def _raise(self, error: Any, write: Write | None) -> NoReturn:
         """Raise this error as if its statement had just been executed."""
         if write is not None and write.updated is not None and error.sqlstate == _ROW_MISSING:
-            raise StaleDataError(_stale_message(write)) from error
+            expected = len(write.rows)
+            matched = "0 were matched" if expected == 1 else "fewer were matched"
+            raise StaleDataError(  # the sentence of SQLAlchemy
+                f"UPDATE statement on table '{write.updated}' expected to update {expected} row(s); "
+                f"{matched}."
+            ) from error
         statement, parameters = ("COMMIT", None) if write is None else write[:2]
         self._failure = error
         try:
@@ -279,14 +274,4 @@ def _are_immutable(rows: Any) -> bool:
     return isinstance(rows, Sequence) and all(
         isinstance(row, Mapping) and all(type(value) in _IMMUTABLE for value in row.values())
         for row in rows
-    )
-
-
-def _stale_message(write: Write) -> str:
-    """Return the sentence of SQLAlchemy's StaleDataError."""
-    expected = len(write.rows)
-    matched = "0 were matched" if expected == 1 else "fewer were matched"
-    return (
-        f"UPDATE statement on table '{write.updated}' expected to update {expected} row(s); "
-        f"{matched}."
     )

@@ -20,10 +20,10 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.sql import Executable
 
-from ...lock_info import PREPARED, LockConnection, Wait
+from ...lock_info import Identity, LockConnection, Wait
 from ..base import LockMonitoring
 from ..locking import quoted_name
-from ..monitoring import elapsed_seconds
+from ..monitoring import connections_by_id, elapsed_seconds
 
 # Each number is asked for in a query of its own, which may end in an error.
 _MOST_NUMBERS = 50
@@ -61,7 +61,8 @@ _STATUS = text("""
     AS number FROM (SELECT txid_snapshot_xmax(txid_current_snapshot()) AS newest) AS s) AS n""")
 _CONNECTIONS = text("""
     SELECT pid, usename, application_name, state,
-    CAST(extract(epoch FROM statement_timestamp() - xact_start) AS float8), query
+    CAST(extract(epoch FROM statement_timestamp() - xact_start) AS float8),
+    NULLIF(query, '<insufficient privilege>')
     FROM pg_stat_activity WHERE pid IN :pids""").bindparams(bindparam("pids", expanding=True))
 # The first waiter of a row has a lock on its place, the tuple.
 _WAITS = """
@@ -100,12 +101,7 @@ class PostgreSQLMonitoring(LockMonitoring):
         return pid if isinstance(pid, int) else None
 
     def holders(
-        self,
-        connection: Connection,
-        header: Table,
-        keys: Sequence[tuple[Any, ...]],
-        *,
-        shared: bool,
+        self, connection: Connection, header: Table, keys: Sequence[Identity], *, shared: bool
     ) -> Mapping[int, bool]:
         ((oid,),) = _query(connection, _OID, name=quoted_name(connection, header))
         if oid is None:
@@ -121,23 +117,15 @@ class PostgreSQLMonitoring(LockMonitoring):
     def waits(self, connection: Connection) -> Iterable[Wait]:
         version = connection.dialect.server_version_info or (14,)
         since = "COALESCE(w.waitstart, a.query_start)" if version >= (14,) else "a.query_start"
-        keys = _Keys(connection)
+        selects: dict[int, str | None] = {}
         for row in _query(connection, text(_WAITS.format(since=since))):
-            key = row.named if row.page is None else keys.at(row)
+            key = row.named if row.page is None else _key_at(connection, row, selects)
             yield Wait(row.waiter, row.blocker, row.table_name, key, elapsed_seconds(row.seconds))
 
     def describe(
         self, connection: Connection, ids: Collection[int]
     ) -> Mapping[int, LockConnection]:
-        found = {0: LockConnection(0, state=PREPARED)}
-        for pid, user, application, state, seconds, query in _query(
-            connection, _CONNECTIONS, pids=list(ids)
-        ):
-            statement = None if query == "<insufficient privilege>" else query or None
-            found[pid] = LockConnection(
-                pid, user, application or None, state, elapsed_seconds(seconds), statement
-            )
-        return found
+        return connections_by_id(_query(connection, _CONNECTIONS, pids=list(ids)), {})
 
 
 def _query(connection: Connection, statement: Executable, **parameters: Any) -> Sequence[Any]:
@@ -188,33 +176,29 @@ def _is_running(connection: Connection, number: str) -> bool:
         return False
 
 
-class _Keys:
-    """The primary keys of rows that are known by their places."""
+def _key_at(connection: Connection, row: Row[Any], selects: dict[int, str | None]) -> str | None:
+    """Return the primary key of a row that is known by its place; None where it cannot be read.
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._selects: dict[int, str | None] = {}
+    :param selects: remembers the statement of each table; None where no privilege allows it, or
+        the table is locked.
+    """
+    try:
+        if row.oid not in selects:
+            selects[row.oid] = _key_select(connection, row)
+        select_key = selects[row.oid]
+        if select_key is not None:
+            place = f"({row.page},{row.place})"
+            found = _query(connection, text(select_key), place=place)
+            return str(found[0][0]) if found else None
+    except SQLAlchemyError:
+        selects[row.oid] = None
+    return None
 
-    def at(self, row: Row[Any]) -> str | None:
-        """Return the key; None where it cannot be read: no privilege, or the table is locked."""
-        try:
-            if row.oid not in self._selects:
-                self._selects[row.oid] = self._select(row)
-            select_key = self._selects[row.oid]
-            if select_key is not None:
-                place = f"({row.page},{row.place})"
-                found = _query(self._connection, text(select_key), place=place)
-                return str(found[0][0]) if found else None
-        except SQLAlchemyError:
-            self._selects[row.oid] = None
+
+def _key_select(connection: Connection, row: Row[Any]) -> str | None:
+    columns = [name for (name,) in _query(connection, _KEY_COLUMNS, oid=row.oid)]
+    if not columns:
         return None
-
-    def _select(self, row: Row[Any]) -> str | None:
-        columns = [name for (name,) in _query(self._connection, _KEY_COLUMNS, oid=row.oid)]
-        words = ", ".join(columns).replace(":", r"\:")
-        table = row.table_name.replace(":", r"\:")  # both are quoted by the server
-        return (
-            f"SELECT concat_ws(', ', {words}) FROM {table} WHERE ctid = CAST(:place AS tid)"  # noqa: S608
-            if columns
-            else None
-        )
+    words = ", ".join(columns).replace(":", r"\:")
+    table = row.table_name.replace(":", r"\:")  # both are quoted by the server
+    return f"SELECT concat_ws(', ', {words}) FROM {table} WHERE ctid = CAST(:place AS tid)"  # noqa: S608

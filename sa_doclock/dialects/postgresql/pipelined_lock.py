@@ -84,15 +84,13 @@ class PipelinedLock(CursorInterceptor):
         with super().installed():
             # Of an engine with stream_results: the server would lock row by row, as they are
             # fetched, and by statements that have no limit.
-            self.driver.server_cursor_factory = _client_cursor
+            self.driver.server_cursor_factory = lambda driver, **_: driver.cursor()
             try:
                 yield
             finally:
                 self.driver.server_cursor_factory = named
             aborted = self.driver.pgconn.transaction_status == TransactionStatus.INERROR
-            if (
-                self._failure is not None and aborted
-            ):  # the lock is lost, and nothing has raised yet
+            if self._failure is not None and aborted:  # the lock is lost: nothing has raised yet
                 failed = next(read for read in self._early if read.cursor.pgresult is None)
                 self.connection.exec_driver_sql(failed.text, failed.parameters)
 
@@ -149,10 +147,6 @@ class PipelinedLock(CursorInterceptor):
         return False
 
 
-def _client_cursor(driver: Any, **_: Any) -> Any:
-    return driver.cursor()
-
-
 def _is_of_early_read(error: Any, cursor: InterceptedCursor, early: Sequence[_EarlyRead]) -> bool:
     """Return whether the lock was granted and the server has refused an early read."""
     return (
@@ -163,13 +157,8 @@ def _is_of_early_read(error: Any, cursor: InterceptedCursor, early: Sequence[_Ea
     )
 
 
-class _Template(NamedTuple):
-    """The text and values that SQLAlchemy gives to a cursor, without a value from outside."""
-
-    text: str
-    values: Mapping[str, Any]
-    types: Mapping[str, TypeEngine[Any]]
-
+# The text, values and types that SQLAlchemy gives to a cursor, without a value from outside.
+_Template = tuple[str, Mapping[str, Any], Mapping[str, TypeEngine[Any]]]
 
 # Global, since a statement that reads parts is the same object every time, in all sessions.  It
 # must not refer to the dialect, which would keep the statement, and itself, alive.
@@ -184,14 +173,14 @@ def _text_and_parameters(
     known = _templates.get(statement)
     if known is None or known[0]() is not dialect:
         known = _templates[statement] = ref(dialect), _template(statement, dialect)
-    template = known[1]
-    if template is None:
+    if known[1] is None:
         return None
+    text, values, types = known[1]
     bound = {}
-    for name, value in {**template.values, **parameters}.items():
-        processor = template.types[name].dialect_impl(dialect).bind_processor(dialect)
+    for name, value in {**values, **parameters}.items():
+        processor = types[name].dialect_impl(dialect).bind_processor(dialect)
         bound[name] = value if processor is None else processor(value)
-    return template.text, bound
+    return text, bound
 
 
 def _template(statement: Select[Any], dialect: Dialect) -> _Template | None:
@@ -200,4 +189,4 @@ def _template(statement: Select[Any], dialect: Dialect) -> _Template | None:
     if compiled.escaped_bind_names or compiled.post_compile_params:
         return None
     types = {name: bind.type for name, bind in compiled.binds.items()}
-    return _Template(str(compiled), dict(compiled.params), types)
+    return str(compiled), dict(compiled.params), types
