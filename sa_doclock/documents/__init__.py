@@ -27,34 +27,3 @@ from .mapping import (
 )
 from .owners import UNKNOWN, HeaderResolver, has_null, header_identity, is_header, loaded_headers
 from .parts import Part
-
-__all__ = [
-    "UNKNOWN",
-    "HeaderResolver",
-    "Part",
-    "any_declared",
-    "chain_of",
-    "declared_roots",
-    "document",
-    "document_key",
-    "document_root",
-    "has_null",
-    "has_subquery",
-    "header_identity",
-    "header_table",
-    "identity_of",
-    "is_header",
-    "key_attributes",
-    "listen_for_documents",
-    "loaded_headers",
-    "lockable_root",
-    "mapper_cache",
-    "mapper_of",
-    "own_table",
-    "parts_of",
-    "parts_with_detail",
-    "root_of",
-    "spans_rows",
-    "tables_of",
-    "tables_within",
-]

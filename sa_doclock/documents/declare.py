@@ -57,10 +57,7 @@ def document(entity: Any = None, /, *, parts: Iterable[str] | None = None) -> An
     """
     if isinstance(parts, str):
         raise TypeError(f'parts is a sequence of names: ("{parts}",), not "{parts}"')
-    paths = None if parts is None else tuple(parts)
-    for path in paths or ():
-        if not isinstance(path, str):
-            raise TypeError(f"a part is the name of a relationship, not {path!r}")
+    paths = None if parts is None else tuple(map(_checked_path, parts))
 
     def declare(declared: C) -> C:
         if not isinstance(declared, type):
@@ -75,6 +72,12 @@ def document(entity: Any = None, /, *, parts: Iterable[str] | None = None) -> An
         return declared
 
     return declare if entity is None else declare(entity)
+
+
+def _checked_path(path: object) -> str:
+    if not isinstance(path, str):
+        raise TypeError(f"a part is the name of a relationship, not {path!r}")
+    return path
 
 
 @lru_cache(maxsize=1)

@@ -19,8 +19,8 @@ T = TypeVar("T")
 _SLOW: Final = 0.25
 """Seconds that no statement by key takes on a busy server, unless it waits."""
 
-#: A statement by key is the same object every time, and is to be so with its limit too: what
-#: SQLAlchemy knows of it goes with the object.  One of a set is the caller's, and goes with it.
+# A statement by key is the same object every time, and so it is with its limit: SQLAlchemy keeps
+# what it knows of a statement on the object.  An entry lives as long as its statement.
 _last: WeakKeyDictionary[Select[Any], tuple[ref[LockStrategy], float, Select[Any]]]
 _last = WeakKeyDictionary()
 
@@ -75,15 +75,15 @@ def run_within(
             if left <= 0 or not _ended_by(again, strategy, error):
                 raise
         except DBAPIError as error:
-            skips = LockOptions.SkipLocked in lock
-            if skips or not _ended_by(strategy.statement_limits, strategy, error):
+            by_limit = _ended_by(strategy.statement_limits, strategy, error)
+            if LockOptions.SkipLocked in lock or not by_limit:
                 raise
             return last_try()
         statement = strategy.timed(statement_for(lock), lock, left)
 
 
 def _may_be_slow(seconds: float | None, strategy: LockStrategy, error: DBAPIError) -> bool:
-    """Whether the statement by key had a limit of ours that a busy server exceeds without a lock."""
+    """Return whether our own limit ended it, so short that a busy server exceeds it without a lock."""
     short = seconds is not None and seconds < _SLOW
     return short and _ended_by(strategy.statement_limits, strategy, error)
 

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import (
-    Alias,
-    CompoundSelect,
-    Select,
-    Table,
-    inspect,
-)
+from sqlalchemy import Alias, CompoundSelect, Select, Table, inspect
 from sqlalchemy.orm import FromStatement, Mapper, Query, selectinload
 from sqlalchemy.orm.interfaces import ORMOption
 from sqlalchemy.sql import Executable
@@ -137,8 +132,8 @@ def _only_entity(statement: Select[Any]) -> Any:
 
 
 def _entities(statement: Select[Any]) -> list[Any]:
-    described = (one.get("entity") for one in statement.column_descriptions)
-    return [entity for entity in described if entity is not None]
+    entities = (described.get("entity") for described in statement.column_descriptions)
+    return [entity for entity in entities if entity is not None]
 
 
 def add_lock(statement: S, entity: Any, lock: LockOptions) -> S:
@@ -183,10 +178,9 @@ def refuse_other_lock(statement: Select[Any], locked: LockedEntity) -> None:
 
 
 def _hinted(statement: S, tables: Iterable[Table | Alias], lock: LockOptions) -> S:
-    hints = [(one.hints[lock], one.name) for one in table_hints() if lock in one.hints]
-    for table in tables:
-        for hint, dialect in hints:
-            statement = with_last_hint(statement, table, hint, dialect)
+    hinted = [one for one in table_hints() if lock in one.hints]
+    for table, one in product(tables, hinted):
+        statement = with_last_hint(statement, table, one.hints[lock], one.name)
     return statement
 
 
@@ -208,7 +202,7 @@ def locked_entity_of(statement: Executable) -> LockedEntity | None:
 
 def refuse_nested_lock(statement: Executable) -> None:
     """Raise LockNotSupported if a select in ``from_statement()`` or a UNION has a lock."""
-    for inner in _within(statement):
+    for inner in _statements_in(statement):
         if isinstance(inner, Executable) and locked_entity_of(inner) is not None:
             raise LockNotSupported(
                 f"the rows of a {type(statement).__name__} cannot be locked: execute the select "
@@ -216,19 +210,20 @@ def refuse_nested_lock(statement: Executable) -> None:
             )
 
 
-def _within(statement: Any) -> Iterator[Any]:
+def _statements_in(statement: Any) -> Iterator[Any]:
     """Yield the statements inside, down through UNIONs and the parentheses of their selects."""
+    found: Iterable[Any] = ()
     if isinstance(statement, FromStatement):
-        yield statement.element
-        yield from _within(statement.element)
+        found = (statement.element,)
     elif isinstance(statement, CompoundSelect):
-        for one in statement.selects:
-            inner = one.element if isinstance(one, SelectStatementGrouping) else one
-            yield inner
-            yield from _within(inner)
+        found = statement.selects
+    for one in found:
+        inner = one.element if isinstance(one, SelectStatementGrouping) else one
+        yield inner
+        yield from _statements_in(inner)
 
 
 def refuse_streaming(options: Mapping[str, Any]) -> None:
-    """:raises LockNotSupported: rows would be locked one by one, as they are fetched."""
+    """Raise LockNotSupported if rows would be locked one by one, as they are fetched."""
     if options.get("yield_per") or options.get("stream_results"):
         raise LockNotSupported("a locked set is read whole: leave out yield_per and stream()")
