@@ -19,7 +19,6 @@ from ..options import LockOptions, base_of, check_lock, is_row_lock
 from ..sqlalchemy_internals import (
     ForUpdate,
     for_update_of,
-    has_for_update,
     hint_of,
     options_of,
     with_last_hint,
@@ -80,7 +79,7 @@ def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float |
     if lock is LockOptions.None_:
         return statement
     refuse_unlockable_shape(statement)
-    if has_for_update(statement):
+    if for_update_of(statement) is not None:
         raise LockMisuse(
             "the statement has a with_for_update() of its own: leave it to with_lock()"
         )
@@ -140,7 +139,7 @@ def add_lock(statement: S, entity: Any, lock: LockOptions) -> S:
     """Return the statement with the lock in it, in the SQL of every database."""
     header = header_table(entity)
     base = base_of(lock)
-    if base in (LockOptions.ForUpdate, LockOptions.SharedRead):
+    if is_row_lock(lock):
         statement = statement.with_for_update(
             of=header,
             read=base is LockOptions.SharedRead,
