@@ -1,6 +1,7 @@
 """The @document decorator: it declares which classes are headers, and their parts.
 
-A declaration is looked up by class, so it may come before the mapping or after it.  It is resolved when SQLAlchemy configures its mappers.
+A declaration belongs to a class, so it may come before the mapping or after it.  It is resolved
+when SQLAlchemy configures its mappers.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ def chain_of(root: Mapper[Any], part: Part) -> tuple[Part, ...]:
 
 @mapper_cache
 def has_nested_headers(root: Mapper[Any]) -> bool:
-    """Return whether a header may be a part of another one; the topmost is the document's header."""
+    """Return whether a header may be a part of another; the topmost is the document's header."""
     return any(part.recursive and root_of(part.owner) is root for part in parts_of(root))
 
 

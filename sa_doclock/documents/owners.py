@@ -32,7 +32,7 @@ def loaded_headers(
 ) -> Iterator[Identity]:
     """Yield the headers of a row, as far as what is loaded tells it.  Sends nothing.
 
-    :param below: the rows on the way up to here, so that rows in a circle come to an end.
+    :param below: the rows that led here; a circle of rows ends at one of them.
     """
     for part in parts_with_detail(root, mapper):
         identity = _loaded_owner(part, loaded)
@@ -173,14 +173,11 @@ class HeaderResolver:
         """Return the owners that a detail refers to by another key than the primary one."""
         if has_null(tuple(values)):
             return []
-        if not self._ask:
-            return [UNKNOWN]
         owner = part.owner.class_
-        named = [getattr(owner, name) for _, name in part.reference]
         keys = [getattr(owner, name) for name in key_attributes(part.owner)]
-        equal = (one == value for one, value in zip(named, values, strict=True))
-        with self._session.no_autoflush:
-            return [tuple(row) for row in self._session.execute(select(*keys).where(*equal))]
+        referred = zip(part.reference, values, strict=True)
+        equal = (getattr(owner, name) == value for (_, name), value in referred)
+        return self._select(select(*keys).where(*equal))
 
     def _owners_by_key(
         self, state: InstanceState[Any], part: Part, names: Sequence[str]
@@ -213,12 +210,16 @@ class HeaderResolver:
 
     def _select_owners(self, part: Part, identity: Identity) -> list[Identity]:
         """Return the owners that the database has for a row."""
+        parameters = dict(zip(_names(part.detail), identity, strict=True))
+        return self._select(_owners_of_row(part), parameters)
+
+    def _select(
+        self, statement: Select[Any], parameters: Mapping[str, Any] | None = None
+    ) -> list[Identity]:
         if not self._ask:
             return [UNKNOWN]
-        parameters = dict(zip(_names(part.detail), identity, strict=True))
         with self._session.no_autoflush:
-            rows = self._session.execute(_owners_of_row(part), parameters)
-            return [tuple(row) for row in rows]
+            return [tuple(row) for row in self._session.execute(statement, parameters)]
 
 
 def _owners_by_backrefs(state: InstanceState[Any], part: Part) -> Iterator[InstanceState[Any]]:

@@ -39,7 +39,7 @@ class LoadProvenance:
         self._tracing = tracing
 
     def record_for(self, statement: Any) -> LoadRecord:
-        """Return the record of a statement at its first row, which serves for its other rows too."""
+        """Return the record of a statement, which serves for all its rows."""
         how = " without the lock"
         if self._ledger.new is not None:
             how = " under a lock that is not held any more"

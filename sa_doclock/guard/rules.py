@@ -83,7 +83,7 @@ def _related_documents(
 
 
 def _writes_to(relationship: RelationshipProperty[Any], root: Mapper[Any]) -> bool:
-    """Return whether the flush of this relationship writes to rows of the other side's documents."""
+    """Return whether the flush of this relationship writes to documents of the other side."""
     if relationship.secondary is None:
         return relationship.direction is RelationshipDirection.ONETOMANY
     return any(

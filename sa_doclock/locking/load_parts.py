@@ -109,7 +109,7 @@ def _steps(root: Mapper[Any], lock: LockOptions) -> tuple[_Step, ...]:
 def _has_unknown_depth(parts: Iterable[Part], part: Part) -> bool:
     """Return whether the number of owners between the header and the part is not fixed.
 
-    So it is below parts that have parts of their own kind; only the direct owner helps then.
+    So it is below parts that have parts of their own kind; the SELECT starts from the owner then.
     """
     recursive = [one.owner_path for one in parts if one.recursive]
     return any(not path or f"{part.owner_path}.".startswith(f"{path}.") for path in recursive)
@@ -179,8 +179,8 @@ def _is_incomplete(owner: Any, part: Part) -> bool:
 
 
 def _not_in(known: Iterable[Any], found: Iterable[Any]) -> list[Any]:
-    seen = {id(one) for one in known}
-    return [one for one in found if id(one) not in seen]
+    ids = set(map(id, known))
+    return [one for one in found if id(one) not in ids]
 
 
 def _set_details(
@@ -253,7 +253,7 @@ def _by_keys(step: _Step) -> Select[Any]:
 
 @mapper_cache
 def _joined(step: _Step) -> tuple[Select[Any], list[Any], list[Any]]:
-    """Return a SELECT of the details, the columns of the given keys, and those of the owners' keys."""
+    """Return a SELECT of the details, and the columns of the given keys and of the owners' keys."""
     parts, first, last = step.chain, step.chain[0], step.part
     detail: Any = last.detail.class_  # not aliased: the relationship's ORDER BY names its table
     # Each part is joined to the owner of the next one, and the last part to the detail.

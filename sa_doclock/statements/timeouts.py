@@ -1,4 +1,4 @@
-"""One locking statement and its limit: in its text, and what the server's other limits do to it."""
+"""The lock timeout of a statement: in its text, and together with the server's own limits."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def run_within(
 ) -> T:
     """Run the statement for this lock, with the limit in its text where the database takes it.
 
-    Where the server's own limit for locks is shorter, it waits again for what is left.  Where a
-    limit for whole statements, ours or another's, has ended one that may have been slow by itself,
-    one last try without waiting tells whether it was a lock that it has waited for.
+    If the server's own limit for locks is shorter, it waits again for what is left.  If a limit
+    for whole statements ended it, the statement may have been slow by itself: one last try without
+    waiting shows whether a lock is held.
 
     :raises LockNotAvailable: the row was held all the time.
     :raises sqlalchemy.exc.OperationalError: the statement was too slow by itself.
@@ -83,7 +83,7 @@ def run_within(
 
 
 def _may_be_slow(seconds: float | None, strategy: LockStrategy, error: DBAPIError) -> bool:
-    """Return whether our own limit ended it, so short that a busy server exceeds it without a lock."""
+    """Return whether our own limit ended it, which a busy server may exceed without a lock."""
     short = seconds is not None and seconds < _SLOW
     return short and _ended_by(strategy.statement_limits, strategy, error)
 

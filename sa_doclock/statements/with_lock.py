@@ -62,8 +62,8 @@ def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:
     :raises LockNotSupported: not an ORM select, or rows that no database can lock:
         DISTINCT, GROUP BY, set operations, derived tables, ``joinedload()``,
         ``subqueryload()``.
-    :raises LockMisuse: it has a ``with_for_update()``; a LockingSession raises it at execution,
-        where one has replaced the lock later, or a ``with_hint()`` has, which is one for SQL Server.
+    :raises LockMisuse: it has a ``with_for_update()``.  A LockingSession raises it at execution if
+        a later ``with_for_update()``, or a later ``with_hint()`` for SQL Server, replaced the lock.
     """
     return locked_select(statement, lock, entity, None)
 
