@@ -125,8 +125,6 @@ def test_a_flush_is_seen(session: LockingSession) -> None:
     assert not is_flushing(session)
 
 
-
-
 @pytest.mark.parametrize(
     ("limited", "limit", "offset"),
     [
