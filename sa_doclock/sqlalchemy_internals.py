@@ -78,11 +78,6 @@ def _load_of(element: Any) -> Iterator[tuple[str, str | None]]:
         yield getattr(path[1], "key", "*"), "contained" if contained else strategy["lazy"]
 
 
-def has_for_update(statement: Select[Any]) -> bool:
-    """Return whether ``with_for_update()`` was called."""
-    return statement._for_update_arg is not None
-
-
 class ForUpdate(NamedTuple):
     """The arguments of ``with_for_update()``."""
 
@@ -115,9 +110,9 @@ def with_last_hint(statement: S, table: Any, hint: str, dialect: str) -> S:
     """Return the statement with this hint, in force also where the table has several of them."""
     # One for the same dialect would be replaced where it stands, in front of one for all.
     hinted = statement.with_hint(table, hint, dialect)
-    mine = [(key, text) for key, text in hinted._hints.items() if key == (table, dialect)]
-    others = [(key, text) for key, text in hinted._hints.items() if key != (table, dialect)]
-    hinted._hints = immutabledict([*others, *mine])
+    hints = dict(hinted._hints)
+    del hints[table, dialect]
+    hinted._hints = immutabledict({**hints, (table, dialect): hint})
     return hinted
 
 

@@ -25,12 +25,5 @@ from .mapping import (
     tables_of,
     tables_within,
 )
-from .owners import (
-    UNKNOWN,
-    HeaderResolver,
-    has_null,
-    header_identity,
-    is_header,
-    loaded_headers,
-)
+from .owners import UNKNOWN, HeaderResolver, has_null, header_identity, is_header, loaded_headers
 from .parts import Part

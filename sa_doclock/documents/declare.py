@@ -1,6 +1,7 @@
 """The @document decorator: it declares which classes are headers, and their parts.
 
-A declaration is looked up by class, so it may come before the mapping or after it.  It is resolved when SQLAlchemy configures its mappers.
+A declaration belongs to a class, so it may come before the mapping or after it.  It is resolved
+when SQLAlchemy configures its mappers.
 """
 
 from __future__ import annotations
@@ -21,11 +22,9 @@ from .parts import Part, build_part, undeclared_parts
 
 C = TypeVar("C", bound=type)
 Listener = Callable[[Collection[Mapper[Any]]], None]
-L = TypeVar("L", bound=Listener)
-Paths = tuple[str, ...] | None
-
-_declared: WeakKeyDictionary[type[Any], Paths] = WeakKeyDictionary()
+_declared: WeakKeyDictionary[type[Any], tuple[str, ...] | None] = WeakKeyDictionary()
 _unchecked: WeakSet[type[Any]] = WeakSet()
+_listeners: list[Listener] = []
 
 
 @overload
@@ -57,7 +56,9 @@ def document(entity: Any = None, /, *, parts: Iterable[str] | None = None) -> An
     :raises sqlalchemy.exc.ArgumentError: when the mappers are configured: an unknown part, a
         view-only one, a circle of parts, or a part that another header claims.
     """
-    paths = None if parts is None else _checked_paths(parts)
+    if isinstance(parts, str):
+        raise TypeError(f'parts is a sequence of names: ("{parts}",), not "{parts}"')
+    paths = None if parts is None else tuple(map(_checked_path, parts))
 
     def declare(declared: C) -> C:
         if not isinstance(declared, type):
@@ -74,14 +75,10 @@ def document(entity: Any = None, /, *, parts: Iterable[str] | None = None) -> An
     return declare if entity is None else declare(entity)
 
 
-def _checked_paths(parts: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(parts, str):
-        raise TypeError(f'parts is a sequence of names: ("{parts}",), not "{parts}"')
-    paths = tuple(parts)
-    for path in paths:
-        if not isinstance(path, str):
-            raise TypeError(f"a part is the name of a relationship, not {path!r}")
-    return paths
+def _checked_path(path: object) -> str:
+    if not isinstance(path, str):
+        raise TypeError(f"a part is the name of a relationship, not {path!r}")
+    return path
 
 
 @lru_cache(maxsize=1)
@@ -118,10 +115,7 @@ def _check_declarations() -> None:
         raise wrong
 
 
-_listeners: list[Listener] = []
-
-
-def listen_for_documents(listener: L) -> L:
+def listen_for_documents(listener: Listener) -> Listener:
     """Call the function with the mappers of each document whenever there may be new ones."""
     _listeners.append(listener)
     return listener
@@ -135,7 +129,8 @@ def any_declared() -> bool:
 @mapper_cache
 def is_declared(mapper: Mapper[Any]) -> bool:
     """Return whether rows of this class are headers of declared documents."""
-    return any(parent.class_ in _declared for parent in _ancestors(mapper))
+    hierarchy = (one for one in mapper.iterate_to_root() if root_of(one) is root_of(mapper))
+    return any(one.class_ in _declared for one in hierarchy)
 
 
 @mapper_cache
@@ -156,8 +151,7 @@ def parts_of(root: Mapper[Any]) -> tuple[Part, ...]:
 
     Where nothing is declared, these are the one-to-many collections.
     """
-    headers = list(_declared_headers(root))
-    if not headers:
+    if root not in declared_roots():
         others = (part for part in undeclared_parts(root) if document_root(part.detail) is None)
         return tuple(dict.fromkeys(others))
     parts = _resolved(root)
@@ -186,21 +180,8 @@ def chain_of(root: Mapper[Any], part: Part) -> tuple[Part, ...]:
 
 @mapper_cache
 def has_nested_headers(root: Mapper[Any]) -> bool:
-    """Return whether a header may be a part of another one; the topmost is the document's header."""
+    """Return whether a header may be a part of another; the topmost is the document's header."""
     return any(part.recursive and root_of(part.owner) is root for part in parts_of(root))
-
-
-def _ancestors(mapper: Mapper[Any]) -> Iterator[Mapper[Any]]:
-    yield mapper
-    while mapper.inherits is not None and not mapper.concrete:
-        mapper = mapper.inherits
-        yield mapper
-
-
-def _declared_headers(root: Mapper[Any]) -> Iterator[tuple[Mapper[Any], Paths]]:
-    for mapper in root.self_and_descendants:
-        if mapper.class_ in _declared and root_of(mapper) is root:
-            yield mapper, _declared[mapper.class_]
 
 
 def declared_roots() -> list[Mapper[Any]]:
@@ -213,13 +194,14 @@ def declared_roots() -> list[Mapper[Any]]:
 @mapper_cache
 def _resolved(root: Mapper[Any]) -> tuple[Part, ...]:
     found: dict[tuple[str, Mapper[Any]], Part] = {}
-    for header, paths in _declared_headers(root):
-        parts = (
-            _delete_orphan_parts(header, "", (root,))
-            if paths is None
-            else _named_parts(header, root, paths)
-        )
-        found.update({(part.path, part.owner): part for part in parts})
+    for header in root.self_and_descendants:
+        if header.class_ in _declared and root_of(header) is root:
+            paths = _declared[header.class_]
+            if paths is None:
+                parts = _delete_orphan_parts(header, "", (root,))
+            else:
+                parts = _named_parts(header, root, paths)
+            found.update({(part.path, part.owner): part for part in parts})
     # Owners come before what they own, and lines of lines before the taxes of lines.
     return tuple(sorted(found.values(), key=lambda p: (p.path.count("."), not p.recursive)))
 
@@ -274,13 +256,11 @@ def _checked_part(
 ) -> Part:
     path = f"{path}.{relationship.key}" if path else relationship.key
     if root_of(relationship.mapper) in above[:-1]:
-        raise _error(
-            above, f"the part {path!r} leads back to {relationship.mapper.class_.__name__}"
-        )
+        what = relationship.mapper.class_.__name__
+        raise _error(above, f"the part {path!r} leads back to {what}")
     if relationship.viewonly:
-        raise _error(
-            above, f"the part {path!r} is view-only: name the relationship that is written"
-        )
+        what = "is view-only: name the relationship that is written"
+        raise _error(above, f"the part {path!r} {what}")
     return build_part(path, relationship)
 
 

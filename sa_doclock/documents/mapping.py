@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from sqlalchemy import ClauseElement, Row, Table, event, inspect
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.orm import ColumnProperty, Mapper, class_mapper
+from sqlalchemy.orm import Mapper, class_mapper
 from sqlalchemy.orm.exc import UnmappedClassError
 from sqlalchemy.sql.selectable import Alias, FromClause, Join, SelectBase
 from sqlalchemy.sql.visitors import iterate
@@ -132,16 +132,12 @@ def spans_rows(mapper: Mapper[Any], *, undeferred: bool = False) -> bool:
     """
     if len(list(tables_of(mapper.class_))) > 1:
         return True
-    return any(_reads_other_rows(one, undeferred=undeferred) for one in mapper.column_attrs)
-
-
-def _reads_other_rows(attribute: ColumnProperty[Any], *, undeferred: bool) -> bool:
-    if undeferred:
-        if ("query_expression", True) in attribute.strategy_key:
+    for attribute in mapper.column_attrs:
+        if undeferred and ("query_expression", True) in attribute.strategy_key:
             return True  # the option may give it a subquery
-    elif attribute.deferred:
-        return False
-    return any(map(has_subquery, attribute.columns))
+        if (undeferred or not attribute.deferred) and any(map(has_subquery, attribute.columns)):
+            return True
+    return False
 
 
 def has_subquery(expression: ClauseElement) -> bool:

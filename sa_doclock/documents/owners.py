@@ -32,7 +32,7 @@ def loaded_headers(
 ) -> Iterator[Identity]:
     """Yield the headers of a row, as far as what is loaded tells it.  Sends nothing.
 
-    :param below: the rows on the way up to here, so that rows in a circle come to an end.
+    :param below: the rows that led here; a circle of rows ends at one of them.
     """
     for part in parts_with_detail(root, mapper):
         identity = _loaded_owner(part, loaded)
@@ -106,30 +106,29 @@ class HeaderResolver:
 
     def headers(self, state: InstanceState[Any]) -> frozenset[Identity]:
         """Return the headers of an object of the session: those it has, and those it leaves."""
-        found = self._found.get(state)
-        if found is None:
-            self._found[state] = frozenset()
-            found = self._found[state] = frozenset(self._search(state))
-        return found
+        return self._search_once(state, self._search(state))
+
+    def _search_once(self, row: object, search: Iterator[Identity]) -> frozenset[Identity]:
+        if row not in self._found:
+            self._found[row] = frozenset()
+            self._found[row] = frozenset(search)
+        return self._found[row]
 
     def _search(self, state: InstanceState[Any]) -> Iterator[Identity]:
         has_owner = False
         for part in parts_with_detail(self._root, state.mapper):
             for owner in self._owners(state, part):
                 has_owner = True
-                if isinstance(owner, InstanceState):
-                    yield from self._headers_of_owner(owner)
-                else:
+                if not isinstance(owner, InstanceState):
                     yield from self.headers_of_row(part.owner, owner)
+                elif is_header(self._root, owner.mapper):
+                    yield header_identity(owner, self._root)
+                else:
+                    yield from self.headers(owner)
         # A category with a parent is a part of the topmost one, without a parent a header.
         nested = has_owner and has_nested_headers(self._root)
         if root_of(state.mapper) is self._root and not nested:
             yield header_identity(state, self._root)
-
-    def _headers_of_owner(self, owner: InstanceState[Any]) -> frozenset[Identity]:
-        if is_header(self._root, owner.mapper):
-            return frozenset({header_identity(owner, self._root)})
-        return self.headers(owner)
 
     def headers_of_row(self, mapper: Mapper[Any], identity: Identity) -> frozenset[Identity]:
         """Return the headers of a row, which need not be in the session."""
@@ -138,11 +137,7 @@ class HeaderResolver:
         state = _in_session(self._session, mapper, identity)
         if state is not None:
             return self.headers(state)
-        row = (root_of(mapper), identity)
-        if row not in self._found:
-            self._found[row] = frozenset()
-            self._found[row] = frozenset(self._search_of_row(mapper, identity))
-        return self._found[row]
+        return self._search_once((root_of(mapper), identity), self._search_of_row(mapper, identity))
 
     def _search_of_row(self, mapper: Mapper[Any], identity: Identity) -> Iterator[Identity]:
         has_owner = False
@@ -160,7 +155,7 @@ class HeaderResolver:
         yield from _owners_by_backrefs(state, part)
         if part.foreign_key is None:
             yield from self._owners_without_key(state, part)
-        elif self._are_loaded(state, part.foreign_key):
+        elif self._load(state, part.foreign_key):
             yield from self._owners_by_key(state, part, part.foreign_key)
         elif state.identity is not None:
             yield UNKNOWN
@@ -169,7 +164,8 @@ class HeaderResolver:
         """Yield the owners that the database has, and those that changed values refer to."""
         if state.identity is not None:
             yield from self._select_owners(part, state.identity)
-        if part.reference and (state.identity is None or _refers_to_another(state, part)):
+        changed = any(state.attrs[name].history.has_changes() for name, _ in part.reference)
+        if part.reference and (changed or state.identity is None):
             values = [state.dict.get(name) for name, _ in part.reference]
             yield from self.owners_by_reference(part, values)
 
@@ -177,14 +173,11 @@ class HeaderResolver:
         """Return the owners that a detail refers to by another key than the primary one."""
         if has_null(tuple(values)):
             return []
-        if not self._ask:
-            return [UNKNOWN]
         owner = part.owner.class_
-        named = [getattr(owner, name) for _, name in part.reference]
         keys = [getattr(owner, name) for name in key_attributes(part.owner)]
-        equal = (one == value for one, value in zip(named, values, strict=True))
-        with self._session.no_autoflush:
-            return [tuple(row) for row in self._session.execute(select(*keys).where(*equal))]
+        referred = zip(part.reference, values, strict=True)
+        equal = (getattr(owner, name) == value for (_, name), value in referred)
+        return self._select(select(*keys).where(*equal))
 
     def _owners_by_key(
         self, state: InstanceState[Any], part: Part, names: Sequence[str]
@@ -202,10 +195,10 @@ class HeaderResolver:
         if state.identity is not None and _is_set_unread(state, names):
             yield from self._select_owners(part, state.identity)
 
-    def _are_loaded(self, state: InstanceState[Any], names: Iterable[str]) -> bool:
-        return all(name in state.dict for name in names) or self._load(state, names)
-
     def _load(self, state: InstanceState[Any], names: Iterable[str]) -> bool:
+        """Return whether these attributes are loaded, by a SELECT if they were not."""
+        if all(name in state.dict for name in names):
+            return True
         if not self._ask or state.identity is None:
             return False
         try:
@@ -217,12 +210,16 @@ class HeaderResolver:
 
     def _select_owners(self, part: Part, identity: Identity) -> list[Identity]:
         """Return the owners that the database has for a row."""
+        parameters = dict(zip(_names(part.detail), identity, strict=True))
+        return self._select(_owners_of_row(part), parameters)
+
+    def _select(
+        self, statement: Select[Any], parameters: Mapping[str, Any] | None = None
+    ) -> list[Identity]:
         if not self._ask:
             return [UNKNOWN]
-        parameters = dict(zip(_names(part.detail), identity, strict=True))
         with self._session.no_autoflush:
-            rows = self._session.execute(_owners_of_row(part), parameters)
-            return [tuple(row) for row in rows]
+            return [tuple(row) for row in self._session.execute(statement, parameters)]
 
 
 def _owners_by_backrefs(state: InstanceState[Any], part: Part) -> Iterator[InstanceState[Any]]:
@@ -233,10 +230,6 @@ def _owners_by_backrefs(state: InstanceState[Any], part: Part) -> Iterator[Insta
         if not state.persistent:  # else the foreign key tells the one that did not change
             owners += history.unchanged
         yield from (inspect(owner) for owner in owners if owner is not None)
-
-
-def _refers_to_another(state: InstanceState[Any], part: Part) -> bool:
-    return any(state.attrs[name].history.has_changes() for name, _ in part.reference)
 
 
 def _key_before(state: InstanceState[Any], names: Sequence[str], now: Identity) -> Identity:

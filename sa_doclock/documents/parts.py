@@ -20,9 +20,8 @@ class Part(NamedTuple):
     name: str  # the attribute on the owner
     detail: Mapper[Any]
     foreign_key: tuple[str, ...] | None  # attributes of the detail, in order of the owner's key
-    reference: tuple[
-        tuple[str, str], ...
-    ]  # else: attributes of the detail, and of the owner that they refer to
+    # else: attributes of the detail, and of the owner that they refer to
+    reference: tuple[tuple[str, str], ...]
     backrefs: tuple[str, ...]  # attributes of the detail that lead to the owner
     recursive: bool  # a detail may have such details in turn
 
@@ -39,15 +38,21 @@ class Part(NamedTuple):
 
 def build_part(path: str, relationship: RelationshipProperty[Any]) -> Part:
     """Return the part that this relationship leads to."""
+    owner, detail = relationship.parent, relationship.mapper
+    reference = tuple(_reference(relationship))
+    by_owner = {of_owner: of_detail for of_detail, of_owner in reference}
+    names = key_attributes(owner)
+    # All columns are mapped, and the primary key is among those that are referred to.
+    is_key = len(reference) == len(relationship.local_remote_pairs) and by_owner.keys() >= {*names}
     return Part(
         path,
-        relationship.parent,
+        owner,
         relationship.key,
-        relationship.mapper,
-        key := _foreign_key(relationship),
-        () if key is not None else tuple(_reference(relationship)),
-        tuple(_backrefs(relationship)),
-        recursive=root_of(relationship.mapper) is root_of(relationship.parent),
+        detail,
+        tuple(by_owner[name] for name in names) if is_key else None,
+        () if is_key else reference,
+        tuple(one.key for one in detail.relationships if _leads_back(one, relationship)),
+        recursive=root_of(detail) is root_of(owner),
     )
 
 
@@ -59,32 +64,13 @@ def undeclared_parts(root: Mapper[Any]) -> Iterator[Part]:
                 yield build_part(relationship.key, relationship)._replace(recursive=False)
 
 
-def _foreign_key(relationship: RelationshipProperty[Any]) -> tuple[str, ...] | None:
-    owner, detail = relationship.parent, relationship.mapper
-    if relationship.direction is not RelationshipDirection.ONETOMANY:
-        return None
-    try:
-        remote = {
-            owner.get_property_by_column(local).key: detail.get_property_by_column(remote).key
-            for local, remote in relationship.local_remote_pairs or ()
-        }
-        return tuple(remote[name] for name in key_attributes(owner))
-    except (KeyError, UnmappedColumnError):
-        return None  # it refers to another key than the primary one
-
-
 def _reference(relationship: RelationshipProperty[Any]) -> Iterator[tuple[str, str]]:
+    """Yield the mapped columns of a one-to-many, and those of the owner that they refer to."""
     if relationship.direction is RelationshipDirection.ONETOMANY:
-        for local, remote in relationship.local_remote_pairs or ():
+        for local, remote in relationship.local_remote_pairs:
             with suppress(UnmappedColumnError):
                 owner = relationship.parent.get_property_by_column(local)
                 yield relationship.mapper.get_property_by_column(remote).key, owner.key
-
-
-def _backrefs(relationship: RelationshipProperty[Any]) -> Iterator[str]:
-    for other in relationship.mapper.relationships:
-        if _leads_back(other, relationship):
-            yield other.key
 
 
 def _leads_back(other: RelationshipProperty[Any], relationship: RelationshipProperty[Any]) -> bool:
@@ -95,8 +81,5 @@ def _leads_back(other: RelationshipProperty[Any], relationship: RelationshipProp
         return False
     if other.secondary is not None:
         return True  # many-to-many: both have the same association table
-    return _pairs(other) == {(remote, local) for local, remote in _pairs(relationship)}
-
-
-def _pairs(relationship: RelationshipProperty[Any]) -> set[tuple[Any, Any]]:
-    return set(relationship.local_remote_pairs or ())
+    back = {(remote, local) for local, remote in relationship.local_remote_pairs}
+    return set(other.local_remote_pairs) == back

@@ -7,21 +7,20 @@ statement whose documents cannot be found, such as INSERT .. FROM SELECT, is ref
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
-from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import ClauseElement, Insert, Select, Update, select
+from sqlalchemy import ClauseElement, Insert, Update, select
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.attributes import instance_state
 
 from ..dialects import schema_translation
-from ..documents import UNKNOWN, HeaderResolver, document_key, has_null, key_attributes
+from ..documents import UNKNOWN, HeaderResolver, document_key, has_null, key_attributes, root_of
 from ..lock_info import DocumentKey, Identity
 from ..session_ref import weakly
-from ..sqlalchemy_internals import Values, is_flushing, values_of
+from ..sqlalchemy_internals import is_flushing, values_of
 from ..statements import chunks, key_in
 from ..transaction import Ledger
 from .flush import FlushGuard, Write
@@ -37,26 +36,18 @@ class DmlGuard:
         self._ledger = ledger
 
     @contextmanager
-    def statement(
-        self, statement: Any, parameters: Any, how: Mapping[str, Any] = MappingProxyType({})
-    ) -> Iterator[None]:
+    def statement(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> Iterator[None]:
         """Check the statement, which is executed in the block.
 
         :param how: the execution options and bind arguments that it is executed with.
         :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
         """
         targets = targets_of(statement) if self._guard.enabled else ()
-        if not targets:
+        if targets:
+            self._flush_before(statement, how)
+        write = _write_of(statement)
+        with self._run(targets, write, lambda one: one.statement(statement, parameters, how)):
             yield
-            return
-        self._flush_before(statement, how)
-        self._guard.reset_warnings()
-        inserted: list[DocumentKey] = []
-        with self._session().no_autoflush:
-            for target in targets:
-                inserted += self._check(target, statement, parameters, how)
-        yield
-        self._add_inserted(inserted)
 
     @contextmanager
     def objects(self, instances: Collection[Any]) -> Iterator[None]:
@@ -78,13 +69,27 @@ class DmlGuard:
         :raises UnlockedWrite: one of them is of a document that is not held ForUpdate.
         """
         targets = targets_of_class(mapper) if self._guard.enabled else ()
-        self._guard.reset_warnings()
+        with self._run(targets, write, lambda check: check.rows(rows)):
+            yield
+
+    @contextmanager
+    def _run(
+        self,
+        targets: Iterable[Target],
+        write: Write,
+        check: Callable[[_Check], Iterable[DocumentKey]],
+    ) -> Iterator[None]:
+        """Run the checks, then the block, and record the new documents that the checks return."""
+        session = self._session()
         inserted: list[DocumentKey] = []
-        with self._session().no_autoflush:
+        if targets:
+            self._guard.reset_warnings()
+        with session.no_autoflush:
             for target in targets:
-                inserted += _Check(self._session(), self._guard, target, write).rows(rows)
+                inserted += check(_Check(session, self._guard, target, write))
         yield
-        self._add_inserted(inserted)
+        for key in inserted:
+            self._ledger.add_inserted(key)
 
     def _flush_before(self, statement: Any, how: Mapping[str, Any]) -> None:
         # The execution would flush too, but the rows that the check finds depend on it.
@@ -92,20 +97,6 @@ class DmlGuard:
         options = {**statement.get_execution_options(), **how.get("execution_options", {})}
         if session.autoflush and options.get("autoflush", True) and not is_flushing(session):
             session.flush()
-
-    def _check(
-        self, target: Target, statement: Any, parameters: Any, how: Mapping[str, Any]
-    ) -> list[DocumentKey]:
-        check = _Check(self._session(), self._guard, target, _write_of(statement))
-        if isinstance(statement, Insert):
-            return check.insert(statement, _listed(parameters))
-        if self._guard.active:
-            check.touched(statement, parameters, how)
-        return []
-
-    def _add_inserted(self, keys: Iterable[DocumentKey]) -> None:
-        for key in keys:
-            self._ledger.add_inserted(key)
 
 
 class _Check:
@@ -134,27 +125,34 @@ class _Check:
         return self._new_documents(named)
 
     def _new_documents(self, rows: Iterable[Row]) -> list[DocumentKey]:
-        if self._write is not Write.INSERT or not self._target.is_header:
+        target = self._target
+        is_header = target.mapper is not None and root_of(target.mapper) is target.root
+        if self._write is not Write.INSERT or not is_header:
             return []
-        keys = map(self._target.identity, rows)
-        return [document_key(self._target.root, key) for key in keys if key is not None]
+        keys = map(target.identity, rows)
+        return [document_key(target.root, key) for key in keys if key is not None]
 
-    def insert(self, statement: Insert, given: Sequence[Row]) -> list[DocumentKey]:
-        """Check an INSERT; return the new documents.
+    def statement(
+        self, statement: Any, parameters: Any, how: Mapping[str, Any]
+    ) -> list[DocumentKey]:
+        """Check a statement; return the new documents."""
+        if self._write is Write.INSERT:
+            return self._check_insert(statement, _listed(parameters))
+        if self._guard.active:
+            self._check_touched(statement, parameters, how)
+        return []
 
-        :param given: the parameters of each execution.
-        """
+    def _check_insert(self, statement: Insert, given: Sequence[Row]) -> list[DocumentKey]:
         values = values_of(statement)
-        by = _unclear_source(values)
-        if by is not None and self._guard.active:
+        if (values.from_select or values.overwrites) and self._guard.active:
+            by = "INSERT .. FROM SELECT" if values.from_select else "an INSERT that may overwrite"
             self._refuse(UNKNOWN, f"{by}, which does not tell of what,")
             return []
         new = self.rows({**row, **more} for row, more in product(values.rows or ({},), given))
         # ON CONFLICT DO NOTHING may have left the row of another transaction where it was.
         return [] if values.conditional else new
 
-    def touched(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> None:
-        """Check an UPDATE or DELETE."""
+    def _check_touched(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> None:
         target = self._target
         values = self._values_set(statement)
         if target.unclear:
@@ -173,20 +171,15 @@ class _Check:
     def _check_where(
         self, statement: Any, values: Sequence[Row], given: Sequence[Row], how: Mapping[str, Any]
     ) -> None:
-        touched = self._select_touched(statement)
+        options = schema_translation(statement.get_execution_options())
+        touched = select(*self._target.columns).distinct().execution_options(**options)
+        if statement.whereclause is not None:
+            touched = touched.where(statement.whereclause)
         for parameters in given:
             for row in values:
                 self._check_owners({**row, **self._target.by_attribute(parameters)})
             for found in self._session.execute(touched, parameters, **how).all():
                 self._check_row(tuple(found))
-
-    def _select_touched(self, statement: Any) -> Select[Any]:
-        """Return a SELECT of the columns that name the documents of the rows to be written."""
-        options = schema_translation(statement.get_execution_options())
-        touched = select(*self._target.columns).distinct().execution_options(**options)
-        if statement.whereclause is not None:
-            touched = touched.where(statement.whereclause)
-        return touched
 
     def _check_keys(self, keys: Iterable[Identity | None]) -> None:
         """Check the documents that rows of these primary keys belong to now."""
@@ -217,7 +210,9 @@ class _Check:
                 names = " and ".join(link.names)
                 self._refuse(UNKNOWN, f"a statement whose {names} does not tell of what,")
             elif not has_null(key):
-                for owner in self._owners(link, key):
+                part, resolver = link.part, self._resolver
+                owners = [key] if part is None else resolver.owners_by_reference(part, key)
+                for owner in owners:
                     self._check_headers(link.owner, owner)
 
     def _is_unclear(self, link: Link, row: Row, key: Identity) -> bool:
@@ -231,9 +226,6 @@ class _Check:
         if not all(given) and unclear_in_part.get(self._write):
             return True
         return any(isinstance(value, ClauseElement) for value in key)
-
-    def _owners(self, link: Link, key: Identity) -> Sequence[Identity]:
-        return [key] if link.part is None else self._resolver.owners_by_reference(link.part, key)
 
     def _check_headers(self, mapper: Mapper[Any], identity: Identity) -> None:
         """Check the documents of the row of this class that has this primary key."""
@@ -250,12 +242,6 @@ def _write_of(statement: Any) -> Write:
     if isinstance(statement, Insert):
         return Write.INSERT
     return Write.UPDATE if isinstance(statement, Update) else Write.DELETE
-
-
-def _unclear_source(values: Values) -> str | None:
-    if values.from_select:
-        return "INSERT .. FROM SELECT"
-    return "an INSERT that may overwrite" if values.overwrites else None
 
 
 def _listed(parameters: Any) -> list[Row]:

@@ -10,17 +10,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, Literal, get_args
+from functools import cached_property
+from typing import Any, Literal, get_args
 
 from sqlalchemy import Insert
 from sqlalchemy.exc import UnboundExecutionError
-from sqlalchemy.orm import (
-    FromStatement,
-    InstanceState,
-    Mapper,
-    RelationshipDirection,
-    Session,
-)
+from sqlalchemy.orm import FromStatement, InstanceState, Mapper, RelationshipDirection, Session
 from sqlalchemy.orm.attributes import instance_state
 
 from ..caller import warn_program
@@ -33,26 +28,24 @@ from ..documents import (
     has_null,
     header_identity,
     loaded_headers,
-    parts_of,
     root_of,
 )
 from ..errors import UnlockedWrite, UnlockedWriteWarning
-from ..lock_info import Identity
+from ..lock_info import DocumentKey, Identity
 from ..options import lock_label
 from ..session_ref import weakly
 from ..sqlalchemy_internals import values_of
 from ..transaction import Ledger, add_document
 from .provenance import describe_load
-from .rules import WriteRules, rules_for
+from .rules import WriteRules, names_of_parts, rules_for
 
 GuardMode = Literal["raise", "warn", "off"]
-_MODES: Final = get_args(GuardMode)
 
 
 def check_guard_mode(mode: object) -> None:
-    """:raises ValueError: there is no such mode."""
-    if mode not in _MODES:
-        raise ValueError(f"guard is {', '.join(map(repr, _MODES))}, not {mode!r}")
+    """Raise ValueError if there is no such mode."""
+    if mode not in get_args(GuardMode):
+        raise ValueError(f"guard is {', '.join(map(repr, get_args(GuardMode)))}, not {mode!r}")
 
 
 class Write(enum.Enum):
@@ -74,7 +67,7 @@ class FlushGuard:
         # The rows that were held when this flush began, each with the attributes that must not
         # change if it is not to be checked again.
         self._checked: dict[InstanceState[Any], frozenset[str]] = {}
-        self._warned: set[tuple[type[Any], Identity]] = set()
+        self._warned: set[DocumentKey] = set()
 
     @property
     def enabled(self) -> bool:
@@ -103,25 +96,15 @@ class FlushGuard:
         """Raise UnlockedWrite if the flush would write to a document that is not held ForUpdate."""
         self._checked.clear()
         if self.active:
-            self.reset_warnings()
             session = self._session()
-            to_check: list[_WrittenRow] = []
-            self._collect(to_check, session.new, Write.INSERT)
-            self._collect(to_check, session.dirty, Write.UPDATE)
-            self._collect(to_check, session.deleted, Write.DELETE)
-            if to_check:
-                _FlushCheck(self, session).check(to_check)
+            self._check(session.new, session.dirty, session.deleted)
 
     def check_objects(self, instances: Collection[Any]) -> None:
         """Check objects that are written without a flush."""
         if self.active:
-            self.reset_warnings()
             new = [one for one in instances if instance_state(one).key is None]
             known = [one for one in instances if instance_state(one).key is not None]
-            to_check: list[_WrittenRow] = []
-            self._collect(to_check, new, Write.INSERT)
-            self._collect(to_check, known, Write.UPDATE)
-            _FlushCheck(self, self._session(), new).check(to_check)
+            self._check(new, known, ())
 
     def check_row(self, state: InstanceState[Any], write: Write) -> None:
         """Check one row that a flush has written, and that an error takes back."""
@@ -132,20 +115,26 @@ class FlushGuard:
         if rules is None:
             return
         if self.active and not self._is_held(rules, state, write):
-            _FlushCheck(self, self._session()).check([(state, rules, write)])
+            session = self._session()
+            _FlushCheck(self, session, session.new).check([(state, rules, write)])
         if write is Write.INSERT:
             self.add_inserted(state)
 
-    def _collect(self, to_check: list[_WrittenRow], instances: Iterable[Any], write: Write) -> None:
-        """Add those of the instances to the list that need the full check."""
-        for instance in instances:
-            state = instance_state(instance)
-            rules = rules_for(state.mapper)
-            if rules is not None:
+    def _check(self, new: Collection[Any], changed: Iterable[Any], deleted: Iterable[Any]) -> None:
+        self.reset_warnings()
+        to_check: list[_WrittenRow] = []  # the others are held, as what is loaded shows
+        for write, instances in zip(Write, (new, changed, deleted), strict=True):
+            for instance in instances:
+                state = instance_state(instance)
+                rules = rules_for(state.mapper)
+                if rules is None:
+                    continue
                 if not self._is_held(rules, state, write):
                     to_check.append((state, rules, write))
                 elif write is Write.UPDATE:
                     self._checked[state] = rules.checked
+        if to_check:
+            _FlushCheck(self, self._session(), new).check(to_check)
 
     def _is_held(self, rules: WriteRules, state: InstanceState[Any], write: Write) -> bool:
         """Return whether what is loaded shows that the document is held, as it mostly does."""
@@ -188,11 +177,9 @@ class FlushGuard:
 
     def add_inserted(self, state: InstanceState[Any]) -> None:
         """Record an inserted row: a new header belongs to this transaction alone."""
-        root = document_root(state.mapper) if self.enabled else None
-        if root is not None and root_of(state.mapper) is root:
-            identity = header_identity(state, root)
-            if not has_null(identity):
-                self.ledger.add_inserted((root.class_, identity))
+        document = _document_of_header(state) if self.enabled else None
+        if document is not None and not has_null(document[1]):
+            self.ledger.add_inserted(document)
 
     def record_returned(self, state: InstanceState[Any], statement: Any) -> None:
         """Record a row that a statement has written and returned."""
@@ -200,20 +187,9 @@ class FlushGuard:
         if isinstance(inner, Insert) and not values_of(inner).conditional:
             self.add_inserted(state)
 
-    def permits(
-        self,
-        root: Mapper[Any],
-        identity: Identity,
-        new: Collection[tuple[type[Any], Identity]] = (),
-    ) -> bool:
-        """Return whether this transaction may write to the document.
-
-        :param new: headers that are inserted along.
-        """
-        key = (root.class_, identity)
-        if self.ledger.may_write(key) or key in new:
-            return True
-        return has_null(identity)  # it has no key yet, so it is new
+    def permits(self, root: Mapper[Any], identity: Identity) -> bool:
+        """Return whether this transaction may write to the document; one without a key is new."""
+        return self.ledger.may_write((root.class_, identity)) or has_null(identity)
 
     def refuse(self, root: Mapper[Any], identity: Identity, what: str, load: str = "") -> None:
         """Raise UnlockedWrite, or warn if this session only warns.
@@ -248,13 +224,10 @@ class FlushGuard:
 class _FlushCheck:
     """The full check of the rows of one flush, which share what is read from the database."""
 
-    def __init__(
-        self, guard: FlushGuard, session: Session, new: Iterable[Any] | None = None
-    ) -> None:
+    def __init__(self, guard: FlushGuard, session: Session, new: Iterable[Any]) -> None:
         self._guard = guard
         self._session = session
-        self._new = new  # None: the session's
-        self._inserted: frozenset[tuple[type[Any], Identity]] | None = None
+        self._new = new  # objects that are inserted along
         self._resolvers: dict[Mapper[Any], HeaderResolver] = {}
 
     def check(self, to_check: Iterable[_WrittenRow]) -> None:
@@ -273,9 +246,7 @@ class _FlushCheck:
         if resolver is None:
             resolver = self._resolvers[root] = HeaderResolver(self._session, root, ask=True)
         for identity in resolver.headers(state):
-            if self._guard.permits(root, identity):
-                continue
-            if self._guard.permits(root, identity, self._headers_inserted()):
+            if self._guard.permits(root, identity) or (root.class_, identity) in self._inserted:
                 continue
             attribute = through
             if through is None and write is Write.UPDATE:
@@ -286,17 +257,18 @@ class _FlushCheck:
             what = f"{_row(state)} would be {write.value}{by}"
             self._guard.refuse(root, identity, what, describe_load(state))
 
-    def _headers_inserted(self) -> frozenset[tuple[type[Any], Identity]]:
-        if self._inserted is None:
-            new = self._session.new if self._new is None else self._new
-            states = [instance_state(one) for one in new]
-            roots = ((document_root(state.mapper), state) for state in states)
-            self._inserted = frozenset(
-                (root.class_, header_identity(state, root))
-                for root, state in roots
-                if root is not None and root_of(state.mapper) is root
-            )
-        return self._inserted
+    @cached_property
+    def _inserted(self) -> frozenset[DocumentKey | None]:
+        """The documents whose headers are inserted along."""
+        return frozenset(_document_of_header(instance_state(one)) for one in self._new)
+
+
+def _document_of_header(state: InstanceState[Any]) -> DocumentKey | None:
+    """Return the document whose header the object is; None if it is no header."""
+    root = document_root(state.mapper)
+    if root is None or root_of(state.mapper) is not root:
+        return None
+    return root.class_, header_identity(state, root)
 
 
 def _direct_header(part: Part, loaded: Mapping[str, Any]) -> Identity:
@@ -309,21 +281,20 @@ _WrittenRow = tuple[InstanceState[Any], WriteRules, Write]
 
 def _touched(state: InstanceState[Any], name: str, write: Write) -> Iterator[InstanceState[Any]]:
     attribute = state.attrs[name]
+    history = attribute.history
     if write is not Write.DELETE:
-        found = [*(attribute.history.added or ()), *(attribute.history.deleted or ())]
+        found = [*(history.added or ()), *(history.deleted or ())]
     elif state.mapper.relationships[name].passive_deletes:
-        found = list(attribute.history.sum())
+        found = list(history.sum())
     else:
         found = list(attribute.load_history().sum())  # as the flush would do
-    for instance in found:
-        if instance is not None:
-            yield instance_state(instance)
+    yield from (instance_state(instance) for instance in found if instance is not None)
 
 
 def _changed(state: InstanceState[Any], root: Mapper[Any]) -> str | None:
     """Return the first attribute whose change is a change of the document."""
     mapper = state.mapper
-    parts = {part.name for part in parts_of(root) if mapper.isa(part.owner)}
+    parts = names_of_parts(root, mapper)
     names = [attribute.key for attribute in mapper.column_attrs]
     names += [
         relationship.key

@@ -39,13 +39,18 @@ class LoadProvenance:
         self._tracing = tracing
 
     def record_for(self, statement: Any) -> LoadRecord:
-        """Return the record of a statement at its first row, which serves for its other rows too."""
+        """Return the record of a statement, which serves for all its rows."""
         how = " without the lock"
         if self._ledger.new is not None:
             how = " under a lock that is not held any more"
         elif self._ledger.held:
             how = ""  # whether a row is of a document that is held would be a look-up for every row
-        return LoadRecord(statement, how, _line_of_program() if self._tracing else None)
+        frame = frame_of_program() if self._tracing else None
+        if frame is None:
+            return LoadRecord(statement, how, None)
+        code = frame.f_code
+        line = f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
+        return LoadRecord(statement, how, line)
 
 
 def record_load(state: InstanceState[Any], read: LoadRecord) -> None:
@@ -60,10 +65,3 @@ def describe_load(state: InstanceState[Any]) -> str:
         return ""
     where = f", at {read.line}" if read.line else ""
     return f"  It was read{read.how} by {' '.join(str(read.statement).split())}{where}."
-
-
-def _line_of_program() -> str | None:
-    frame = frame_of_program()
-    if frame is None:
-        return None
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"

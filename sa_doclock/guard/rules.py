@@ -27,15 +27,21 @@ class WriteRules(NamedTuple):
 def rules_for(mapper: Mapper[Any]) -> WriteRules | None:
     """Return the rules for objects of this class; None if the guard never checks them."""
     root = document_root(mapper)
-    updates, deletes = dict(_related_updates(mapper)), dict(_related_deletes(mapper))
+    related = list(_related_documents(mapper))
+    # A change of order.lines is one of line.order too, and is checked with the line.
+    updates = {
+        one.key: other
+        for one, other in related
+        if one.secondary is not None or one.back_populates is None
+    }
     if root is None:
-        if not updates and not deletes:
-            return None
         none: frozenset[str] = frozenset()
-        checked = frozenset(updates)
-        return WriteRules(None, mapper.class_, False, None, none, checked, updates, deletes)
+        checked, deletes = frozenset(updates), {one.key: other for one, other in related}
+        rules = WriteRules(None, mapper.class_, False, None, none, checked, updates, deletes)
+        return rules if related else None
     parts = parts_with_detail(root, mapper)
     moves = frozenset(_owner_attributes(parts))
+    own = names_of_parts(root, mapper)  # deleted with the row, under the same lock
     return WriteRules(
         root,
         root.class_,
@@ -44,8 +50,13 @@ def rules_for(mapper: Mapper[Any]) -> WriteRules | None:
         moves,
         moves | updates.keys(),
         updates,
-        deletes,
+        {one.key: other for one, other in related if one.key not in own},
     )
+
+
+def names_of_parts(root: Mapper[Any], mapper: Mapper[Any]) -> set[str]:
+    """Return the attributes of this class that lead to its parts."""
+    return {part.name for part in parts_of(root) if mapper.isa(part.owner)}
 
 
 def _owner_attributes(parts: Iterable[Part]) -> Iterator[str]:
@@ -60,38 +71,19 @@ def _direct_part(root: Mapper[Any], parts: Sequence[Part]) -> Part | None:
     return parts[0]
 
 
-def _related_updates(mapper: Mapper[Any]) -> Iterator[tuple[str, Mapper[Any]]]:
-    for relationship, root in _related_documents(mapper):
-        # A change of order.lines is one of line.order too, and is checked with the line.
-        both_sides = relationship.secondary is None and relationship.back_populates is not None
-        if not both_sides:
-            yield relationship.key, root
-
-
-def _related_deletes(mapper: Mapper[Any]) -> Iterator[tuple[str, Mapper[Any]]]:
-    for relationship, root in _related_documents(mapper):
-        if not _is_own_part(mapper, relationship.key):
-            yield relationship.key, root
-
-
 def _related_documents(
     mapper: Mapper[Any],
 ) -> Iterator[tuple[RelationshipProperty[Any], Mapper[Any]]]:
     """Yield the relationships whose flush writes to documents of the other side, and their root."""
     for relationship in mapper.relationships:
-        root = None if relationship.viewonly else _root_of_any(relationship.mapper)
-        if root is not None and _writes_to(relationship, root):
+        roots = map(document_root, relationship.mapper.self_and_descendants)
+        root = next(filter(None, roots), None)
+        if root is not None and not relationship.viewonly and _writes_to(relationship, root):
             yield relationship, root
 
 
-def _root_of_any(mapper: Mapper[Any]) -> Mapper[Any] | None:
-    """Return the root of the documents that rows of this class or of a subclass belong to."""
-    roots = map(document_root, mapper.self_and_descendants)
-    return next((root for root in roots if root is not None), None)
-
-
 def _writes_to(relationship: RelationshipProperty[Any], root: Mapper[Any]) -> bool:
-    """Return whether the flush of this relationship writes to rows of the other side's documents."""
+    """Return whether the flush of this relationship writes to documents of the other side."""
     if relationship.secondary is None:
         return relationship.direction is RelationshipDirection.ONETOMANY
     return any(
@@ -99,10 +91,3 @@ def _writes_to(relationship: RelationshipProperty[Any], root: Mapper[Any]) -> bo
         and (relationship.mapper.isa(part.owner) or part.owner.isa(relationship.mapper))
         for part in parts_of(root)
     )
-
-
-def _is_own_part(mapper: Mapper[Any], name: str) -> bool:
-    """Return whether the other side are parts of the deleted row, under the same lock."""
-    root = document_root(mapper)
-    parts = () if root is None else parts_of(root)
-    return any(part.name == name and mapper.isa(part.owner) for part in parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from itertools import chain, product
 from typing import Any, NamedTuple
 
 from sqlalchemy import Alias, BindParameter, ClauseElement, Null, Update, inspect
@@ -46,16 +46,6 @@ class Target(NamedTuple):
     by_key: bool  # SQLAlchemy takes a list of parameters for rows by primary key
     columns: tuple[Any, ...]  # to be read, to find the documents of a row
     unclear: bool = False  # no SELECT can be made that finds these rows
-
-    @property
-    def table(self) -> Any:
-        """The table of the class; None for an association table."""
-        return None if self.mapper is None else self.mapper.local_table
-
-    @property
-    def is_header(self) -> bool:
-        """True if the rows are headers."""
-        return self.mapper is not None and root_of(self.mapper) is self.root
 
     def by_attribute(self, row: Row) -> Row:
         """Return the row with names of attributes as its keys."""
@@ -119,7 +109,8 @@ def _targets_of_other_tables(statement: Update, found: Iterable[Target]) -> Iter
     # MySQL's UPDATE can write to several tables: UPDATE a, b SET a.x = 1, b.y = 2.
     names = set(chain.from_iterable(values_of(statement).rows))
     tables = {getattr(name, "table", None) for name in names}
-    for table in tables - {None, statement.table, *(target.table for target in found)}:
+    known = {target.mapper.local_table for target in found if target.mapper is not None}
+    for table in tables - {None, statement.table, *known}:
         yield from _unclear_targets(table)
 
 
@@ -152,17 +143,15 @@ def _build_target(mapper: Mapper[Any], root: Mapper[Any], *, by_key: bool) -> Ta
 def _links(mapper: Mapper[Any], parts: Iterable[Part]) -> Iterator[Link]:
     for part in sorted(parts, key=lambda part: part.foreign_key is None):
         if part.foreign_key:
-            default = _has_default(mapper, part.foreign_key)
-            yield Link(part.owner, part.foreign_key, has_default=default)
+            yield Link(part.owner, part.foreign_key, None, _has_default(mapper, part.foreign_key))
         elif part.reference:
             yield Link(part.owner, tuple(name for name, _ in part.reference), part)
 
 
 def _has_default(mapper: Mapper[Any], names: Iterable[str]) -> bool:
-    columns = [column for name in names for column in mapper.column_attrs[name].columns]
-    return any(
-        getattr(one, "default", None) or getattr(one, "server_default", None) for one in columns
-    )
+    columns = chain.from_iterable(mapper.column_attrs[name].columns for name in names)
+    defaults = ("default", "server_default")
+    return any(getattr(one, default, None) for one, default in product(columns, defaults))
 
 
 def _targets_of_table(table: Any) -> tuple[Target, ...]:
@@ -175,9 +164,9 @@ def _targets_by_table() -> Mapping[Any, tuple[Target, ...]]:
     found: dict[Any, tuple[Target, ...]] = {}
     for root in declared_roots():
         found.update(_targets_of_associations(root))
-        for mapper in _mappers_of(root):
-            if mapper.local_table not in found:
-                found[mapper.local_table] = _targets_of_own_table(mapper)
+        for member in (root, *(part.detail for part in parts_of(root))):
+            for mapper in member.self_and_descendants:
+                found.setdefault(mapper.local_table, _targets_of_own_table(mapper))
     return found
 
 
@@ -189,11 +178,6 @@ def _targets_of_associations(root: Mapper[Any]) -> Iterator[tuple[Any, tuple[Tar
             columns = tuple(remote[column] for column in part.owner.primary_key)
             link = Link(part.owner, tuple(str(column.key) for column in columns))
             yield secondary, (Target(root, str(secondary), None, (link,), False, False, columns),)
-
-
-def _mappers_of(root: Mapper[Any]) -> Iterator[Mapper[Any]]:
-    for mapper in (root, *(part.detail for part in parts_of(root))):
-        yield from mapper.self_and_descendants
 
 
 def _targets_of_own_table(mapper: Mapper[Any]) -> tuple[Target, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, and_, bindparam, select
+from sqlalchemy import Select, and_, select
 from sqlalchemy.orm import Mapper, RelationshipProperty, Session, aliased
 from sqlalchemy.orm.attributes import instance_dict, instance_state, set_committed_value
 from sqlalchemy.orm.collections import collection_adapter
@@ -24,7 +24,9 @@ from ..options import LockOptions
 from ..statements import (
     add_nolock,
     chunks,
+    equals_key,
     key_in,
+    key_in_parameter,
     key_names,
     parameters_by_keys,
     select_by_key,
@@ -42,8 +44,8 @@ def load_parts(session: Session, headers: Sequence[Any], lock: LockOptions) -> N
     root = root_of(instance_state(headers[0]).mapper)
     by_path: dict[str, list[Any]] = {"": list(headers)}
     keys = _keys(headers)
-    # The details that the database has below these headers.  A line that the program has moved
-    # to one of them, and has not flushed, is not among them.
+    # The ids of the details that the database has below these headers.  A line that the program
+    # has moved to one of them, and has not flushed, is not among them.
     stored: set[int] = set()
     _load_own_columns(session, root, headers)
     for step in _steps(root, lock):
@@ -63,8 +65,8 @@ def reads_of(entity: Mapper[Any], identity: Identity, lock: LockOptions) -> Iter
     """Yield the SELECTs of load_parts() for the document of this key that are known before."""
     root = root_of(entity)
     if spans_rows(entity, undeferred=False):  # its other tables are read once the root is locked
-        plain = select_by_key(entity, LockOptions.None_)
-        yield plain, dict(zip(key_names(entity), identity, strict=True))
+        parameters = dict(zip(key_names(entity), identity, strict=True))
+        yield select_by_key(entity, LockOptions.None_), parameters
     for step in _steps(root, lock):
         owner = step.chain[0].owner
         if owner.isa(root) and entity.common_parent(owner):
@@ -95,25 +97,21 @@ class _Step(NamedTuple):
 @mapper_cache
 def _steps(root: Mapper[Any], lock: LockOptions) -> tuple[_Step, ...]:
     base = LockOptions.NoLock if lock is LockOptions.NoLock else LockOptions.None_
-    parts = _loaded_parts(root)
-    chains = (chain_of(root, part) for part in parts)
+    parts = [part for part in parts_of(root) if part.relationship.lazy not in _UNLOADED]
+    chains = {part: chain_of(root, part) for part in parts}
     return tuple(
-        _Step(way[-1:] if _has_unknown_depth(root, way[-1]) else way, base)
-        for way in chains
-        if set(parts).issuperset(way)
+        _Step((part,) if _has_unknown_depth(parts, part) else chain, base)
+        for part, chain in chains.items()
+        if set(parts).issuperset(chain)
     )
 
 
-def _loaded_parts(root: Mapper[Any]) -> list[Part]:
-    return [part for part in parts_of(root) if part.relationship.lazy not in _UNLOADED]
-
-
-def _has_unknown_depth(root: Mapper[Any], part: Part) -> bool:
+def _has_unknown_depth(parts: Iterable[Part], part: Part) -> bool:
     """Return whether the number of owners between the header and the part is not fixed.
 
-    So it is below parts that have parts of their own kind; only the direct owner helps then.
+    So it is below parts that have parts of their own kind; the SELECT starts from the owner then.
     """
-    recursive = [one.owner_path for one in _loaded_parts(root) if one.recursive]
+    recursive = [one.owner_path for one in parts if one.recursive]
     return any(not path or f"{part.owner_path}.".startswith(f"{path}.") for path in recursive)
 
 
@@ -124,7 +122,7 @@ def _load_details(
     part = step.part
     missing = [owner for owner in owners if _is_incomplete(owner, part)]
     if missing:
-        _fill(session, step, missing, keys, stored)
+        _set_details(session, step, missing, keys, stored)
     found = [detail for owner in owners for detail in _members(owner, part)]
     _load_own_columns(session, part.detail, found)
     return found
@@ -138,7 +136,7 @@ def _keys(instances: Iterable[Any]) -> list[Identity]:
 
 def _load_own_columns(session: Session, mapper: Mapper[Any], instances: Iterable[Any]) -> None:
     """Load the columns that subclasses of the mapper have in tables of their own."""
-    if not _has_own_columns(mapper):
+    if not any(map(_own_columns, mapper.self_and_descendants)):
         return
     incomplete: dict[Mapper[Any], list[Identity]] = defaultdict(list)
     for instance in instances:
@@ -164,11 +162,6 @@ def _repeats_details(step: _Step) -> bool:
 
 
 @mapper_cache
-def _has_own_columns(mapper: Mapper[Any]) -> bool:
-    return any(_own_columns(one) for one in mapper.self_and_descendants)
-
-
-@mapper_cache
 def _own_columns(mapper: Mapper[Any]) -> frozenset[str]:
     """Return the attributes that a select of the root class does not load."""
     if mapper is root_of(mapper) or mapper.single:
@@ -186,14 +179,14 @@ def _is_incomplete(owner: Any, part: Part) -> bool:
 
 
 def _not_in(known: Iterable[Any], found: Iterable[Any]) -> list[Any]:
-    seen = {id(one) for one in known}
-    return [one for one in found if id(one) not in seen]
+    ids = set(map(id, known))
+    return [one for one in found if id(one) not in ids]
 
 
-def _fill(
+def _set_details(
     session: Session, step: _Step, missing: list[Any], keys: list[Identity], stored: set[int]
 ) -> None:
-    """Load the details of the owners that miss them."""
+    """Load the details of these owners, and set those of the owners that have none loaded."""
     if not stored.issuperset(map(id, missing)):
         # A line that the program has moved to this order is one of another order in the database:
         # a SELECT from the keys of the headers would not find its taxes.
@@ -205,18 +198,11 @@ def _fill(
     for some in chunks(keys):
         details.update(_details(session, step, some))
     stored.update(map(id, chain.from_iterable(details.values())))
-    _set_details(step.part, missing, details)
-
-
-def _set_details(
-    part: Part, owners: Sequence[Any], details: Mapping[Identity, Sequence[Any]]
-) -> None:
-    for owner, key in zip(owners, _keys(owners), strict=True):
-        if part.name in instance_dict(owner):
-            continue  # its members were refreshed by their rows
-        found = details.get(key, ())
-        value = found if part.relationship.uselist else next(iter(found), None)
-        set_committed_value(owner, part.name, value)
+    for owner, key in zip(missing, _keys(missing), strict=True):
+        if step.part.name not in instance_dict(owner):  # else the rows have refreshed its members
+            found = details.get(key, ())
+            value = found if step.part.relationship.uselist else next(iter(found), None)
+            set_committed_value(owner, step.part.name, value)
 
 
 def _details(
@@ -244,10 +230,9 @@ def _members(owner: Any, part: Part) -> Iterator[Any]:
 def _statement(step: _Step, keys: Sequence[Identity]) -> tuple[Select[Any], Mapping[str, Any]]:
     first = step.chain[0].owner
     if len(keys) == 1:
-        names = key_names(first)
-        return _by_one_key(step), dict(zip(names, keys[0], strict=True))
+        return _by_one_key(step), dict(zip(key_names(first), keys[0], strict=True))
     if len(first.primary_key) == 1:
-        return _by_keys(step), {"keys": [key[0] for key in keys]}
+        return _by_keys(step), parameters_by_keys(keys)
     statement, columns, owner = _joined(step)
     return statement.add_columns(*owner).where(key_in(columns, keys)), {}
 
@@ -255,25 +240,20 @@ def _statement(step: _Step, keys: Sequence[Identity]) -> tuple[Select[Any], Mapp
 @mapper_cache
 def _by_one_key(step: _Step) -> Select[Any]:
     statement, columns, owner = _joined(step)
-    names = key_names(step.chain[0].owner)
-    equal = (
-        column == bindparam(name, type_=column.type)
-        for column, name in zip(columns, names, strict=True)
-    )
     if len(step.chain) > 1:  # else all rows are of the one owner
         statement = statement.add_columns(*owner)
-    return statement.where(and_(*equal))
+    return statement.where(equals_key(columns, step.chain[0].owner))
 
 
 @mapper_cache
 def _by_keys(step: _Step) -> Select[Any]:
     statement, (column,), owner = _joined(step)
-    return statement.add_columns(*owner).where(column.in_(bindparam("keys", expanding=True)))
+    return statement.add_columns(*owner).where(key_in_parameter(column))
 
 
 @mapper_cache
 def _joined(step: _Step) -> tuple[Select[Any], list[Any], list[Any]]:
-    """Return a SELECT of the details, the columns of the given keys, and those of the owners' keys."""
+    """Return a SELECT of the details, and the columns of the given keys and of the owners' keys."""
     parts, first, last = step.chain, step.chain[0], step.part
     detail: Any = last.detail.class_  # not aliased: the relationship's ORDER BY names its table
     # Each part is joined to the owner of the next one, and the last part to the detail.
@@ -306,17 +286,15 @@ def _start(part: Part, header: Any, target: Any, detail: Any) -> tuple[Select[An
     if relationship.secondary is not None and target is detail and _is_plain(relationship):
         remote = dict(relationship.synchronize_pairs)
         keys = [remote[column] for column in part.owner.primary_key]
-        joined = select(detail).join(relationship.secondary, relationship.secondaryjoin)
-        return joined, keys
-    joined = _join(select(detail).select_from(header), part, header, target)
-    return joined, _keys_of(header, part.owner)
+        return select(detail).join(relationship.secondary, relationship.secondaryjoin), keys
+    statement = _join(select(detail).select_from(header), part, header, target)
+    return statement, _keys_of(header, part.owner)
 
 
 def _join(statement: Select[Any], part: Part, source: Any, target: Any) -> Select[Any]:
     relationship = part.relationship
-    if relationship.secondary is None or not (
-        source is part.owner.class_ and isinstance(target, type)
-    ):
+    aliases = source is not part.owner.class_ or not isinstance(target, type)
+    if relationship.secondary is None or aliases:
         return statement.join(getattr(source, part.name).of_type(target))
     # By the relationship, the association table would be aliased, and ORDER BY may name it.
     statement = statement.join(relationship.secondary, relationship.primaryjoin)
@@ -325,11 +303,10 @@ def _join(statement: Select[Any], part: Part, source: Any, target: Any) -> Selec
 
 def _is_plain(relationship: RelationshipProperty[Any]) -> bool:
     """Return whether the relationship compares the keys and nothing else."""
-    equal = and_(*(one == other for one, other in relationship.synchronize_pairs))
-    names_key = {one for one, _ in relationship.synchronize_pairs}
-    return names_key == set(relationship.parent.primary_key) and equal.compare(
-        relationship.primaryjoin
-    )
+    pairs = relationship.synchronize_pairs
+    if {owner for owner, _ in pairs} != set(relationship.parent.primary_key):
+        return False
+    return and_(*(owner == other for owner, other in pairs)).compare(relationship.primaryjoin)
 
 
 def _keys_of(entity: Any, mapper: Mapper[Any]) -> list[Any]:

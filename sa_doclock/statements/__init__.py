@@ -3,7 +3,9 @@
 from .by_key import (
     MAX_PARAMETERS,
     chunks,
+    equals_key,
     key_in,
+    key_in_parameter,
     key_names,
     lock_by_key,
     lock_by_keys,

@@ -21,13 +21,10 @@ def key_names(mapper: Mapper[Any]) -> tuple[str, ...]:
     return tuple(f"pk_{position}" for position in range(len(mapper.primary_key)))
 
 
-def _by_key(mapper: Mapper[Any]) -> ColumnElement[bool]:
-    return and_(
-        *(
-            column == bindparam(name, type_=column.type)
-            for column, name in zip(mapper.primary_key, key_names(mapper), strict=True)
-        )
-    )
+def equals_key(columns: Sequence[ColumnElement[Any]], mapper: Mapper[Any]) -> ColumnElement[bool]:
+    """Return the comparison of these columns with the parameters of the primary key."""
+    pairs = zip(columns, key_names(mapper), strict=True)
+    return and_(*(column == bindparam(name, type_=column.type) for column, name in pairs))
 
 
 @mapper_cache
@@ -38,15 +35,14 @@ def select_by_key(
 
     :param chosen: the relationships for which the caller will add a loader option.
     """
-    return _select(mapper, lock, chosen).where(_by_key(mapper))
+    return _select(mapper, lock, chosen).where(equals_key(mapper.primary_key, mapper))
 
 
 def _select(mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[str]) -> Select[Any]:
-    statement = select(mapper.class_)
+    entity = mapper.class_
     if lock is LockOptions.None_:
-        return statement
-    eager = selectin_options(mapper.class_, chosen)
-    return add_lock(statement, mapper.class_, lock).options(*eager)
+        return select(entity)
+    return add_lock(select(entity), entity, lock).options(*selectin_options(entity, chosen))
 
 
 @mapper_cache
@@ -55,8 +51,9 @@ def lock_by_key(mapper: Mapper[Any], lock: LockOptions) -> Select[Any]:
 
     One statement for both would show the other rows as they were before the wait.
     """
-    statement = select(*root_of(mapper).primary_key).where(_by_key(mapper))
-    return add_lock(statement, root_of(mapper).class_, lock)
+    root = root_of(mapper)
+    statement = select(*root.primary_key).where(equals_key(mapper.primary_key, mapper))
+    return add_lock(statement, root.class_, lock)
 
 
 MAX_PARAMETERS = 900  # few enough for every database
@@ -111,16 +108,18 @@ def lock_where(root: Mapper[Any], lock: LockOptions, where: ColumnElement[bool])
 def _select_by_one_column(
     mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[str]
 ) -> Select[Any]:
-    return _by_keys(_select(mapper, lock, chosen), mapper, lock, _key_in_parameter(mapper))
+    where = key_in_parameter(mapper.primary_key[0])
+    return _by_keys(_select(mapper, lock, chosen), mapper, lock, where)
 
 
 @mapper_cache
 def _lock_by_one_column(root: Mapper[Any], lock: LockOptions) -> Select[Any]:
-    return lock_where(root, lock, _key_in_parameter(root))
+    return lock_where(root, lock, key_in_parameter(root.primary_key[0]))
 
 
-def _key_in_parameter(mapper: Mapper[Any]) -> ColumnElement[bool]:
-    return mapper.primary_key[0].in_(bindparam("keys", expanding=True))
+def key_in_parameter(column: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Return ``key IN (...)`` with the parameter of :func:`parameters_by_keys`."""
+    return column.in_(bindparam("keys", expanding=True))
 
 
 def _by_keys(statement: S, mapper: Mapper[Any], lock: LockOptions, where: ColumnElement[bool]) -> S:
@@ -137,6 +136,5 @@ def key_in(
     """Return ``key IN (...)``, also for composite keys, for which SQL Server has no row values."""
     if len(columns) == 1:
         return columns[0].in_([key[0] for key in keys])
-    return or_(
-        false(), *(and_(*(c == v for c, v in zip(columns, key, strict=True))) for key in keys)
-    )
+    equal = (and_(*(c == v for c, v in zip(columns, key, strict=True))) for key in keys)
+    return or_(false(), *equal)

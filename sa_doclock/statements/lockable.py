@@ -36,8 +36,6 @@ def checked_options(options: Iterable[Any]) -> tuple[ORMOption, ...]:
 
     :raises TypeError: something is not a loader option.
     """
-    if options == ():
-        return ()
     checked = tuple(options)
     for option in checked:
         if not isinstance(option, ORMOption):

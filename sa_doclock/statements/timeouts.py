@@ -1,4 +1,4 @@
-"""One locking statement and its limit: in its text, and what the server's other limits do to it."""
+"""The lock timeout of a statement: in its text, and together with the server's own limits."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ T = TypeVar("T")
 _SLOW: Final = 0.25
 """Seconds that no statement by key takes on a busy server, unless it waits."""
 
-#: A statement by key is the same object every time, and is to be so with its limit too: what
-#: SQLAlchemy knows of it goes with the object.  One of a set is the caller's, and goes with it.
+# A statement by key is the same object every time, and so it is with its limit: SQLAlchemy keeps
+# what it knows of a statement on the object.  An entry lives as long as its statement.
 _last: WeakKeyDictionary[Select[Any], tuple[ref[LockStrategy], float, Select[Any]]]
 _last = WeakKeyDictionary()
 
@@ -48,9 +48,9 @@ def run_within(
 ) -> T:
     """Run the statement for this lock, with the limit in its text where the database takes it.
 
-    Where the server's own limit for locks is shorter, it waits again for what is left.  Where a
-    limit for whole statements, ours or another's, has ended one that may have been slow by itself,
-    one last try without waiting tells whether it was a lock that it has waited for.
+    If the server's own limit for locks is shorter, it waits again for what is left.  If a limit
+    for whole statements ended it, the statement may have been slow by itself: one last try without
+    waiting shows whether a lock is held.
 
     :raises LockNotAvailable: the row was held all the time.
     :raises sqlalchemy.exc.OperationalError: the statement was too slow by itself.
@@ -75,15 +75,15 @@ def run_within(
             if left <= 0 or not _ended_by(again, strategy, error):
                 raise
         except DBAPIError as error:
-            skips = LockOptions.SkipLocked in lock
-            if skips or not _ended_by(strategy.statement_limits, strategy, error):
+            by_limit = _ended_by(strategy.statement_limits, strategy, error)
+            if LockOptions.SkipLocked in lock or not by_limit:
                 raise
             return last_try()
         statement = strategy.timed(statement_for(lock), lock, left)
 
 
 def _may_be_slow(seconds: float | None, strategy: LockStrategy, error: DBAPIError) -> bool:
-    """Return whether it had a limit of ours that a busy server exceeds without a lock."""
+    """Return whether our own limit ended it, which a busy server may exceed without a lock."""
     short = seconds is not None and seconds < _SLOW
     return short and _ended_by(strategy.statement_limits, strategy, error)
 

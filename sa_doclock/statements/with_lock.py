@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import (
-    Alias,
-    CompoundSelect,
-    Select,
-    Table,
-    inspect,
-)
+from sqlalchemy import Alias, CompoundSelect, Select, Table, inspect
 from sqlalchemy.orm import FromStatement, Mapper, Query, selectinload
 from sqlalchemy.orm.interfaces import ORMOption
 from sqlalchemy.sql import Executable
@@ -24,7 +19,6 @@ from ..options import LockOptions, base_of, check_lock, is_row_lock
 from ..sqlalchemy_internals import (
     ForUpdate,
     for_update_of,
-    has_for_update,
     hint_of,
     options_of,
     with_last_hint,
@@ -68,8 +62,8 @@ def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:
     :raises LockNotSupported: not an ORM select, or rows that no database can lock:
         DISTINCT, GROUP BY, set operations, derived tables, ``joinedload()``,
         ``subqueryload()``.
-    :raises LockMisuse: it has a ``with_for_update()``; a LockingSession raises it at execution,
-        where one has replaced the lock later, or a ``with_hint()`` has, which is one for SQL Server.
+    :raises LockMisuse: it has a ``with_for_update()``.  A LockingSession raises it at execution if
+        a later ``with_for_update()``, or a later ``with_hint()`` for SQL Server, replaced the lock.
     """
     return locked_select(statement, lock, entity, None)
 
@@ -85,7 +79,7 @@ def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float |
     if lock is LockOptions.None_:
         return statement
     refuse_unlockable_shape(statement)
-    if has_for_update(statement):
+    if for_update_of(statement) is not None:
         raise LockMisuse(
             "the statement has a with_for_update() of its own: leave it to with_lock()"
         )
@@ -137,15 +131,15 @@ def _only_entity(statement: Select[Any]) -> Any:
 
 
 def _entities(statement: Select[Any]) -> list[Any]:
-    described = (one.get("entity") for one in statement.column_descriptions)
-    return [entity for entity in described if entity is not None]
+    entities = (described.get("entity") for described in statement.column_descriptions)
+    return [entity for entity in entities if entity is not None]
 
 
 def add_lock(statement: S, entity: Any, lock: LockOptions) -> S:
     """Return the statement with the lock in it, in the SQL of every database."""
     header = header_table(entity)
     base = base_of(lock)
-    if base in (LockOptions.ForUpdate, LockOptions.SharedRead):
+    if is_row_lock(lock):
         statement = statement.with_for_update(
             of=header,
             read=base is LockOptions.SharedRead,
@@ -183,10 +177,9 @@ def refuse_other_lock(statement: Select[Any], locked: LockedEntity) -> None:
 
 
 def _hinted(statement: S, tables: Iterable[Table | Alias], lock: LockOptions) -> S:
-    hints = [(one.hints[lock], one.name) for one in table_hints() if lock in one.hints]
-    for table in tables:
-        for hint, dialect in hints:
-            statement = with_last_hint(statement, table, hint, dialect)
+    hinted = [one for one in table_hints() if lock in one.hints]
+    for table, one in product(tables, hinted):
+        statement = with_last_hint(statement, table, one.hints[lock], one.name)
     return statement
 
 
@@ -208,7 +201,7 @@ def locked_entity_of(statement: Executable) -> LockedEntity | None:
 
 def refuse_nested_lock(statement: Executable) -> None:
     """Raise LockNotSupported if a select in ``from_statement()`` or a UNION has a lock."""
-    for inner in _within(statement):
+    for inner in _statements_in(statement):
         if isinstance(inner, Executable) and locked_entity_of(inner) is not None:
             raise LockNotSupported(
                 f"the rows of a {type(statement).__name__} cannot be locked: execute the select "
@@ -216,19 +209,20 @@ def refuse_nested_lock(statement: Executable) -> None:
             )
 
 
-def _within(statement: Any) -> Iterator[Any]:
+def _statements_in(statement: Any) -> Iterator[Any]:
     """Yield the statements inside, down through UNIONs and the parentheses of their selects."""
+    found: Iterable[Any] = ()
     if isinstance(statement, FromStatement):
-        yield statement.element
-        yield from _within(statement.element)
+        found = (statement.element,)
     elif isinstance(statement, CompoundSelect):
-        for one in statement.selects:
-            inner = one.element if isinstance(one, SelectStatementGrouping) else one
-            yield inner
-            yield from _within(inner)
+        found = statement.selects
+    for one in found:
+        inner = one.element if isinstance(one, SelectStatementGrouping) else one
+        yield inner
+        yield from _statements_in(inner)
 
 
 def refuse_streaming(options: Mapping[str, Any]) -> None:
-    """:raises LockNotSupported: rows would be locked one by one, as they are fetched."""
+    """Raise LockNotSupported if rows would be locked one by one, as they are fetched."""
     if options.get("yield_per") or options.get("stream_results"):
         raise LockNotSupported("a locked set is read whole: leave out yield_per and stream()")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sqlalchemy import Column, ForeignKey, Table, inspect
+from sqlalchemy import Column, ForeignKey, ForeignKeyConstraint, Integer, Table, inspect
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from sa_doclock import LockingSession
@@ -125,3 +125,33 @@ def test_the_header_of_a_loaded_detail_is_known_without_a_select(
     session.expire(line)
     assert headers(Order, line) == [UNKNOWN]
     assert sent == []
+
+
+class Shop(DeclarativeBase):
+    pass
+
+
+class Sale(Shop):
+    __tablename__ = "sale"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    region: Mapped[int]
+    items: Mapped[list[Item]] = relationship()
+
+
+class Item(Shop):
+    """It is mapped without one of the two columns that refer to its sale."""
+
+    __table__ = Table(
+        "item",
+        Shop.metadata,
+        Column("id", Integer, primary_key=True),
+        Column("sale_id", Integer),
+        Column("region", Integer),
+        ForeignKeyConstraint(["sale_id", "region"], ["sale.id", "sale.region"]),
+    )
+    __mapper_args__ = {"exclude_properties": ["region"]}  # noqa: RUF012  # SQLAlchemy declares it
+
+
+def test_a_foreign_key_that_is_mapped_in_part_does_not_name_the_owner() -> None:
+    (part,) = parts_of(mapper_of(Sale))
+    assert (part.foreign_key, part.reference) == (None, (("sale_id", "id"),))

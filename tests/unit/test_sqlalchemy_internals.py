@@ -20,7 +20,6 @@ from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
 from sa_doclock.sqlalchemy_internals import (
     ForUpdate,
     for_update_of,
-    has_for_update,
     has_limit,
     has_offset,
     hint_of,
@@ -124,12 +123,6 @@ def test_a_flush_is_seen(session: LockingSession) -> None:
     session.flush()
     assert seen == [True]
     assert not is_flushing(session)
-
-
-def test_with_for_update_is_seen() -> None:
-    assert not has_for_update(PLAIN)
-    assert has_for_update(PLAIN.with_for_update())
-    assert has_for_update(PLAIN.with_for_update(read=True, of=Order))
 
 
 @pytest.mark.parametrize(
