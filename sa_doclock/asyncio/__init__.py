@@ -3,12 +3,3 @@
 from .claims import AsyncClaim, AsyncClaims, async_claim_each
 from .retry import async_run_transaction
 from .session import AsyncLockingSession, async_lock_waits
-
-__all__ = [
-    "AsyncClaim",
-    "AsyncClaims",
-    "AsyncLockingSession",
-    "async_claim_each",
-    "async_lock_waits",
-    "async_run_transaction",
-]

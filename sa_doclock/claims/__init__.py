@@ -5,14 +5,3 @@ from .each import Claims, claim_each
 from .loop import ClaimLoop, OnError
 from .report import ClaimReport, FailedClaim
 from .sessions import check_factory
-
-__all__ = [
-    "Claim",
-    "ClaimLoop",
-    "ClaimReport",
-    "Claims",
-    "FailedClaim",
-    "OnError",
-    "check_factory",
-    "claim_each",
-]

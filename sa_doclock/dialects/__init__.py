@@ -12,17 +12,3 @@ from .registry import (
     table_hints,
 )
 from .schema import schema_translation, translated_schema
-
-__all__ = [
-    "ENTRY_POINT_GROUP",
-    "by_keys_hints",
-    "find_strategy",
-    "hints_of",
-    "product_of",
-    "schema_translation",
-    "strategies",
-    "strategy_classes",
-    "strategy_for",
-    "table_hints",
-    "translated_schema",
-]

@@ -2,5 +2,3 @@
 
 from .queue import DocumentGate
 from .session_queue import SessionQueue
-
-__all__ = ["DocumentGate", "SessionQueue"]

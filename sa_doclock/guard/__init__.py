@@ -3,14 +3,3 @@
 from .dml import DmlGuard
 from .flush import FlushGuard, GuardMode, Write, check_guard_mode
 from .provenance import LOAD_RECORD, LoadProvenance, record_load
-
-__all__ = [
-    "LOAD_RECORD",
-    "DmlGuard",
-    "FlushGuard",
-    "GuardMode",
-    "LoadProvenance",
-    "Write",
-    "check_guard_mode",
-    "record_load",
-]

@@ -7,25 +7,3 @@ from .load_parts import load_parts, reads_of
 from .named import NamedLock, bind_of_key, check_key, doclock_key, lock_of_key
 from .select import RowsOfSelect
 from .wait_policy import Priority
-
-__all__ = [
-    "LockContext",
-    "LockTarget",
-    "ManyByKey",
-    "NamedLock",
-    "OneByKey",
-    "Priority",
-    "RowsOfSelect",
-    "acquire",
-    "bind_of_key",
-    "check_key",
-    "doclock_key",
-    "identities_of",
-    "load_parts",
-    "lock_of_key",
-    "read_many",
-    "read_one",
-    "reads_of",
-    "session_options",
-    "single_key",
-]

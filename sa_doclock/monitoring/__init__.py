@@ -4,5 +4,3 @@ from .cluster_warning import warn_of_cluster
 from .diagnosis import Diagnosis
 from .instrumentation import LockInstrumentation, log_fields
 from .lock_waits import lock_waits
-
-__all__ = ["Diagnosis", "LockInstrumentation", "lock_waits", "log_fields", "warn_of_cluster"]

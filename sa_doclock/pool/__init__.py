@@ -12,17 +12,3 @@ from .on_return import (
 )
 from .reset import note_ended, skip_redundant_rollback
 from .side_connection import side_connection
-
-__all__ = [
-    "GUARD_ISOLATION_LEVEL",
-    "ROLLBACK",
-    "CallFunction",
-    "ExecuteStatement",
-    "ReturnAction",
-    "execute_statements_now",
-    "note_ended",
-    "on_return",
-    "side_connection",
-    "skip_redundant_rollback",
-    "withdraw",
-]

@@ -2,5 +2,3 @@
 
 from .hooks import context_of
 from .locking_session import LockingSession
-
-__all__ = ["LockingSession", "context_of"]

@@ -8,20 +8,3 @@ from .pipeline import SessionPipeline
 from .plan import LockPlan, plan_of
 from .request import LockRequest
 from .state import TransactionState
-
-__all__ = [
-    "Ledger",
-    "LockCall",
-    "LockPlan",
-    "LockRequest",
-    "NamedKey",
-    "SessionPipeline",
-    "TransactionConnection",
-    "TransactionConnections",
-    "TransactionState",
-    "add_document",
-    "is_as_strong",
-    "plan_of",
-    "ranks_of",
-    "reason",
-]

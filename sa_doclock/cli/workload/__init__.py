@@ -13,24 +13,3 @@ from .runner import Outcome, Progress, run
 from .support import check_locks
 from .tables import TableError, TableLeftBehind, fill, fresh_tables, left_by_others
 from .tally import first_line, percentile
-
-__all__ = [
-    "NAMES",
-    "TABLE_NAMES",
-    "Detail",
-    "Document",
-    "Operation",
-    "Outcome",
-    "Plan",
-    "Progress",
-    "State",
-    "TableError",
-    "TableLeftBehind",
-    "check_locks",
-    "fill",
-    "first_line",
-    "fresh_tables",
-    "left_by_others",
-    "percentile",
-    "run",
-]

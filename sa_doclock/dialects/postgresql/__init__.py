@@ -21,8 +21,6 @@ from ...options import LockOptions, base_of, milliseconds
 from ..base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode, Pipeline
 from .monitoring import PostgreSQLMonitoring
 
-__all__ = ["PostgreSQLLocks"]
-
 # set_config(.., true) is SET LOCAL, which takes no parameter: rolled back with the
 # transaction or savepoint, but it lasts past the lock, so the old value is asked along.
 _SET_TIMEOUT = select(
