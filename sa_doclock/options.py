@@ -153,6 +153,18 @@ def _seconds(value: object) -> float:
     return float(min(value, LONGEST_WAIT))
 
 
+def check_positive(name: str, value: object) -> int:
+    """Return a whole number of 1 or more.
+
+    :raises TypeError, ValueError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, not {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be 1 or more, not {value!r}")
+    return value
+
+
 def milliseconds(seconds: float) -> int:
-    """Whole milliseconds, rounded up: never to "no wait"."""
+    """Return whole milliseconds, rounded up: never to "no wait"."""
     return math.ceil(seconds * 1000)

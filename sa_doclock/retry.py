@@ -20,6 +20,7 @@ from sqlalchemy.exc import InvalidRequestError, PendingRollbackError
 
 from .errors import DeadlockDetected, LockFailed, LockMisuse, LockNotAvailable, SnapshotConflict
 from .monitoring import log_fields
+from .options import check_positive
 from .session import LockingSession, context_of
 
 if TYPE_CHECKING:
@@ -83,10 +84,8 @@ def run_transaction(
     Not seen: a transaction that the caller has open in a session of its own.  A lock held there
     is one that this transaction waits for.
     """
-    policy = checked_policy(attempts, backoff, max_backoff, retry_not_available)
-    check_callable("session_factory", session_factory)
-    check_callable("fn", fn)
-    refuse_never_run(fn)
+    policy = checked_policy(session_factory, attempts, backoff, max_backoff, retry_not_available)
+    check_function("fn", fn)
     if inspect.iscoroutinefunction(fn):
         raise TypeError(f"fn is a coroutine function, for async_run_transaction(): {fn!r}")
     return run_checked(policy, session_factory, fn)
@@ -102,20 +101,19 @@ class Policy(NamedTuple):
 
 
 def checked_policy(
-    attempts: int, backoff: float, max_backoff: float, retry_not_available: bool
+    session_factory: object,
+    attempts: int,
+    backoff: float,
+    max_backoff: float,
+    retry_not_available: bool,
 ) -> Policy:
-    """Return the arguments as a Policy.
-
-    :raises TypeError, ValueError: see :func:`run_transaction`.
-    """
-    if isinstance(attempts, bool) or not isinstance(attempts, int):
-        raise TypeError(f"attempts must be a whole number, not {attempts!r}")
-    if attempts < 1:
-        raise ValueError(f"attempts must be 1 or more, not {attempts!r}")
+    """Return the checked arguments of :func:`run_transaction` as a Policy."""
+    check_positive("attempts", attempts)
     _check_seconds("backoff", backoff)
     _check_seconds("max_backoff", max_backoff)
     if not isinstance(retry_not_available, bool):
         raise TypeError(f"retry_not_available must be True or False, not {retry_not_available!r}")
+    _check_callable("session_factory", session_factory)
     errors: tuple[type[LockFailed], ...] = (DeadlockDetected, SnapshotConflict)
     if retry_not_available:
         errors += (LockNotAvailable,)
@@ -129,14 +127,14 @@ def _check_seconds(name: str, value: object) -> None:
         raise ValueError(f"{name} must be zero or more seconds, not {value!r}")
 
 
-def check_callable(name: str, value: object) -> None:
-    """Raise TypeError if it cannot be called."""
+def _check_callable(name: str, value: object) -> None:
     if not callable(value):
         raise TypeError(f"{name} must be a function, not {value!r}")
 
 
-def refuse_never_run(fn: Callable[..., Any]) -> None:
-    """Raise TypeError for a generator function: a call runs nothing of it."""
+def check_function(name: str, fn: object) -> None:
+    """Raise TypeError for no function, and for a generator function: a call runs nothing of it."""
+    _check_callable(name, fn)
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise TypeError(f"fn is a generator function, which cannot be run again: {fn!r}")
 

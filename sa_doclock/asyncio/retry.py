@@ -1,4 +1,4 @@
-"""async_run_transaction: run_transaction, awaited.  What is repeated is decided in retry.py."""
+"""async_run_transaction(): run_transaction(), awaited; retry.py decides what is repeated."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from ..retry import Attempts, Policy, check_callable, checked_policy, refuse_begun, refuse_never_run
+from ..retry import Attempts, Policy, check_function, checked_policy, refuse_begun
 from ..session import LockingSession
 from .session import AsyncLockingSession
 
@@ -30,10 +30,8 @@ async def async_run_transaction(
 
     :param session_factory: ``async_sessionmaker(engine, class_=AsyncLockingSession)``.
     """
-    policy = checked_policy(attempts, backoff, max_backoff, retry_not_available)
-    check_callable("session_factory", session_factory)
-    check_callable("fn", fn)
-    refuse_never_run(fn)
+    policy = checked_policy(session_factory, attempts, backoff, max_backoff, retry_not_available)
+    check_function("fn", fn)
     return await run_checked(policy, session_factory, fn)
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import Select
 
 from ..errors import LockFailed, LockMisuse, LockNotAvailable
 from ..lock_info import Identity
-from ..options import LockOptions, LockTimeout, check_wait
+from ..options import LockOptions, LockTimeout, check_positive, check_wait
 from ..session import LockingSession
 from .candidates import PAGE, Candidates
 from .locking import lock_matching
@@ -51,8 +51,8 @@ class ClaimLoop(Generic[T]):
         self._query = ClaimQuery(statement, order_by)
         self._lock, self._seconds = check_wait(_QUEUE, lock_timeout)
         self._skips = lock_timeout is None
-        self._left: float = math.inf if limit is None else _positive("limit", limit)
-        self._batch = _positive("batch", batch)
+        self._left: float = math.inf if limit is None else check_positive("limit", limit)
+        self._batch = check_positive("batch", batch)
         if batch > LARGEST_BATCH:
             raise ValueError(f"batch={batch!r} is more than one statement locks: {LARGEST_BATCH}")
         if on_error not in ("raise", "collect"):
@@ -69,7 +69,7 @@ class ClaimLoop(Generic[T]):
             self._builder,
             page=PAGE if limit is None else min(PAGE, limit + _SPARE_KEYS),
             until_empty=bool(until_empty),
-            attempts=_positive("attempts", attempts),
+            attempts=check_positive("attempts", attempts),
             sleep=sleep,
         )
         self.transaction: ClaimTransaction[T] | None = None
@@ -166,11 +166,3 @@ class ClaimLoop(Generic[T]):
         self._builder.skipped(held)
         self._builder.no_longer_matching(set(missing) - held)
         return {key: found[key] for key in keys if key in found}
-
-
-def _positive(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be a whole number, not {value!r}")
-    if value < 1:
-        raise ValueError(f"{name} must be 1 or more, not {value!r}")
-    return value
