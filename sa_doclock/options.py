@@ -12,7 +12,7 @@ from typing import Final
 class LockOptions(enum.Flag):
     """The lock that a document is read with: one base lock, with at most one modifier.
 
-    What each means on each database is told in the README and in docs/.
+    The README and docs/ describe what each means on each database.
     """
 
     None_ = 0
@@ -36,7 +36,7 @@ class LockOptions(enum.Flag):
     SnapshotRead = 32
     """A consistent read that neither waits nor blocks; it runs on read replicas too."""
 
-    # Members are singletons; Flag's own hash is a Python function, felt on the lock path.
+    # Members are singletons; Flag's own hash is a Python function, which slows down each lock.
     __hash__ = object.__hash__
 
 

@@ -1,4 +1,4 @@
-"""run_transaction: a function in a transaction of its own, run again when the database says so.
+"""run_transaction(): a function in a transaction of its own, repeated after a conflict.
 
 A deadlock or a snapshot conflict has undone the whole transaction, so that the whole
 transaction has to be run again, in a new session.  What may be repeated is decided here
@@ -141,7 +141,7 @@ def check_function(name: str, fn: object) -> None:
 
 def run_checked(policy: Policy, session_factory: Callable[[], S], fn: Callable[[S], T]) -> T:
     """:func:`run_transaction` with arguments that are right."""
-    from tenacity import Retrying  # noqa: PLC0415  # 30 ms, which who only locks need not wait
+    from tenacity import Retrying  # noqa: PLC0415  # it takes 30 ms, and only retries need it
 
     attempts_of_call = Attempts(policy)
 
@@ -192,7 +192,7 @@ def _is_lent(session: LockingSession) -> bool:
 
 
 class _Attempt:
-    """One run of the function, for whoever is called by it."""
+    """One run of the function, in the context of all that it calls."""
 
     def __init__(self, session: LockingSession) -> None:
         self.session = session
@@ -219,7 +219,7 @@ _current: ContextVar[_Attempt | None] = ContextVar("sa_doclock_transaction", def
 
 
 class Attempts:
-    """The attempts of one call, and what follows when one of them fails.
+    """The attempts of one call, and the decision to repeat one that fails.
 
     :raises LockMisuse: the call comes from within an attempt of another.
     """
@@ -238,7 +238,7 @@ class Attempts:
 
     @contextmanager
     def attempt(self, session: LockingSession) -> Iterator[None]:
-        """Look at the failure of the block while the session still tells what has failed."""
+        """Note the failure of the block while the session still knows its cause."""
         attempt = _Attempt(session)
         token = _current.set(attempt)
         try:
@@ -253,7 +253,7 @@ class Attempts:
             _current.reset(token)
 
     def retrying_arguments(self) -> dict[str, Any]:
-        """The arguments of tenacity's Retrying or AsyncRetrying."""
+        """Return the arguments of tenacity's Retrying or AsyncRetrying."""
         from tenacity import stop_after_attempt, wait_random_exponential  # noqa: PLC0415
 
         return {
@@ -291,7 +291,7 @@ class Attempts:
 
 
 def _first_failure(session: LockingSession, error: BaseException) -> BaseException:
-    """Return the first failure, where this error only says that there was one before."""
+    """Return the first failure; some errors only say that there was one before."""
     # After a flush that failed, SQLAlchemy raises either without a cause; the second is what
     # statements in a block of begin() meet, and is the base class of much else.
     if isinstance(error, PendingRollbackError) or type(error) is InvalidRequestError:

@@ -111,7 +111,7 @@ def _log_blocking_sessions(bind: Connection, setting: Setting, statement: str) -
     except DBAPIError as exc:
         if exc.connection_invalidated:
             raise
-        # 297, 300: no VIEW SERVER STATE.  The list is a courtesy, so any refusal is only told.
+        # 297, 300: no VIEW SERVER STATE.  The list only informs, so a refusal is only logged.
         log.warning("cannot list the sessions in its way: %s", exc.orig)
         return
     for row in rows:

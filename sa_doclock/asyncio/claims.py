@@ -1,4 +1,4 @@
-"""async_claim_each(): claim_each(), awaited.  There is no second implementation."""
+"""async_claim_each(): claim_each(), awaited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AsyncLockingSession: LockingSession, awaited.  There is no second implementation."""
+"""AsyncLockingSession: the methods of LockingSession, awaited."""
 
 from __future__ import annotations
 
