@@ -147,7 +147,7 @@ def run_checked(policy: Policy, session_factory: Callable[[], S], fn: Callable[[
 
     def attempt() -> T:
         session = session_factory()
-        check_session(session)
+        checked_session(session, session, "sessionmaker", "LockingSession")
         with closing(session), session.begin(), attempts_of_call.attempt(session):
             result = fn(session)
             if inspect.iscoroutine(result):
@@ -162,20 +162,19 @@ def run_checked(policy: Policy, session_factory: Callable[[], S], fn: Callable[[
     return Retrying(**attempts_of_call.retrying_arguments())(attempt)
 
 
-def check_session(session: object) -> None:
-    """Raise TypeError for a session of another class, whose deadlocks are not recognised."""
+def checked_session(made: object, session: object, maker: str, kind: str) -> LockingSession:
+    """Return the LockingSession of what a session_factory has made.
+
+    :raises TypeError: it has none, so that its deadlocks would not be recognised.
+    :raises LockMisuse: its transaction is running, which a retry would roll back.
+    """
     if not isinstance(session, LockingSession):
-        if inspect.iscoroutine(session):
-            session.close()  # nobody will await it
+        if inspect.iscoroutine(made):
+            made.close()  # nobody will await it
         raise TypeError(
-            "session_factory must make LockingSessions, as sessionmaker(engine, "
-            f"class_=LockingSession) does; it has made {session!r}"
+            f"session_factory must make {kind}s, as {maker}(engine, class_={kind}) does; "
+            f"it has made {made!r}"
         )
-    refuse_begun(session)
-
-
-def refuse_begun(session: LockingSession) -> None:
-    """Raise LockMisuse for a running transaction, which a retry would roll back."""
     begun = session.in_transaction() or (
         _is_lent(session) and session.join_transaction_mode != "create_savepoint"
     )
@@ -184,6 +183,7 @@ def refuse_begun(session: LockingSession) -> None:
             "session_factory has returned a session whose transaction is running; run_transaction "
             "needs a new session each time, to be able to begin again"
         )
+    return session
 
 
 def _is_lent(session: LockingSession) -> bool:

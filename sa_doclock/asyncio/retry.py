@@ -6,8 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from ..retry import Attempts, Policy, check_function, checked_policy, refuse_begun
-from ..session import LockingSession
+from ..retry import Attempts, Policy, check_function, checked_policy, checked_session
 from .session import AsyncLockingSession
 
 S = TypeVar("S", bound=AsyncLockingSession)
@@ -45,7 +44,13 @@ async def run_checked(
 
     async def attempt() -> T:
         session = session_factory()
-        locking = checked_session(session)
+        own = isinstance(session, AsyncLockingSession)
+        locking = checked_session(
+            session,
+            session.sync_session if own else None,
+            "async_sessionmaker",
+            "AsyncLockingSession",
+        )
         async with session, session.begin():
             with attempts_of_call.attempt(locking):
                 awaitable = fn(session)
@@ -57,21 +62,3 @@ async def run_checked(
         return result
 
     return await AsyncRetrying(**attempts_of_call.retrying_arguments())(attempt)
-
-
-def checked_session(session: object) -> LockingSession:
-    """Return the LockingSession inside.
-
-    :raises TypeError: there is none.
-    :raises LockMisuse: its transaction is running.
-    """
-    locking = getattr(session, "sync_session", None)
-    if not isinstance(session, AsyncLockingSession) or not isinstance(locking, LockingSession):
-        if inspect.iscoroutine(session):
-            session.close()  # nobody will await it
-        raise TypeError(
-            "session_factory must make AsyncLockingSessions, as async_sessionmaker(engine, "
-            f"class_=AsyncLockingSession) does; it has made {session!r}"
-        )
-    refuse_begun(locking)
-    return locking
