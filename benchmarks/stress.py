@@ -28,12 +28,11 @@ from sa_doclock import LockingSession
 from sa_doclock.cli.workload import Operation, Plan, fresh_tables
 from sa_doclock.cli.workload.history import History
 from sa_doclock.cli.workload.model import Base, Detail, Document
-from sa_doclock.cli.workload.operations import CHANGES
 from sa_doclock.cli.workload.plan import Step
 from sa_doclock.cli.workload.runner import broken_documents
 from sa_doclock.cli.workload.tables import fill
 from sa_doclock.cli.workload.tally import Tally
-from sa_doclock.cli.workload.worker import Worker
+from sa_doclock.cli.workload.worker import CHANGES, Worker
 
 ROUNDS = 3
 MORE_THREADS_ROUNDS = 2

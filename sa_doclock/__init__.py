@@ -88,14 +88,7 @@ __all__ = [
 
 # SQLAlchemy 2.1 does not install greenlet, and without it sqlalchemy.ext.asyncio cannot be
 # imported.  A program without asyncio needs neither.
-_ASYNC = {
-    "AsyncClaim",
-    "AsyncClaims",
-    "AsyncLockingSession",
-    "async_claim_each",
-    "async_lock_waits",
-    "async_run_transaction",
-}
+_ASYNC = {name for name in __all__ if name.startswith(("Async", "async_"))}
 if find_spec("greenlet") is None:  # then "from sa_doclock import *" leaves these out
     __all__[:] = [name for name in __all__ if name not in _ASYNC]
 

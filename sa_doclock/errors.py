@@ -87,9 +87,6 @@ class LockFailed(DocLockError, OperationalError):
         self.ident = ident
         self.lock = lock
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.args[0],), self.__dict__
-
 
 class LockNotAvailable(LockFailed):
     """Another transaction held the document past the time that this one would wait.

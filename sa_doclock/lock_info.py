@@ -12,7 +12,7 @@ DocumentKey = tuple[type[Any], Identity]
 """The root mapped class and the primary key: the same for all classes of a hierarchy."""
 
 LockedName = tuple[None, tuple[str]]
-"""What ``lock_key()`` has locked, in the place of a document: ``(None, ("user:42",))``."""
+"""A name that ``lock_key()`` has locked, in place of a document: ``(None, ("user:42",))``."""
 
 IDLE = "idle in transaction"
 ACTIVE = "active"
@@ -23,7 +23,7 @@ PREPARED = "prepared transaction"
 class LockConnection:
     """A connection that holds a lock or waits for one, as the server described it.
 
-    None stands for what the server does not know, or does not tell this account.
+    None stands for what the server does not know, or does not show to this account.
 
     :ivar connection_id: what the server calls it: ``pg_backend_pid()``, ``CONNECTION_ID()``,
         ``@@SPID``.  0 is a prepared transaction, which no connection has any more.
@@ -72,7 +72,7 @@ class LockWait:
 
 
 class Wait(NamedTuple):
-    """A wait as a strategy tells it: connections by their ids."""
+    """A wait as a strategy reports it: connections by their ids."""
 
     waiter: int
     blocker: int

@@ -12,7 +12,7 @@ from typing import Final
 class LockOptions(enum.Flag):
     """The lock that a document is read with: one base lock, with at most one modifier.
 
-    What each means on each database is told in the README and in docs/.
+    The README and docs/ describe what each means on each database.
     """
 
     None_ = 0
@@ -36,7 +36,7 @@ class LockOptions(enum.Flag):
     SnapshotRead = 32
     """A consistent read that neither waits nor blocks; it runs on read replicas too."""
 
-    # Members are singletons; Flag's own hash is a Python function, felt on the lock path.
+    # Members are singletons; Flag's own hash is a Python function, which slows down each lock.
     __hash__ = object.__hash__
 
 
@@ -153,6 +153,18 @@ def _seconds(value: object) -> float:
     return float(min(value, LONGEST_WAIT))
 
 
+def check_positive(name: str, value: object) -> int:
+    """Return a whole number of 1 or more.
+
+    :raises TypeError, ValueError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, not {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be 1 or more, not {value!r}")
+    return value
+
+
 def milliseconds(seconds: float) -> int:
-    """Whole milliseconds, rounded up: never to "no wait"."""
+    """Return whole milliseconds, rounded up: never to "no wait"."""
     return math.ceil(seconds * 1000)

@@ -1,4 +1,4 @@
-"""run_transaction: a function in a transaction of its own, run again when the database says so.
+"""run_transaction(): a function in a transaction of its own, repeated after a conflict.
 
 A deadlock or a snapshot conflict has undone the whole transaction, so that the whole
 transaction has to be run again, in a new session.  What may be repeated is decided here
@@ -20,6 +20,7 @@ from sqlalchemy.exc import InvalidRequestError, PendingRollbackError
 
 from .errors import DeadlockDetected, LockFailed, LockMisuse, LockNotAvailable, SnapshotConflict
 from .monitoring import log_fields
+from .options import check_positive
 from .session import LockingSession, context_of
 
 if TYPE_CHECKING:
@@ -83,10 +84,8 @@ def run_transaction(
     Not seen: a transaction that the caller has open in a session of its own.  A lock held there
     is one that this transaction waits for.
     """
-    policy = checked_policy(attempts, backoff, max_backoff, retry_not_available)
-    check_callable("session_factory", session_factory)
-    check_callable("fn", fn)
-    refuse_never_run(fn)
+    policy = checked_policy(session_factory, attempts, backoff, max_backoff, retry_not_available)
+    check_function("fn", fn)
     if inspect.iscoroutinefunction(fn):
         raise TypeError(f"fn is a coroutine function, for async_run_transaction(): {fn!r}")
     return run_checked(policy, session_factory, fn)
@@ -102,20 +101,19 @@ class Policy(NamedTuple):
 
 
 def checked_policy(
-    attempts: int, backoff: float, max_backoff: float, retry_not_available: bool
+    session_factory: object,
+    attempts: int,
+    backoff: float,
+    max_backoff: float,
+    retry_not_available: bool,
 ) -> Policy:
-    """Return the arguments as a Policy.
-
-    :raises TypeError, ValueError: see :func:`run_transaction`.
-    """
-    if isinstance(attempts, bool) or not isinstance(attempts, int):
-        raise TypeError(f"attempts must be a whole number, not {attempts!r}")
-    if attempts < 1:
-        raise ValueError(f"attempts must be 1 or more, not {attempts!r}")
+    """Return the checked arguments of :func:`run_transaction` as a Policy."""
+    check_positive("attempts", attempts)
     _check_seconds("backoff", backoff)
     _check_seconds("max_backoff", max_backoff)
     if not isinstance(retry_not_available, bool):
         raise TypeError(f"retry_not_available must be True or False, not {retry_not_available!r}")
+    _check_callable("session_factory", session_factory)
     errors: tuple[type[LockFailed], ...] = (DeadlockDetected, SnapshotConflict)
     if retry_not_available:
         errors += (LockNotAvailable,)
@@ -129,27 +127,27 @@ def _check_seconds(name: str, value: object) -> None:
         raise ValueError(f"{name} must be zero or more seconds, not {value!r}")
 
 
-def check_callable(name: str, value: object) -> None:
-    """Raise TypeError if it cannot be called."""
+def _check_callable(name: str, value: object) -> None:
     if not callable(value):
         raise TypeError(f"{name} must be a function, not {value!r}")
 
 
-def refuse_never_run(fn: Callable[..., Any]) -> None:
-    """Raise TypeError for a generator function: a call runs nothing of it."""
+def check_function(name: str, fn: object) -> None:
+    """Raise TypeError for no function, and for a generator function: a call runs nothing of it."""
+    _check_callable(name, fn)
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise TypeError(f"fn is a generator function, which cannot be run again: {fn!r}")
 
 
 def run_checked(policy: Policy, session_factory: Callable[[], S], fn: Callable[[S], T]) -> T:
     """:func:`run_transaction` with arguments that are right."""
-    from tenacity import Retrying  # noqa: PLC0415  # 30 ms, which who only locks need not wait
+    from tenacity import Retrying  # noqa: PLC0415  # it takes 30 ms, and only retries need it
 
     attempts_of_call = Attempts(policy)
 
     def attempt() -> T:
         session = session_factory()
-        check_session(session)
+        checked_session(session, session, "sessionmaker", "LockingSession")
         with closing(session), session.begin(), attempts_of_call.attempt(session):
             result = fn(session)
             if inspect.iscoroutine(result):
@@ -164,20 +162,19 @@ def run_checked(policy: Policy, session_factory: Callable[[], S], fn: Callable[[
     return Retrying(**attempts_of_call.retrying_arguments())(attempt)
 
 
-def check_session(session: object) -> None:
-    """Raise TypeError for a session of another class, whose deadlocks are not recognised."""
+def checked_session(made: object, session: object, maker: str, kind: str) -> LockingSession:
+    """Return the LockingSession of what a session_factory has made.
+
+    :raises TypeError: it has none, so that its deadlocks would not be recognised.
+    :raises LockMisuse: its transaction is running, which a retry would roll back.
+    """
     if not isinstance(session, LockingSession):
-        if inspect.iscoroutine(session):
-            session.close()  # nobody will await it
+        if inspect.iscoroutine(made):
+            made.close()  # nobody will await it
         raise TypeError(
-            "session_factory must make LockingSessions, as sessionmaker(engine, "
-            f"class_=LockingSession) does; it has made {session!r}"
+            f"session_factory must make {kind}s, as {maker}(engine, class_={kind}) does; "
+            f"it has made {made!r}"
         )
-    refuse_begun(session)
-
-
-def refuse_begun(session: LockingSession) -> None:
-    """Raise LockMisuse for a running transaction, which a retry would roll back."""
     begun = session.in_transaction() or (
         _is_lent(session) and session.join_transaction_mode != "create_savepoint"
     )
@@ -186,6 +183,7 @@ def refuse_begun(session: LockingSession) -> None:
             "session_factory has returned a session whose transaction is running; run_transaction "
             "needs a new session each time, to be able to begin again"
         )
+    return session
 
 
 def _is_lent(session: LockingSession) -> bool:
@@ -194,7 +192,7 @@ def _is_lent(session: LockingSession) -> bool:
 
 
 class _Attempt:
-    """One run of the function, for whoever is called by it."""
+    """One run of the function, in the context of all that it calls."""
 
     def __init__(self, session: LockingSession) -> None:
         self.session = session
@@ -221,7 +219,7 @@ _current: ContextVar[_Attempt | None] = ContextVar("sa_doclock_transaction", def
 
 
 class Attempts:
-    """The attempts of one call, and what follows when one of them fails.
+    """The attempts of one call, and the decision to repeat one that fails.
 
     :raises LockMisuse: the call comes from within an attempt of another.
     """
@@ -240,7 +238,7 @@ class Attempts:
 
     @contextmanager
     def attempt(self, session: LockingSession) -> Iterator[None]:
-        """Look at the failure of the block while the session still tells what has failed."""
+        """Note the failure of the block while the session still knows its cause."""
         attempt = _Attempt(session)
         token = _current.set(attempt)
         try:
@@ -255,7 +253,7 @@ class Attempts:
             _current.reset(token)
 
     def retrying_arguments(self) -> dict[str, Any]:
-        """The arguments of tenacity's Retrying or AsyncRetrying."""
+        """Return the arguments of tenacity's Retrying or AsyncRetrying."""
         from tenacity import stop_after_attempt, wait_random_exponential  # noqa: PLC0415
 
         return {
@@ -293,7 +291,7 @@ class Attempts:
 
 
 def _first_failure(session: LockingSession, error: BaseException) -> BaseException:
-    """Return the first failure, where this error only says that there was one before."""
+    """Return the first failure; some errors only say that there was one before."""
     # After a flush that failed, SQLAlchemy raises either without a cause; the second is what
     # statements in a block of begin() meet, and is the base class of much else.
     if isinstance(error, PendingRollbackError) or type(error) is InvalidRequestError:

@@ -1,7 +1,7 @@
-"""A reference from a session's own objects back to it, which does not keep it alive.
+"""References to a session that do not keep it alive.
 
 A Session that nobody refers to any more is freed at once, and what it has loaded with it.  One
-that its own books refer to would wait for the garbage collector.
+that its own objects refer to would wait for the garbage collector.
 """
 
 from __future__ import annotations

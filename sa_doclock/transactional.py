@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from .retry import Policy, check_callable, checked_policy, refuse_never_run, run_checked
+from .retry import Policy, check_function, checked_policy, run_checked
 
 S = TypeVar("S")
 P = ParamSpec("P")
@@ -38,12 +38,10 @@ def transactional(
 
     :raises TypeError: also for ``@transactional`` without a session factory, and for a method.
     """
-    policy = checked_policy(attempts, backoff, max_backoff, retry_not_available)
-    check_callable("session_factory", session_factory)
+    policy = checked_policy(session_factory, attempts, backoff, max_backoff, retry_not_available)
 
     def decorate(function: Callable[Concatenate[S, P], T]) -> Callable[P, T]:
-        check_callable("what @transactional(session_factory) decorates", function)
-        refuse_never_run(function)
+        check_function("what @transactional(session_factory) decorates", function)
         signature = _without_session(function)
         wrap = _awaited if inspect.iscoroutinefunction(function) else _called
         call = wraps(function)(wrap(policy, session_factory, function))

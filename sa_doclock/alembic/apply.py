@@ -5,62 +5,80 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from typing import Any, Protocol
+from typing import Any
 
-from alembic.operations import Operations
+from alembic.operations import MigrateOperation, Operations
 from alembic.runtime.migration import MigrationContext
 from alembic.util import CommandError
 from sqlalchemy import Connection, Row, text
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 
-from .database_options import ASK, SYSTEM_DATABASES, Setting, SnapshotState
+from .database_options import (
+    ALLOW_SNAPSHOT_ISOLATION,
+    ASK,
+    READ_COMMITTED_SNAPSHOT,
+    SYSTEM_DATABASES,
+    Setting,
+    SnapshotState,
+)
 
 # Below "alembic": every alembic.ini shows that logger at INFO, and fileConfig(), which env.py
 # runs after its imports, disables the loggers that the file does not name.
 log = logging.getLogger("alembic.sa_doclock")
 
 
-class Task(Protocol):
-    """The state of the database that an operation asks for."""
+class SnapshotIsolationOp(MigrateOperation):
+    """An operation, and the state of the database that it asks for."""
 
     name: str
     wanted: SnapshotState
-    contrary: SnapshotState
+    contrary: SnapshotState  # another session is on its way to the opposite
+
+    def __init__(self, *, read_committed_snapshot: bool = False) -> None:
+        self.read_committed_snapshot = read_committed_snapshot
 
     @property
     def settings(self) -> tuple[Setting, ...]:
         """The options to set, in order."""
+        # The one that can fail at once goes first, before anybody has waited for the other.
+        if self.read_committed_snapshot:
+            return READ_COMMITTED_SNAPSHOT, ALLOW_SNAPSHOT_ISOLATION
+        return (ALLOW_SNAPSHOT_ISOLATION,)
+
+    def to_diff_tuple(self) -> tuple[Any, ...]:
+        """Return the operation as Alembic compares and shows it."""
+        return self.name, self.read_committed_snapshot
 
 
-def apply(operations: Operations, task: Task) -> None:
+def apply(operations: Operations, op: SnapshotIsolationOp) -> None:
     """Set what is not set yet, outside of any transaction.
 
     :raises alembic.util.CommandError: it cannot be, or was not; the text says what to do.
     """
-    to_set = _still_to_set(operations.get_bind(), task)
+    to_set = _still_to_set(operations.get_bind(), op)
     if to_set:
         with _outside_transaction(operations.get_context()):
             for setting in to_set:
-                _set(operations, setting, task.wanted)
+                _set(operations, setting, op.wanted)
 
 
-def _still_to_set(bind: Connection, task: Task) -> list[Setting]:
+def _still_to_set(bind: Connection, op: SnapshotIsolationOp) -> list[Setting]:
     row = _ask(bind)
     if row.name in SYSTEM_DATABASES:
         raise CommandError(
-            f"{task.name}: the connection is to the system database {row.name!r};"
+            f"{op.name}: the connection is to the system database {row.name!r};"
             " name your own database in the URL"
         )
     to_set = []
-    for setting in task.settings:
+    for setting in op.settings:
         state = _state(row, setting)
-        if state is task.wanted:
+        if state is op.wanted:
             log.info("%s: %s is %s already", row.name, setting.name, state.name)
             continue
-        if state is task.contrary:
+        if state is op.contrary:
             raise CommandError(
                 f"{row.name}: {setting.name} is {state.name}, so another session wants the"
-                f" opposite of {task.wanted.name}; agree with its owner, then run the migration again"
+                f" opposite of {op.wanted.name}; agree with its owner, then run the migration again"
             )
         to_set.append(setting)  # also on the way to what is wanted: ALTER DATABASE then waits
     return to_set
@@ -93,7 +111,7 @@ def _log_blocking_sessions(bind: Connection, setting: Setting, statement: str) -
     except DBAPIError as exc:
         if exc.connection_invalidated:
             raise
-        # 297, 300: no VIEW SERVER STATE.  The list is a courtesy, so any refusal is only told.
+        # 297, 300: no VIEW SERVER STATE.  The list only informs, so a refusal is only logged.
         log.warning("cannot list the sessions in its way: %s", exc.orig)
         return
     for row in rows:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 try:
     from alembic.autogenerate import renderers
     from alembic.autogenerate.api import AutogenContext
-    from alembic.operations import MigrateOperation, Operations
+    from alembic.operations import Operations
 except ImportError as exc:
     raise ImportError(
         "sa_doclock.alembic needs Alembic: pip install 'sa-doclock[alembic]'", name=exc.name
@@ -15,36 +13,12 @@ except ImportError as exc:
 
 from sqlalchemy.dialects.mssql.base import MSDialect
 
-from .apply import apply
-from .database_options import (
-    ALLOW_SNAPSHOT_ISOLATION,
-    READ_COMMITTED_SNAPSHOT,
-    Setting,
-    SnapshotState,
-)
-
-
-class _SnapshotIsolationOp(MigrateOperation):
-    name: str
-    wanted: SnapshotState
-    contrary: SnapshotState  # another session is on its way to the opposite
-
-    def __init__(self, *, read_committed_snapshot: bool = False) -> None:
-        self.read_committed_snapshot = read_committed_snapshot
-
-    @property
-    def settings(self) -> tuple[Setting, ...]:
-        # The one that can fail at once goes first, before anybody has waited for the other.
-        if self.read_committed_snapshot:
-            return READ_COMMITTED_SNAPSHOT, ALLOW_SNAPSHOT_ISOLATION
-        return (ALLOW_SNAPSHOT_ISOLATION,)
-
-    def to_diff_tuple(self) -> tuple[Any, ...]:
-        return self.name, self.read_committed_snapshot
+from .apply import SnapshotIsolationOp, apply
+from .database_options import SnapshotState
 
 
 @Operations.register_operation("enable_snapshot_isolation")
-class EnableSnapshotIsolationOp(_SnapshotIsolationOp):
+class EnableSnapshotIsolationOp(SnapshotIsolationOp):
     """``ALLOW_SNAPSHOT_ISOLATION ON``; with an option also ``READ_COMMITTED_SNAPSHOT ON``."""
 
     name = "enable_snapshot_isolation"
@@ -81,7 +55,7 @@ class EnableSnapshotIsolationOp(_SnapshotIsolationOp):
 
 
 @Operations.register_operation("disable_snapshot_isolation")
-class DisableSnapshotIsolationOp(_SnapshotIsolationOp):
+class DisableSnapshotIsolationOp(SnapshotIsolationOp):
     """``ALLOW_SNAPSHOT_ISOLATION OFF``; with an option also ``READ_COMMITTED_SNAPSHOT OFF``."""
 
     name = "disable_snapshot_isolation"
@@ -107,15 +81,15 @@ class DisableSnapshotIsolationOp(_SnapshotIsolationOp):
         return EnableSnapshotIsolationOp(read_committed_snapshot=self.read_committed_snapshot)
 
 
-@renderers.dispatch_for(_SnapshotIsolationOp)
-def _render(autogen_context: AutogenContext, op: _SnapshotIsolationOp) -> str:
+@renderers.dispatch_for(SnapshotIsolationOp)
+def _render(autogen_context: AutogenContext, op: SnapshotIsolationOp) -> str:
     autogen_context.imports.add("import sa_doclock.alembic")
     prefix = (autogen_context.opts or {}).get("alembic_module_prefix", "op.") or ""
     return f"{prefix}{op.name}({'read_committed_snapshot=True' * op.read_committed_snapshot})"
 
 
-@Operations.implementation_for(_SnapshotIsolationOp)
-def _run(operations: Operations, op: _SnapshotIsolationOp) -> None:
+@Operations.implementation_for(SnapshotIsolationOp)
+def _run(operations: Operations, op: SnapshotIsolationOp) -> None:
     context = operations.get_context()
     if not isinstance(context.dialect, MSDialect):
         return

@@ -1,4 +1,4 @@
-"""async_claim_each(): claim_each(), awaited.  There is no second implementation."""
+"""async_claim_each(): claim_each(), awaited."""
 
 from __future__ import annotations
 
@@ -79,10 +79,7 @@ class AsyncClaims(Generic[T]):
         """The results so far; they can be read at any time."""
         return self._loop.report
 
-    def __aiter__(self) -> AsyncIterator[AsyncClaim[T]]:
-        return self._run()
-
-    async def _run(self) -> AsyncIterator[AsyncClaim[T]]:
+    async def __aiter__(self) -> AsyncIterator[AsyncClaim[T]]:
         try:
             while (claim := await self._next()) is not None:
                 yield claim
@@ -117,7 +114,7 @@ class AsyncClaims(Generic[T]):
 
 async def _in_greenlet(function: Callable[[], R]) -> R:
     # An AsyncSession without an engine is SQLAlchemy's public way to run code that awaits
-    # without saying so.
+    # without the keyword.
     return await AsyncSession().run_sync(lambda _: function())
 
 

@@ -1,4 +1,4 @@
-"""async_run_transaction: run_transaction, awaited.  What is repeated is decided in retry.py."""
+"""async_run_transaction(): run_transaction(), awaited; retry.py decides what is repeated."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from ..retry import Attempts, Policy, check_callable, checked_policy, refuse_begun, refuse_never_run
-from ..session import LockingSession
+from ..retry import Attempts, Policy, check_function, checked_policy, checked_session
 from .session import AsyncLockingSession
 
 S = TypeVar("S", bound=AsyncLockingSession)
@@ -30,10 +29,8 @@ async def async_run_transaction(
 
     :param session_factory: ``async_sessionmaker(engine, class_=AsyncLockingSession)``.
     """
-    policy = checked_policy(attempts, backoff, max_backoff, retry_not_available)
-    check_callable("session_factory", session_factory)
-    check_callable("fn", fn)
-    refuse_never_run(fn)
+    policy = checked_policy(session_factory, attempts, backoff, max_backoff, retry_not_available)
+    check_function("fn", fn)
     return await run_checked(policy, session_factory, fn)
 
 
@@ -47,7 +44,13 @@ async def run_checked(
 
     async def attempt() -> T:
         session = session_factory()
-        locking = checked_session(session)
+        own = isinstance(session, AsyncLockingSession)
+        locking = checked_session(
+            session,
+            session.sync_session if own else None,
+            "async_sessionmaker",
+            "AsyncLockingSession",
+        )
         async with session, session.begin():
             with attempts_of_call.attempt(locking):
                 awaitable = fn(session)
@@ -59,21 +62,3 @@ async def run_checked(
         return result
 
     return await AsyncRetrying(**attempts_of_call.retrying_arguments())(attempt)
-
-
-def checked_session(session: object) -> LockingSession:
-    """Return the LockingSession inside.
-
-    :raises TypeError: there is none.
-    :raises LockMisuse: its transaction is running.
-    """
-    locking = getattr(session, "sync_session", None)
-    if not isinstance(session, AsyncLockingSession) or not isinstance(locking, LockingSession):
-        if inspect.iscoroutine(session):
-            session.close()  # nobody will await it
-        raise TypeError(
-            "session_factory must make AsyncLockingSessions, as async_sessionmaker(engine, "
-            f"class_=AsyncLockingSession) does; it has made {session!r}"
-        )
-    refuse_begun(locking)
-    return locking

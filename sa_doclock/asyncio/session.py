@@ -1,4 +1,4 @@
-"""AsyncLockingSession: LockingSession, awaited.  There is no second implementation."""
+"""AsyncLockingSession: the methods of LockingSession, awaited."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import AbstractContextManager, asynccontextmanager
 from functools import wraps
 from inspect import isawaitable
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from sqlalchemy import Select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
@@ -20,6 +20,7 @@ from ..options import LockOptions, LockTimeout
 from ..session import LockingSession
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class AsyncLockingSession(AsyncSession):
@@ -37,6 +38,9 @@ class AsyncLockingSession(AsyncSession):
         if not isinstance(session, LockingSession):
             raise TypeError(f"sync_session_class must be a LockingSession, not {type(session)!r}")
         return session
+
+    async def _run(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.run_sync(lambda _: method(*args, **kwargs))
 
     @property
     def held_locks(self) -> Mapping[DocumentKey, LockOptions]:
@@ -58,10 +62,8 @@ class AsyncLockingSession(AsyncSession):
         for attributes: give ``options=[selectinload(Order.lines)]``, or use AsyncAttrs.
         """
         locking = self._locking
-        return await self.run_sync(
-            lambda _: locking.get_entity(
-                entity, ident, lock, lock_timeout=lock_timeout, options=options
-            )
+        return await self._run(
+            locking.get_entity, entity, ident, lock, lock_timeout=lock_timeout, options=options
         )
 
     async def get_one_entity(
@@ -75,10 +77,8 @@ class AsyncLockingSession(AsyncSession):
     ) -> T:
         """See :meth:`LockingSession.get_one_entity`."""
         locking = self._locking
-        return await self.run_sync(
-            lambda _: locking.get_one_entity(
-                entity, ident, lock, lock_timeout=lock_timeout, options=options
-            )
+        return await self._run(
+            locking.get_one_entity, entity, ident, lock, lock_timeout=lock_timeout, options=options
         )
 
     async def get_entities(
@@ -92,10 +92,8 @@ class AsyncLockingSession(AsyncSession):
     ) -> list[T]:
         """See :meth:`LockingSession.get_entities`."""
         locking = self._locking
-        return await self.run_sync(
-            lambda _: locking.get_entities(
-                entity, idents, lock, lock_timeout=lock_timeout, options=options
-            )
+        return await self._run(
+            locking.get_entities, entity, idents, lock, lock_timeout=lock_timeout, options=options
         )
 
     async def get_document(
@@ -113,10 +111,8 @@ class AsyncLockingSession(AsyncSession):
         without awaiting anything.
         """
         locking = self._locking
-        return await self.run_sync(
-            lambda _: locking.get_document(
-                entity, ident, lock, lock_timeout=lock_timeout, options=options
-            )
+        return await self._run(
+            locking.get_document, entity, ident, lock, lock_timeout=lock_timeout, options=options
         )
 
     async def get_documents(
@@ -130,10 +126,8 @@ class AsyncLockingSession(AsyncSession):
     ) -> list[T]:
         """See :meth:`LockingSession.get_documents`."""
         locking = self._locking
-        return await self.run_sync(
-            lambda _: locking.get_documents(
-                entity, idents, lock, lock_timeout=lock_timeout, options=options
-            )
+        return await self._run(
+            locking.get_documents, entity, idents, lock, lock_timeout=lock_timeout, options=options
         )
 
     def entity_set(
@@ -160,28 +154,25 @@ class AsyncLockingSession(AsyncSession):
         block = self._locking.locked(
             entity, ident, lock, lock_timeout=lock_timeout, options=options
         )
-        async with self._awaited(block) as document:
+        async with self._run_block(block) as document:
             yield document
 
     @asynccontextmanager
     async def unguarded(self) -> AsyncIterator[None]:
         """See :meth:`LockingSession.unguarded`."""
-        async with self._awaited(self._locking.unguarded()):
+        async with self._run_block(self._locking.unguarded()):
             yield
 
     @asynccontextmanager
-    async def _awaited(self, block: AbstractContextManager[T]) -> AsyncIterator[T]:
-        entered = await self.run_sync(lambda _: block.__enter__())
+    async def _run_block(self, block: AbstractContextManager[T]) -> AsyncIterator[T]:
+        entered = await self._run(block.__enter__)
         try:
             yield entered
         except BaseException as error:
-            failure = error  # the name in "except .. as" is gone before the lambda runs
-            await self.run_sync(
-                lambda _: block.__exit__(type(failure), failure, failure.__traceback__)
-            )
+            await self._run(block.__exit__, type(error), error, error.__traceback__)
             raise
         else:
-            await self.run_sync(lambda _: block.__exit__(None, None, None))
+            await self._run(block.__exit__, None, None, None)
 
     def on_commit(self, function: Callable[[], Awaitable[object] | object]) -> None:
         """See :meth:`LockingSession.on_commit`; not awaited, the function is called later.
@@ -208,20 +199,21 @@ class AsyncLockingSession(AsyncSession):
         bind_arguments: Mapping[str, Any] | None = None,
     ) -> None:
         """See :meth:`LockingSession.lock_key`."""
-        locking = self._locking
-        await self.run_sync(
-            lambda _: locking.lock_key(
-                key, lock_timeout=lock_timeout, shared=shared, bind_arguments=bind_arguments
-            )
+        await self._run(
+            self._locking.lock_key,
+            key,
+            lock_timeout=lock_timeout,
+            shared=shared,
+            bind_arguments=bind_arguments,
         )
 
     async def save_changes(self) -> None:
         """See :meth:`LockingSession.save_changes`."""
-        await self.run_sync(lambda _: self._locking.save_changes())
+        await self._run(self._locking.save_changes)
 
     async def release_locks(self) -> None:
         """See :meth:`LockingSession.release_locks`."""
-        await self.run_sync(lambda _: self._locking.release_locks())
+        await self._run(self._locking.release_locks)
 
 
 async def async_lock_waits(bind: AsyncEngine | AsyncConnection) -> list[LockWait]:

@@ -1,7 +1,7 @@
 """Rows shared by many workers: claim_each() locks each row for one of them and checks it again."""
 
-from .claim import Claim
 from .each import Claims, claim_each
 from .loop import ClaimLoop, OnError
 from .report import ClaimReport, FailedClaim
 from .sessions import check_factory
+from .transaction import Claim

@@ -14,7 +14,7 @@ from .query import ClaimQuery
 from .report import ReportBuilder
 
 PAGE: Final = 1_000
-"""How many keys one read returns, and how many are kept besides those that are remembered."""
+"""The number of keys that one read returns, and that are kept besides the remembered ones."""
 
 _FAILED_TRIES: Final = 3  # in a row: then other workers are at the same rows
 _LOOK_AHEAD: Final = 200

@@ -12,11 +12,10 @@ from sqlalchemy import Select
 
 from ..options import LockTimeout
 from ..session import LockingSession
-from .claim import Claim
 from .loop import ClaimLoop, OnError
 from .report import ClaimReport
 from .sessions import check_factory
-from .transaction import ClaimTransaction
+from .transaction import Claim, ClaimTransaction
 
 T = TypeVar("T")
 
@@ -41,9 +40,6 @@ class Claims(Generic[T]):
 
     def __iter__(self) -> Iterator[Claim[T]]:
         # A generator that only the for statement refers to: leaving the loop closes it.
-        return self._run()
-
-    def _run(self) -> Iterator[Claim[T]]:
         try:
             while (claim := self._next()) is not None:
                 yield claim

@@ -10,15 +10,14 @@ from sqlalchemy import Select
 
 from ..errors import LockFailed, LockMisuse, LockNotAvailable
 from ..lock_info import Identity
-from ..options import LockOptions, LockTimeout, check_wait
+from ..options import LockOptions, LockTimeout, check_positive, check_wait
 from ..session import LockingSession
 from .candidates import PAGE, Candidates
-from .claim import Claim
 from .locking import lock_matching
 from .query import ClaimQuery
 from .report import ClaimReport, ReportBuilder
 from .sessions import ClaimSessions, discard_session
-from .transaction import ClaimTransaction, log_errors_of
+from .transaction import Claim, ClaimTransaction, log_errors_of
 
 T = TypeVar("T")
 OnError = Literal["raise", "collect"]
@@ -32,6 +31,7 @@ class ClaimLoop(Generic[T]):
     """One loop over claims: it locks the next rows, and keeps the transaction that holds them.
 
     :ivar report: the results so far.
+    :ivar transaction: the one of the claim that came up last; None when nothing is held.
     """
 
     def __init__(
@@ -51,8 +51,8 @@ class ClaimLoop(Generic[T]):
         self._query = ClaimQuery(statement, order_by)
         self._lock, self._seconds = check_wait(_QUEUE, lock_timeout)
         self._skips = lock_timeout is None
-        self._left: float = math.inf if limit is None else _positive("limit", limit)
-        self._batch = _positive("batch", batch)
+        self._left: float = math.inf if limit is None else check_positive("limit", limit)
+        self._batch = check_positive("batch", batch)
         if batch > LARGEST_BATCH:
             raise ValueError(f"batch={batch!r} is more than one statement locks: {LARGEST_BATCH}")
         if on_error not in ("raise", "collect"):
@@ -69,19 +69,14 @@ class ClaimLoop(Generic[T]):
             self._builder,
             page=PAGE if limit is None else min(PAGE, limit + _SPARE_KEYS),
             until_empty=bool(until_empty),
-            attempts=_positive("attempts", attempts),
+            attempts=check_positive("attempts", attempts),
             sleep=sleep,
         )
-        self._transaction: ClaimTransaction[T] | None = None
-
-    @property
-    def transaction(self) -> ClaimTransaction[T] | None:
-        """The transaction of the claim that came up last; None when nothing is held."""
-        return self._transaction
+        self.transaction: ClaimTransaction[T] | None = None
 
     def next(self) -> Claim[T] | None:
         """Give back a claim that was not entered, and return the next one; None at the end."""
-        if self._transaction is not None and self._transaction.in_block:
+        if self.transaction is not None and self.transaction.in_block:
             raise LockMisuse("the next row comes up when the block of this one has ended")
         while True:
             claim = self._next_of_transaction()
@@ -93,16 +88,16 @@ class ClaimLoop(Generic[T]):
             keys = self._candidates.take(count) if count else []
             if not keys:
                 return None
-            self._transaction = self._lock_free(keys)
-            self._candidates.note_try(claimed=self._transaction is not None)
+            self.transaction = self._lock_free(keys)
+            self._candidates.note_try(claimed=self.transaction is not None)
 
     def release(self) -> None:
         """Commit the blocks that have ended, and unlock the rest.
 
         While a block is running, this is done at its end.
         """
-        if self._transaction is not None:
-            transaction, self._transaction = self._transaction, None
+        if self.transaction is not None:
+            transaction, self.transaction = self.transaction, None
             try:
                 transaction.end()
             finally:
@@ -113,35 +108,28 @@ class ClaimLoop(Generic[T]):
         log_errors_of(self.release)
 
     def _next_of_transaction(self) -> Claim[T] | None:
-        if self._transaction is None or self._transaction.closed or not self._left:
+        if self.transaction is None or self.transaction.closed or not self._left:
             return None
-        return self._transaction.next()
+        return self.transaction.next()
 
     def _lock_free(self, keys: Sequence[Identity]) -> ClaimTransaction[T] | None:
         """Lock the rows that are free and still match; return None if there are none."""
         queues = self.report.serialised or not self._skips
         try:
-            return self._lock_keys(keys, self._lock if queues else _SKIP)
-        except LockNotAvailable as error:
-            if not queues:
-                self._failed(keys, error)
+            try:
+                return self._lock_keys(keys, self._lock if queues else _SKIP)
+            except LockNotAvailable:
+                if not queues:
+                    raise
+            if len(keys) == 1 or self.report.serialised:
+                self._builder.skipped(keys)
                 return None
-        except LockFailed as error:
-            self._failed(keys, error)
-            return None
-        if len(keys) == 1 or self.report.serialised:
-            self._builder.skipped(keys)
-            return None
-        try:
             return self._lock_keys(keys, _SKIP)
         except LockFailed as error:
-            self._failed(keys, error)
+            self._builder.failed(keys, error)
+            if not self._collect:
+                raise
             return None
-
-    def _failed(self, keys: Sequence[Identity], error: LockFailed) -> None:
-        self._builder.failed(keys, error)
-        if not self._collect:
-            raise error
 
     def _lock_keys(self, keys: Sequence[Identity], lock: LockOptions) -> ClaimTransaction[T] | None:
         session = self._sessions.open()
@@ -178,11 +166,3 @@ class ClaimLoop(Generic[T]):
         self._builder.skipped(held)
         self._builder.no_longer_matching(set(missing) - held)
         return {key: found[key] for key in keys if key in found}
-
-
-def _positive(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be a whole number, not {value!r}")
-    if value < 1:
-        raise ValueError(f"{name} must be 1 or more, not {value!r}")
-    return value

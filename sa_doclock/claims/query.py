@@ -72,7 +72,14 @@ class ClaimQuery:
 
     def again(self, identities: Sequence[Identity]) -> Select[Any]:
         """Return the SELECT of these rows, as far as they match now; without a lock."""
-        return self._among(identities)
+        statement = self.statement
+        if len(identities) == 1:
+            for position, column in enumerate(self.key):
+                statement = statement.where(column == bindparam(_ONE.format(position)))
+            return statement
+        if len(self.key) > 1:
+            return statement.where(key_in(self.key, identities))
+        return statement.where(self.key[0].in_(bindparam(_MANY, expanding=True)))
 
     def locking(self, identities: Sequence[Identity], lock: LockOptions) -> Select[Any]:
         """Return the SELECT that locks these rows, as far as they match, in the order of their keys."""
@@ -91,7 +98,7 @@ class ClaimQuery:
         return {_MANY: [key[0] for key in identities]} if len(self.key) == 1 else {}
 
     def _locked(self, identities: Sequence[Identity], lock: LockOptions) -> Select[Any]:
-        statement = self._among(identities)
+        statement = self.again(identities)
         if len(identities) > 1:  # one key is always looked up by itself
             for hint, dialect in by_keys_hints():
                 statement = statement.with_hint(header_table(self.entity), hint, dialect)
@@ -100,22 +107,9 @@ class ClaimQuery:
         # lock, which do not check the conditions a second time.
         return with_lock(statement, lock).execution_options(**{LOCK_OPTION: None})
 
-    def _among(self, identities: Sequence[Identity]) -> Select[Any]:
-        statement = self.statement
-        if len(identities) == 1:
-            for position, column in enumerate(self.key):
-                statement = statement.where(column == bindparam(_ONE.format(position)))
-            return statement
-        if len(self.key) > 1:
-            return statement.where(key_in(self.key, identities))
-        return statement.where(self.key[0].in_(bindparam(_MANY, expanding=True)))
-
 
 def _entity_of(statement: Select[Any]) -> Any:
-    if (
-        getattr(statement, "get_execution_options", None)
-        and locked_entity_of(statement) is not None
-    ):
+    if hasattr(statement, "get_execution_options") and locked_entity_of(statement) is not None:
         raise LockMisuse("the statement has a lock already: claim_each() puts it in")
     with_lock(statement, LockOptions.None_)  # raises for what is no ORM select
     described = statement.column_descriptions

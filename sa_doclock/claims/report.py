@@ -43,7 +43,7 @@ class ClaimReport:
     """Processed and committed, but a function given to ``on_commit()`` raised after it."""
 
     passes: int = 0
-    """How often candidates were looked for from the beginning."""
+    """The number of searches for candidates from the beginning."""
 
     serialised: bool = False
     """The database has no row locks (SQLite): one claim at a time, whatever the row."""

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from sqlalchemy import Select
+from sqlalchemy import Connection, Select, inspect
+from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import scoped_session
 
-from ..errors import LockMisuse
+from ..dialects import translated_schema
+from ..documents import own_table
+from ..errors import LockMisuse, LockNotSupported
 from ..lock_info import Identity
 from ..session import LockingSession
 from .locking import serialises
 from .query import ClaimQuery
 from .report import ClaimReport
-from .view_check import refuse_view
 
 _log = logging.getLogger("sa_doclock")
 
+_not_views: WeakKeyDictionary[Dialect, set[tuple[str | None, str]]] = WeakKeyDictionary()
+"""By engine, the tables that are known not to be views."""
+
 
 def check_factory(session_factory: object) -> None:
-    """Check that this can make new sessions.
-
-    :raises TypeError: it is a scoped_session, or cannot be called.
-    """
+    """Raise TypeError for a scoped_session, and for what cannot be called."""
     if isinstance(session_factory, scoped_session):
         raise TypeError(
             "claim_each() needs sessions of its own, not a scoped_session; give its session_factory"
@@ -71,12 +75,36 @@ class ClaimSessions:
 
     def _check(self, session: LockingSession) -> None:
         arguments = {"mapper": self._query.mapper}
-        refuse_view(session.connection(bind_arguments=arguments), self._query)
+        _refuse_view(session.connection(bind_arguments=arguments), self._query)
         self._checked = True
         self._report.serialised = serialises(session, self._query)
         if self._report.serialised:
             name = self._query.mapper.class_.__name__
             _log.info("claim_each: %s is in a database without row locks: one at a time", name)
+
+
+def _refuse_view(connection: Connection, query: ClaimQuery) -> None:
+    """Ask the database, once for each engine and table, and refuse a view.
+
+    :raises LockNotSupported: a lock on it would be one on whatever the view reads, or none.
+    """
+    table = own_table(query.mapper)
+    of_statement = query.statement.get_execution_options()
+    schema = translated_schema(table, connection.get_execution_options(), of_statement)
+    tables = _not_views.setdefault(connection.dialect, set())
+    if (schema, table.name) in tables:
+        return
+    inspector = inspect(connection)
+    views: list[str] = []
+    with suppress(NotImplementedError):  # a database without views, or without materialized ones
+        views += inspector.get_view_names(schema=schema)
+        views += inspector.get_materialized_view_names(schema=schema)
+    if table.name in views:
+        raise LockNotSupported(
+            f"{table.name!r} is a view, which has no rows of its own to lock: "
+            "claim the rows of the table"
+        )
+    tables.add((schema, table.name))
 
 
 def discard_session(session: LockingSession) -> None:

@@ -14,7 +14,7 @@ def main() -> None:
     0: all is well; 1: an inconsistency or an error; 2: what was asked for cannot be done.
     """
     try:
-        from .app import app  # noqa: PLC0415  # so that its absence can be told kindly
+        from .app import app  # noqa: PLC0415  # a missing extra is reported below
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in NEEDED:
@@ -24,6 +24,6 @@ def main() -> None:
             "pip install 'sa-doclock[cli]'\n"
         )
         sys.exit(2)
-    # A run that is told to end drops its tables, as with Ctrl-C.
+    # SIGTERM ends a run as Ctrl-C does: it drops its tables.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     app()

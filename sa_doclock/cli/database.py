@@ -1,14 +1,14 @@
-"""The database of a command: opened, named without its password, or refused with the reason."""
+"""The connection of a command to its database, or the reason why it cannot run there."""
 
 from __future__ import annotations
 
 import re
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
@@ -25,11 +25,6 @@ _DRIVERS: Final = {
 }
 """By database, a driver and the extra of sa-doclock that installs it."""
 
-_CONNECT_ARGS: Final[dict[str, dict[str, Any]]] = {
-    # All threads queue for the one lock of the file, and SQLite's queue is not a fair one.
-    "sqlite": {"timeout": 120},
-}
-
 
 class BadUsage(Exception):
     """The command cannot be run as asked; the text tells the user the reason."""
@@ -38,7 +33,7 @@ class BadUsage(Exception):
 class Target(NamedTuple):
     """A database to run on.
 
-    :ivar url: as it may be shown: no password, no parameters.
+    :ivar url: without its password and its parameters, to be shown.
     :ivar isolation: the level of a transaction that asks for none.
     """
 
@@ -55,12 +50,11 @@ def open_database(url: str | None, connections: int) -> Iterator[Target]:
 
     :raises BadUsage: the URL is none, or there is no such database.
     """
-    if url is None:
-        with _temporary_file() as temporary, _opened(temporary, connections) as target:
-            yield target
-    else:
-        with _opened(_parsed(url), connections) as target:
-            yield target
+    with ExitStack() as stack:
+        parsed = stack.enter_context(_temporary_file()) if url is None else _parse(url)
+        engine = _engine(parsed, connections)
+        stack.callback(engine.dispose)
+        yield _connect(engine)
 
 
 @contextmanager
@@ -72,7 +66,7 @@ def _temporary_file() -> Iterator[URL]:
         yield URL.create("sqlite", database=str(path))
 
 
-def _parsed(url: str) -> URL:
+def _parse(url: str) -> URL:
     try:
         return make_url(url)
     except (ArgumentError, ValueError):
@@ -84,15 +78,6 @@ def _parsed(url: str) -> URL:
         ) from None
 
 
-@contextmanager
-def _opened(url: URL, connections: int) -> Iterator[Target]:
-    engine = _engine(url, connections)
-    try:
-        yield _connect(engine)
-    finally:
-        engine.dispose()
-
-
 def _engine(url: URL, connections: int) -> Engine:
     try:
         _refuse_unfit(create_engine(url))
@@ -100,7 +85,8 @@ def _engine(url: URL, connections: int) -> Engine:
             url,
             pool_size=connections,
             max_overflow=0,
-            connect_args=_CONNECT_ARGS.get(url.get_backend_name(), {}),
+            # All threads queue for the one lock of the file, and SQLite's queue is not a fair one.
+            connect_args={"timeout": 120} if url.get_backend_name() == "sqlite" else {},
         )
     except NoSuchModuleError:
         raise BadUsage(
@@ -137,21 +123,17 @@ def _refuse_unfit(engine: Engine) -> None:
 
 
 def _connect(engine: Engine) -> Target:
-    shown = shown_url(engine.url)
+    # Parameters may hold a secret too.
+    shown = engine.url.set(query={}).render_as_string(hide_password=True)
     try:
         with engine.connect() as connection:
             dialect = connection.dialect
             level = connection.default_isolation_level
     except Exception as error:  # noqa: BLE001  # whatever a driver raises about its URL
         raise BadUsage(f"cannot connect to {shown}: {_without_secret(error, engine.url)}") from None
-    numbers = [part for part in dialect.server_version_info or () if isinstance(part, int)]
-    version = ".".join(map(str, numbers[:3]))
+    numbers = [str(part) for part in dialect.server_version_info or () if isinstance(part, int)]
+    version = ".".join(numbers[:3])
     return Target(engine, shown, product_of(dialect), version, level or "unknown")
-
-
-def shown_url(url: URL) -> str:
-    """The URL without what may be secret: the password, and parameters, which may hold one."""
-    return url.set(query={}).render_as_string(hide_password=True)
 
 
 def _without_secret(error: Exception, url: URL) -> str:

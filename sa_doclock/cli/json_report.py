@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy
@@ -22,19 +23,9 @@ def json_report(outcome: Outcome, target: Target) -> dict[str, Any]:
             "default_isolation_level": target.isolation,
         },
         "sqlalchemy": sqlalchemy.__version__,
-        "settings": {
-            "documents": plan.documents,
-            "threads": plan.threads,
-            "iterations": plan.iterations,
-            "locks": plan.locks,
-            "details_only": plan.details_only,
-            "read": plan.read.name,
-            "whole": plan.whole,
-            "seed": plan.seed,
-        },
+        "settings": asdict(plan) | {"read": plan.read.name},
         "operations": {
-            operation.value: _operation(tally.waits.get(operation, ()))
-            for operation in plan.operations
+            operation.value: _operation(tally.waits_of(operation)) for operation in plan.operations
         },
         "deadlocks": tally.deadlocks,
         "retries": tally.retries,
@@ -46,10 +37,7 @@ def json_report(outcome: Outcome, target: Target) -> dict[str, Any]:
         },
         "errors": {
             "count": tally.error_count,
-            "kinds": {
-                name: {"count": kind.count, "first": kind.first}
-                for name, kind in sorted(tally.errors.items())
-            },
+            "kinds": {name: asdict(kind) for name, kind in sorted(tally.errors.items())},
         },
         "seconds": round(outcome.seconds, 3),
         "interrupted": outcome.interrupted,

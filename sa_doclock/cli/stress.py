@@ -16,6 +16,8 @@ from .json_report import json_report
 from .table_report import errors_of, table_of
 from .workload import Outcome, Plan, check_locks, fresh_tables, run
 
+WITHOUT, WITH = "without locks", "with locks"
+
 
 class Read(str, enum.Enum):
     """The values of ``--read``."""
@@ -113,7 +115,7 @@ def _announce(plan: Plan, target: Target) -> None:
 
 def _print_report(outcome: Outcome) -> None:
     out = results()
-    runs = {"with locks" if outcome.plan.locks else "without locks": outcome}
+    runs = {WITH if outcome.plan.locks else WITHOUT: outcome}
     out.print()
     out.print(table_of(runs))
     for line in errors_of(runs):

@@ -2,84 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.table import Table
 from rich.text import Text
 
-from .workload import Operation, Outcome, percentile
+from .workload import Outcome, percentile
 
 Runs = Mapping[str, Outcome]
 """Outcomes by the heading of their column."""
 
 
 def table_of(runs: Runs) -> Table:
-    """Return the table of all counts, the runs side by side."""
+    """Return the table of all counts, runs of the same operations side by side."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("")
     for heading in runs:
         table.add_column(heading, justify="right")
-    for label, cell in _rows(runs):
-        table.add_row(label, *(cell(outcome) for outcome in runs.values()))
+    errors = sorted({name for outcome in runs.values() for name in outcome.tally.errors})
+    columns = [_column(outcome, errors) for outcome in runs.values()]
+    for row in zip(*columns, strict=True):
+        table.add_row(row[0][0], *(cell for _, cell in row))
     return table
 
 
-def _rows(runs: Runs) -> Iterator[tuple[str, Callable[[Outcome], Text | str]]]:
-    operations = [
-        operation
-        for operation in Operation
-        if any(operation in outcome.plan.operations for outcome in runs.values())
-    ]
-    yield "operations done", lambda outcome: f"{outcome.tally.done} of {outcome.plan.total_steps}"
+def _column(outcome: Outcome, errors: Sequence[str]) -> Iterator[tuple[str, Text | str]]:
+    """Yield the cells of a run, each with the label of its row."""
+    tally, operations = outcome.tally, outcome.plan.operations
+    yield "operations done", f"{tally.done} of {outcome.plan.total_steps}"
     for operation in operations:
-        yield _row(operation, _count)
-    yield "wait for the document, p50 / p99 ms", lambda _: ""
+        yield f"  {operation.name}", str(len(tally.waits_of(operation)))
+    yield "wait for the document, p50 / p99 ms", ""
     for operation in operations:
-        yield _row(operation, _waits)
-    yield "inconsistencies", lambda outcome: _good_or_bad(outcome.inconsistencies)
-    yield "  broken reads (total is not the sum)", lambda outcome: str(outcome.tally.broken_reads)
-    yield "  stale reads (older than their lock)", _stale
-    yield "  broken documents at the end", lambda outcome: str(len(outcome.broken_documents))
-    yield "errors", lambda outcome: _good_or_bad(outcome.tally.error_count)
-    for name in sorted({name for outcome in runs.values() for name in outcome.tally.errors}):
-        yield _error_row(name)
-    yield "deadlocks", lambda outcome: str(outcome.tally.deadlocks)
-    yield "retries", lambda outcome: str(outcome.tally.retries)
-    yield "seconds", lambda outcome: f"{outcome.seconds:.1f}"
+        yield f"  {operation.name}", _percentiles(tally.waits_of(operation))
+    yield "inconsistencies", good_or_bad(outcome.inconsistencies)
+    yield "  broken reads (total is not the sum)", str(tally.broken_reads)
+    stale_reads = str(tally.stale_reads) if outcome.plan.locks else "-"
+    yield "  stale reads (older than their lock)", stale_reads
+    yield "  broken documents at the end", str(len(outcome.broken_documents))
+    yield "errors", good_or_bad(tally.error_count)
+    for name in errors:
+        yield f"  {name}", str(tally.count_of(name))
+    yield "deadlocks", str(tally.deadlocks)
+    yield "retries", str(tally.retries)
+    yield "seconds", f"{outcome.seconds:.1f}"
 
 
-def _row(
-    operation: Operation, cell: Callable[[Outcome, Operation], str]
-) -> tuple[str, Callable[[Outcome], str]]:
-    return f"  {operation.name}", lambda outcome: cell(outcome, operation)
-
-
-def _error_row(name: str) -> tuple[str, Callable[[Outcome], str]]:
-    return f"  {name}", lambda outcome: str(outcome.tally.count_of(name))
-
-
-def _count(outcome: Outcome, operation: Operation) -> str:
-    return str(len(outcome.tally.waits.get(operation, ())))
-
-
-def _waits(outcome: Outcome, operation: Operation) -> str:
-    waits = outcome.tally.waits.get(operation, ())
+def _percentiles(waits: Sequence[float]) -> str:
     return " / ".join(
         "-" if wait is None else f"{1000 * wait:.1f}"
         for wait in (percentile(waits, 50), percentile(waits, 99))
     )
 
 
-def _stale(outcome: Outcome) -> str:
-    return str(outcome.tally.stale_reads) if outcome.plan.locks else "-"
-
-
-def _good_or_bad(count: int) -> Text:
+def good_or_bad(count: int) -> Text:
+    """Return a count of what is wrong: red, or green for none."""
     return Text(str(count), style="bold red" if count else "bold green")
 
 
 def errors_of(runs: Runs) -> Iterator[str]:
-    """A line for each class of errors, with its first message."""
+    """Yield a line for each class of errors, with its first message."""
     for heading, outcome in runs.items():
         for name, kind in sorted(outcome.tally.errors.items()):
             yield f"{heading}: {kind.count} x {name}, the first: {kind.first}"

@@ -88,7 +88,7 @@ def test_without_the_extra_it_says_what_to_install(missing: str) -> None:
 
 
 def test_another_missing_module_is_not_blamed_on_the_extra() -> None:
-    process = start_without("sa_doclock.cli.demo_scenes")
+    process = start_without("sa_doclock.cli.double_click")
     assert process.returncode == 1
     assert "ModuleNotFoundError" in process.stderr
     assert "pip install" not in process.stderr
