@@ -1,4 +1,4 @@
-"""The connections that hold a lock, and those that wait for it."""
+"""Names of what is locked, and the connections that hold a lock or wait for it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,22 @@ DocumentKey = tuple[type[Any], Identity]
 
 LockedName = tuple[None, tuple[str]]
 """A name that ``lock_key()`` has locked, in place of a document: ``(None, ("user:42",))``."""
+
+
+def public_key(identity: Identity) -> Any:
+    """Return the primary key as ``get_entity()`` takes it: a scalar, or a tuple of several."""
+    return identity[0] if len(identity) == 1 else identity
+
+
+def document_label(entity: type[Any] | None, ident: Any) -> str:
+    """Return a document, or a named lock, as errors and logs name it: ``Order 42``.
+
+    :param ident: as ``get_entity()`` takes it; None for several rows.
+    """
+    if entity is not None:
+        return f"{entity.__name__} {'rows' if ident is None else ident}"
+    return "the transaction" if ident is None else f"named lock {ident!r}"
+
 
 IDLE = "idle in transaction"
 ACTIVE = "active"

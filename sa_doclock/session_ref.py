@@ -14,8 +14,8 @@ S = TypeVar("S")
 
 if TYPE_CHECKING:
 
-    def weakly(session: S) -> Callable[[], S]:
+    def session_ref(session: S) -> Callable[[], S]:
         """The session, when it is called; only what the session alone calls may do so."""
 
 else:
-    weakly = ref  # each session has half a dozen: no function of ours around it
+    session_ref = ref  # each session has half a dozen: no function of ours around it

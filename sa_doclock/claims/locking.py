@@ -76,11 +76,11 @@ class _MatchingRows(LockTarget[dict[Identity, Any]]):
         if not is_row_lock(row_lock):
             return read(query.again(identities))
         assert plan.table is not None
-        plan.strategy.check_table(connection.connection, plan.table)
+        connection.strategy.check_table(connection.connection, plan.table)
         if query.in_one_statement:
             return run_within(
                 request.seconds,
-                plan.strategy,
+                connection.strategy,
                 row_lock,
                 lambda lock: query.locking(identities, lock),
                 read,
@@ -88,7 +88,7 @@ class _MatchingRows(LockTarget[dict[Identity, Any]]):
         root, parameters = root_of(query.mapper), parameters_by_keys(identities)
         rows = run_within(
             request.seconds,
-            plan.strategy,
+            connection.strategy,
             row_lock,
             lambda lock: lock_by_keys(root, lock, identities),
             lambda statement: self.session.execute(

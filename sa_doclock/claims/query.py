@@ -24,12 +24,6 @@ from ..options import LockOptions
 from ..sqlalchemy_internals import has_limit, has_offset, only_columns, options_of, order_of
 from ..statements import LOCK_OPTION, key_in, locked_entity_of, refuse_streaming, with_lock
 
-
-def public_key(identity: Identity) -> Any:
-    """Return the primary key as ``get_entity()`` takes it: a scalar, or a tuple of several."""
-    return identity[0] if len(identity) == 1 else identity
-
-
 _ONE: Final = "doclock_key_{}"
 _MANY: Final = "doclock_keys"
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from weakref import ref
 
-from ..lock_info import Identity
-from .query import public_key
+from ..lock_info import Identity, public_key
 
 
 class FailedClaim(NamedTuple):

@@ -12,9 +12,8 @@ from typing import Any, Generic, TypeVar
 from sqlalchemy.orm import SessionTransaction
 
 from ..errors import LockMisuse
-from ..lock_info import Identity
+from ..lock_info import Identity, public_key
 from ..session import LockingSession
-from .query import public_key
 from .report import ReportBuilder
 
 T = TypeVar("T")

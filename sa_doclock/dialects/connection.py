@@ -39,6 +39,8 @@ class ConnectionState:
     def __init__(self, dialect: Dialect) -> None:
         # Not the dialect itself: the strategy is kept for as long as the dialect lives.
         self.server_version = dialect.server_version_info
+        self.plans: dict[Any, Any] = {}
+        """The plans of locks on this engine; the package transaction makes them."""
 
     def note_server(self, connection: Connection) -> None:
         """Remember the settings of the server; called once, with the first connection."""

@@ -11,6 +11,7 @@ from .declare import (
     parts_with_detail,
 )
 from .mapping import (
+    clear_with_mappers,
     document_key,
     has_subquery,
     header_table,

@@ -34,6 +34,11 @@ def mapper_cache(function: Callable[P, T]) -> Callable[P, T]:
     return cast("Callable[P, T]", update_wrapper(cached, function))
 
 
+def clear_with_mappers(clear: Callable[[], None]) -> None:
+    """Have a function called whenever the caches are emptied."""
+    _clear_functions.append(clear)
+
+
 def clear_mapper_caches() -> None:
     """Empty all caches that :func:`mapper_cache` has made."""
     for clear in _clear_functions:

@@ -19,7 +19,7 @@ from sqlalchemy.orm.attributes import instance_state
 from ..dialects import schema_translation
 from ..documents import UNKNOWN, HeaderResolver, document_key, has_null, key_attributes, root_of
 from ..lock_info import DocumentKey, Identity
-from ..session_ref import weakly
+from ..session_ref import session_ref
 from ..sqlalchemy_internals import is_flushing, values_of
 from ..statements import chunks, key_in
 from ..transaction import Ledger
@@ -31,7 +31,7 @@ class DmlGuard:
     """The guard of one session for statements, and for writes without a flush."""
 
     def __init__(self, session: Session, guard: FlushGuard, ledger: Ledger) -> None:
-        self._session = weakly(session)
+        self._session = session_ref(session)
         self._guard = guard
         self._ledger = ledger
 

@@ -33,7 +33,7 @@ from ..documents import (
 from ..errors import UnlockedWrite, UnlockedWriteWarning
 from ..lock_info import DocumentKey, Identity
 from ..options import lock_label
-from ..session_ref import weakly
+from ..session_ref import session_ref
 from ..sqlalchemy_internals import values_of
 from ..transaction import Ledger, add_document
 from .provenance import describe_load
@@ -60,7 +60,7 @@ class FlushGuard:
     """The guard of one session: it refuses writes that the session may not do."""
 
     def __init__(self, session: Session, ledger: Ledger, mode: GuardMode) -> None:
-        self._session = weakly(session)
+        self._session = session_ref(session)
         self.ledger = ledger
         self._mode = mode
         self._disabled = 0

@@ -24,7 +24,7 @@ from ..transaction import (
     LockRequest,
     TransactionConnection,
     add_document,
-    plan_of,
+    make_plan,
 )
 from .context import LockContext
 from .wait_policy import retry_without_queueing
@@ -167,11 +167,11 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[T]) -> T:
     bind = session.get_bind(**request.bind_arguments)
     strategy = strategies.get(bind.dialect) or strategy_for(bind)
     lock = request.lock if target.transaction_lock is None else target.transaction_lock
-    plan = plan_of(request.mapper, lock, strategy)
+    plan = strategy.plans.get((request.mapper, lock)) or make_plan(request.mapper, lock, strategy)
     if strategy.cluster is not None:
         warn_of_cluster(strategy, plan.lock, named=request.mapper is None)
     seconds = 0.0 if request.lock in _AT_ONCE else request.seconds
-    connection = context.connections.prepare(bind, plan, seconds, request.bind_arguments)
+    connection = context.connections.prepare(bind, strategy, plan, seconds, request.bind_arguments)
     call.attempt = request
     if session.identity_map:
         target.expire()
@@ -197,7 +197,7 @@ def limit_wait(
     if context.pipeline is not None:
         limit = context.pipeline.locking(own, request.seconds)
     else:
-        limit = plan.strategy.waiting(own, request.lock, request.seconds)
+        limit = connection.strategy.waiting(own, request.lock, request.seconds)
     tries = context.options.wait.batch and LockOptions.NoWait in request.lock
     if tries and is_row_lock(connection.row_lock(plan)):
         return _undone_by_savepoint(context, call, own, limit)

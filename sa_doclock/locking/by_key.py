@@ -12,7 +12,7 @@ from sqlalchemy.orm.interfaces import ORMOption
 
 from ..dialects import hints_of
 from ..documents import document_key, identity_of, lockable_root, parts_of, root_of, spans_rows
-from ..lock_info import Identity
+from ..lock_info import Identity, public_key
 from ..options import LockOptions, is_row_lock
 from ..statements import (
     chunks,
@@ -57,10 +57,7 @@ def identities_of(mapper: Mapper[Any], idents: Iterable[Any]) -> list[Identity]:
 
 def single_key(identities: Sequence[Identity]) -> Any:
     """Return the key of the only document, for the words of an error; None where there are more."""
-    if len(identities) != 1:
-        return None
-    (identity,) = identities
-    return identity[0] if len(identity) == 1 else identity
+    return public_key(identities[0]) if len(identities) == 1 else None
 
 
 class _RowsByKey(LockTarget[T]):
@@ -134,7 +131,7 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
     ) -> T | None:
         statements = _Statements(self.mapper, request, request.keys, single=True)
         found = _lock_and_read(self.session, connection, plan, request, statements)
-        if not found and plan.strategy.retries_missing_rows:
+        if not found and connection.strategy.retries_missing_rows:
             found = _lock_and_read(self.session, connection, plan, request, statements)
         if self.unreadable:
             load_again(self.session, self.unreadable)
@@ -178,7 +175,7 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
     ) -> list[T]:
         found = self._locked(connection, plan, request, request.keys)
-        if plan.strategy.retries_missing_rows and LockOptions.SkipLocked not in request.lock:
+        if connection.strategy.retries_missing_rows and LockOptions.SkipLocked not in request.lock:
             missing = self._missing(found)
             if missing:
                 found += self._locked(connection, plan, request, missing)
@@ -194,7 +191,7 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
         request: LockRequest,
         keys: Sequence[Identity],
     ) -> list[T]:
-        limit = plan.strategy.max_parameters
+        limit = connection.strategy.max_parameters
         if len(self.mapper.primary_key) > 1:
             limit = min(limit, _PARAMETERS_OF_AN_OR)
         found: list[T] = []
@@ -267,7 +264,7 @@ def _lock_and_read(
         statement = statements.lock_and_read(request.lock)
         return _select(session, statement, statements.parameters, options, bind_arguments)
     assert plan.table is not None
-    plan.strategy.check_table(connection.connection, plan.table)
+    connection.strategy.check_table(connection.connection, plan.table)
     if not spans_rows(statements.mapper, undeferred=bool(options)):
         if request.seconds is None:
             # Rows that are found by key take no time, so that an error is about the lock.
@@ -275,7 +272,7 @@ def _lock_and_read(
             return _select(session, statement, statements.parameters, options, bind_arguments)
         return run_within(
             request.seconds,
-            plan.strategy,
+            connection.strategy,
             row_lock,
             statements.lock_and_read,
             lambda statement: _select(
@@ -284,7 +281,7 @@ def _lock_and_read(
         )
     locked = run_within(
         request.seconds,
-        plan.strategy,
+        connection.strategy,
         row_lock,
         statements.lock_only,
         lambda statement: session.execute(

@@ -14,7 +14,6 @@ from ..dialects.base import Read
 from ..documents import mapper_cache
 from ..gate import SessionQueue
 from ..guard import DmlGuard, FlushGuard, GuardMode, LoadProvenance, check_guard_mode
-from ..options import LockTimeout
 from ..transaction import TransactionState, ranks_of
 from .wait_policy import Priority, WaitPolicy, pause
 
@@ -33,16 +32,17 @@ class SessionOptions:
 
 @mapper_cache
 def session_options(
-    lock_timeout: LockTimeout,
     priority: Priority,
     lock_order: tuple[type[Any], ...],
     guard: GuardMode,
     guard_tracing: bool,
 ) -> SessionOptions:
-    """Return the options; for what is raised see :class:`LockingSession`."""
+    """Return the options of a session without a lock_timeout of its own.
+
+    For the errors see :class:`LockingSession`.
+    """
     check_guard_mode(guard)
-    policy = WaitPolicy(lock_timeout, priority)
-    return SessionOptions(ranks_of(lock_order), policy, guard, guard_tracing)
+    return SessionOptions(ranks_of(lock_order), WaitPolicy(None, priority), guard, guard_tracing)
 
 
 class LockContext(TransactionState):

@@ -110,7 +110,9 @@ class NamedLock(LockTarget[None]):
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
     ) -> type[LockFailed] | None:
         seconds = request.seconds if self.context.pipeline is None else None
-        return plan.strategy.take_key(connection.connection, request.ident, request.lock, seconds)
+        return connection.strategy.take_key(
+            connection.connection, request.ident, request.lock, seconds
+        )
 
     def record(self, found: type[LockFailed] | None, request: LockRequest) -> None:
         call = self.context.call

@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import ClauseElement, ColumnElement, Result, Select, inspect
 from sqlalchemy.orm import Mapper
 
+from ..dialects.base import LockStrategy
 from ..documents import (
     document_key,
     has_subquery,
@@ -100,8 +101,8 @@ class RowsOfSelect(LockTarget[Result[Any]]):
             found = self._read(self._locking(request.lock))
         else:
             assert plan.table is not None
-            plan.strategy.check_table(connection.connection, plan.table)
-            found = self._lock(plan, row_lock, request)
+            connection.strategy.check_table(connection.connection, plan.table)
+            found = self._lock(connection.strategy, row_lock, request)
         load_again(self.session, self._unreadable)
         return found
 
@@ -133,9 +134,9 @@ class RowsOfSelect(LockTarget[Result[Any]]):
         return add_lock(self._statement, self._locked.entity, lock)
 
     def _lock(
-        self, plan: LockPlan, row_lock: LockOptions, request: LockRequest
+        self, strategy: LockStrategy, row_lock: LockOptions, request: LockRequest
     ) -> tuple[Result[Any], Iterable[Identity]]:
-        strategy, seconds, run = plan.strategy, request.seconds, self._run
+        seconds, run = request.seconds, self._run
         entity, statement = self._locked.entity, self._statement
         if statement.get_final_froms() == [header_table(entity)] and not _reads_more(statement):
             return run_within(seconds, strategy, row_lock, self._locking, self._read)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, Literal, TypeVar
 
 from sqlalchemy.util import await_only
@@ -38,10 +38,10 @@ class WaitPolicy:
         check_wait(LockOptions.ForUpdate, lock_timeout)
         self._default = lock_timeout
         self.batch = priority == "batch"
-        # Programs use few different locks and time-outs.  "typed", since True is 1, and no time.
-        self.resolve = lru_cache(maxsize=64, typed=True)(self._resolve)
+        self.without_timeout = lru_cache(maxsize=64)(partial(self.resolve, lock_timeout=None))
+        """:meth:`resolve` of a lock without a timeout of its own, worked out once for each."""
 
-    def _resolve(
+    def resolve(
         self, lock: LockOptions, lock_timeout: LockTimeout
     ) -> tuple[LockOptions, float | None]:
         """Return the lock, and the seconds to wait for it, both checked.

@@ -17,7 +17,7 @@ from ..errors import LockNotAvailable
 from ..lock_info import Identity, LockConnection
 from ..options import LockOptions, base_of
 from ..pool import side_connection
-from ..session_ref import weakly
+from ..session_ref import session_ref
 from ..statements import MAX_PARAMETERS
 
 _log = logging.getLogger("sa_doclock")
@@ -34,7 +34,7 @@ class Diagnosis:
     """
 
     def __init__(self, session: Session, connections: Callable[[], Sequence[Connection]]) -> None:
-        self._session = weakly(session)
+        self._session = session_ref(session)
         self._connections = connections
 
     def add_blockers(self, error: LockNotAvailable, keys: Keys, engine: Engine | None) -> None:

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from ..errors import DeadlockDetected, LockFailed, LockNotAvailable, SnapshotConflict
 from ..events import EventfulSession, ReleasedLock
-from ..lock_info import DocumentKey, LockedName
+from ..lock_info import DocumentKey, LockedName, document_label, public_key
 from ..options import LockOptions, lock_label
-from ..session_ref import weakly
+from ..session_ref import session_ref
 
 _log = logging.getLogger("sa_doclock")
 
@@ -28,7 +28,7 @@ class LockInstrumentation:
     """Reports the locks of one session to its listeners and to the log."""
 
     def __init__(self, session: EventfulSession) -> None:
-        self._session = weakly(session)
+        self._session = session_ref(session)
         self._dispatch = session.dispatch
 
     def report_granted(
@@ -40,7 +40,7 @@ class LockInstrumentation:
         if not listeners and not _log.isEnabledFor(level):
             return
         for document in documents:
-            fields = _fields(document_label(document), lock, waited, None, "granted")
+            fields = _fields(_label_of(document), lock, waited, None, "granted")
             _log.log(level, "%s %s: granted after %.3f s", *_label(fields), waited, extra=fields)
             listeners(self._session(), document, lock, waited)
 
@@ -62,26 +62,20 @@ class LockInstrumentation:
             return
         if _log.isEnabledFor(logging.DEBUG):
             for document, lock, held in released:
-                fields = _fields(document_label(document), lock, None, held, outcome)
+                fields = _fields(_label_of(document), lock, None, held, outcome)
                 _log.debug("%s %s: %s after %.3f s", *_label(fields), outcome, held, extra=fields)
         self._dispatch.locks_released(self._session(), released, outcome)
 
 
-def document_label(document: DocumentKey | LockedName) -> str:
-    """Return the document as errors name it: ``Order 42``."""
+def _label_of(document: DocumentKey | LockedName) -> str:
     entity, identity = document
-    if entity is None:
-        return f"named lock {identity[0]!r}"
-    return f"{entity.__name__} {identity[0] if len(identity) == 1 else identity}"
+    return document_label(entity, public_key(identity))
 
 
 def log_fields(error: LockFailed, waited: float | None, outcome: str) -> dict[str, Any]:
     """Return the fields of a log record about this error."""
-    document: str | None
-    if error.entity is not None:
-        document = f"{error.entity.__name__} {'rows' if error.ident is None else error.ident}"
-    else:
-        document = None if error.ident is None else document_label((None, (error.ident,)))
+    named = error.entity is not None or error.ident is not None
+    document = document_label(error.entity, error.ident) if named else None
     return _fields(document, error.lock, waited, None, outcome)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -27,6 +28,7 @@ from ..locking import (
     NamedLock,
     OneByKey,
     Priority,
+    WaitPolicy,
     acquire,
     bind_of_key,
     check_key,
@@ -107,9 +109,9 @@ class LockingSession(ExecutingSession):
         super().__init__(*args, **kwargs)
         if pipeline and self.twophase:
             raise ValueError("pipeline=True and twophase=True exclude each other")
+        options = session_options(priority, tuple(lock_order), guard, guard_tracing)
         if lock_timeout is not None:
-            check_wait(LockOptions.ForUpdate, lock_timeout)
-        options = session_options(lock_timeout, priority, tuple(lock_order), guard, guard_tracing)
+            options = replace(options, wait=WaitPolicy(lock_timeout, priority))
         context = LockContext(self, options.ranks, low_priority=options.wait.batch)
         context.options = options
         self._context = context
@@ -174,7 +176,11 @@ class LockingSession(ExecutingSession):
         Otherwise the transaction refuses everything until ``rollback()``.
         """
         context = self._context
-        lock, seconds = context.options.wait.resolve(lock, lock_timeout)
+        wait = context.options.wait
+        if lock_timeout is None:
+            lock, seconds = wait.without_timeout(lock)
+        else:
+            lock, seconds = wait.resolve(lock, lock_timeout)
         if lock in _SKIPPING:
             raise ValueError(
                 "LockOptions.SkipLocked is for sets: of get_entity(), None would mean two things"

@@ -64,7 +64,7 @@ class TransactionConnection:
         """Return the lock that a SELECT must carry here, to give what was asked for."""
         if plan.level is None or plan.level == self.level:
             return plan.row_lock
-        return plan.strategy.row_lock(plan.lock, self.level)
+        return self.strategy.row_lock(plan.lock, self.level)
 
 
 def level_of(bind: Engine | Connection) -> str | None:
@@ -174,6 +174,7 @@ class TransactionConnections:
     def prepare(
         self,
         bind: Engine | Connection,
+        strategy: LockStrategy,
         plan: LockPlan,
         seconds: float | None,
         bind_arguments: Mapping[str, Any],
@@ -184,10 +185,10 @@ class TransactionConnections:
         :raises WrongIsolation: the transaction is open already, and is not fit.
         :raises LockNotSupported: AUTOCOMMIT.
         """
-        session, strategy = self._session(), plan.strategy
+        session = self._session()
         known = self._by_engine.get(bind.engine)
         if known is not None or (isinstance(bind, Connection) and bind.in_transaction()):
-            return self._join(known, bind, plan, seconds, bind_arguments)
+            return self._join(known, bind, strategy, plan, seconds, bind_arguments)
         # Session(execution_options=...) came with SQLAlchemy 2.1
         of_session = getattr(session, "execution_options", {}).get(ISOLATION)
         level = of_session or level_of(bind)
@@ -233,6 +234,7 @@ class TransactionConnections:
         self,
         known: TransactionConnection | None,
         bind: Engine | Connection,
+        strategy: LockStrategy,
         plan: LockPlan,
         seconds: float | None,
         bind_arguments: Mapping[str, Any],
@@ -240,7 +242,7 @@ class TransactionConnections:
         session = self._session()
         if known is None:
             assert isinstance(bind, Connection)
-            plan.strategy.before_savepoint(bind)  # the session may join by one
+            strategy.before_savepoint(bind)  # the session may join by one
         if known is None or session.in_nested_transaction():
             # Joins the lent connection's transaction; sends the SAVEPOINT, if it is not yet
             # sent, in front of all that its rollback has to undo.
@@ -248,8 +250,8 @@ class TransactionConnections:
         joined = self._by_engine[bind.engine]
         if joined.level is None:
             joined.level = level_of(joined.connection)
-        plan.strategy.check_autocommit(joined.connection)
-        opens = plan.strategy.join(
+        strategy.check_autocommit(joined.connection)
+        opens = strategy.join(
             joined.connection, plan.lock, seconds, joined.level, joined.opened_for, plan.table
         )
         if opens:

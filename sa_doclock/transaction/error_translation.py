@@ -13,6 +13,7 @@ from sqlalchemy.engine import Dialect, ExceptionContext
 from ..dialects import find_strategy
 from ..dialects.base import LockStrategy, NativeCode
 from ..errors import DocLockError, LockFailed, LockNotAvailable
+from ..lock_info import public_key
 from ..options import LockOptions
 from .cancellation import interruption_of
 from .messages import add_document, build_error, reason
@@ -126,7 +127,7 @@ def _only_document(
     if len(state.ledger.held) != 1:
         return None, None, None
     ((entity, identity),) = state.ledger.held
-    return entity, identity[0] if len(identity) == 1 else identity, None
+    return entity, public_key(identity), None
 
 
 def _note(

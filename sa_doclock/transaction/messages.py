@@ -7,8 +7,9 @@ from typing import Any
 from sqlalchemy.engine import ExceptionContext
 
 from ..errors import DeadlockDetected, DocLockError, LockFailed, LockNotAvailable
+from ..lock_info import document_label
 from ..options import LockOptions, lock_label
-from .request import LockRequest, document_label
+from .request import LockRequest
 
 
 def build_error(kind: type[DocLockError], message: str, context: ExceptionContext) -> DocLockError:

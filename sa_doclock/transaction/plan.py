@@ -8,9 +8,10 @@ from typing import Any
 from sqlalchemy import Table
 from sqlalchemy.orm import Mapper
 
+from ..dialects import strategies
 from ..dialects.base import LockStrategy
-from ..documents import mapper_cache, own_table
-from ..options import LockOptions, is_row_lock
+from ..documents import clear_with_mappers, own_table
+from ..options import LockOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,21 +20,17 @@ class LockPlan:
 
     :ivar level: the isolation level of a transaction that is opened for it; None: any.
     :ivar row_lock: what the SELECT must carry at this level.
-    :ivar locks_rows: whether that is a lock on rows; otherwise the transaction is the lock.
     :ivar table: whose rows are locked; None for a named lock.
     """
 
-    strategy: LockStrategy
     lock: LockOptions
     level: str | None
     row_lock: LockOptions
-    locks_rows: bool
     table: Table | None
 
 
-@mapper_cache
-def plan_of(mapper: Mapper[Any] | None, lock: LockOptions, strategy: LockStrategy) -> LockPlan:
-    """Return the plan, made once for each class, lock and engine.
+def make_plan(mapper: Mapper[Any] | None, lock: LockOptions, strategy: LockStrategy) -> LockPlan:
+    """Return the plan, and keep it among ``strategy.plans``.
 
     :param mapper: None for a named lock.
     :raises LockNotSupported: this database cannot give that lock.
@@ -41,11 +38,15 @@ def plan_of(mapper: Mapper[Any] | None, lock: LockOptions, strategy: LockStrateg
     strategy.check_support(lock)
     level = next(iter(strategy.levels_for(lock)), None)
     row_lock = strategy.row_lock(lock, level)
-    return LockPlan(
-        strategy,
-        lock,
-        level,
-        row_lock,
-        is_row_lock(row_lock),
-        None if mapper is None else own_table(mapper),
-    )
+    table = None if mapper is None else own_table(mapper)
+    plan = LockPlan(lock, level, row_lock, table)
+    strategy.plans[mapper, lock] = plan
+    return plan
+
+
+def _clear_plans() -> None:
+    for strategy in list(strategies.values()):
+        strategy.plans.clear()
+
+
+clear_with_mappers(_clear_plans)

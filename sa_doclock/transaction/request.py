@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.interfaces import ORMOption
 
+from ..lock_info import document_label
 from ..options import LockOptions
 
 NO_ARGUMENTS: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -45,10 +46,3 @@ class LockRequest(NamedTuple):
     def document(self) -> str:
         """The document in the words of an error: ``Order 42``."""
         return document_label(self.entity, self.ident)
-
-
-def document_label(entity: type[Any] | None, ident: Any) -> str:
-    """Return a document, or a named lock, in the words of an error."""
-    if entity is not None:
-        return f"{entity.__name__} {'rows' if ident is None else ident}"
-    return "the transaction" if ident is None else f"named lock {ident!r}"

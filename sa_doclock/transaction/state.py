@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from sqlalchemy.orm import SessionTransaction
 
 from ..events import EventfulSession
 from ..monitoring import Diagnosis, LockInstrumentation
+from ..session_ref import session_ref
 from .connections import TransactionConnections
 from .failed import FailedTransaction
 from .ledger import Ledger, Mark
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 class TransactionState:
     """The connections, locks and failure of one session's transaction.
 
-    It refers to its session weakly: a Session that nobody refers to any more is freed at once,
+    It does not keep its session alive: a Session that nobody refers to any more is freed at once,
     and what it has loaded with it.  ``session()`` returns it; only what the session itself calls
     may do so.
 
@@ -57,7 +58,7 @@ class TransactionState:
         *,
         low_priority: bool = False,
     ) -> None:
-        self.session: Callable[[], EventfulSession] = ref(session)  # type: ignore[assignment]
+        self.session = session_ref(session)
         self.instrumentation = LockInstrumentation(session)
         self.ledger = Ledger(ranks, self.instrumentation.has_release_listener)
         self.connections = TransactionConnections(

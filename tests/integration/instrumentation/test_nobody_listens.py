@@ -34,7 +34,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(target, name, note)
 
     noting(Ledger, "_locked_since")
-    noting(sa_doclock.monitoring.instrumentation, "document_label")
+    noting(sa_doclock.monitoring.instrumentation, "_label_of")
     noting(sa_doclock.monitoring.instrumentation, "_fields")
     return noted
 
@@ -72,4 +72,4 @@ def test_somebody_who_reads_the_log_is_told(
 ) -> None:
     caplog.set_level(logging.DEBUG, "sa_doclock")
     use(session, other)
-    assert {"_locked_since", "document_label", "_fields"} <= set(asked)
+    assert {"_locked_since", "_label_of", "_fields"} <= set(asked)
