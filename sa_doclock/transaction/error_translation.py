@@ -43,7 +43,10 @@ def _on_error(context: ExceptionContext) -> BaseException | None:
     if context.connection is None:
         return None
     known = states_by_connection.get(context.connection, ())
-    states = [state for one in known if (state := one()) is not None]
+    # A session that was collected, with its transaction open, may leave its state for a moment.
+    states = [
+        state for one in known if (state := one()) is not None and state.session() is not None
+    ]
     if not states:
         return None
     if context.sqlalchemy_exception is None:

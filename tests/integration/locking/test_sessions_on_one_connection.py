@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -64,6 +65,7 @@ def test_a_session_that_is_gone_takes_no_error_along(
     newer = LockingSession(connection, join_transaction_mode="rollback_only")
     newer.get_one(Customer, 1)
     del newer
+    gc.collect()  # or else it goes at any time: SQLAlchemy's session and transaction are a cycle
     with pytest.raises(LockNotAvailable):
         older.get_entity(Order, 2, ForUpdate | LockOptions.NoWait)
     older.close()
