@@ -215,6 +215,7 @@ class _Attempt:
         return of_commit and len(connections) > 1 and not self.session.twophase
 
 
+# A context variable, since a function that fn calls has no other way to know of the attempt.
 _current: ContextVar[_Attempt | None] = ContextVar("sa_doclock_transaction", default=None)
 
 

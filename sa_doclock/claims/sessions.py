@@ -6,13 +6,11 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Select, inspect
-from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import scoped_session
 
-from ..dialects import translated_schema
+from ..dialects import strategy_for, translated_schema
 from ..documents import own_table
 from ..errors import LockMisuse, LockNotSupported
 from ..lock_info import Identity
@@ -23,8 +21,7 @@ from .report import ClaimReport
 
 _log = logging.getLogger("sa_doclock")
 
-_not_views: WeakKeyDictionary[Dialect, set[tuple[str | None, str]]] = WeakKeyDictionary()
-"""By engine, the tables that are known not to be views."""
+_NOT_VIEWS = "sa_doclock.claims.not_views"
 
 
 def check_factory(session_factory: object) -> None:
@@ -91,7 +88,7 @@ def _refuse_view(connection: Connection, query: ClaimQuery) -> None:
     table = own_table(query.mapper)
     of_statement = query.statement.get_execution_options()
     schema = translated_schema(table, connection.get_execution_options(), of_statement)
-    tables = _not_views.setdefault(connection.dialect, set())
+    tables = strategy_for(connection).findings.setdefault(_NOT_VIEWS, set())
     if (schema, table.name) in tables:
         return
     inspector = inspect(connection)

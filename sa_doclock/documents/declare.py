@@ -22,6 +22,7 @@ from .parts import Part, build_part, undeclared_parts
 
 C = TypeVar("C", bound=type)
 Listener = Callable[[Collection[Mapper[Any]]], None]
+# Global, as mapped classes are: a declaration holds for all sessions of the process.
 _declared: WeakKeyDictionary[type[Any], tuple[str, ...] | None] = WeakKeyDictionary()
 _unchecked: WeakSet[type[Any]] = WeakSet()
 _listeners: list[Listener] = []

@@ -19,6 +19,7 @@ from ..lock_info import DocumentKey, Identity
 P = ParamSpec("P")
 T = TypeVar("T")
 
+# Global, as SQLAlchemy's event for configured mappers is, which clears all caches.
 _clear_functions: list[Callable[[], None]] = []
 
 

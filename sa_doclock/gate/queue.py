@@ -238,6 +238,7 @@ class _DocumentQueue:
             self.ungranted += by
 
 
+# Global, for a process that forks: whoever waits in the parent does not leave in the child.
 _gates: weakref.WeakSet[DocumentGate] = weakref.WeakSet()
 
 

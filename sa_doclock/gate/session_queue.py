@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session
@@ -22,8 +21,7 @@ from .second_session import TaskSession, can_be_exhausted
 
 _STEPS = 10  # of what is left for the server: it is a part of the statement's text on some
 
-# How long each server lets a lock wait: asked once for each engine, whatever the session.
-_limits: WeakKeyDictionary[LockStrategy, float | None] = WeakKeyDictionary()
+_LIMIT = "sa_doclock.gate.longest_wait"
 
 
 class _Position(NamedTuple):
@@ -212,7 +210,8 @@ class SessionQueue:
 
 def _limit_of(strategy: LockStrategy, engine: Engine) -> float | None:
     """Return how long the server lets a lock wait that has no lock_timeout; ask it once."""
-    if strategy not in _limits:
+    if _LIMIT not in strategy.findings:
         with engine.connect() as connection:
-            _limits[strategy] = strategy.longest_wait(connection)
-    return _limits[strategy]
+            strategy.findings[_LIMIT] = strategy.longest_wait(connection)
+    found: float | None = strategy.findings[_LIMIT]
+    return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from threading import Lock
 from typing import Final
-from weakref import WeakSet
 
 from ..caller import warn_program
 from ..dialects.base import LockStrategy
@@ -20,8 +19,6 @@ _NAMES: Final = (
     "named locks are local to the node, and no COMMIT fails because another node has granted the "
     "same key: lock a row, and change it, in place of the key"
 )
-_warned_of_rows: WeakSet[LockStrategy] = WeakSet()
-_warned_of_names: WeakSet[LockStrategy] = WeakSet()
 _mutex = Lock()
 
 
@@ -32,16 +29,16 @@ def warn_of_cluster(strategy: LockStrategy, lock: LockOptions, *, named: bool) -
     """
     if strategy.cluster is None or not is_row_lock(lock):
         return
-    warned, text = (_warned_of_names, _NAMES) if named else (_warned_of_rows, _ROWS)
+    text = _NAMES if named else _ROWS
     with _mutex:
-        if strategy in warned:
+        if text in strategy.findings:
             return
-        warned.add(strategy)
+        strategy.findings[text] = "warned"
     try:
         warn_program(
             f"this server is a node of {strategy.cluster}: {text}; or send all writers to one node",
             ClusterLockWarning,
         )
     except ClusterLockWarning:  # it is an error here, for each lock
-        warned.discard(strategy)
+        del strategy.findings[text]
         raise

@@ -115,7 +115,7 @@ def _before_flush(session: SessionWithContext, *_: Any) -> None:
 
 # Events of the rows of declared documents, and of no others.
 
-# Listened to once, for all sessions of the process: mappers are the process's own.
+# Global, as mappers are: each is listened to once, for all sessions of the process.
 _followed: WeakSet[Mapper[Any]] = WeakSet()
 
 
