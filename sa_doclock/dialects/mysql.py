@@ -18,16 +18,22 @@ from .base import NativeCode
 from .innodb import InnoDBLocks, InnoDBMonitoring
 from .monitoring import elapsed_seconds
 
+# MySQL names for a row lock the thread that wrote it down: the waiter, where the lock was implicit
+# (a row just inserted), or a purge thread.  So the thread comes from the transaction's lock on the
+# table, which it takes first and itself.
+#
 # A GRANTED lock on the row itself, not on the gap before it, that the lock asked for cannot join.
 # "X" is the row and its gap, "X,REC_NOT_GAP" the row alone.
 _HOLDERS = text("""
     SELECT /*+ MAX_EXECUTION_TIME(1000) */ t.processlist_id, TRUE, MAX(certain) FROM (
-    SELECT thread_id, lock_type = 'TABLE' OR (index_name = 'PRIMARY' AND lock_data IN :keys
-    AND lock_status = 'GRANTED' AND lock_mode NOT LIKE '%,GAP%'
-    AND (lock_mode LIKE 'X%' OR NOT :shared)) AS certain
-    FROM performance_schema.data_locks
-    WHERE object_schema = COALESCE(:schema, DATABASE()) AND object_name = :name
-    AND (lock_type = 'RECORD' OR lock_mode IN ('X', 'S'))
+    SELECT own.thread_id, l.lock_type = 'TABLE' OR (l.index_name = 'PRIMARY'
+    AND l.lock_data IN :keys AND l.lock_status = 'GRANTED' AND l.lock_mode NOT LIKE '%,GAP%'
+    AND (l.lock_mode LIKE 'X%' OR NOT :shared)) AS certain
+    FROM performance_schema.data_locks AS l JOIN performance_schema.data_locks AS own
+    ON own.engine_transaction_id = l.engine_transaction_id AND own.engine = l.engine
+    AND own.lock_type = 'TABLE'
+    WHERE l.object_schema = COALESCE(:schema, DATABASE()) AND l.object_name = :name
+    AND (l.lock_type = 'RECORD' OR l.lock_mode IN ('X', 'S'))
     UNION ALL SELECT owner_thread_id, 1 FROM performance_schema.metadata_locks
     WHERE object_type = 'TABLE' AND object_schema = COALESCE(:schema, DATABASE())
     AND object_name = :name AND lock_type IN ('EXCLUSIVE', 'SHARED_NO_READ_WRITE',
@@ -48,11 +54,17 @@ _CONNECTIONS = text("""
 # Rows; then tables and named locks.  Of two of these, an exclusive one blocks the other, also
 # while it waits itself.
 _WAITS = text("""
-    SELECT /*+ MAX_EXECUTION_TIME(1000) */ w.requesting_thread_id, w.blocking_thread_id,
+    SELECT /*+ MAX_EXECUTION_TIME(1000) */ requesting.thread_id, blocking.thread_id,
     l.object_schema <> COALESCE(DATABASE(), '') AS elsewhere, l.object_schema, l.object_name,
     CASE WHEN l.index_name = 'PRIMARY' THEN l.lock_data END
     FROM performance_schema.data_lock_waits AS w JOIN performance_schema.data_locks AS l
     ON l.engine_lock_id = w.requesting_engine_lock_id AND l.engine = w.engine
+    JOIN performance_schema.data_locks AS requesting ON requesting.lock_type = 'TABLE'
+    AND requesting.engine_transaction_id = w.requesting_engine_transaction_id
+    AND requesting.engine = w.engine
+    JOIN performance_schema.data_locks AS blocking ON blocking.lock_type = 'TABLE'
+    AND blocking.engine_transaction_id = w.blocking_engine_transaction_id
+    AND blocking.engine = w.engine
     UNION SELECT p.owner_thread_id, g.owner_thread_id,
     p.object_schema <> COALESCE(DATABASE(), ''), p.object_schema,
     CASE WHEN p.object_type = 'TABLE' THEN p.object_name END,

@@ -19,11 +19,17 @@ _WAITS: Mapping[str, str] = {
     "postgresql": "SELECT pid, unnest(pg_blocking_pids(pid)) FROM pg_stat_activity",
     # Row locks, then named locks (GET_LOCK), which the server lists among the metadata locks;
     # MariaDB only by a plugin, so there the name is cut out of the waiter's statement.
+    # MySQL names for a row lock the thread that wrote it down, which may be the waiter or a purge
+    # thread; a transaction's lock on the table is its own.
     "mysql": """
         SELECT waiter.processlist_id, holder.processlist_id
         FROM performance_schema.data_lock_waits
-        JOIN performance_schema.threads waiter ON waiter.thread_id = requesting_thread_id
-        JOIN performance_schema.threads holder ON holder.thread_id = blocking_thread_id
+        JOIN performance_schema.data_locks wanted ON wanted.lock_type = 'TABLE'
+        AND wanted.engine_transaction_id = requesting_engine_transaction_id
+        JOIN performance_schema.data_locks held ON held.lock_type = 'TABLE'
+        AND held.engine_transaction_id = blocking_engine_transaction_id
+        JOIN performance_schema.threads waiter ON waiter.thread_id = wanted.thread_id
+        JOIN performance_schema.threads holder ON holder.thread_id = held.thread_id
         UNION SELECT waiter.processlist_id, holder.processlist_id
         FROM performance_schema.metadata_locks wanted
         JOIN performance_schema.metadata_locks held USING (object_type, object_name)

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from sa_doclock import LockConnection, LockingSession, LockNotAvailable, LockOptions, LockWait
 from tests.support.actors import Actor
 from tests.support.databases import Database
+from tests.support.models import Order
 
 T = TypeVar("T")
 
@@ -83,6 +84,12 @@ def up_to_date(database: Database, ask: Callable[[], T], fits: Callable[[T], obj
         threading.Event().wait(0.12)
         found = ask()
     return found
+
+
+def insert_order_77(session: LockingSession) -> None:
+    """Hold a row that nobody else has seen, by a lock that InnoDB has not written down."""
+    session.add(Order(id=77, total=0))
+    session.flush()
 
 
 def lock_table(session: LockingSession) -> None:

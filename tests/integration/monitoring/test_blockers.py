@@ -17,6 +17,7 @@ from tests.integration.monitoring.steps import (
     ON_SERVERS,
     blockers,
     ids,
+    insert_order_77,
     lock_table,
     refused,
     unlock_table,
@@ -54,6 +55,12 @@ def test_the_holder_is_told(
         assert holder.statement is None
     else:
         assert f"FROM {entity.__tablename__}" in str(holder.statement) or entity is Lease
+
+
+@pytest.mark.databases("mysql")
+def test_who_inserted_the_row_is_told(alice: Session, asker: LockingSession) -> None:
+    alice.does(insert_order_77)
+    assert set(blockers(asker, Order, 77)) == ids(alice)
 
 
 def test_the_text_says_it_too(database: Database, alice: Session, asker: LockingSession) -> None:

@@ -17,12 +17,13 @@ from sa_doclock import (
     lock_waits,
 )
 from tests.integration.locking.connections import patience_of
-from tests.integration.locking.steps import locks, roll_back
+from tests.integration.locking.steps import locks, roll_back, save
 from tests.integration.monitoring.steps import (
     ON_SERVERS,
     among,
     blockers,
     ids,
+    insert_order_77,
     lock_table,
     unlock_table,
     up_to_date,
@@ -75,6 +76,24 @@ def test_a_wait_is_told(
     assert "FOR UPDATE" in str(wait.waiter.statement)
     user = sa.make_url(database.url).username
     assert (wait.waiter.user, wait.blocker.user) == (user, user)
+
+
+@pytest.mark.databases("mysql", "mariadb")  # elsewhere a locking read passes such a row by
+def test_behind_a_row_just_inserted_the_blocker_is_who_inserted_it(
+    database: Database, alice: Session, bob: Session, engine: sa.Engine
+) -> None:
+    # The lock is implicit until somebody waits for it: the waiter writes it down, and MySQL names
+    # the waiter's thread in both columns of data_lock_waits.
+    alice.does(insert_order_77)
+    queued = bob.starts(locks(Order, 77))
+    wait_until_blocked(waiter=bob, holder=alice, step=queued)
+    look = lambda: among(lock_waits(engine), bob)  # noqa: E731
+    (wait,) = up_to_date(database, look, lambda found: found)
+    assert {wait.waiter.connection_id} == ids(bob)
+    assert {wait.blocker.connection_id} == ids(alice)
+    assert (wait.table, wait.key) == ("lk_order", "77")
+    alice.does(save)
+    assert queued.result().id == 77
 
 
 @ON_SERVERS
