@@ -155,6 +155,22 @@ def test_a_view_of_the_database(
             next(claim_each(session_factory, sa.select(view)))
 
 
+@pytest.mark.databases("postgresql")
+def test_a_materialized_view(
+    engine: sa.Engine, session_factory: sessionmaker[LockingSession], view: type[Any]
+) -> None:
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP VIEW cl_new_job")
+        connection.exec_driver_sql("CREATE MATERIALIZED VIEW cl_new_job AS SELECT id FROM cl_job")
+    try:
+        with pytest.raises(LockNotSupported, match="'cl_new_job' is a view"):
+            next(claim_each(session_factory, sa.select(view)))
+    finally:
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DROP MATERIALIZED VIEW cl_new_job")
+            connection.exec_driver_sql("CREATE VIEW cl_new_job AS SELECT id FROM cl_job")
+
+
 def test_a_factory_of_other_sessions(engine: sa.Engine) -> None:
     with pytest.raises(TypeError, match="makes a Session"):
         next(claim_each(sessionmaker(engine, class_=Session), NEW))  # type: ignore[arg-type]
