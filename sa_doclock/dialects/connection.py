@@ -42,7 +42,7 @@ class ConnectionState:
         self.plans: dict[Any, Any] = {}
         """The plans of locks on this engine; the package transaction makes them."""
         self.findings: dict[Any, Any] = {}
-        """What other packages have found out about this server once, by keys of their own."""
+        """Facts about this server that other packages found out once, by keys of their own."""
 
     def note_server(self, connection: Connection) -> None:
         """Remember the settings of the server; called once, with the first connection."""

@@ -21,7 +21,7 @@ NamedKey = tuple[Engine, str]
 """The engine on whose server a key is locked, and the key."""
 
 Mark = tuple[int, int, int]
-"""How many documents, inserted headers and named locks there were at a moment."""
+"""The numbers of documents, inserted headers and named locks at a moment."""
 
 _STRENGTH = (LockOptions.SnapshotRead, LockOptions.SharedRead, LockOptions.ForUpdate)
 
@@ -61,7 +61,7 @@ class Ledger:
         self.held: Mapping[DocumentKey, LockOptions] = MappingProxyType(self._held)
         self.on_release: Callable[[], None] | None = None  # called when locks were given up
         self.new: list[DocumentKey | LockedName] | None = None
-        """What the call for a lock that is under way has been granted; None between two calls."""
+        """The locks granted to the call that is under way; None between two calls."""
 
     def check_order(self, root: Mapper[Any]) -> None:
         """:raises LockOrderViolation: a document that comes later in the order is held."""

@@ -43,7 +43,7 @@ class TransactionState:
     """Sends statements together, where the session was made with ``pipeline=True``."""
 
     commits = 0
-    """How many transactions of this session were committed so far."""
+    """The number of transactions that this session has committed so far."""
 
     _committed = False
     failed: FailedTransaction | None = None

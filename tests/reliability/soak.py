@@ -23,7 +23,7 @@ class Soak:
 
     @property
     def long(self) -> bool:
-        """Whether this is ``make soak``."""
+        """Return whether this is ``make soak``."""
         return self.seconds > 0
 
     def times(self, *, short: int, long: int) -> int:

@@ -14,6 +14,7 @@ QUESTIONS = {"What", "Who", "Whose", "Whom", "Whether", "Where", "Which", "Why",
 MANY_BRANCHES = 8
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 Branch = ast.If | ast.IfExp | ast.For | ast.AsyncFor | ast.While | ast.ExceptHandler
 
 
@@ -38,14 +39,26 @@ def branches(function: Function) -> int:
 
 
 def test_every_docstring_says_what_a_thing_is_or_does() -> None:
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     questions = [
-        place
+        f"{place}: {text}"
         for place, node in nodes()
-        if isinstance(node, documented)
-        and (ast.get_docstring(node) or "").partition(" ")[0] in QUESTIONS
+        for text in docstrings(node)
+        if text.split()[0] in QUESTIONS
     ]
     assert questions == []
+
+
+def docstrings(node: ast.AST) -> Iterator[str]:
+    """Yield the node's docstring and those of its attributes, which stand below them."""
+    for statement in node.body if isinstance(node, Documented) else ():
+        match statement:
+            case ast.Expr(ast.Constant(str(text))):
+                yield text
+
+
+def test_docstrings_of_attributes_are_read() -> None:
+    (holder,) = ast.parse('class A:\n "An A."\n n = 0\n "How many."').body
+    assert list(docstrings(holder)) == ["An A.", "How many."]
 
 
 def test_few_functions_have_many_branches() -> None:

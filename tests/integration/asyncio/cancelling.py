@@ -19,7 +19,7 @@ Player = Actor[Any]
 
 
 def state_of(player: Player) -> tuple[bool, int, int]:
-    """Whether the session is in a transaction, its locks, and its connections in use."""
+    """Return whether the session is in a transaction, its locks, and its connections in use."""
 
     def ask(bridge: Bridge) -> tuple[bool, int, int]:
         session, pool = bridge.session, bridge.engine.pool
@@ -30,7 +30,7 @@ def state_of(player: Player) -> tuple[bool, int, int]:
 
 
 def is_free_soon(player: Player) -> bool:
-    """Whether order 1 can be locked.
+    """Return whether order 1 can be locked.
 
     A server learns that a client which waited is gone only when it gives it the lock, which is
     then free at once.  A lock that has leaked stays.

@@ -27,7 +27,7 @@ async def take_at_once(session: AsyncLockingSession) -> None:
 
 
 def is_free(player: Player) -> bool:
-    """Whether the key can be had.
+    """Return whether the key can be had.
 
     A server learns that a client which waited is gone only when it gives it the lock.
     """

@@ -253,7 +253,7 @@ def has_tables(engine: sa.Engine) -> bool:
 
 
 def has_changed_documents(engine: sa.Engine) -> bool:
-    """Whether the documents are no more as a run with the seed 1 has made them."""
+    """Return whether the documents are no more as a run with the seed 1 has made them."""
     if not has_tables(engine):
         return False
     inspector = sa.inspect(engine)

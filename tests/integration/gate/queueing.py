@@ -79,7 +79,7 @@ class Walkers:
         self.gate.leave([self.places.pop(name) for name in names])
 
     def are_in(self, *names: str) -> bool:
-        """Whether these have come in, in this order, and no others."""
+        """Return whether these have come in, in this order, and no others."""
         wait_until(lambda: len(self.came_in) >= len(names))
         return self.came_in == list(names)
 

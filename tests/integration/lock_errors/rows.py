@@ -44,7 +44,7 @@ class Left(enum.Enum):
 
     @property
     def savepoint_helps(self) -> bool:
-        """Whether the rollback to a savepoint brings back what was before it."""
+        """Return whether the rollback to a savepoint brings back what was before it."""
         return self is not Left.GONE
 
 

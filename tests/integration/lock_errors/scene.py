@@ -73,7 +73,7 @@ class Scene:
         return actor
 
     def is_held(self, number: int) -> bool:
-        """Whether somebody holds this voucher."""
+        """Return whether somebody holds this voucher."""
         with LockingSession(self._engine) as looker:
             return finds_held(Voucher, (2024, number))(looker)
 

@@ -71,7 +71,7 @@ def test_mssql(
 
 
 def refuses(session: LockingSession) -> bool:
-    """Whether the session lets nothing more through."""
+    """Return whether the session lets nothing more through."""
     try:
         session.scalars(select(Customer.name)).all()
     except InvalidRequestError:  # PendingRollbackError is one

@@ -126,7 +126,7 @@ def strategy_of(session: Session) -> LockStrategy:
 
 
 def refuses(session: Session) -> bool:
-    """Whether the session lets nothing more through."""
+    """Return whether the session lets nothing more through."""
     try:
         session.scalars(sa.select(Voucher.total)).all()
     except InvalidRequestError:  # PendingRollbackError is one

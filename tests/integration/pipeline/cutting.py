@@ -29,7 +29,7 @@ class CuttingWire(Wire):
 
     @property
     def broken(self) -> bool:
-        """Whether that has come to pass."""
+        """Return whether that has come to pass."""
         return self._cut is None
 
     def _pass_on(self, one: socket.socket, other: socket.socket, direction: str) -> None:

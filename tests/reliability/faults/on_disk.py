@@ -117,7 +117,7 @@ def _decide(attempts: Sequence[Attempt], marks: Marks) -> set[int]:
 
 
 def _saw_too_much(attempt: Attempt, lost: set[int]) -> bool:
-    """Whether a reader saw a commit that was on no disk yet when the server was killed.
+    """Return whether a reader saw a commit that was on no disk yet when the server was killed.
 
     InnoDB gives up the locks of a transaction, and shows what it wrote, before its log is
     flushed.  Who has only read needs no flush; who has written is on disk behind it, or not.

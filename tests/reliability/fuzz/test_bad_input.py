@@ -70,7 +70,7 @@ def test_a_method_that_is_given_anything(
 
 
 def _is_refused_by_driver(served: Sessions, ident: Any) -> bool:
-    """Whether Session.get() raises it too."""
+    """Return whether Session.get() raises it too."""
     wish = Wish(CLASSES["plain"], LockOptions.None_)
     found = answer(served, wish, lambda session: session.get(Order, ident), held=True)
     return found is not None and found.error is not None

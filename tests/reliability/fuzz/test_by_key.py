@@ -125,7 +125,7 @@ def test_the_lock_is_told_or_an_error_of_ours_comes_out(
 
 
 def _is_wrong(way: str, wish: Wish, key: str) -> bool:
-    """Whether no database may be asked."""
+    """Return whether no database may be asked."""
     return (
         wish.contradictory
         or (LockOptions.SkipLocked in wish.lock and way not in SETS)

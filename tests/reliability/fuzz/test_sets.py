@@ -62,7 +62,7 @@ def _run(session: LockingSession, statement: Any, run: str) -> Any:
 
 
 def _cannot_be(build: Callable[[LockOptions | None], Any]) -> bool:
-    """Whether SQLAlchemy itself knows no such statement."""
+    """Return whether SQLAlchemy itself knows no such statement."""
     try:
         build(None)
     except (SQLAlchemyError, DocLockError, AttributeError, NotImplementedError):

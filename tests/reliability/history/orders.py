@@ -19,7 +19,7 @@ class Orders:
         self._rank = self._ranks()
 
     def older(self, item: Item, one: Version, other: Version) -> bool:
-        """Whether the one came before the other."""
+        """Return whether the one came before the other."""
         ranks = self._rank.get((item, one)), self._rank.get((item, other))
         if ranks[0] is None or ranks[1] is None or ranks[0] >= ranks[1]:
             return False

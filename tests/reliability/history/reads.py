@@ -49,7 +49,7 @@ def _source(history: History, reader: Transaction, read: Read) -> Iterator[Anoma
 
 
 def _early(one: Transaction, other: Transaction) -> bool:
-    """Whether the one had ended before the other was about to commit."""
+    """Return whether the one had ended before the other was about to commit."""
     return other.committing is not None and one.ended < other.committing
 
 

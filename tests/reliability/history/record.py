@@ -65,7 +65,7 @@ class History:
         }
 
     def is_gone(self, item: Item, version: Version) -> bool:
-        """Whether the item is not there in this version."""
+        """Return whether the item is not there in this version."""
         return version in (ABSENT, NOBODYS) or (item, version) in self._gone
 
 

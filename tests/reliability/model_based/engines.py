@@ -134,7 +134,7 @@ class File:
         return None
 
     def can_insert(self, b_is_open: bool) -> bool:
-        """Whether an INSERT finds the file free, and what was read before it still true."""
+        """Return whether an INSERT finds the file free, and what was read before it still true."""
         fresh = self._snapshot is None or self._snapshot == self._committed()
         free = self._state in ("none", "deferred") and fresh and not b_is_open
         return self._state == "write" or free

@@ -29,7 +29,7 @@ class File:
 
     @property
     def written_ahead(self) -> bool:
-        """Whether it is in WAL mode."""
+        """Return whether it is in WAL mode."""
         return self.column == "sqlite"
 
     @property
