@@ -1,20 +1,23 @@
 # The commands of a developer. Everything is installed into .venv; nothing else is changed.
 # PYTHON creates .venv (3.10 or newer); ARGS is passed to pytest, as in: make test ARGS="-k demo -x"
+# COMPAT is passed to python -m tests.compat, as in: make compat COMPAT="--fast sqlmodel"
 # WORKERS processes run the tests in parallel: see tests/README.md.  A test waits for most of its time,
 # so there may be more of them than cores.
 
 PYTHON ?= python3
 ARGS ?=
 WORKERS ?= 4
+COMPAT ?=
 SOAK_SECONDS ?= 60
 QUICK := tests/unit tests/support $(wildcard tests/sql/test_*.py) \
 	$(addprefix tests/integration/,documents guard locking)
 VENV := .venv
 BIN := $(VENV)/bin
+FIREBIRD := $(VENV)/firebird
 SERVERS := $(BIN)/python -m tests.support.servers --for --
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-all soak check bench bench-quick clean
+.PHONY: help demo test test-quick test-all compat firebird soak check docs docs-serve docs-test package bench bench-quick clean
 
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +34,17 @@ test: $(VENV)/installed-test ## Test on every database that can be had here, les
 
 test-all: $(VENV)/installed-test ## Test everything, as CI does
 	$(BIN)/python -m pytest -n $(WORKERS) --slow-limit 5 $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --databases pgbouncer-transaction,pgbouncer-session,pgpool \
+		tests/integration/locking tests/integration/named_locks
+	$(MAKE) compat
+
+compat: $(VENV)/installed-test ## Run the tests of SQLAlchemy, SQLModel and Flask-SQLAlchemy on our sessions
+	$(BIN)/python -m tests.compat --workers $(WORKERS) $(COMPAT)
+
+firebird: ## Test examples/sa-doclock-firebird on a Firebird server, in an environment of its own
+	$(MAKE) $(VENV)/installed-test $(FIREBIRD)/installed
+	$(BIN)/python -m tests.support.servers firebird --for -- \
+		$(FIREBIRD)/bin/python -m pytest examples/sa-doclock-firebird $(ARGS)
 
 soak: $(VENV)/installed-test ## Inject faults for SOAK_SECONDS (60) on each server, and print the results
 	$(BIN)/python -m pytest -m soak --soak-seconds $(SOAK_SECONDS) --timeout 1800 -p no:randomly $(ARGS)
@@ -40,7 +54,19 @@ check: $(VENV)/installed-dev ## Lint, check types and imports, run the code of t
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest tests/docs/test_readme.py
+	$(BIN)/python -m pytest tests/docs/test_readme.py tests/unit/test_hover.py tests/unit/test_typed.py
+
+docs: $(VENV)/installed-docs ## Build the site into site/, and fail at a link that leads nowhere
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-serve: $(VENV)/installed-docs ## Show the site at http://127.0.0.1:8000 while you write
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+docs-test: $(VENV)/installed-docs $(VENV)/installed-test ## Build the site and test it, in Chromium where there is one
+	$(BIN)/python -m pytest tests/docs/test_site.py $(ARGS)
+
+package: ## Build sdist and wheel into dist/, and install both on the oldest and the newest Python
+	.ci/test-install
 
 bench: $(VENV)/installed-bench ## Run all benchmarks, in ten minutes; write benchmarks/RESULTS.md
 	$(SERVERS) $(BIN)/python -m benchmarks --results benchmarks/RESULTS.md --plot benchmarks/pictures
@@ -49,7 +75,7 @@ bench-quick: $(VENV)/installed-bench ## Run the benchmarks in one minute, with l
 	$(BIN)/python -m tests.support.servers postgresql --for -- $(BIN)/python -m benchmarks --quick
 
 clean: ## Remove everything that make, the tests and the tools have created
-	rm -rf $(VENV) .servers build dist *.egg-info
+	rm -rf $(VENV) .servers build dist site *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -67,6 +93,12 @@ $(VENV)/installed-test: $(VENV)/created pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[all]' --group test
 	touch $@ $(VENV)/installed-cli
 
+# As its users have it: without what the tests of sa_doclock need.
+$(FIREBIRD)/installed: $(VENV)/created pyproject.toml examples/sa-doclock-firebird/pyproject.toml
+	$(PYTHON) -m venv $(FIREBIRD)
+	$(FIREBIRD)/bin/python -m pip install --quiet --editable . --editable 'examples/sa-doclock-firebird[test]'
+	touch $@
+
 $(VENV)/installed-bench: $(VENV)/created pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[all]' --group test --group bench
 	touch $@ $(VENV)/installed-test $(VENV)/installed-cli
@@ -74,3 +106,7 @@ $(VENV)/installed-bench: $(VENV)/created pyproject.toml
 $(VENV)/installed-dev: $(VENV)/created pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev
 	touch $@ $(VENV)/installed-test $(VENV)/installed-cli
+
+$(VENV)/installed-docs: $(VENV)/created pyproject.toml
+	$(BIN)/python -m pip install --quiet --group docs
+	touch $@

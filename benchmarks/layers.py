@@ -48,6 +48,23 @@ def _on_engine(make: Callable[[sa.Engine], Way]) -> Maker:
     return lambda place, url: make(_engine(place, url))
 
 
+def _default(place: Place, url: sa.URL) -> Way:
+    return doclock.doclock(_engine(place, url, **_default_level(place)), doclock.DEFAULT)
+
+
+def _default_clean(place: Place, url: sa.URL) -> Way:
+    options = doclock.spare_rollbacks(place.engine())
+    engine = _engine(place, url, **options, **_default_level(place))
+    return doclock.doclock(engine, doclock.DEFAULT_CLEAN)
+
+
+def _default_level(place: Place) -> dict[str, Any]:
+    """:raises Absent: READ COMMITTED is the server's default already."""
+    if place.name not in ("mysql", "mariadb"):
+        raise Absent("its default isolation level is READ COMMITTED")
+    return {"isolation_level": None}  # the server's own
+
+
 def _clean(place: Place, url: sa.URL) -> Way:
     options = doclock.spare_rollbacks(place.engine())
     return doclock.doclock(_engine(place, url, **options), doclock.CLEAN)
@@ -68,6 +85,8 @@ MAKERS: dict[str, Maker] = {
     "pipeline": _on_engine(doclock.pipelined),
     "pipeline_document": _on_engine(doclock.pipelined_whole),
     "clean": _clean,
+    "default": _default,
+    "default_clean": _default_clean,
 }
 
 
@@ -172,6 +191,10 @@ def note(
             notes.note(f"{prefix}.round_trips", Figure(found.total))
             notes.note(f"{prefix}.held", Figure(found.held))
             notes.note(f"{prefix}.cpu_to_raw", x_raw)
+            notes.note(f"{prefix}.cpu_to_orm", ratio(cpu[operation], name, "orm", "cpu"))
+            notes.note(
+                f"{prefix}.cpu_to_orm_eager", ratio(cpu[operation], name, "orm_eager", "cpu")
+            )
             notes.note(f"{prefix}.far_to_orm", x_orm)
             row += [str(found.total), str(found.held), f"{x_raw.value:.2f}", f"{x_orm.value:.3f}"]
         table.add_row(*row)

@@ -26,13 +26,12 @@ from benchmarks.lab.places import SERVERS, Place
 from benchmarks.ways.orm import begin_by_hand
 from sa_doclock import LockingSession
 from sa_doclock.cli.workload import Operation, Plan, fresh_tables
-from sa_doclock.cli.workload.history import History
 from sa_doclock.cli.workload.model import Base, Detail, Document
 from sa_doclock.cli.workload.plan import Step
 from sa_doclock.cli.workload.runner import broken_documents
 from sa_doclock.cli.workload.tables import fill
 from sa_doclock.cli.workload.tally import Tally
-from sa_doclock.cli.workload.worker import CHANGES, Worker
+from sa_doclock.cli.workload.worker import CHANGES, History, Worker
 
 ROUNDS = 3
 MORE_THREADS_ROUNDS = 2
@@ -77,7 +76,7 @@ class ByHand(Worker):
                 session.rollback()
             else:
                 self._change_by_hand(session, document, step)
-        self.tally.note_wait(step.operation, waited)
+        self.tally.waits.setdefault(step.operation, []).append(waited)
 
     def _read_by_hand(self, session: Session, step: Step) -> tuple[Any, float]:
         history = self._histories[step.document]

@@ -1,5 +1,6 @@
 """Lock documents, a header row and its details, with SQLAlchemy on five databases."""
 
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +11,14 @@ from .errors import (
     DeadlockDetected,
     DocLockError,
     LockFailed,
+    LockLost,
     LockMisuse,
     LockNotAvailable,
     LockNotSupported,
     LockOrderViolation,
     LockUpgradeRefused,
     SnapshotConflict,
+    StaleDocument,
     UnlockedWrite,
     UnlockedWriteWarning,
     UnsavedChanges,
@@ -29,7 +32,7 @@ from .monitoring import lock_waits
 from .options import LockOptions
 from .pool import skip_redundant_rollback
 from .retry import run_transaction
-from .session import LockingSession
+from .session import LockingScopedSession, LockingSession
 from .statements import with_lock
 from .transactional import transactional
 
@@ -37,17 +40,21 @@ if TYPE_CHECKING:
     from .asyncio import (
         AsyncClaim,
         AsyncClaims,
+        AsyncLockingScopedSession,
         AsyncLockingSession,
         async_claim_each,
         async_lock_waits,
         async_run_transaction,
     )
+    from .doctor import Finding, check_database
+    from .explain import LockExplanation, explain_lock
 
     __version__: str
 
 __all__ = [
     "AsyncClaim",
     "AsyncClaims",
+    "AsyncLockingScopedSession",
     "AsyncLockingSession",
     "Claim",
     "ClaimReport",
@@ -57,8 +64,11 @@ __all__ = [
     "DocLockError",
     "DocumentGate",
     "FailedClaim",
+    "Finding",
     "LockConnection",
+    "LockExplanation",
     "LockFailed",
+    "LockLost",
     "LockMisuse",
     "LockNotAvailable",
     "LockNotSupported",
@@ -66,9 +76,11 @@ __all__ = [
     "LockOrderViolation",
     "LockUpgradeRefused",
     "LockWait",
+    "LockingScopedSession",
     "LockingSession",
     "ReleasedLock",
     "SnapshotConflict",
+    "StaleDocument",
     "UnlockedWrite",
     "UnlockedWriteWarning",
     "UnsavedChanges",
@@ -76,9 +88,11 @@ __all__ = [
     "async_claim_each",
     "async_lock_waits",
     "async_run_transaction",
+    "check_database",
     "claim_each",
     "doclock_key",
     "document",
+    "explain_lock",
     "lock_waits",
     "run_transaction",
     "skip_redundant_rollback",
@@ -93,7 +107,18 @@ if find_spec("greenlet") is None:  # then "from sa_doclock import *" leaves thes
     __all__[:] = [name for name in __all__ if name not in _ASYNC]
 
 
+# What an operator asks for, and few programs: the package is imported with the first use of the name.
+_AT_FIRST_USE = {
+    "Finding": "doctor",
+    "LockExplanation": "explain",
+    "check_database": "doctor",
+    "explain_lock": "explain",
+}
+
+
 def __getattr__(name: str) -> Any:
+    if name in _AT_FIRST_USE:
+        return getattr(import_module(f".{_AT_FIRST_USE[name]}", __name__), name)
     if name in _ASYNC:
         from . import asyncio  # noqa: PLC0415
 

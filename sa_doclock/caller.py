@@ -22,8 +22,21 @@ _LIBRARIES = (
 
 def frame_of_program() -> FrameType | None:
     """Return the innermost frame that is neither SQLAlchemy's nor ours."""
-    inside = (f for f in _frames() if not f.f_code.co_filename.startswith(_LIBRARIES))
-    return next(inside, None)
+    return next((frame for frame in _frames() if not _is_of_library(frame)), None)
+
+
+def _is_of_library(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    if file.startswith(_LIBRARIES):
+        return True
+    # SQLAlchemy 2.0 has its wrappers in "<string>", as have programs that are given to exec().
+    return file == "<string>" and frame.f_globals.get("__name__", "").startswith("sqlalchemy.")
+
+
+def line_of_program() -> str | None:
+    """Return the line of the program that has called: ``shop/orders.py:42``."""
+    frame = frame_of_program()
+    return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def warn_program(text: str, category: type[Warning]) -> None:

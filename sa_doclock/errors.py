@@ -4,7 +4,9 @@ DocLockError
 ├── LockFailed(DocLockError, sqlalchemy.exc.OperationalError)   the database said no
 │   ├── LockNotAvailable   held by another past the wait: tell the user, or try later
 │   ├── DeadlockDetected   run the transaction again
-│   └── SnapshotConflict   run the transaction again
+│   ├── SnapshotConflict   run the transaction again
+│   └── LockLost           the lock ended before the commit, and nothing is saved: find out why
+├── StaleDocument          its version is not the one that the caller has seen: show it again
 ├── LockNotSupported       this database, table or connection cannot give that lock
 └── LockMisuse             the program is wrong: change it
     ├── UnsavedChanges     the object to lock has pending changes
@@ -16,6 +18,7 @@ DocLockError
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import OperationalError, SAWarning, StatementError
@@ -37,6 +40,7 @@ class DocLockError(Exception):
 
     retryable: bool = False
     attempts: int | None = None
+    _details: str = ""
 
     def __init__(
         self,
@@ -46,10 +50,24 @@ class DocLockError(Exception):
         ident: Any = None,
         lock: LockOptions | None = None,
     ) -> None:
-        super().__init__(message)
+        Exception.__init__(self, message)
         self.entity = entity
         self.ident = ident
         self.lock = lock
+
+    @property
+    def reason(self) -> str:
+        """The text without SQL, parameters and other connections, such as for a log or a user.
+
+        It has the document and its primary key in it.
+        """
+        text: str = self.args[0]
+        return text.replace(self._details, "") if self._details else text
+
+    def add_details(self, text: str) -> None:
+        """Add to the text what has statements in it, and is no part of the reason."""
+        self._details = text
+        self.args = (f"{self.args[0]}{text}", *self.args[1:])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.args[0],), self.__dict__
@@ -69,23 +87,19 @@ class LockFailed(DocLockError, OperationalError):
         self,
         message: str,
         *,
-        entity: type[Any] | None = None,
-        ident: Any = None,
-        lock: LockOptions | None = None,
         statement: str | None = None,
         params: Any = None,
         orig: BaseException | None = None,
         hide_parameters: bool = False,
+        **document: Any,
     ) -> None:
         # DBAPIError.__init__ would put the driver's text in front of ours.
         StatementError.__init__(
             self, message, statement, params, orig, hide_parameters=hide_parameters
         )
+        DocLockError.__init__(self, message, **document)
         self.connection_invalidated = False
         self.waited: float | None = None
-        self.entity = entity
-        self.ident = ident
-        self.lock = lock
 
 
 class LockNotAvailable(LockFailed):
@@ -109,6 +123,31 @@ class SnapshotConflict(LockFailed):
     """Another transaction changed a row that this one had read, before this one could write."""
 
     retryable = True
+
+
+class LockLost(LockFailed):
+    """The lock was lost before the commit, and what depends on it is not saved.
+
+    It was held for longer than the session's ``hold_limit``; or the connection was lost, or ended by
+    the server; or another than the session has ended the transaction: the program on the session's
+    Connection, a statement that commits by itself, the driver.  A connection that is lost while
+    COMMIT is under way is no LockLost: nobody knows whether that was done.
+    """
+
+
+class StaleDocument(DocLockError):
+    """The document was changed since the caller has read it, as its version shows.
+
+    :ivar expected: the version that the caller has seen.
+    :ivar found: the version of the document now.
+    """
+
+    def __init__(
+        self, message: str, *, expected: Any = None, found: Any = None, **document: Any
+    ) -> None:
+        super().__init__(message, **document)
+        self.expected = expected
+        self.found = found
 
 
 class LockNotSupported(DocLockError):
@@ -148,3 +187,15 @@ class ClusterLockWarning(UserWarning):
 
     Said once for each engine of rows, and once of named locks.
     """
+
+
+def outcome_of(error: BaseException) -> str:
+    """Return the name of the error as the outcome of a lock: ``not_available`` of LockNotAvailable.
+
+    :returns: ``failed`` for an error that is none of this library's.
+    """
+    if not isinstance(error, DocLockError):
+        return "cancelled" if type(error).__name__ == "CancelledError" else "failed"
+    words = re.findall("[A-Z][a-z]+", type(error).__name__)
+    kept = [word.lower() for word in words if word not in {"Lock", "Detected"}]
+    return "_".join(kept) or "failed"

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Session, SessionEvents
 
-from .errors import LockFailed
+from .errors import LockFailed, UnlockedWrite
 from .lock_info import DocumentKey, LockedName
 from .options import LockOptions
 
 
 class EventfulSession(Session):
     """A Session whose class, makers and instances can be listened to for the events below."""
+
+
+class RequestedLock(NamedTuple):
+    """A lock as a call asks for it."""
+
+    entity: type[Any] | None
+    """The mapped class of the call; None for a named lock."""
+    ident: Any
+    """The primary key, or the name, as the caller gave it; None for several rows."""
+    lock: LockOptions
+    """The lock with its modifiers."""
+    lock_timeout: float | None
+    """The seconds that the call may wait; None: as the server is configured."""
 
 
 class ReleasedLock(NamedTuple):
@@ -38,6 +51,35 @@ class LockEvents(SessionEvents):
     _target_class_doc = "SomeLockingSession"
     _dispatch_target = EventfulSession
 
+    def before_lock(self, session: Session, requested: RequestedLock) -> None:
+        """A call for a lock begins, before its wait at a gate and its first statement.
+
+        A call for what the transaction holds already is none, nor is one that is refused as a
+        misuse before anything is sent.
+
+        :param requested: what the call asks for.
+        """
+
+    def after_lock(
+        self,
+        session: Session,
+        requested: RequestedLock,
+        granted: Sequence[DocumentKey | LockedName],
+        waited: float,
+        error: BaseException | None,
+    ) -> None:
+        """A call for a lock ends: once after each ``before_lock``, in the same thread or task.
+
+        It comes after the ``lock_acquired`` or ``lock_failed`` of the call, and after the
+        rollback that its failure needs.
+
+        :param requested: that of ``before_lock``.
+        :param granted: the documents that the transaction holds by this call, and held less
+            strongly before; empty where no row was found.
+        :param waited: seconds that the call took, with its round trips.
+        :param error: comes out of the call after this; None where the lock was granted.
+        """
+
     def lock_acquired(
         self,
         session: Session,
@@ -61,15 +103,33 @@ class LockEvents(SessionEvents):
             a flush, a commit or another statement.
         """
 
+    def unlocked_write(self, session: Session, error: UnlockedWrite, line: str | None) -> None:
+        """A session with ``guard="warn"`` writes to a document without its ForUpdate lock.
+
+        :param error: what ``guard="raise"`` would raise; it names the document.
+        :param line: the line of the program that writes, ``shop/orders.py:42``.
+        """
+
     def locks_released(
         self, session: Session, released: Sequence[ReleasedLock], outcome: str
     ) -> None:
         """A transaction or savepoint has ended, and the session counts on its locks no more.
 
-        The server has given them up, with two exceptions: InnoDB and SQL Server keep what was
-        locked in a savepoint to the end of the transaction, and a Connection that was lent with
-        its transaction open keeps all to the end of that.
+        The server has given them up, with two exceptions. After the rollback of a savepoint InnoDB
+        keeps what was locked in it to the end of the transaction, and SQL Server what it has
+        escalated or converted there. A Connection that was lent with its transaction open keeps
+        all to the end of that.
 
         :param outcome: ``"committed"``, ``"rolled back"``, or ``"lost"`` with the connection
             or by the server's own decision.
+        """
+
+    def transaction_retried(
+        self, session: Session, error: LockFailed, attempt: int, pause: float | None
+    ) -> None:
+        """``run_transaction()`` runs its function again, or gives up, because of this error.
+
+        :param session: that of the attempt that has failed; it is closed.
+        :param attempt: the number of that attempt, from 1.
+        :param pause: seconds until the next attempt; None: there is none, and the error comes out.
         """

@@ -53,6 +53,8 @@ class LockConnection:
         and has in it what the driver has put there, values of parameters included.
     :ivar certain: False where the server does not tell who holds this very row: this one holds
         locks on its table, or on some table of the server.
+    :ivar host: the address or name of the machine that it comes from; None also for a connection
+        of PostgreSQL over a socket of its own machine.
     """
 
     connection_id: int
@@ -62,6 +64,33 @@ class LockConnection:
     transaction_seconds: float | None = None
     statement: str | None = None
     certain: bool = True
+    host: str | None = None
+
+    def __str__(self) -> str:
+        """Return it with all that is known of it but its statement."""
+        age = self.transaction_seconds
+        details = (
+            self.user and f"user {self.user}",
+            self.application and f"application {self.application!r}",
+            self.host and f"host {self.host}",
+            self.state,
+            None if age is None else f"its transaction open for {age:.1f} s",
+        )
+        known = ", ".join(filter(None, details))
+        return f"connection {self.connection_id}" + (f" ({known})" if known else "")
+
+
+_SHOWN = 200
+
+
+def short_statement(connection: LockConnection) -> str | None:
+    """Return its statement on one line, cut where it is long; None where there is none."""
+    if connection.statement is None:
+        return None
+    statement = " ".join(connection.statement.split())
+    if len(statement) <= _SHOWN:
+        return statement
+    return f"{statement[:_SHOWN]}... ({len(connection.statement)} characters)"
 
 
 @dataclass(frozen=True)
@@ -75,7 +104,8 @@ class LockWait:
     :ivar root_blocker: who waits for nobody and keeps all of them waiting.  In a circle of waits,
         which the server is about to end as a deadlock, there is none, and it is the ``blocker``.
     :ivar table: the table, with its schema where the server adds it; None for what is no table.
-    :ivar key: the primary key of the row, or the name of a named lock, as the server writes it.
+    :ivar key: the primary key of the row, as the server writes it; or the key of a named lock
+        that this process has asked for too, and else the name that the server has for it.
     :ivar seconds: how long it has waited.
     """
 
@@ -85,6 +115,22 @@ class LockWait:
     table: str | None
     key: str | None
     seconds: float | None
+
+    @property
+    def lock(self) -> str:
+        """The lock that is waited for, in words: ``orders 42``, ``table orders``."""
+        if self.table is None:
+            return "a lock" if self.key is None else f"named lock {self.key!r}"
+        return f"table {self.table}" if self.key is None else f"{self.table} {self.key}"
+
+    def __str__(self) -> str:
+        """Return it as a line of a log: who waits for whom, with the statement of the root."""
+        waited = "waits" if self.seconds is None else f"has waited {self.seconds:.1f} s"
+        text = f"{self.lock}: {self.waiter} {waited} for {self.blocker}"
+        if self.root_blocker != self.blocker:
+            text += f"; the root is {self.root_blocker}"
+        statement = short_statement(self.root_blocker)
+        return text if statement is None else f"{text}: {statement}"
 
 
 class Wait(NamedTuple):

@@ -36,6 +36,10 @@ class LockOptions(enum.Flag):
     SnapshotRead = 32
     """A consistent read that neither waits nor blocks; it runs on read replicas too."""
 
+    NoKey = 64
+    """Modifier of ForUpdate: the holder does not change or delete the key, so that others may
+    insert rows that refer to it. ``FOR NO KEY UPDATE`` on PostgreSQL, plain ForUpdate elsewhere."""
+
     # Members are singletons; Flag's own hash is a Python function, which slows down each lock.
     __hash__ = object.__hash__
 
@@ -47,6 +51,7 @@ BASES: Final = (
     LockOptions.SnapshotRead,
 )
 MODIFIERS: Final = (LockOptions.NoWait, LockOptions.SkipLocked)
+"""The modifiers that say what happens where another holds the row."""
 QUEUEING: Final = (LockOptions.SharedRead, LockOptions.ForUpdate)
 """The locks that may have to wait for another holder."""
 
@@ -70,6 +75,12 @@ _IN_SQL = {
 @functools.cache
 def base_of(lock: LockOptions) -> LockOptions:
     """Return the lock without its modifiers."""
+    return lock & ~(LockOptions.NoWait | LockOptions.SkipLocked | LockOptions.NoKey)
+
+
+@functools.cache
+def held_lock(lock: LockOptions) -> LockOptions:
+    """Return the lock as it is held once it is granted: without NoWait and SkipLocked."""
     return lock & ~(LockOptions.NoWait | LockOptions.SkipLocked)
 
 
@@ -82,12 +93,12 @@ def is_row_lock(lock: LockOptions) -> bool:
 @functools.cache
 def may_queue(lock: LockOptions) -> bool:
     """Return whether it waits for another holder: it neither fails nor skips the row."""
-    return is_row_lock(lock) and lock is base_of(lock)
+    return is_row_lock(lock) and lock is held_lock(lock)
 
 
 def lock_label(lock: LockOptions) -> str:
     """Return the lock in the words of an error message: ``FOR UPDATE NOWAIT``."""
-    base = _IN_SQL[base_of(lock)]
+    base = "FOR NO KEY UPDATE" if LockOptions.NoKey in lock else _IN_SQL[base_of(lock)]
     return " ".join([base, *(_IN_SQL[m] for m in MODIFIERS if m in lock)])
 
 
@@ -111,6 +122,8 @@ def _check_members(lock: LockOptions) -> LockOptions:
         raise _collision(modifiers[0], modifiers[1], "either fail at once, or leave out")
     if modifiers and bases[0] not in QUEUEING:
         raise _collision(modifiers[0], bases[0], "it goes with ForUpdate or SharedRead alone")
+    if LockOptions.NoKey in lock and bases[0] is not LockOptions.ForUpdate:
+        raise _collision(LockOptions.NoKey, bases[0], "it goes with ForUpdate alone")
     return lock
 
 
@@ -132,32 +145,52 @@ def check_wait(lock: LockOptions, lock_timeout: LockTimeout) -> tuple[LockOption
     if lock_timeout is None:
         return lock, None
     seconds = _seconds(lock_timeout)
-    if not is_row_lock(lock) or LockOptions.SkipLocked in lock:
+    if not is_row_lock(lock):
         raise ValueError(
             f"lock_timeout={lock_timeout!r} has no meaning with {lock}: that read never waits"
         )
+    if seconds == 0 and LockOptions.SkipLocked in lock:
+        raise ValueError("lock_timeout=0 is NoWait, which collides with LockOptions.SkipLocked")
     if seconds == 0:
         return lock | LockOptions.NoWait, None
     if LockOptions.NoWait in lock:
         raise ValueError(f"lock_timeout={lock_timeout!r} and LockOptions.NoWait collide")
+    # SkipLocked skips rows; it may wait behind a lock on a table, a page or the table's definition.
     return lock, seconds
 
 
-def _seconds(value: object) -> float:
+def check_hold_limit(hold_limit: LockTimeout) -> float | None:
+    """Return the seconds that a transaction may hold its locks; None: any time.
+
+    :raises TypeError, ValueError: as for ``lock_timeout``; and 0, which no lock can keep.
+    """
+    seconds = check_seconds("hold_limit", hold_limit)
+    if seconds == 0:
+        raise ValueError("hold_limit must be more than 0 seconds: no lock could be held")
+    return seconds
+
+
+def check_seconds(name: str, value: LockTimeout) -> float | None:
+    """Return a time of the option ``name`` in seconds; None where it is None.
+
+    :raises TypeError: not a number of seconds, a timedelta or None.
+    :raises ValueError: negative, NaN or infinite.
+    """
+    return None if value is None else _seconds(value, name)
+
+
+def _seconds(value: object, name: str = "lock_timeout") -> float:
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"lock_timeout must be seconds, a timedelta or None, not {value!r}")
+        raise TypeError(f"{name} must be seconds, a timedelta or None, not {value!r}")
     if not 0 <= value < math.inf:  # NaN is neither
-        raise ValueError(f"lock_timeout must be zero or more seconds, not {value!r}")
+        raise ValueError(f"{name} must be zero or more seconds, not {value!r}")
     return float(min(value, LONGEST_WAIT))
 
 
 def check_positive(name: str, value: object) -> int:
-    """Return a whole number of 1 or more.
-
-    :raises TypeError, ValueError: it is none.
-    """
+    """Return a whole number of 1 or more."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a whole number, not {value!r}")
     if value < 1:

@@ -15,9 +15,10 @@ from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import InvalidRequestError, PendingRollbackError
 
+from .dialects import is_rolled_back_later
 from .errors import DeadlockDetected, LockFailed, LockMisuse, LockNotAvailable, SnapshotConflict
 from .monitoring import log_fields
 from .options import check_positive
@@ -46,20 +47,12 @@ def run_transaction(
     Each attempt opens a session with the factory, opens its transaction, so that
     ``save_changes()`` in it only flushes, calls the function, commits, and closes the session.
     DeadlockDetected and SnapshotConflict are repeated, whatever statement, flush or commit met
-    them, and also where the function has swallowed them and then met what follows: SQLAlchemy's
-    PendingRollbackError, or its InvalidRequestError of a transaction that was rolled back.  No
-    other error is, nor one of its own that the function raises in their place.
+    them, also where the function has swallowed them; no other error is, and nothing after a commit.
+    docs/retrying.md has the cases one by one.
 
     All that the function does happens once for each attempt.  What is no part of the
-    transaction, such as a mail, belongs in ``session.on_commit()``: of a failed attempt nothing
-    is called.  What the function returns outlives its session: entities are detached, and with
-    ``expire_on_commit`` (the default) expired, so return values, or make the factory with
-    ``expire_on_commit=False``.
-
-    The transaction is the one of a ``with session.begin():`` block.  A function that ends it
-    itself, by ``commit()`` or ``rollback()``, has had its last statement: the next raises
-    InvalidRequestError.  After its own commit nothing is repeated; after its own rollback
-    nothing is committed, and what it returns is returned.
+    transaction, such as a mail, belongs in ``session.on_commit()``.  Entities that the function
+    returns are detached, and with ``expire_on_commit`` (the default) expired.
 
     :param session_factory: ``sessionmaker(engine, class_=LockingSession)``, or another function
         without arguments that makes a new LockingSession.
@@ -70,19 +63,13 @@ def run_transaction(
     :param max_backoff: seconds that no wait exceeds.
     :param retry_not_available: repeat LockNotAvailable too.  On Python 3.10 SQLite does not tell
         a snapshot conflict from a lock that is held, and LockNotAvailable is both.
-    :raises DeadlockDetected, SnapshotConflict: those of the last attempt; the attribute
-        ``attempts`` says how many there were.
+    :raises DeadlockDetected: the error of the last attempt; its attribute ``attempts`` says how
+        many there were.
+    :raises SnapshotConflict: likewise.
     :raises LockMisuse: called by a function that runs in a transaction of this kind, or the
         factory has returned a session that is in a transaction.
     :raises TypeError: an argument of another kind; the factory makes other sessions.
     :raises ValueError: less than one attempt; seconds that are negative, NaN or infinite.
-
-    Never repeated: a COMMIT during which the connection was lost, since nobody knows what
-    became of it; anything after a commit, such as an error of an ``on_commit()`` function; a
-    commit that failed on the second of several databases, unless ``twophase``.
-
-    Not seen: a transaction that the caller has open in a session of its own.  A lock held there
-    is one that this transaction waits for.
     """
     policy = checked_policy(session_factory, attempts, backoff, max_backoff, retry_not_available)
     check_function("fn", fn)
@@ -163,11 +150,7 @@ def run_checked(policy: Policy, session_factory: Callable[[], S], fn: Callable[[
 
 
 def checked_session(made: object, session: object, maker: str, kind: str) -> LockingSession:
-    """Return the LockingSession of what a session_factory has made.
-
-    :raises TypeError: it has none, so that its deadlocks would not be recognised.
-    :raises LockMisuse: its transaction is running, which a retry would roll back.
-    """
+    """Return the LockingSession of what a session_factory has made."""
     if not isinstance(session, LockingSession):
         if inspect.iscoroutine(made):
             made.close()  # nobody will await it
@@ -200,19 +183,41 @@ class _Attempt:
         self._commits = context_of(session).commits
         self._lent = _is_lent(session)
 
+    def check_lent(self, bind: Engine | Connection) -> None:
+        """Check a database that the session had not when the attempt began.
+
+        :raises LockMisuse: a Connection whose transaction is running; nothing was done there.
+        """
+        if not isinstance(bind, Connection) or not bind.in_transaction():
+            return
+        known = context_of(self.session).connections.find(bind)
+        if known is not None and known.connection is bind:
+            return
+        self._lent = True
+        if self.session.join_transaction_mode != "create_savepoint":
+            raise LockMisuse(
+                "the session was given a Connection whose transaction is running, by its own "
+                "get_bind(), by bind_mapper(), bind_table() or bind_arguments; run_transaction "
+                "would roll it back, with what the lender has done, to begin again"
+            )
+
     @property
     def has_committed(self) -> bool:
         return context_of(self.session).commits > self._commits
 
     def can_be_repeated(self, failure: LockFailed) -> bool:
         """Return whether nothing of it is in the database, nor in somebody else's transaction."""
-        return not (self.has_committed or self._lent or self._committed_in_part(failure))
-
-    def _committed_in_part(self, failure: LockFailed) -> bool:
-        """Return whether one database may have committed before the COMMIT of another failed."""
         of_commit = failure.orig is not None and failure.statement is None
-        connections = context_of(self.session).connections.all()
-        return of_commit and len(connections) > 1 and not self.session.twophase
+        several = len(context_of(self.session).connections.all()) > 1 and not self.session.twophase
+        # One database may have committed before the COMMIT of another failed.
+        return not (self.has_committed or self._is_in_lenders() or (of_commit and several))
+
+    def _is_in_lenders(self) -> bool:
+        """Return whether it was done in a transaction that the rollback would take from a lender."""
+        bind = self.session.bind
+        if isinstance(bind, Connection) and is_rolled_back_later(bind):
+            return context_of(self.session).server_has_rolled_back()  # else it has a savepoint
+        return self._lent
 
 
 # A context variable, since a function that fn calls has no other way to know of the attempt.
@@ -220,15 +225,13 @@ _current: ContextVar[_Attempt | None] = ContextVar("sa_doclock_transaction", def
 
 
 class Attempts:
-    """The attempts of one call, and the decision to repeat one that fails.
-
-    :raises LockMisuse: the call comes from within an attempt of another.
-    """
+    """The attempts of one call, and the decision to repeat one that fails."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._error: Exception | None = None  # that has come out, and is to be repeated
         self._failure: LockFailed | None = None  # the same, or the one behind it
+        self._session: LockingSession | None = None  # of the attempt that has failed
         current = _current.get()
         if current is not None and not (current.is_over or current.has_committed):
             raise LockMisuse(
@@ -242,15 +245,17 @@ class Attempts:
         """Note the failure of the block while the session still knows its cause."""
         attempt = _Attempt(session)
         token = _current.set(attempt)
+        context_of(session).check_lent = attempt.check_lent
         try:
             yield
         except Exception as error:
             failure = _first_failure(session, error)
             if isinstance(failure, self._policy.errors) and attempt.can_be_repeated(failure):
-                self._error, self._failure = error, failure
+                self._error, self._failure, self._session = error, failure, session
             raise
         finally:
             attempt.is_over = True
+            context_of(session).check_lent = None
             _current.reset(token)
 
     def retrying_arguments(self) -> dict[str, Any]:
@@ -270,25 +275,30 @@ class Attempts:
         assert state.next_action is not None
         seconds = state.next_action.sleep
         words = f"attempt {number} of {attempts} failed, the next in {seconds:.3f} s"
-        self._log_failure("retried", words, number)
-        self._error = self._failure = None
+        # The failure itself is in the log already.
+        self._report(logging.INFO, "retried", words, number, seconds)
 
     def _give_up(self, state: RetryCallState) -> None:
         error, number = self._error, state.attempt_number
         assert error is not None
-        self._log_failure("given up", f"given up after {_attempts_text(number)}", number)
+        words = f"given up after {number} attempt{'s' * (number != 1)}"
+        self._report(logging.WARNING, "given up", words, number, None)
         error.attempts = number  # type: ignore[attr-defined]
         message, *others = error.args or ("",)
-        error.args = (f"{message} (given up after {_attempts_text(number)})".lstrip(), *others)
-        self._error = self._failure = None
+        error.args = (f"{message} ({words})".lstrip(), *others)
         raise error
 
-    def _log_failure(self, outcome: str, words: str, number: int) -> None:
-        failure = self._failure
+    def _report(
+        self, level: int, outcome: str, words: str, number: int, pause: float | None
+    ) -> None:
+        failure, session = self._failure, self._session
         assert failure is not None
+        assert session is not None
+        self._error = self._failure = self._session = None
         fields = log_fields(failure, failure.waited, outcome)
         fields |= {"attempt": number, "attempts": self._policy.attempts}
-        _log.warning("run_transaction: %s: %s", words, failure.args[0], extra=fields)
+        _log.log(level, "run_transaction: %s: %s", words, failure.args[0], extra=fields)
+        session.dispatch.transaction_retried(session, failure, number, pause)
 
 
 def _first_failure(session: LockingSession, error: BaseException) -> BaseException:
@@ -301,7 +311,3 @@ def _first_failure(session: LockingSession, error: BaseException) -> BaseExcepti
         if error.__cause__ is not None:
             return _first_failure(session, error.__cause__)
     return error
-
-
-def _attempts_text(number: int) -> str:
-    return "1 attempt" if number == 1 else f"{number} attempts"

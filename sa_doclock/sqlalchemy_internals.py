@@ -8,20 +8,25 @@ names goes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import chain
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, Select
+from sqlalchemy import Column, ColumnElement, Connection, Pool, QueuePool, Result, Select
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.orm import Session, SessionTransaction
+from sqlalchemy.orm import InstanceState, Session, SessionTransaction
 from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.pool.base import ResetStyle
 from sqlalchemy.sql.dml import ValuesBase
 from sqlalchemy.util import immutabledict
 
 S = TypeVar("S", bound=Select)  # type: ignore[type-arg]  # see statements/with_lock.py
 
+_HINT_COMMENT = re.compile(r"\s*/\*\+(.*)\*/\s*", re.DOTALL)
 _FIRST_LEVEL = 3  # entity, relationship, entity
 
 
@@ -53,10 +58,11 @@ def options_of(statement: Select[Any]) -> tuple[Any, ...]:
     return tuple(statement._with_options)
 
 
-def loads_of(options: Iterable[Any]) -> Iterator[tuple[str, str | None]]:
+def loads_of(options: Iterable[Any]) -> Iterator[tuple[Any, str | None]]:
     """Yield the relationships of the selected entities themselves, with their loader strategy.
 
-    ``*`` stands for all relationships, and the strategy "contained" for contains_eager().
+    A relationship is its property in the mapping, the same for a class and its subclasses; ``*``
+    stands for all, and the strategy "contained" for contains_eager().
     """
     for option in options:
         if hasattr(option, "context"):
@@ -68,14 +74,39 @@ def loads_of(options: Iterable[Any]) -> Iterator[tuple[str, str | None]]:
                 yield "*", strategy["lazy"]
 
 
-def _load_of(element: Any) -> Iterator[tuple[str, str | None]]:
+def _load_of(element: Any) -> Iterator[tuple[Any, str | None]]:
     strategy = dict(element.strategy or ())
     path = element.path.path  # entity, relationship, entity, relationship, ...
     if len(path) <= _FIRST_LEVEL and "lazy" in strategy:
         # contains_eager() is "joined" too, but over a join of the user's own, for which the
         # header is locked by a statement in front.
         contained = "eager_from_alias" in element.local_opts
-        yield getattr(path[1], "key", "*"), "contained" if contained else strategy["lazy"]
+        relationship = path[1] if hasattr(path[1], "key") else "*"
+        yield relationship, "contained" if contained else strategy["lazy"]
+
+
+def undefers(options: Iterable[Any]) -> bool:
+    """Return whether an option loads a deferred column, or sets a ``query_expression()``."""
+    for element in chain.from_iterable(getattr(one, "context", (one,)) for one in options):
+        strategy = dict(getattr(element, "strategy", None) or ())
+        groups = (str(name) for name in getattr(element, "local_opts", ()))
+        if strategy.get("deferred") is False or "query_expression" in strategy:
+            return True
+        if any(name.startswith("undefer_group") for name in groups):
+            return True
+    return False
+
+
+def with_options(statement: S, options: Iterable[Any]) -> S:
+    """Return the same SELECT with these loader options and criteria, and no others."""
+    copy = statement.where()  # a generative copy: nothing is added
+    copy._with_options = tuple(options)
+    return copy
+
+
+# Not a function of ours, which every lock would call.
+execute_listeners: Callable[[Session], Any] = attrgetter("dispatch.do_orm_execute")
+"""Return the do_orm_execute listeners that the session calls; it is false where there are none."""
 
 
 class ForUpdate(NamedTuple):
@@ -97,6 +128,33 @@ def for_update_of(statement: Select[Any]) -> ForUpdate | None:
     return ForUpdate(of, found.read, found.nowait, found.skip_locked, found.key_share)
 
 
+def for_update_tables(statement: Select[Any]) -> list[Any]:
+    """Return the tables of its ``with_for_update(of=)``; none: all that the statement reads."""
+    found = statement._for_update_arg
+    return [getattr(one, "table", one) for one in (found.of or ())] if found is not None else []
+
+
+def buffer_rows(result: Result[Any]) -> list[Any]:
+    """Return the rows of an ORM result that nobody has read yet, which stay in it.
+
+    The public ``freeze()`` loses what the result knows of itself, such as that it needs
+    ``unique()``.  A row is a tuple, or the only object of it.
+    """
+    iterator: Any = result
+    rows = list(iterator.iterator)
+    left = list(rows)
+
+    def chunks(size: int | None) -> Iterator[list[Any]]:
+        while left:
+            chunk = left[:size]
+            del left[: len(chunk)]
+            yield chunk
+
+    iterator.chunks = chunks
+    iterator.iterator = chain.from_iterable(chunks(None))
+    return rows
+
+
 def hint_of(statement: Select[Any], table: Any, dialect: str) -> str | None:
     """Return the table's hint on this dialect: of several, the one that was given last."""
     found = None
@@ -114,6 +172,64 @@ def with_last_hint(statement: S, table: Any, hint: str, dialect: str) -> S:
     del hints[table, dialect]
     hinted._hints = immutabledict({**hints, (table, dialect): hint})
     return hinted
+
+
+def without_hints(statement: S, table: Any, dialects: Collection[str]) -> S:
+    """Return the statement without the hints of this table for these dialects."""
+    copy = statement.where()  # a generative copy: nothing is added
+    copy._hints = immutabledict(
+        {
+            key: hint
+            for key, hint in statement._hints.items()
+            if not (key[0] is table and key[1] in dialects)
+        }
+    )
+    return copy
+
+
+def without_statement_hints(statement: S, hints: Collection[tuple[str, str]]) -> S:
+    """Return the statement without these of its hints: the names of dialects, and the texts."""
+    copy = statement.where()  # a generative copy: nothing is added
+    copy._statement_hints = tuple(one for one in copy._statement_hints if one not in hints)
+    return copy
+
+
+def hint_comments_of(statement: Select[Any]) -> Iterator[str]:
+    """Yield what is in the comments with optimizer hints, of ``prefix_with("/*+ ... */")``."""
+    for prefix, _ in statement._prefixes:
+        found = _HINT_COMMENT.fullmatch(str(prefix))
+        if found is not None:
+            yield found[1].strip()
+
+
+def with_hint_comment(statement: S, hints: str) -> S:
+    """Return the statement with this comment of hints behind SELECT, in place of those it has."""
+    hinted = statement.prefix_with(f"/*+ {hints} */")
+    *before, ours = hinted._prefixes
+    kept = (one for one in before if _HINT_COMMENT.fullmatch(str(one[0])) is None)
+    hinted._prefixes = (ours, *kept)
+    return hinted
+
+
+class RowsRead:
+    """All rows of a Result, and the Results that return them again.
+
+    These demand what the first one has demanded: ``unique()``, where collections are joined to the
+    rows.  Until it is called, SQLAlchemy lets nobody see the rows, not even ``freeze()``.
+    """
+
+    def __init__(self, result: Result[Any]) -> None:
+        self._demanded = result._unique_filter_state
+        result._unique_filter_state = None
+        self._frozen = result.freeze()
+        self.rows = [*self._frozen()]
+
+    def result(self, rows: Sequence[Any] | None = None) -> Result[Any]:
+        """Return a Result with all rows, or with these in their place."""
+        frozen = self._frozen if rows is None else self._frozen.with_new_rows(rows)
+        result = frozen()
+        result._unique_filter_state = self._demanded
+        return result
 
 
 def without_lock(statement: S) -> S:
@@ -155,6 +271,24 @@ def is_flushing(session: Session) -> bool:
     return session._flushing
 
 
+# The public session.new, .dirty and .deleted make a set of all of their objects at each use.
+
+
+def new_states(session: Session) -> AbstractSet[InstanceState[Any]]:
+    """Return the states of the objects that were added, and are not flushed."""
+    return session._new.keys()
+
+
+def deleted_states(session: Session) -> AbstractSet[InstanceState[Any]]:
+    """Return the states of the objects that the next flush deletes."""
+    return session._deleted.keys()
+
+
+def modified_states(session: Session) -> AbstractSet[InstanceState[Any]]:
+    """Return the states of the persistent objects that may have changes."""
+    return session.identity_map._modified
+
+
 class Values(NamedTuple):
     """The values of an INSERT or UPDATE, before its parameters are known."""
 
@@ -162,6 +296,60 @@ class Values(NamedTuple):
     from_select: bool
     overwrites: bool  # ON CONFLICT DO UPDATE, OR REPLACE
     conditional: bool  # these, ON CONFLICT DO NOTHING, IGNORE: a row may have been there before
+
+
+class Conflict(NamedTuple):
+    """The update that an INSERT makes of a row that is there already."""
+
+    columns: frozenset[str] | None  # equal in both rows, by key; None: those of any unique key
+    sets: Mapping[str, Any]  # the values of the update, by key of the column
+
+
+def conflict_of(statement: ValuesBase) -> Conflict | None:
+    """Return what ``on_conflict_do_update()`` or ``on_duplicate_key_update()`` has set.
+
+    None for all else, and for conflicts that are not given by columns.
+    """
+    clause: Any = getattr(statement, "_post_values_clause", None)
+    kind = type(clause).__name__
+    if kind == "OnDuplicateClause":  # MySQL's; a dict, or pairs
+        return Conflict(None, _by_key(clause.update))
+    if kind != "OnConflictDoUpdate":  # PostgreSQL's and SQLite's
+        return None
+    constraint = getattr(clause, "constraint_target", None)
+    if constraint is not None:
+        table: Any = statement.table
+        found = [
+            one.columns.keys()
+            for one in (*table.constraints, *table.indexes)
+            if one.name == constraint
+        ]
+        return Conflict(frozenset(*found), _by_key(clause.update_values_to_set)) if found else None
+    return _inferred(clause)
+
+
+def _inferred(clause: Any) -> Conflict | None:
+    sets = _by_key(clause.update_values_to_set)
+    elements = clause.inferred_target_elements
+    if elements is None:
+        return Conflict(None, sets)
+    if not all(isinstance(one, (str, Column)) for one in elements):
+        return None  # an index of expressions
+    return Conflict(frozenset(map(_key_of, elements)), sets)
+
+
+def _by_key(values: Any) -> Mapping[str, Any]:
+    return {_key_of(column): value for column, value in dict(values).items()}
+
+
+def _key_of(column: Any) -> str:
+    key: str = column if isinstance(column, str) else column.key
+    return key
+
+
+def written_out(statement: Any) -> Any:
+    """Return the statement that a ``lambda_stmt()`` stands for, with the values of this call."""
+    return getattr(statement, "_resolved", statement)
 
 
 def values_of(statement: ValuesBase) -> Values:
@@ -176,6 +364,17 @@ def values_of(statement: ValuesBase) -> Values:
         overwrites=replaces or (conflict is not None and not does_nothing),
         conditional=conflict is not None or bool(prefixes),
     )
+
+
+def returned_columns(statement: ValuesBase) -> tuple[Any, ...]:
+    """Return the columns that each row of the result has; None stands for an entity."""
+    return tuple(chain.from_iterable(map(_columns_of_returned, statement._returning)))
+
+
+def _columns_of_returned(element: Any) -> Iterable[Any]:
+    if "parententity" in element._annotations and not isinstance(element, ColumnElement):
+        return (None,)
+    return getattr(element, "columns", (getattr(element, "element", element),))
 
 
 def _rows_of(statement: ValuesBase) -> Iterator[Mapping[Any, Any]]:
@@ -200,6 +399,18 @@ def closes_connection(transaction: SessionTransaction, connection: Connection) -
     connections: Mapping[Any, Any] = getattr(transaction, "_connections", {})
     *_, closes = connections.get(connection, (False,))
     return bool(closes)
+
+
+def ends_on_return(pool: Pool) -> bool:
+    """Return whether the pool itself ends the transaction of a connection that comes back."""
+    style = getattr(pool, "_reset_on_return", None)
+    return style is not ResetStyle.reset_none  # where the name is gone: as is the default
+
+
+def largest_size(pool: QueuePool) -> int | None:
+    """Return the number of connections that the pool may open; None: any number."""
+    overflow: int = getattr(pool, "_max_overflow", 0)  # absent: the size alone is known
+    return None if overflow < 0 or pool.size() <= 0 else pool.size() + overflow
 
 
 def guard_finalizers(record: ConnectionPoolEntry) -> None:

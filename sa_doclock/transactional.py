@@ -53,6 +53,7 @@ def transactional(
 
 def _called(policy: Policy, session_factory: Any, function: Callable[..., Any]) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
+        _refuse_method(function, args)
         return run_checked(
             policy, session_factory, lambda session: function(session, *args, **kwargs)
         )
@@ -64,6 +65,7 @@ def _awaited(policy: Policy, session_factory: Any, function: Callable[..., Any])
     from .asyncio import retry as async_retry  # noqa: PLC0415  # needs greenlet, as sqlalchemy.ext.asyncio does
 
     async def call(*args: Any, **kwargs: Any) -> Any:
+        _refuse_method(function, args)
         return await async_retry.run_checked(
             policy, session_factory, lambda session: function(session, *args, **kwargs)
         )
@@ -72,26 +74,39 @@ def _awaited(policy: Policy, session_factory: Any, function: Callable[..., Any])
 
 
 def _without_session(function: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of the calls.
-
-    :raises TypeError: the function's first argument cannot be the session.
-    """
+    """Return the signature of the calls."""
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())
     if not parameters or parameters[0].kind not in _TAKES_FIRST:
         raise TypeError(f"{function!r} must take the session as its first argument")
-    if _is_method(function, parameters[0].name):
-        raise TypeError(
-            f"{function!r} is a method, and @transactional would pass the session as its "
-            f"{parameters[0].name}: decorate a function, or call run_transaction() in the method"
-        )
+    # A static method has a class in front of its name too; the name "self" tells them apart.
+    if _is_in_class(function) and parameters[0].name in ("self", "cls"):
+        raise _method_error(function, parameters[0].name)
     if parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL:
         del parameters[0]
     return signature.replace(parameters=parameters)
 
 
-def _is_method(function: Callable[..., Any], first_parameter: str) -> bool:
-    # A static method has a class in front of its name too; the name "self" tells them apart.
+def _is_in_class(function: Callable[..., Any]) -> bool:
     scope = getattr(function, "__qualname__", "").rpartition(".")[0]
-    in_class = bool(scope) and not scope.endswith("<locals>")
-    return in_class and first_parameter in ("self", "cls")
+    return bool(scope) and not scope.endswith("<locals>")
+
+
+def _refuse_method(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    """:raises TypeError: the call is that of a method, which calls its object otherwise than self."""
+    if not args or not _is_in_class(function):
+        return
+    owner = args[0] if isinstance(args[0], type) else type(args[0])
+    found = inspect.getattr_static(owner, function.__name__, None)
+    if isinstance(found, classmethod):
+        found = found.__func__
+    if getattr(found, "__wrapped__", None) is function:
+        first = next(iter(inspect.signature(function).parameters))
+        raise _method_error(function, first)
+
+
+def _method_error(function: Callable[..., Any], first_parameter: str) -> TypeError:
+    return TypeError(
+        f"{function!r} is a method, and @transactional would pass the session as its "
+        f"{first_parameter}: decorate a function, or call run_transaction() in the method"
+    )

@@ -2,7 +2,7 @@
 
 A test that asks for the fixture ``database`` runs once on each database. It limits itself with
 ``@pytest.mark.databases("postgresql", "mysql")`` or ``@pytest.mark.not_databases("sqlite")``.
-``--databases`` limits a run; ``postgresql-pipeline`` runs only where it is named there. A database
+``--databases`` limits a run; ``postgresql-pipeline`` and the poolers run only where they are named there. A database
 that is not there is skipped, with a line in the summary that says why, unless
 ``SA_DOCLOCK_TEST_REQUIRE`` names it: then nothing runs at all.
 """
@@ -10,6 +10,7 @@ that is not there is skipped, with a line in the summary that says why, unless
 from __future__ import annotations
 
 import gc
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -21,7 +22,9 @@ from sqlalchemy.orm import sessionmaker
 from sa_doclock import LockingSession
 from tests.support.actors import Actor
 from tests.support.controller import Controller, Found, register_tests
-from tests.support.databases import MATRIX, PIPELINED, Database, new_sqlite_file, product
+from tests.support.databases import MATRIX, PIPELINED, POOLERS, Database, new_sqlite_file, product
+from tests.support.poolers import FOUND as FOUND_POOLERS
+from tests.support.poolers import PROGRAMS, Poolers
 from tests.support.scheduling import GroupScheduling
 from tests.support.servers import Missing, Server
 from tests.support.slow import UnmarkedSlowTests
@@ -31,10 +34,26 @@ from tests.support.workers import is_worker, note_skipped, skipped, worker_input
 #: database has to do with it is SQL that does not depend on the journal of an SQLite file.
 OWN_LOGIC = (
     *("batch", "claims", "documents", "gate", "guard", "instrumentation", "lock_order"),
-    *("mistakes", "on_commit", "pool_reset", "retry"),
+    *("mappings", "mistakes", "on_commit", "pool_reset", "retry"),
 )
 
-pytest_plugins = ["tests.reliability.plugin"]
+pytest_plugins = ["tests.reliability.plugin", "pytester"]
+
+#: Columns of the matrix that no test runs on by default.
+ONLY_NAMED = (PIPELINED, *POOLERS)
+
+#: Tests that set something of a connection, which a pooler gives to others; or that end a connection by its id.
+SETS_CONNECTIONS = tuple(
+    f"tests.integration.{name}"
+    for name in (
+        "locking.test_deadlock_of_writes",
+        "locking.test_default_level",
+        "locking.test_read_only",
+        "locking.test_release",
+        "locking.test_held_locks_ends",
+        "named_locks.test_release",
+    )
+)
 
 #: The tests with one of these fixtures run in one process: to make it takes longer than a test.
 MADE_ONCE: Mapping[str, str] = {
@@ -42,6 +61,9 @@ MADE_ONCE: Mapping[str, str] = {
     "cluster": "cluster",
     "parser": "parser",
 }
+
+#: Several servers, as SA_DOCLOCK_TEST_REQUIRE names them.
+CLUSTERS = ("standby", "galera", "group-replication")
 
 CONTROLLER = pytest.StashKey[Controller]()
 SERVERS = pytest.StashKey[Found]()
@@ -57,7 +79,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--own-logic-on",
-        default=",".join((*PRODUCTS, PIPELINED)),
+        default=",".join((*PRODUCTS, *ONLY_NAMED)),
         help=f"of these, the ones for the tests of {', '.join(OWN_LOGIC)}",
     )
     parser.addoption(
@@ -71,11 +93,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """Check what was asked for before anything is started."""
     for marker in ("databases", "not_databases"):
         config.addinivalue_line("markers", f"{marker}(*names): which databases this test is for")
+    config.addinivalue_line("markers", "only_on(*names): which clusters this test is for")
     config.addinivalue_line("markers", "slow: takes more than a second; not in make test")
+    config.addinivalue_line("markers", "poolers: runs on each pooler, also where none is named")
+    config.addinivalue_line("markers", "exhaustive: all cases, or many times: minutes; not in CI")
     if seconds := config.getoption("slow_limit"):
         config.pluginmanager.register(UnmarkedSlowTests(seconds))
     config.stash[CONTROLLER] = Controller()
     config.stash[SERVERS] = {}
+    config.stash[FOUND_POOLERS] = Poolers(config)
     wanted = _named(config.getoption("databases"))
     if absent := _required() - set(map(product, wanted)):
         msg = f"SA_DOCLOCK_TEST_REQUIRE names what --databases leaves out: {', '.join(absent)}"
@@ -87,9 +113,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "database" not in metafunc.fixturenames:
         return
     columns = _named(metafunc.config.getoption("databases"))
-    if metafunc.module.__name__.removeprefix("tests.integration.").split(".")[0] in OWN_LOGIC:
+    if metafunc.definition.get_closest_marker("poolers"):
+        columns = [*POOLERS] if set(columns) & {"postgresql", *POOLERS} else []
+    elif metafunc.module.__name__.removeprefix("tests.integration.").split(".")[0] in OWN_LOGIC:
         wanted = _named(metafunc.config.getoption("own_logic_on"))
         columns = [one for one in columns if one in wanted and one != "sqlite-journal"]
+    if metafunc.module.__name__ in SETS_CONNECTIONS:
+        columns = [one for one in columns if one not in POOLERS]
     for mark in metafunc.definition.iter_markers("databases"):
         columns = [column for column in columns if column in _columns(mark.args)]
     for mark in metafunc.definition.iter_markers("not_databases"):
@@ -185,9 +215,26 @@ def pytest_terminal_summary(
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Stop the servers."""
+    """Stop the servers, the poolers in front of them first."""
+    if FOUND_POOLERS in config.stash:
+        config.stash[FOUND_POOLERS].stop()
     if CONTROLLER in config.stash:
         config.stash[CONTROLLER].stop()
+
+
+@pytest.fixture(autouse=True)
+def root_logger() -> Iterator[None]:
+    """Put back what a program under test configures for the whole process: fileConfig(), Litestar."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    yield
+    if (root.level, root.handlers) != (level, handlers):
+        root.setLevel(level)
+        root.handlers[:] = handlers
+        for known in logging.Logger.manager.loggerDict.values():
+            if isinstance(known, logging.Logger):
+                known.disabled = False
+        logging.getLogger("alembic").setLevel(logging.NOTSET)
 
 
 @pytest.fixture
@@ -205,9 +252,20 @@ def database(
     else:
         server = request.config.stash[SERVERS][product(column)]
         assert isinstance(server, Server)  # else the test has been skipped
-        found = Database(column, server.url, server.version)
+        found = _database_at(request, column, server)
     yield found
     found.close()
+    if found.name == "mssql":
+        found.sent.check()
+
+
+def _database_at(request: pytest.FixtureRequest, column: str, server: Server) -> Database:
+    if column not in POOLERS:
+        return Database(column, server.url, server.version)
+    found = request.config.stash[FOUND_POOLERS].find(column, server.url)
+    pooler = found.server
+    ways = {"direct_url": found.direct_url, "standby_url": found.standby_url}
+    return Database(column, pooler.url, pooler.version, **ways)
 
 
 @pytest.fixture
@@ -264,12 +322,14 @@ def _columns(names: Iterable[str]) -> list[str]:
 def _named(option: str) -> list[str]:
     """Return the columns that an option stands for."""
     names = option.split(",")
-    return [one for one in _columns(names) if one != PIPELINED or PIPELINED in names]
+    return [one for one in _columns(names) if one not in ONLY_NAMED or one in names]
 
 
 def _required() -> set[str]:
-    names = os.environ.get("SA_DOCLOCK_TEST_REQUIRE", "").split(",")
-    return set(map(product, _columns(name for name in names if name.strip())))
+    names = {name.strip() for name in os.environ.get("SA_DOCLOCK_TEST_REQUIRE", "").split(",")}
+    # Of these, chromium is the business of tests/docs/test_site.py; CLUSTERS are started in their tests.
+    names -= {"", "chromium", *PROGRAMS, *CLUSTERS}
+    return set(map(product, _columns(names)))
 
 
 def _check_required(found: Found) -> None:

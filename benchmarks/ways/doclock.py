@@ -22,6 +22,8 @@ TIMED = "get_entity, lock_timeout"
 PIPELINE = "get_entity, pipeline"
 PIPELINE_WHOLE = "get_document, pipeline"
 CLEAN = "get_entity, no needless ROLLBACK"
+DEFAULT = "get_entity, default isolation level"
+DEFAULT_CLEAN = "get_entity, default level, no needless ROLLBACK"
 
 
 def doclock(

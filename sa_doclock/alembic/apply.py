@@ -13,14 +13,8 @@ from alembic.util import CommandError
 from sqlalchemy import Connection, Row, text
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 
-from .database_options import (
-    ALLOW_SNAPSHOT_ISOLATION,
-    ASK,
-    READ_COMMITTED_SNAPSHOT,
-    SYSTEM_DATABASES,
-    Setting,
-    SnapshotState,
-)
+from . import database_options as options
+from .database_options import Setting, SnapshotState
 
 # Below "alembic": every alembic.ini shows that logger at INFO, and fileConfig(), which env.py
 # runs after its imports, disables the loggers that the file does not name.
@@ -42,8 +36,8 @@ class SnapshotIsolationOp(MigrateOperation):
         """The options to set, in order."""
         # The one that can fail at once goes first, before anybody has waited for the other.
         if self.read_committed_snapshot:
-            return READ_COMMITTED_SNAPSHOT, ALLOW_SNAPSHOT_ISOLATION
-        return (ALLOW_SNAPSHOT_ISOLATION,)
+            return options.READ_COMMITTED_SNAPSHOT, options.ALLOW_SNAPSHOT_ISOLATION
+        return (options.ALLOW_SNAPSHOT_ISOLATION,)
 
     def to_diff_tuple(self) -> tuple[Any, ...]:
         """Return the operation as Alembic compares and shows it."""
@@ -64,7 +58,7 @@ def apply(operations: Operations, op: SnapshotIsolationOp) -> None:
 
 def _still_to_set(bind: Connection, op: SnapshotIsolationOp) -> list[Setting]:
     row = _ask(bind)
-    if row.name in SYSTEM_DATABASES:
+    if row.name in options.SYSTEM_DATABASES:
         raise CommandError(
             f"{op.name}: the connection is to the system database {row.name!r};"
             " name your own database in the URL"
@@ -124,7 +118,7 @@ def _log_blocking_sessions(bind: Connection, setting: Setting, statement: str) -
 def _ask(bind: Connection) -> Row[Any]:
     # A transaction that began by itself would be one that autocommit_block() cannot end.
     with nullcontext() if bind.in_transaction() else bind.begin():
-        return bind.execute(text(ASK)).one()
+        return bind.execute(text(options.ASK)).one()
 
 
 def _state(row: Row[Any], setting: Setting) -> SnapshotState:

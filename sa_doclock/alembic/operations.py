@@ -33,18 +33,16 @@ class EnableSnapshotIsolationOp(SnapshotIsolationOp):
 
         Asks sys.databases first and sends nothing if it is so already.  Otherwise the
         migration's transaction is committed, as by ``autocommit_block()``, and ALTER DATABASE
-        returns when every transaction that was open in the database has ended; the log says
-        whose they are where the login may know (VIEW SERVER STATE).  Nobody is blocked or
-        rolled back by it.  How long it waits is not limited.  With ``--sql`` the script asks,
-        commits and checks by itself.
+        returns when every transaction that was open in the database has ended, however long that
+        takes; nobody is blocked or rolled back.  The log says whose they are where the login may
+        know.  With ``--sql`` the script asks, commits and checks by itself.
 
         :param read_committed_snapshot: also set READ_COMMITTED_SNAPSHOT, which changes what
             READ COMMITTED means for *every* program; sa_doclock does not need it.  It needs
             to be the only connection to the database and fails at once if it is not; and
             memory-optimised tables with DURABILITY = SCHEMA_ONLY lose their rows.
-        :raises alembic.util.CommandError: a system database; another session is turning it
-            OFF; the server refused (its text and number are in the message, its exception is
-            ``__cause__``); the state afterwards is not ON; the connection is in a transaction
+        :raises alembic.util.CommandError: the server refused, or its state afterwards is not ON; a
+            system database; another session is turning it OFF; the connection is in a transaction
             that Alembic did not begin.
         """
         operations.invoke(cls(read_committed_snapshot=read_committed_snapshot))
@@ -68,11 +66,9 @@ class DisableSnapshotIsolationOp(SnapshotIsolationOp):
     ) -> None:
         """Forbid SNAPSHOT transactions; SharedRead and SnapshotRead fail afterwards (3952).
 
-        It waits, asks first and raises as ``enable_snapshot_isolation`` does.  It sets OFF; it
-        does not know, and so does not restore, what the setting was before the upgrade.
-
-        :param read_committed_snapshot: also turn READ_COMMITTED_SNAPSHOT off.
-        :raises alembic.util.CommandError: as ``enable_snapshot_isolation``.
+        It waits, asks first and raises as ``enable_snapshot_isolation`` does.  It sets OFF, with
+        ``read_committed_snapshot`` also READ_COMMITTED_SNAPSHOT; it does not know, and so does
+        not restore, what the setting was before the upgrade.
         """
         operations.invoke(cls(read_committed_snapshot=read_committed_snapshot))
 

@@ -2,4 +2,5 @@
 
 from .claims import AsyncClaim, AsyncClaims, async_claim_each
 from .retry import async_run_transaction
+from .scoped import AsyncLockingScopedSession
 from .session import AsyncLockingSession, async_lock_waits

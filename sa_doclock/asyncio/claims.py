@@ -11,7 +11,7 @@ from sqlalchemy import Select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.util import await_only
 
-from ..claims import Claim, ClaimLoop, ClaimReport, OnError, check_factory
+from ..claims import Claim, ClaimReport, Claims, OnError, check_factory
 from ..options import LockTimeout
 from ..session import LockingSession
 from .session import AsyncLockingSession
@@ -21,11 +21,7 @@ R = TypeVar("R")
 
 
 class AsyncClaim(Generic[T]):
-    """See :class:`Claim`: ``async with claim as row:``.
-
-    :ivar key: the primary key: a scalar, or a tuple when composite.
-    :ivar session: the :class:`AsyncLockingSession` that the row is in.
-    """
+    """A :class:`Claim` in an AsyncLockingSession: ``async with claim as row:``."""
 
     def __init__(self, claim: Claim[T], session: AsyncLockingSession) -> None:
         self._claim = claim
@@ -45,7 +41,7 @@ class AsyncClaim(Generic[T]):
 
 
 class _Sessions:
-    """Makes the sessions of the loop, and keeps the latest one for the user."""
+    """Makes the sessions of the claims, and keeps the latest one for the user."""
 
     latest: AsyncLockingSession
 
@@ -71,20 +67,18 @@ class AsyncClaims(Generic[T]):
     claims:``, does so before it returns.
     """
 
-    def __init__(self, loop: ClaimLoop[T], sessions: _Sessions) -> None:
-        self._loop, self._sessions = loop, sessions
+    def __init__(self, claims: Claims[T], sessions: _Sessions) -> None:
+        self._claims, self._sessions = claims, sessions
 
     @property
     def report(self) -> ClaimReport:
         """The results so far; they can be read at any time."""
-        return self._loop.report
+        return self._claims.report
 
     async def __aiter__(self) -> AsyncIterator[AsyncClaim[T]]:
-        try:
+        async with self:
             while (claim := await self._next()) is not None:
                 yield claim
-        finally:
-            await _in_greenlet(self._loop.release_and_log)
 
     async def __anext__(self) -> AsyncClaim[T]:
         claim = await self._next()
@@ -93,12 +87,12 @@ class AsyncClaims(Generic[T]):
         return claim
 
     async def _next(self) -> AsyncClaim[T] | None:
-        claim = await _in_greenlet(self._loop.next)
+        claim = await _in_greenlet(lambda: next(self._claims, None))
         return None if claim is None else AsyncClaim(claim, self._sessions.latest)
 
     async def aclose(self) -> None:
         """See :meth:`Claims.close`."""
-        await _in_greenlet(self._loop.release)
+        await _in_greenlet(self._claims.close)
 
     async def __aenter__(self) -> AsyncClaims[T]:
         return self
@@ -109,7 +103,7 @@ class AsyncClaims(Generic[T]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await _in_greenlet(self._loop.release if error is None else self._loop.release_and_log)
+        await _in_greenlet(lambda: self._claims.__exit__(kind, error, traceback))
 
 
 async def _in_greenlet(function: Callable[[], R]) -> R:
@@ -143,7 +137,7 @@ def async_claim_each(
     if not callable(sleep):
         raise TypeError(f"sleep must be a coroutine function of seconds, not {sleep!r}")
     sessions = _Sessions(session_factory)
-    loop: ClaimLoop[Any] = ClaimLoop(
+    claims: Claims[Any] = Claims(
         sessions,
         statement,
         limit=limit,
@@ -155,4 +149,4 @@ def async_claim_each(
         attempts=attempts,
         sleep=lambda seconds: await_only(sleep(seconds)),
     )
-    return AsyncClaims(loop, sessions)
+    return AsyncClaims(claims, sessions)

@@ -2,25 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from functools import wraps
-from inspect import isawaitable
-from typing import Any, ParamSpec, TypeVar
+from inspect import cleandoc, isawaitable
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
-from sqlalchemy.orm.interfaces import ORMOption
 from sqlalchemy.util import await_only, greenlet_spawn
 
 from ..lock_info import DocumentKey, LockWait
 from ..monitoring import lock_waits
 from ..options import LockOptions, LockTimeout
 from ..session import LockingSession
+from .sync_session import locking_class_of, locking_factory
 
+F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 P = ParamSpec("P")
+
+
+def _awaited(
+    method: Callable[Concatenate[LockingSession, P], T], note: str = ""
+) -> Callable[Concatenate[AsyncLockingSession, P], Coroutine[Any, Any, T]]:
+    """Return this method for an AsyncLockingSession, with its signature and documentation."""
+
+    @wraps(method)
+    async def call(self: AsyncLockingSession, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        own = getattr(self._locking, method.__name__)  # that of a subclass, if it has one
+        return await self.run_sync(lambda _: own(*args, **kwargs))
+
+    return _documented(call, note)
+
+
+def _awaited_block(
+    method: Callable[Concatenate[LockingSession, P], AbstractContextManager[T]],
+) -> Callable[Concatenate[AsyncLockingSession, P], AbstractAsyncContextManager[T]]:
+    """Return the same for a method that is used by ``with``."""
+
+    @wraps(method)
+    @asynccontextmanager
+    async def block(
+        self: AsyncLockingSession, /, *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncIterator[T]:
+        own = getattr(self._locking, method.__name__)(*args, **kwargs)
+        entered = await self.run_sync(lambda _: own.__enter__())
+        try:
+            yield entered
+        except BaseException as error:
+            raised = type(error), error, error.__traceback__
+            await self.run_sync(lambda _: own.__exit__(*raised))
+            raise
+        else:
+            await self.run_sync(lambda _: own.__exit__(None, None, None))
+
+    return _documented(block)
+
+
+def _documented(call: F, note: str = "") -> F:
+    says = f"As :meth:`LockingSession.{call.__name__}`, awaited."
+    call.__doc__ = "\n\n".join(map(cleandoc, (says, call.__doc__ or "", note))).rstrip()
+    call.__module__, call.__qualname__ = __name__, f"AsyncLockingSession.{call.__name__}"
+    return call
 
 
 class AsyncLockingSession(AsyncSession):
@@ -28,107 +73,76 @@ class AsyncLockingSession(AsyncSession):
 
     Made by ``async_sessionmaker(engine, class_=AsyncLockingSession)``.  Each method is the
     one of :class:`LockingSession` with the same name, awaited.
+
+    :param sync_session_class: the class of the session inside, or a ``sessionmaker``.  A Session
+        class that is no LockingSession is made one, as is that of another AsyncSession class
+        among the bases of a class.
+    :raises TypeError: the session that it makes is no LockingSession all the same.
     """
 
     sync_session_class: type[Session] = LockingSession
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Make a LockingSession of the ``sync_session_class`` of the class and its bases."""
+        super().__init_subclass__(**kwargs)
+        cls.sync_session_class = locking_class_of(cls)
+
+    def __init__(
+        self,
+        bind: AsyncConnection | AsyncEngine | None = None,
+        *,
+        sync_session_class: type[Session] | None = None,
+        **kw: Any,
+    ) -> None:
+        if sync_session_class is not None:
+            kw["sync_session_class"] = locking_factory(sync_session_class)
+        super().__init__(bind, **kw)
+        if not isinstance(self.sync_session, LockingSession):
+            raise TypeError(
+                f"sync_session_class must make a LockingSession, not {type(self.sync_session)!r}"
+            )
+
     @property
     def _locking(self) -> LockingSession:
-        session = self.sync_session
-        if not isinstance(session, LockingSession):
-            raise TypeError(f"sync_session_class must be a LockingSession, not {type(session)!r}")
-        return session
-
-    async def _run(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self.run_sync(lambda _: method(*args, **kwargs))
+        assert isinstance(self.sync_session, LockingSession)
+        return self.sync_session
 
     @property
     def held_locks(self) -> Mapping[DocumentKey, LockOptions]:
-        """See :attr:`LockingSession.held_locks`."""
+        """The documents that this transaction holds: ``{(Order, (42,)): LockOptions.ForUpdate}``.
+
+        Read-only.  Emptied by commit, rollback and close, and when the connection is lost.
+
+        As :attr:`LockingSession.held_locks`.
+        """
         return self._locking.held_locks
 
-    async def get_entity(
-        self,
-        entity: type[T],
-        ident: Any,
-        lock: LockOptions = LockOptions.None_,
-        *,
-        lock_timeout: LockTimeout = None,
-        options: Sequence[ORMOption] = (),
-    ) -> T | None:
-        """See :meth:`LockingSession.get_entity`.
-
+    get_entity = _awaited(
+        LockingSession.get_entity,
+        """
         What the lock has made stale is read at its next use, which asyncio does not allow
         for attributes: give ``options=[selectinload(Order.lines)]``, or use AsyncAttrs.
+        """,
+    )
+    get_one_entity = _awaited(LockingSession.get_one_entity)
+    lock = _awaited(LockingSession.lock)
+    get_entities = _awaited(LockingSession.get_entities)
+    get_document = _awaited(
+        LockingSession.get_document,
         """
-        locking = self._locking
-        return await self._run(
-            locking.get_entity, entity, ident, lock, lock_timeout=lock_timeout, options=options
-        )
-
-    async def get_one_entity(
-        self,
-        entity: type[T],
-        ident: Any,
-        lock: LockOptions = LockOptions.None_,
-        *,
-        lock_timeout: LockTimeout = None,
-        options: Sequence[ORMOption] = (),
-    ) -> T:
-        """See :meth:`LockingSession.get_one_entity`."""
-        locking = self._locking
-        return await self._run(
-            locking.get_one_entity, entity, ident, lock, lock_timeout=lock_timeout, options=options
-        )
-
-    async def get_entities(
-        self,
-        entity: type[T],
-        idents: Iterable[Any],
-        lock: LockOptions = LockOptions.None_,
-        *,
-        lock_timeout: LockTimeout = None,
-        options: Sequence[ORMOption] = (),
-    ) -> list[T]:
-        """See :meth:`LockingSession.get_entities`."""
-        locking = self._locking
-        return await self._run(
-            locking.get_entities, entity, idents, lock, lock_timeout=lock_timeout, options=options
-        )
-
-    async def get_document(
-        self,
-        entity: type[T],
-        ident: Any,
-        lock: LockOptions = LockOptions.None_,
-        *,
-        lock_timeout: LockTimeout = None,
-        options: Sequence[ORMOption] = (),
-    ) -> T | None:
-        """See :meth:`LockingSession.get_document`.
-
         Under asyncio this is the way to read a document: every part can be reached afterwards
         without awaiting anything.
-        """
-        locking = self._locking
-        return await self._run(
-            locking.get_document, entity, ident, lock, lock_timeout=lock_timeout, options=options
-        )
-
-    async def get_documents(
-        self,
-        entity: type[T],
-        idents: Iterable[Any],
-        lock: LockOptions = LockOptions.None_,
-        *,
-        lock_timeout: LockTimeout = None,
-        options: Sequence[ORMOption] = (),
-    ) -> list[T]:
-        """See :meth:`LockingSession.get_documents`."""
-        locking = self._locking
-        return await self._run(
-            locking.get_documents, entity, idents, lock, lock_timeout=lock_timeout, options=options
-        )
+        """,
+    )
+    get_one_document = _awaited(LockingSession.get_one_document)
+    get_documents = _awaited(LockingSession.get_documents)
+    locked = _awaited_block(LockingSession.locked)
+    locked_document = _awaited_block(LockingSession.locked_document)
+    locked_documents = _awaited_block(LockingSession.locked_documents)
+    unguarded = _awaited_block(LockingSession.unguarded)
+    lock_key = _awaited(LockingSession.lock_key)
+    save_changes = _awaited(LockingSession.save_changes)
+    release_locks = _awaited(LockingSession.release_locks)
 
     def entity_set(
         self,
@@ -137,47 +151,44 @@ class AsyncLockingSession(AsyncSession):
         *,
         lock_timeout: LockTimeout = None,
     ) -> Select[Any]:
-        """See :meth:`LockingSession.entity_set`; not awaited, it only makes the statement."""
+        """Return ``select(entity)``, which locks all rows it returns when it is executed.
+
+        As :meth:`LockingSession.entity_set`, not awaited: it only makes the statement.
+
+        Narrow it with ``where()``, ``order_by()``, ``limit()`` and execute it in this session.
+        An ``aliased()`` of joined inheritance needs ``flat=True``.  See :func:`with_lock`,
+        which also keeps the static type of a select: no annotation here is right for both
+        SQLAlchemy 2.0 (``Select[tuple[Order]]``) and 2.1 (``Select[Order]``).
+
+        :param lock_timeout: as for :meth:`get_entity`.  MySQL, and MariaDB for a fraction of a
+            second, apply it to the whole statement; PostgreSQL, SQL Server and otherwise MariaDB
+            to each row that it has to wait for.  A plain Session, which has no lock_timeout,
+            must not execute the statement then.
+        :raises LockNotSupported: at execution, for what cannot be locked: DISTINCT, GROUP BY,
+            ``joinedload()``, ``subqueryload()``, ``yield_per``; SkipLocked on SQLite.
+        """
         return self._locking.entity_set(entity, lock, lock_timeout=lock_timeout)
 
-    @asynccontextmanager
-    async def locked(
-        self,
-        entity: type[T],
-        ident: Any,
-        lock: LockOptions = LockOptions.ForUpdate,
-        *,
-        lock_timeout: LockTimeout = None,
-        options: Sequence[ORMOption] = (),
-    ) -> AsyncIterator[T]:
-        """See :meth:`LockingSession.locked`."""
-        block = self._locking.locked(
-            entity, ident, lock, lock_timeout=lock_timeout, options=options
-        )
-        async with self._run_block(block) as document:
-            yield document
-
-    @asynccontextmanager
-    async def unguarded(self) -> AsyncIterator[None]:
-        """See :meth:`LockingSession.unguarded`."""
-        async with self._run_block(self._locking.unguarded()):
-            yield
-
-    @asynccontextmanager
-    async def _run_block(self, block: AbstractContextManager[T]) -> AsyncIterator[T]:
-        entered = await self._run(block.__enter__)
-        try:
-            yield entered
-        except BaseException as error:
-            await self._run(block.__exit__, type(error), error, error.__traceback__)
-            raise
-        else:
-            await self._run(block.__exit__, None, None, None)
-
     def on_commit(self, function: Callable[[], Awaitable[object] | object]) -> None:
-        """See :meth:`LockingSession.on_commit`; not awaited, the function is called later.
+        """Call the function when this transaction has been committed and its locks are gone.
 
-        It may be a coroutine function: the commit awaits what it returns.
+        As :meth:`LockingSession.on_commit`, not awaited.  The function may be a coroutine
+        function: the commit awaits what it returns.
+
+        Functions are called in the order of this method's calls, after the outermost commit;
+        a rollback drops them, one to a savepoint those since the savepoint.  Where no transaction
+        has begun yet, the next commit is meant.  What they need of a database they read in a
+        session of their own: this one is still inside of its commit.
+
+        When one fails, the others are called all the same; then the first error comes out of
+        the commit, which is *done*: what is committed stays committed.  Further errors are
+        logged by the logger ``sa_doclock``.
+
+        Not promised: that it is called at all, should the process die between the commit and
+        the call; and of a session that has joined the transaction of a Connection, the
+        outermost commit is the session's own.
+
+        :raises TypeError: not a function.
         """
         if not callable(function):
             raise TypeError(f"on_commit() needs a function without arguments, not {function!r}")
@@ -190,34 +201,14 @@ class AsyncLockingSession(AsyncSession):
 
         self._locking.on_commit(call)
 
-    async def lock_key(
-        self,
-        key: str,
-        *,
-        lock_timeout: LockTimeout = None,
-        shared: bool = False,
-        bind_arguments: Mapping[str, Any] | None = None,
-    ) -> None:
-        """See :meth:`LockingSession.lock_key`."""
-        await self._run(
-            self._locking.lock_key,
-            key,
-            lock_timeout=lock_timeout,
-            shared=shared,
-            bind_arguments=bind_arguments,
-        )
-
-    async def save_changes(self) -> None:
-        """See :meth:`LockingSession.save_changes`."""
-        await self._run(self._locking.save_changes)
-
-    async def release_locks(self) -> None:
-        """See :meth:`LockingSession.release_locks`."""
-        await self._run(self._locking.release_locks)
-
 
 async def async_lock_waits(bind: AsyncEngine | AsyncConnection) -> list[LockWait]:
-    """See :func:`lock_waits`."""
+    """Return the waits for locks at this moment: :func:`lock_waits`, awaited.
+
+    :raises LockNotSupported: SQLite, which has no server to ask; or the account lacks a
+        privilege, which the text names.
+    :raises TypeError: neither an AsyncEngine nor an AsyncConnection.
+    """
     if not isinstance(bind, (AsyncEngine, AsyncConnection)):
         raise TypeError(f"an AsyncEngine or an AsyncConnection is needed, not {bind!r}")
     return list(await greenlet_spawn(lock_waits, bind.sync_engine))

@@ -1,7 +1,6 @@
 """Rows shared by many workers: claim_each() locks each row for one of them and checks it again."""
 
-from .each import Claims, claim_each
-from .loop import ClaimLoop, OnError
+from .each import Claims, OnError, claim_each
 from .report import ClaimReport, FailedClaim
 from .sessions import check_factory
 from .transaction import Claim

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 from weakref import finalize
 
 from sqlalchemy import Select
 
-from ..options import LockTimeout
+from ..errors import LockFailed, LockMisuse, LockNotAvailable
+from ..lock_info import Identity
+from ..options import LockOptions, LockTimeout, check_positive, check_wait
 from ..session import LockingSession
-from .loop import ClaimLoop, OnError
-from .report import ClaimReport
-from .sessions import check_factory
-from .transaction import Claim, ClaimTransaction
+from .candidates import PAGE, Candidates
+from .locking import lock_matching
+from .query import ClaimQuery
+from .report import ClaimReport, ReportBuilder
+from .sessions import ClaimSessions, check_factory, discard_session
+from .transaction import Claim, ClaimTransaction, log_errors_of
 
 T = TypeVar("T")
+OnError = Literal["raise", "collect"]
+
+LARGEST_BATCH = 500
+_SPARE_KEYS = 100  # read beyond the limit, in place of those that others hold or process
+_QUEUE, _SKIP = LockOptions.ForUpdate, LockOptions.ForUpdate | LockOptions.SkipLocked
 
 
 class Claims(Generic[T]):
@@ -26,53 +36,87 @@ class Claims(Generic[T]):
     A ``for`` loop that is left early gives back what it holds; so do :meth:`close`, the end of
     ``with claim_each(...) as claims:``, and the garbage collector. Another ``for``
     continues where the last one ended.
+
+    :ivar report: the results so far; they can be read at any time.
     """
 
-    def __init__(self, loop: ClaimLoop[T]) -> None:
-        self._loop = loop
+    def __init__(
+        self,
+        session_factory: Callable[[], LockingSession],
+        statement: Select[Any],
+        *,
+        limit: int | None,
+        order_by: Any,
+        lock_timeout: LockTimeout,
+        on_error: OnError,
+        until_empty: bool,
+        batch: int,
+        attempts: int,
+        sleep: Callable[[float], object],
+    ) -> None:
+        self._query = ClaimQuery(statement, order_by)
+        self._lock, self._seconds = check_wait(_QUEUE, lock_timeout)
+        self._skips = lock_timeout is None
+        self._left: float = math.inf if limit is None else check_positive("limit", limit)
+        self._batch = check_positive("batch", batch)
+        if batch > LARGEST_BATCH:
+            raise ValueError(f"batch={batch!r} is more than one statement locks: {LARGEST_BATCH}")
+        if on_error not in ("raise", "collect"):
+            raise ValueError(f'on_error must be "raise" or "collect", not {on_error!r}')
+        if not callable(sleep):
+            raise TypeError(f"sleep must be a function of seconds, not {sleep!r}")
+        self._collect = on_error == "collect"
+        self.report = ClaimReport()
+        self._builder = ReportBuilder(self.report, remembers=bool(until_empty))
+        self._sessions = ClaimSessions(session_factory, self._query, self.report)
+        self._candidates = Candidates(
+            self._query,
+            self._sessions.read,
+            self._builder,
+            page=PAGE if limit is None else min(PAGE, limit + _SPARE_KEYS),
+            until_empty=bool(until_empty),
+            attempts=check_positive("attempts", attempts),
+            sleep=sleep,
+        )
         self._transaction: ClaimTransaction[T] | None = None
-        self._finalizer: finalize[[], Claims[T]] | None = None
-
-    @property
-    def report(self) -> ClaimReport:
-        """The results so far; they can be read at any time."""
-        return self._loop.report
+        self._finalizer: finalize[[Callable[[], None]], Claims[T]] | None = None
 
     def __iter__(self) -> Iterator[Claim[T]]:
         # A generator that only the for statement refers to: leaving the loop closes it.
-        try:
-            while (claim := self._next()) is not None:
+        with self:
+            while (claim := next(self, None)) is not None:
                 yield claim
-        finally:
-            self._loop.release_and_log()
 
     def __next__(self) -> Claim[T]:
-        claim = self._next()
-        if claim is None:
-            raise StopIteration
-        return claim
-
-    def _next(self) -> Claim[T] | None:
-        claim = self._loop.next()
-        if self._transaction is not self._loop.transaction:
-            self._finalize_with(self._loop.transaction)
-        return claim
-
-    def _finalize_with(self, transaction: ClaimTransaction[T] | None) -> None:
-        # Not with the loop: it has functions of the program, which may refer to this object.
-        if self._finalizer is not None:
-            self._finalizer.detach()
-        self._transaction, self._finalizer = transaction, None
-        if transaction is not None:
-            self._finalizer = finalize(self, transaction.end_and_log)
-            self._finalizer.atexit = False
+        if self._transaction is not None and self._transaction.in_block:
+            raise LockMisuse("the next row comes up when the block of this one has ended")
+        while True:
+            claim = self._next_of_transaction()
+            if claim is not None:
+                self._left -= 1
+                return claim
+            self.close()
+            count = int(min(self._batch, self._left))
+            keys = self._candidates.take(count) if count else []
+            if not keys:
+                raise StopIteration
+            self._hold(self._lock_free(keys))
+            self._candidates.note_try(claimed=self._transaction is not None)
 
     def close(self) -> None:
         """Commit the blocks that have ended, and unlock the rest.
 
+        While a block is running, this is done at its end.
+
         :raises Exception: a batch's commit has failed, unless failures are collected.
         """
-        self._loop.release()
+        transaction = self._transaction
+        if transaction is not None:
+            self._hold(None)
+            try:
+                transaction.end()
+            finally:
+                self._candidates.requeue(transaction.remaining_keys())
 
     def __enter__(self) -> Claims[T]:
         return self
@@ -86,7 +130,75 @@ class Claims(Generic[T]):
         if error is None:
             self.close()
         else:
-            self._loop.release_and_log()
+            log_errors_of(self.close)
+
+    def _hold(self, transaction: ClaimTransaction[T] | None) -> None:
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        self._transaction, self._finalizer = transaction, None
+        if transaction is not None:
+            self._finalizer = finalize(self, log_errors_of, transaction.end)
+            self._finalizer.atexit = False
+
+    def _next_of_transaction(self) -> Claim[T] | None:
+        if self._transaction is None or self._transaction.closed or not self._left:
+            return None
+        return self._transaction.next()
+
+    def _lock_free(self, keys: Sequence[Identity]) -> ClaimTransaction[T] | None:
+        """Lock the rows that are free and still match; return None if there are none."""
+        queues = self.report.serialised or not self._skips
+        try:
+            try:
+                return self._lock_keys(keys, self._lock if queues else _SKIP)
+            except LockNotAvailable:
+                if not queues:
+                    raise
+            if len(keys) == 1 or self.report.serialised:
+                self._builder.skipped(keys)
+                return None
+            return self._lock_keys(keys, _SKIP)
+        except LockFailed as error:
+            self._builder.failed(keys, error)
+            if not self._collect:
+                raise
+            return None
+
+    def _lock_keys(self, keys: Sequence[Identity], lock: LockOptions) -> ClaimTransaction[T] | None:
+        session = self._sessions.open()
+        transaction = session.begin()
+        try:
+            transaction.__enter__()
+            rows = self._lock_rows(session, keys, lock)
+        except BaseException:
+            discard_session(session)
+            raise
+        if not rows:
+            discard_session(session)
+            return None
+        return ClaimTransaction(
+            session,
+            transaction,
+            rows,
+            self._builder,
+            savepoints=self._batch > 1,
+            collect=self._collect,
+        )
+
+    def _lock_rows(
+        self, session: LockingSession, keys: Sequence[Identity], lock: LockOptions
+    ) -> dict[Identity, T]:
+        """Lock the rows and return them in the order of ``keys``; report those that are missing."""
+        skips = LockOptions.SkipLocked in lock
+        seconds = None if skips else self._seconds
+        found = lock_matching(session, self._query, keys, lock, seconds)
+        missing = [key for key in keys if key not in found]
+        held: set[Identity] = set()
+        if missing and skips:
+            held = set(map(tuple, session.execute(self._query.matching(missing))))
+        self._builder.skipped(held)
+        self._builder.no_longer_matching(set(missing) - held)
+        return {key: found[key] for key in keys if key in found}
 
 
 def claim_each(
@@ -104,21 +216,14 @@ def claim_each(
 ) -> Claims[Any]:
     """Return an iterator of claims: each row of the statement comes up for one worker alone.
 
-    ``for claim in claim_each(...):``, and in it ``with claim as row:``. The keys of the rows
-    are read first, without a lock. Then each row is locked ForUpdate by its key, in a session
-    and transaction of its own, and the conditions of the statement are checked again under the
-    lock: rows that another worker has processed meanwhile are left out. The end of the block commits. An exception in it rolls back.
+    ``for claim in claim_each(...):``, and in it ``with claim as row:``. The keys of the rows are
+    read first, 1,000 at a time, without a lock. Then each row is locked ForUpdate by its key, in a
+    session and transaction of its own, and the conditions of the statement are checked again under
+    the lock. The end of the block commits. An exception in it rolls back.
 
-    How often a row is processed: *committed* at most once, as long as the block makes the row
-    match no more; and by this call at most once in any case. What the block does outside of
-    the database is done once more when the worker dies before its commit: see
-    docs/claiming.md.
-
-    Keys are read 1,000 at a time; rows that begin to match meanwhile may come up or not. Where
-    no order is asked for it is the one of the keys, until other workers are met: then this one
-    goes on somewhere else in the page, and comes back. In an order that is asked for, the keys
-    of one pass are remembered, with ``until_empty`` those of the whole call: about 150 bytes a
-    row.
+    A row is committed at most once, as long as the block makes the row match no more, and comes up
+    in this call once in any case. docs/claiming.md says what a crash repeats, and in which order
+    rows come up.
 
     :param session_factory: makes new :class:`LockingSession` objects, as ``sessionmaker``.
     :param statement: a select of one mapped class or ``aliased()``, with any conditions, joins
@@ -130,17 +235,12 @@ def claim_each(
         and skip it then. SQLite locks the file, not rows: there None waits as the connection is
         configured (5 s), and seconds are for the wait for the file.
     :param on_error: ``"collect"`` keeps exceptions of blocks, commits and locks for
-        ``report.failed`` and goes on. ``"raise"`` lets them out; a loop that catches them around
-        its ``with`` can go on.
-    :param until_empty: look for candidates again after the last one. A row that was processed,
-        failed or given back does not come up again in this call, whatever it matches. It ends
-        after a pass that finds no other candidates; or after ``attempts`` passes in a row that
-        claimed none of those they found, since others held them (or they were gone). Between
-        such passes it sleeps, with full jitter, up to 2 s.
-    :param batch: so many rows a transaction, locked by one statement, up to 500. Each block has a
-        savepoint, so that one that fails does not undo the others. They are committed together:
-        after a crash all rows of the batch can be claimed again. When an exception comes out,
-        what was done before it is committed, and the rest unlocked.
+        ``report.failed`` and goes on. ``"raise"`` lets them out.
+    :param until_empty: look for candidates again after the last one, until a pass finds no new
+        one, or ``attempts`` passes in a row have claimed none of those they found. Between such
+        passes it sleeps, with full jitter, up to 2 s.
+    :param batch: so many rows a transaction, up to 500, locked by one statement and committed
+        together. Each block has a savepoint, so that one that fails does not undo the others.
     :param attempts: see ``until_empty``.
     :param sleep: what waits, given seconds.
     :returns: an iterator of :class:`Claim`, with ``report``.
@@ -153,16 +253,14 @@ def claim_each(
     """
     check_factory(session_factory)
     return Claims(
-        ClaimLoop(
-            session_factory,
-            statement,
-            limit=limit,
-            order_by=order_by,
-            lock_timeout=lock_timeout,
-            on_error=on_error,
-            until_empty=until_empty,
-            batch=batch,
-            attempts=attempts,
-            sleep=sleep,
-        )
+        session_factory,
+        statement,
+        limit=limit,
+        order_by=order_by,
+        lock_timeout=lock_timeout,
+        on_error=on_error,
+        until_empty=until_empty,
+        batch=batch,
+        attempts=attempts,
+        sleep=sleep,
     )

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Select, inspect
+from sqlalchemy.orm import Session
 
-from ..dialects import strategy_for
 from ..documents import document_key, root_of
 from ..lock_info import Identity
 from ..locking import LockTarget, acquire, single_key
@@ -16,12 +16,6 @@ from ..session import LockingSession, context_of
 from ..statements import lock_by_keys, parameters_by_keys, run_within
 from ..transaction import LockPlan, LockRequest, TransactionConnection
 from .query import ClaimQuery
-
-
-def serialises(session: LockingSession, query: ClaimQuery) -> bool:
-    """Return whether the database has no row locks, and the lock is the transaction's."""
-    strategy = strategy_for(session.get_bind(mapper=query.mapper))
-    return not is_row_lock(strategy.row_lock(LockOptions.ForUpdate, None))
 
 
 def lock_matching(
@@ -70,19 +64,22 @@ class _MatchingRows(LockTarget[dict[Identity, Any]]):
 
         def read(statement: Select[Any]) -> Sequence[Any]:
             parameters = query.parameters(identities)
-            found = self.session.scalars(statement, parameters, bind_arguments=bind_arguments)
+            found = Session.scalars(
+                self.session, statement, parameters, bind_arguments=bind_arguments
+            )
             return found.unique().all()
 
         if not is_row_lock(row_lock):
             return read(query.again(identities))
         assert plan.table is not None
         connection.strategy.check_table(connection.connection, plan.table)
-        if query.in_one_statement:
+        whole = connection.strategy.locks_what_is_read
+        if query.in_one_statement and not (whole and query.has_options):
             return run_within(
                 request.seconds,
                 connection.strategy,
                 row_lock,
-                lambda lock: query.locking(identities, lock),
+                lambda lock: query.locking(identities, lock, whole=whole),
                 read,
             )
         root, parameters = root_of(query.mapper), parameters_by_keys(identities)
@@ -90,9 +87,9 @@ class _MatchingRows(LockTarget[dict[Identity, Any]]):
             request.seconds,
             connection.strategy,
             row_lock,
-            lambda lock: lock_by_keys(root, lock, identities),
-            lambda statement: self.session.execute(
-                statement, parameters, bind_arguments=bind_arguments
+            lambda lock: lock_by_keys(root, lock, identities, whole=whole),
+            lambda statement: Session.execute(
+                self.session, statement, parameters, bind_arguments=bind_arguments
             ).all(),
         )
         identities = [tuple(row)[: len(root.primary_key)] for row in rows]

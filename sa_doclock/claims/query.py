@@ -12,30 +12,33 @@ from ..dialects import by_keys_hints
 from ..documents import (
     has_subquery,
     header_table,
+    index_of_key,
     key_attributes,
     own_table,
     parts_of,
     root_of,
     spans_rows,
+    unread_columns,
 )
 from ..errors import LockMisuse, LockNotSupported
 from ..lock_info import Identity
 from ..options import LockOptions
 from ..sqlalchemy_internals import has_limit, has_offset, only_columns, options_of, order_of
-from ..statements import LOCK_OPTION, key_in, locked_entity_of, refuse_streaming, with_lock
+from ..statements import (
+    LOCK_OPTION,
+    add_lock,
+    key_in,
+    locked_entity_of,
+    refuse_streaming,
+    with_lock,
+)
 
 _ONE: Final = "doclock_key_{}"
 _MANY: Final = "doclock_keys"
 
 
 class ClaimQuery:
-    """The checked statement of one claim_each(): a select of one mapped class.
-
-    :raises TypeError: not a statement; ``order_by`` is text.
-    :raises ValueError: not one mapped class; LIMIT, OFFSET; ordered twice.
-    :raises LockNotSupported: rows that cannot be locked: DISTINCT, a view, a subquery ...
-    :raises LockMisuse: the statement has a lock of its own.
-    """
+    """The checked statement of one claim_each(): a select of one mapped class."""
 
     def __init__(self, statement: Select[Any], order_by: Any) -> None:
         self.entity = _entity_of(statement)
@@ -49,8 +52,9 @@ class ClaimQuery:
         ]
         # Of other rows than the header's own, a SELECT that locks shows what there was before.
         self.in_one_statement = not _reads_more(statement, self.entity, self.mapper)
+        self.has_options = bool(options_of(statement))
         self._keys = only_columns(self.statement, self.key).order_by(*self.order, *self.key)
-        self._locking: dict[tuple[LockOptions, bool], Select[Any]] = {}
+        self._locking: dict[tuple[LockOptions, bool, bool], Select[Any]] = {}
 
     def page(self, size: int, after: Identity | None) -> Select[Any]:
         """Return the SELECT of the keys of at most so many rows.
@@ -75,13 +79,18 @@ class ClaimQuery:
             return statement.where(key_in(self.key, identities))
         return statement.where(self.key[0].in_(bindparam(_MANY, expanding=True)))
 
-    def locking(self, identities: Sequence[Identity], lock: LockOptions) -> Select[Any]:
-        """Return the SELECT that locks these rows, as far as they match, in the order of their keys."""
+    def locking(
+        self, identities: Sequence[Identity], lock: LockOptions, *, whole: bool = False
+    ) -> Select[Any]:
+        """Return the SELECT that locks these rows, as far as they match, in the order of their keys.
+
+        :param whole: read all columns of the row; see ``Locking.locks_what_is_read``.
+        """
         if len(identities) > 1 and len(self.key) > 1:
-            return self._locked(identities, lock)
-        cached = lock, len(identities) > 1
+            return self._locked(identities, lock, whole=whole)
+        cached = lock, len(identities) > 1, whole
         if cached not in self._locking:
-            self._locking[cached] = self._locked(identities, lock)
+            self._locking[cached] = self._locked(identities, lock, whole=whole)
         return self._locking[cached]
 
     def parameters(self, identities: Sequence[Identity]) -> Mapping[str, Any]:
@@ -91,15 +100,20 @@ class ClaimQuery:
             return {_ONE.format(position): value for position, value in enumerate(identity)}
         return {_MANY: [key[0] for key in identities]} if len(self.key) == 1 else {}
 
-    def _locked(self, identities: Sequence[Identity], lock: LockOptions) -> Select[Any]:
+    def _locked(
+        self, identities: Sequence[Identity], lock: LockOptions, *, whole: bool
+    ) -> Select[Any]:
         statement = self.again(identities)
         if len(identities) > 1:  # one key is always looked up by itself
-            for hint, dialect in by_keys_hints():
+            for hint, dialect in by_keys_hints(index_of_key(self.mapper)):
                 statement = statement.with_hint(header_table(self.entity), hint, dialect)
             statement = statement.order_by(*self.key)
         # Without the option: the session would lock by its own rules for statements with a
         # lock, which do not check the conditions a second time.
-        return with_lock(statement, lock).execution_options(**{LOCK_OPTION: None})
+        locked = with_lock(statement, lock).execution_options(**{LOCK_OPTION: None})
+        if whole:
+            locked = locked.add_columns(*unread_columns(self.entity))
+        return add_lock(locked, self.entity, lock, by_key=True)
 
 
 def _entity_of(statement: Select[Any]) -> Any:

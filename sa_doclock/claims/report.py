@@ -82,19 +82,15 @@ class ReportBuilder:
 
     def skipped(self, keys: Iterable[Identity]) -> None:
         """Count rows that others hold."""
-        keys = set(keys)
-        self._match_again(keys)
-        self._held |= keys
-        self._held_before -= keys
+        self._held |= self._forget(keys)
         self.report.skipped = len(self._held)
 
     def no_longer_matching(self, keys: Iterable[Identity]) -> None:
         """Count rows that do not match, or do not exist any more."""
-        keys = set(keys) - self._not_matching
+        keys = self._forget(keys)
         self.report.no_longer_matching += len(keys)
         if self._remembers:
             self._not_matching |= keys
-        self._remove_held(keys)
 
     def processed(self, keys: Iterable[Identity]) -> None:
         """Count rows whose blocks are committed."""
@@ -117,18 +113,16 @@ class ReportBuilder:
         self.processed(keys)
 
     def _settle(self, keys: Iterable[Identity]) -> int:
-        keys = set(keys)
+        keys = self._forget(keys)
         if self._remembers:
             self.settled |= keys
-        self._match_again(keys)
-        self._remove_held(keys)
         return len(keys)
 
-    def _match_again(self, keys: set[Identity]) -> None:
+    def _forget(self, keys: Iterable[Identity]) -> set[Identity]:
+        """Take back the counts of these rows by an earlier result; return their keys."""
+        keys = set(keys)
         self.report.no_longer_matching -= len(self._not_matching & keys)
-        self._not_matching -= keys
-
-    def _remove_held(self, keys: set[Identity]) -> None:
-        self._held -= keys
-        self._held_before -= keys
+        for counted in (self._not_matching, self._held, self._held_before):
+            counted.difference_update(keys)
         self.report.skipped = len(self._held)
+        return keys

@@ -8,14 +8,14 @@ from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Connection, Select, inspect
-from sqlalchemy.orm import scoped_session
+from sqlalchemy.orm import Session
 
 from ..dialects import strategy_for, translated_schema
 from ..documents import own_table
 from ..errors import LockMisuse, LockNotSupported
 from ..lock_info import Identity
-from ..session import LockingSession
-from .locking import serialises
+from ..options import LockOptions, is_row_lock
+from ..session import LockingSession, is_scoped_session
 from .query import ClaimQuery
 from .report import ClaimReport
 
@@ -26,7 +26,7 @@ _NOT_VIEWS = "sa_doclock.claims.not_views"
 
 def check_factory(session_factory: object) -> None:
     """Raise TypeError for a scoped_session, and for what cannot be called."""
-    if isinstance(session_factory, scoped_session):
+    if is_scoped_session(session_factory):
         raise TypeError(
             "claim_each() needs sessions of its own, not a scoped_session; give its session_factory"
         )
@@ -48,11 +48,7 @@ class ClaimSessions:
         self._checked = False
 
     def open(self) -> LockingSession:
-        """Return a new session.
-
-        :raises TypeError: the factory makes sessions of another class.
-        :raises LockMisuse: the session is in a transaction.
-        """
+        """Return a new session."""
         session = self._make_session()
         if not isinstance(session, LockingSession):
             raise TypeError(
@@ -72,19 +68,18 @@ class ClaimSessions:
 
     def _check(self, session: LockingSession) -> None:
         arguments = {"mapper": self._query.mapper}
-        _refuse_view(session.connection(bind_arguments=arguments), self._query)
+        _refuse_view(Session.connection(session, arguments), self._query)
         self._checked = True
-        self._report.serialised = serialises(session, self._query)
+        strategy = strategy_for(session.get_bind(mapper=self._query.mapper))
+        row_lock = strategy.row_lock(LockOptions.ForUpdate, None)
+        self._report.serialised = not is_row_lock(row_lock)  # the lock is the transaction's
         if self._report.serialised:
             name = self._query.mapper.class_.__name__
             _log.info("claim_each: %s is in a database without row locks: one at a time", name)
 
 
 def _refuse_view(connection: Connection, query: ClaimQuery) -> None:
-    """Ask the database, once for each engine and table, and refuse a view.
-
-    :raises LockNotSupported: a lock on it would be one on whatever the view reads, or none.
-    """
+    """Ask the database, once for each engine and table, and refuse a view."""
     table = own_table(query.mapper)
     of_statement = query.statement.get_execution_options()
     schema = translated_schema(table, connection.get_execution_options(), of_statement)

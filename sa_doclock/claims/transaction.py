@@ -147,10 +147,6 @@ class ClaimTransaction(Generic[T]):
             if error is not None and not self._collects(error):
                 raise error
 
-    def end_and_log(self) -> None:
-        """End without a caller who could get an error: only the report and the log have it."""
-        log_errors_of(self.end)
-
     def _give_back_offered(self) -> None:
         if self.offered is not None:
             self.offered = None
@@ -250,7 +246,7 @@ class ClaimTransaction(Generic[T]):
 
 
 def log_errors_of(function: Callable[[], None]) -> None:
-    """Call the function, and log an exception in place of raising it."""
+    """Call the function, and log an exception: no caller could get it."""
     try:
         function()
     except Exception:  # noqa: BLE001  # the report has it

@@ -9,11 +9,14 @@ import typer
 import sa_doclock
 
 from .demo import demo
+from .doctor import doctor
+from .explain import explain
 from .stress import stress
+from .waits import waits
 
 app = typer.Typer(
     name="sa-doclock",
-    help="See document locks at work, on SQLite or on a database of yours.",
+    help="See document locks at work, and what happens to them on a database of yours.",
     no_args_is_help=True,
     rich_markup_mode=None,  # plain text: lines are wrapped, and nothing but ASCII
     add_completion=False,
@@ -21,6 +24,9 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(stress)
+app.command()(waits)
+app.command()(doctor)
+app.command()(explain)
 
 
 def _print_version(wanted: bool) -> None:

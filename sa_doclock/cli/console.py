@@ -7,14 +7,8 @@ from contextlib import contextmanager
 from typing import Annotated, Optional
 
 import typer
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
 from sqlalchemy.exc import DBAPIError
 
 from .. import LockNotSupported
@@ -24,6 +18,10 @@ from .workload import TABLE_NAMES, TableError, TableLeftBehind, first_line, left
 Url = Annotated[
     Optional[str],  # noqa: UP045  # typer knows "str | None" since 0.12.4 only
     typer.Option(metavar="URL", help="The database.", show_default="a temporary SQLite file"),
+]
+
+ServerUrl = Annotated[
+    str, typer.Option("--url", metavar="URL", help="The database.", envvar="SA_DOCLOCK_URL")
 ]
 
 INTERRUPTED = 130
@@ -53,26 +51,29 @@ def progress_bar(label: str, total: float) -> Iterator[Callable[[float, str], No
     """Show a bar on stderr, if that is a terminal; the block calls ``(done, note)``."""
     console = Console(stderr=True, highlight=False)
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[note]}"),
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(bar_width=20),
+        progress.TaskProgressColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TextColumn("{task.fields[note]}"),
     )
-    with Progress(
+    with progress.Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as progress:
-        task = progress.add_task(label, total=total, note="")
-        yield lambda done, note: progress.update(task, completed=done, note=note)
+    ) as bar:
+        task = bar.add_task(label, total=total, note="")
+        yield lambda done, note: bar.update(task, completed=done, note=note)
 
 
 @contextmanager
-def errors_as_text() -> Iterator[None]:
-    """End the command with a sentence instead of a traceback."""
+def errors_as_text(*, database_error: int = 1) -> Iterator[None]:
+    """End the command with a sentence instead of a traceback.
+
+    :param database_error: the exit status where the database has failed.
+    """
     try:
         yield
     except (DBAPIError, TableLeftBehind) as error:
-        raise _end(first_line(error), 1) from None
+        raise _end(first_line(error), database_error) from None
     except (BadUsage, LockNotSupported, TableError) as error:
         raise _end(first_line(error), 2) from None
     except KeyboardInterrupt:

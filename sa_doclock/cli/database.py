@@ -45,14 +45,16 @@ class Target(NamedTuple):
 
 
 @contextmanager
-def open_database(url: str | None, connections: int) -> Iterator[Target]:
+def open_database(url: str | None, connections: int, *, patient: bool = True) -> Iterator[Target]:
     """Connect, with a pool of so many connections; without a URL, to a temporary SQLite file.
+
+    :param patient: SQLite waits two minutes for the file's lock, and not as the URL says.
 
     :raises BadUsage: the URL is none, or there is no such database.
     """
     with ExitStack() as stack:
         parsed = stack.enter_context(_temporary_file()) if url is None else _parse(url)
-        engine = _engine(parsed, connections)
+        engine = _engine(parsed, connections, patient=patient)
         stack.callback(engine.dispose)
         yield _connect(engine)
 
@@ -78,7 +80,7 @@ def _parse(url: str) -> URL:
         ) from None
 
 
-def _engine(url: URL, connections: int) -> Engine:
+def _engine(url: URL, connections: int, *, patient: bool) -> Engine:
     try:
         _refuse_unfit(create_engine(url))
         return create_engine(
@@ -86,7 +88,7 @@ def _engine(url: URL, connections: int) -> Engine:
             pool_size=connections,
             max_overflow=0,
             # All threads queue for the one lock of the file, and SQLite's queue is not a fair one.
-            connect_args={"timeout": 120} if url.get_backend_name() == "sqlite" else {},
+            connect_args={"timeout": 120} if patient and url.get_backend_name() == "sqlite" else {},
         )
     except NoSuchModuleError:
         raise BadUsage(

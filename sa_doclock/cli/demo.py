@@ -10,12 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import LockOptions
-from .busy_order import OrderCounts, watch_order
 from .console import INTERRUPTED, Url, announce, errors_as_text, progress_bar, results
 from .database import Target, open_database
-from .double_click import SAME_LINE, TWO_LINES, Clicks, click_twice
+from .demo_scenes import SAME_LINE, TWO_LINES, Clicks, OrderCounts, click_twice, watch_order
+from .report import good_or_bad, table_of
 from .stress import WITH, WITHOUT, run_with_progress
-from .table_report import good_or_bad, table_of
 from .workload import Outcome, Plan, check_locks, fresh_tables
 
 _PLAIN, _UPDATE, _SHARED = LockOptions.None_, LockOptions.ForUpdate, LockOptions.SharedRead

@@ -12,8 +12,7 @@ import typer
 from .. import LockOptions
 from .console import INTERRUPTED, Url, announce, errors_as_text, progress_bar, results
 from .database import Target, open_database
-from .json_report import json_report
-from .table_report import errors_of, table_of
+from .report import errors_of, json_report, table_of
 from .workload import Outcome, Plan, check_locks, fresh_tables, run
 
 WITHOUT, WITH = "without locks", "with locks"
@@ -97,9 +96,8 @@ def run_with_progress(label: str, target: Target, plan: Plan) -> Outcome:
         return run(
             target.engine,
             plan,
-            lambda progress: show(
-                progress.done,
-                f"{progress.inconsistencies} inconsistencies, {progress.errors} errors",
+            lambda tally: show(
+                tally.done, f"{tally.wrong_reads} inconsistencies, {tally.error_count} errors"
             ),
         )
 

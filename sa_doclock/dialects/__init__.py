@@ -1,5 +1,8 @@
 """The locks of each database: one database, one file or package."""
 
+from .compatible_servers import COMPATIBLE_SERVERS, FoundServer, LockFeature, find_server
+from .connection import ROLLED_BACK_LATER, is_rolled_back_later
+from .names import quoted_name, schema_of, schema_translation, translated_schema
 from .registry import (
     ENTRY_POINT_GROUP,
     by_keys_hints,
@@ -9,6 +12,6 @@ from .registry import (
     strategies,
     strategy_classes,
     strategy_for,
+    suffixed,
     table_hints,
 )
-from .schema import schema_translation, translated_schema

@@ -1,28 +1,59 @@
-"""The base class of all dialects, made of four roles: the public import path for other packages."""
+"""The base class of all dialects, made of four roles: the public import path for other packages.
+
+All that a dialect of another package needs is here, in ``sa_doclock`` and in ``sa_doclock.errors``.
+"""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from .connection import AUTOCOMMIT, ConnectionState
+from ..lock_info import ACTIVE, IDLE, Identity, LockConnection, Wait
+from ..options import LockOptions, base_of, milliseconds
+from ..pool import CallFunction, ExecuteStatement, on_return, withdraw
+from .connection import (
+    AUTOCOMMIT,
+    ConnectionState,
+    Pipeline,
+    Read,
+    connection_setting,
+    rewritten_statements,
+)
 from .error_codes import ErrorCodes, NativeCode
 from .locking import READ_COMMITTED, REPEATABLE_READ, SNAPSHOT, Locking
-from .monitoring import LockMonitoring
-from .pipeline import Pipeline, Read
+from .monitoring import LockMonitoring, connections_by_id, elapsed_seconds
+from .names import quoted_name, schema_of, short_name
 
 __all__ = [
+    "ACTIVE",
     "AUTOCOMMIT",
+    "IDLE",
     "READ_COMMITTED",
     "REPEATABLE_READ",
     "SNAPSHOT",
+    "CallFunction",
     "ConnectionState",
     "ErrorCodes",
+    "ExecuteStatement",
+    "Identity",
+    "LockConnection",
     "LockMonitoring",
     "LockStrategy",
     "Locking",
     "NativeCode",
     "Pipeline",
     "Read",
+    "Wait",
+    "base_of",
+    "connection_setting",
+    "connections_by_id",
+    "elapsed_seconds",
+    "milliseconds",
+    "on_return",
+    "quoted_name",
+    "rewritten_statements",
+    "schema_of",
+    "short_name",
+    "withdraw",
 ]
 
 
@@ -37,3 +68,7 @@ class LockStrategy(Locking, ErrorCodes, ConnectionState):
 
     monitoring: ClassVar[LockMonitoring | None] = None
     """The holders and waiters of locks; None: no server can tell."""
+
+    def check_support(self, lock: LockOptions) -> None:
+        if self.compatible is not None:
+            self.compatible.check_lock(lock)

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, ClassVar, Final, Protocol
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Select, event
 from sqlalchemy.engine import Dialect
 
 from ..errors import LockNotSupported
+from .compatible_servers import FoundServer
+from .error_codes import NativeCode
 
 AUTOCOMMIT = (
     "the connection is in AUTOCOMMIT, where a lock ends with its statement; "
     "use an engine or session with a transactional isolation level"
 )
+
+
+ROLLED_BACK_LATER: Final = "sa_doclock_rolled_back_later"
+"""An execution option of a Connection whose transaction a test rolls back at its end: sessions that
+join it count as having opened a transaction of their own.  Set by testing.rollback_session()."""
+
+
+def is_rolled_back_later(connection: Connection) -> bool:
+    """Return whether a test rolls the connection's transaction back at its end."""
+    return ROLLED_BACK_LATER in connection.get_execution_options()
 
 
 class ConnectionState:
@@ -26,9 +38,31 @@ class ConnectionState:
     reports_idle: ClassVar[bool] = False
     """Some driver sends a ROLLBACK also where no transaction is open, and ``is_idle()`` can tell."""
 
+    has_transaction_ids: ClassVar[bool] = False
+    """An error may end the transaction, with no number of its own that says so; whether it goes on
+    is seen by ``transaction_id()``."""
+
+    notes_begin: ClassVar[bool] = False
+    """``note_begin()`` is called before any after_begin listener of the program."""
+
     cluster: str | None = None
     """The cluster that the server is a node of, where other nodes take writes too and do not know
     the locks of this one; set by ``note_server()``."""
+
+    savepoint_hides_abort: bool = False
+    """A SAVEPOINT begins another transaction without an error, where the server has ended the one
+    before and no statement has failed since: ``find_abort()`` is called in front of it; set by
+    ``note_server()``."""
+
+    compatible: FoundServer | None = None
+    """The product that answers in place of the one that the dialect is for; set by ``note_server()``."""
+
+    keys_end_with_transaction: ClassVar[bool] = True
+    """A named lock is released by the end of the transaction, and not by a statement of ours."""
+
+    begins_at_once: bool = False
+    """The begin of a transaction is sent when it begins here, by ``begin_now()``, because the server
+    goes by its time; set by ``note_server()``."""
 
     autocommit_by_default: bool = False
     """The engine was made with ``isolation_level="AUTOCOMMIT"``; set by the registry."""
@@ -47,13 +81,29 @@ class ConnectionState:
     def note_server(self, connection: Connection) -> None:
         """Remember the settings of the server; called once, with the first connection."""
 
+    def note_default_level(self, connection: Connection) -> None:
+        """Tell SQLAlchemy the isolation level that a new transaction has; called once.
+
+        SQLAlchemy asks in the engine's first connection, before the listeners for "connect" of
+        the program, which may set another.
+        """
+
     def check_autocommit(self, connection: Connection) -> None:
         """Raise LockNotSupported if every statement is a transaction of its own."""
         if getattr(connection.connection.dbapi_connection, "autocommit", False):
             raise LockNotSupported(AUTOCOMMIT)
 
+    def begin_now(self, connection: Connection) -> None:
+        """Have the server begin the transaction now, in which nothing was sent yet."""
+
+    def note_begin(self, connection: Connection) -> None:
+        """Note the state of a connection whose transaction begins now; where ``notes_begin``."""
+
     def before_savepoint(self, connection: Connection) -> None:
         """Send what a SAVEPOINT needs in front of it."""
+
+    def find_abort(self, connection: Connection) -> None:
+        """Send a statement that fails where the server has ended the transaction."""
 
     def before_rollback(self, connection: Connection) -> None:
         """Take the error that a ROLLBACK would meet; called only on a node of a cluster."""
@@ -61,8 +111,47 @@ class ConnectionState:
     def commit_failed(self, connection: Connection) -> None:
         """End the transaction that a failed COMMIT has left open, which SQLAlchemy does not."""
 
+    def transaction_id(self, connection: Connection) -> object:
+        """Return the server's own id of the open transaction, where it ``has_transaction_ids``."""
+        raise TypeError(f"{type(self).__name__} has no ids of transactions")
+
     def interrupted(self, connection: Connection, cursor: Any) -> None:
         """End what closing the connection, which follows, would leave open."""
+
+    # The connection's own word about its transaction.  The ledger is compared with it before a lock,
+    # a flush and a commit, after each error, and after each statement on a Connection that the
+    # program has in hand.  False: the transaction has ended, and its locks are gone; then the
+    # session refuses to write.  None: nobody can tell.  Called only where a lock or a savepoint has
+    # been sent, so that there must be a transaction.
+
+    def in_transaction(self, connection: Connection) -> bool | None:
+        """Return whether the driver knows a transaction to be open; nothing is sent.
+
+        The answer must be right at any time.  What is known after a statement or an error alone
+        belongs into the two methods below.
+        """
+        return None
+
+    def in_transaction_after(
+        self, connection: Connection, cursor: Any, statement: str
+    ) -> bool | None:
+        """Return the same just after this statement has succeeded; nothing is sent.
+
+        Override it where the driver keeps the status of some answers only, or where a statement
+        ends one transaction and begins another.
+        """
+        return self.in_transaction(connection)
+
+    def in_transaction_after_error(
+        self, connection: Connection, statement: str, code: NativeCode | None
+    ) -> bool | None:
+        """Return the same just after this statement has failed; here the server may be asked.
+
+        It is asked over ``connection.connection.cursor()``, so that an error of the question is no
+        error of the session; an error that comes out of here is taken for None.  Codes in
+        ``rolls_back_transaction`` are not asked about.
+        """
+        return self.in_transaction(connection)
 
     def is_idle(self, dbapi_connection: Any) -> bool:
         """Return whether the server's answer to COMMIT or ROLLBACK says: no transaction is open.
@@ -70,6 +159,46 @@ class ConnectionState:
         False: it does not, or the driver cannot tell.
         """
         return False
+
+
+Read = tuple[Select[Any], Mapping[str, Any]]
+"""A statement and its parameters."""
+
+
+class Pipeline(Protocol):
+    """Several statements of one connection in one round trip."""
+
+    def locking(
+        self,
+        seconds: float | None,
+        reads: Callable[[], Iterable[Read]],
+        *,
+        one_row: bool,
+        hold_limit: float | None = None,
+    ) -> AbstractContextManager[None]:
+        """Send a lock of this block together with BEGIN, its limits and these reads.
+
+        ``one_row`` tells that it is of one row by its key, as for ``waiting_for_row()``.
+        The reads come after the lock.  Code that executes one of them next, in this block, gets
+        the result that came along; any other statement discards these results.
+        """
+
+    def keep_writes(self, may_commit: Callable[[], bool]) -> None:
+        """Keep the writes of a flush back from now on, and send them together with COMMIT.
+
+        Any other statement is executed after the writes that are kept back.
+
+        :param may_commit: called when COMMIT is due; returns whether to send it along.
+        """
+
+    def send_writes(self) -> None:
+        """Send the writes that are kept back.  :raises StaleDataError: one finds no row."""
+
+    def forget_writes(self) -> None:
+        """Keep no more writes back, and discard those that were not sent."""
+
+    def pause(self, *, paused: bool) -> None:
+        """Keep no writes back while paused."""
 
 
 @contextmanager
@@ -86,3 +215,28 @@ def connection_setting(connection: Connection, read: str, write: str, value: int
     finally:
         if not connection.invalidated:
             connection.exec_driver_sql(f"{write} {int(old)}")
+
+
+@contextmanager
+def rewritten_statements(
+    connection: Connection, rewrite: Callable[[str, Any], str], *words: str
+) -> Iterator[None]:
+    """Rewrite the statements of this block that have one of these words in them.
+
+    The listener is the connection's own and goes with the block: no other statement pays for it.
+
+    :param rewrite: is given the text and the parameters as the driver will get them.
+    """
+
+    def before_cursor_execute(
+        _connection: Connection, _cursor: Any, statement: str, parameters: Any, *_: Any
+    ) -> tuple[str, Any]:
+        if any(word in statement for word in words):
+            statement = rewrite(statement, parameters)
+        return statement, parameters
+
+    event.listen(connection, "before_cursor_execute", before_cursor_execute, retval=True)
+    try:
+        yield
+    finally:
+        event.remove(connection, "before_cursor_execute", before_cursor_execute)

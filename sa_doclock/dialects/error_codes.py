@@ -42,12 +42,32 @@ class ErrorCodes:
     ends_connection: ClassVar[frozenset[NativeCode]] = frozenset()
     """Of ``failures``, those with which the server may have closed the connection too."""
 
+    breaks_connection: ClassVar[frozenset[NativeCode]] = frozenset()
+    """Errors after which the server closes the connection, though SQLAlchemy does not know it."""
+
+    ended_while_idle: ClassVar[frozenset[NativeCode]] = frozenset()
+    """Errors by which the server says that it had ended the transaction before it got the statement:
+    a COMMIT that meets one of them was not done."""
+
     rollback_noise: ClassVar[frozenset[NativeCode]] = frozenset()
     """Errors of a ROLLBACK that says only that the transaction was gone already."""
+
+    advice: ClassVar[Mapping[NativeCode, str]] = {}
+    """Sentences for people that are added to errors of any statement which keep their class."""
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         """Return the server's own error number in a driver's exception; None: it has none."""
         raise TypeError(f"{type(self).__name__} must read the error numbers of its drivers")
+
+    def failure(
+        self, code: NativeCode, connection: Connection, *, locking: bool
+    ) -> type[DocLockError] | None:
+        """Return ``failures`` of this error; override it where the number alone does not tell.
+
+        :param connection: it may take no statement any more.
+        :param locking: a lock of ours is being taken; False for other statements and COMMIT.
+        """
+        return self.failures.get(code)
 
     def refusal(
         self, code: NativeCode | None, orig: BaseException, *, by_key: bool

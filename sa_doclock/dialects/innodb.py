@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
 from sqlalchemy import Connection, Integer, Table, TextClause, text
 from sqlalchemy.engine import Dialect
+from sqlalchemy.exc import DBAPIError
 
-from ..errors import LockFailed, LockNotAvailable, LockNotSupported
+from ..errors import LockFailed, LockNotAvailable, LockNotSupported, WrongIsolation
 from ..lock_info import ACTIVE, IDLE, Identity, LockConnection
 from ..options import LockOptions, base_of
-from ..pool import ExecuteStatement, on_return, withdraw
+from ..pool import ExecuteStatement, is_registered, on_return, withdraw
 from .base import (
     AUTOCOMMIT,
     READ_COMMITTED,
@@ -21,9 +24,10 @@ from .base import (
     LockStrategy,
     NativeCode,
 )
-from .key_names import short_name
-from .locking import schema_of
+from .compatible_servers import find_server
 from .monitoring import connections_by_id
+from .names import schema_of, short_name
+from .recent_keys import remember_key
 
 _STORAGE_ENGINE = text(
     "SELECT engine FROM information_schema.tables "
@@ -34,12 +38,32 @@ _IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS; set by COMMIT AND CHAIN, completi
 # SHOW leaves out the variables that a server does not have; SELECT @@wsrep_on is an error there.
 _SETTINGS = (
     "SHOW GLOBAL VARIABLES WHERE variable_name IN ('innodb_rollback_on_timeout', "
-    "'wsrep_on', 'wsrep_provider', "
+    "'wsrep_on', 'wsrep_provider', 'version', 'version_comment', 'aurora_version', 'tidb_txn_mode', "
     "'group_replication_group_name', 'group_replication_single_primary_mode')"
+)
+
+_TRANSACTION_IS_OPEN = 1568  # ER_CANT_CHANGE_TX_CHARACTERISTICS
+# What commits, or ends the transaction, by itself; some begin another one at once:
+# https://dev.mysql.com/doc/refman/en/implicit-commit.html
+_COMMENTS = r"\s*(?:/\*.*?\*/\s*)*"
+_ENDS_TRANSACTION = re.compile(
+    _COMMENTS + r"(?:ALTER|CREATE(?!\s+(?:OR\s+REPLACE\s+)?TEMPORARY)|DROP(?!\s+TEMPORARY)"
+    r"|RENAME|TRUNCATE"
+    r"|GRANT|REVOKE|LOCK\s+TABLES?|START\s+TRANSACTION|BEGIN(?!\s+NOT)|COMMIT"
+    r"|ROLLBACK(?!\s+(?:WORK\s+)?TO))\b",
+    re.IGNORECASE | re.DOTALL,
+)
+# What leaves the transaction open when it fails, or else has a number that says so.
+_KEEPS_TRANSACTION = re.compile(
+    _COMMENTS + r"(?:SELECT|INSERT|UPDATE|DELETE|REPLACE|WITH|SAVEPOINT|RELEASE|ROLLBACK\s+TO)\b",
+    re.IGNORECASE | re.DOTALL,
 )
 
 _READ_ONLY = "a read-only {} cannot lock rows; read with SnapshotRead"
 _GALERA = "a Galera cluster"
+# Any row of InnoDB will do, and every account may read these.
+_FIND_ABORT = "SELECT 1 FROM information_schema.schemata LIMIT 1"
+_OLD_LIMIT = "@doclock_hold_limit"  # in a variable of the connection, so that nobody has to ask
 _LONGEST_NAME = 64
 # The server detects no deadlock between named locks and row locks, so every wait has a limit.
 # A limit of -1 waits for ever on MySQL, and is an error on MariaDB.
@@ -58,10 +82,29 @@ class InnoDBLocks(LockStrategy):
         LockOptions.SnapshotRead: (REPEATABLE_READ,),
     }
     reports_idle = True
+    keys_end_with_transaction = False
+    hold_limit_expression: ClassVar[str]
+    """The seconds ``{limit}``, or the server's own limit where that is shorter."""
+
+    hold_limit_variable: ClassVar[str]
+    """The session variable with the seconds after which the server ends an idle connection."""
+
+    restore_hold_limit: ClassVar[ExecuteStatement]
+    """Puts the variable back, which outlives the transaction."""
+
     # Where most rows of a table are asked for, the optimizer reads all of it, and FOR UPDATE
     # waits for every row that is read.
-    by_keys_hint = "FORCE INDEX (PRIMARY)"
+    by_keys_hint = "FORCE INDEX ({index})"
+    sets_level_once = True
     refusals = {
+        # ER_KEY_DOES_NOT_EXITS, of FORCE INDEX
+        1176: (
+            LockNotSupported,
+            (
+                "the mapped key is not the PRIMARY KEY of this table, nor has it the unique index that "
+                "its Table names; without one, rows of other keys would be locked along"
+            ),
+        ),
         # ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
         1792: (LockNotSupported, _READ_ONLY.format("transaction")),
         # ER_OPTION_PREVENTS_STATEMENT, --read-only
@@ -73,6 +116,10 @@ class InnoDBLocks(LockStrategy):
         self._lockable: set[tuple[str | None, str]] = set()
         self._database = dialect.default_schema_name or ""
 
+    def note_default_level(self, connection: Connection) -> None:
+        # @@transaction_isolation is the one of new transactions, also within another one.
+        connection.dialect.default_isolation_level = connection.get_isolation_level()
+
     def note_server(self, connection: Connection) -> None:
         # innodb_rollback_on_timeout is off by default: error 1205 undoes the statement alone.  The
         # query goes past SQLAlchemy, which would begin a transaction on a Connection of the caller.
@@ -80,9 +127,16 @@ class InnoDBLocks(LockStrategy):
         try:
             cursor.execute(_SETTINGS)
             settings = {str(name).lower(): str(value).upper() for name, value in cursor.fetchall()}
+            told = _version_text(settings) or _asked_version(cursor)
         finally:
             cursor.close()
+        self.compatible = find_server("mysql", told)
+        if self.compatible is not None and not self.compatible.product.sets_next_level:
+            self.sets_level_once = False
         self.cluster = _cluster(settings)
+        # A member applies what another one has committed, and ends who is in the way of it: on a
+        # secondary, a SharedRead.
+        self.savepoint_hides_abort = bool(settings.get("group_replication_group_name"))
         if settings.get("innodb_rollback_on_timeout") == "ON":
             codes = self.rolls_back_transaction | {1205}
             self.rolls_back_transaction = self.requires_rollback = codes
@@ -109,17 +163,60 @@ class InnoDBLocks(LockStrategy):
         if getter() if getter else driver.autocommit:
             raise LockNotSupported(AUTOCOMMIT)
 
+    def in_transaction_after(
+        self, connection: Connection, cursor: Any, statement: str
+    ) -> bool | None:
+        if _ENDS_TRANSACTION.match(statement):
+            return False  # mysqlclient has no status; START TRANSACTION begins another one
+        # The status of PyMySQL is that of the last OK packet, and rows come without one.
+        return None if cursor.description else _status(connection.connection.driver_connection)
+
+    def in_transaction_after_error(
+        self, connection: Connection, statement: str, code: NativeCode | None
+    ) -> bool | None:
+        # DDL commits before it fails; a procedure may have.
+        if _KEEPS_TRANSACTION.match(statement):
+            return None
+        cursor: Any = connection.connection.cursor()
+        try:
+            cursor.execute("DO 0")  # an error brings no status, this brings an OK packet
+        finally:
+            cursor.close()
+        return _status(connection.connection.driver_connection)
+
     def is_idle(self, dbapi_connection: Any) -> bool:
         driver = getattr(dbapi_connection, "driver_connection", dbapi_connection)
-        # PyMySQL, aiomysql: the status in the last OK packet, as after COMMIT; a SELECT has none.
-        status = getattr(driver, "server_status", None)
-        if isinstance(status, int):
-            return not status & _IN_TRANSACTION
-        return getattr(driver, "in_transaction", None) is False  # mysql-connector
+        return _status(driver) is False
+
+    def set_level_once(self, connection: Connection, level: str) -> None:
+        # Without SESSION, COMMIT and ROLLBACK set it back.  SQLAlchemy would send SET SESSION and
+        # COMMIT, before and after: four round trips.
+        try:
+            connection.exec_driver_sql(f"SET TRANSACTION ISOLATION LEVEL {level}")
+        except DBAPIError as error:
+            if error.orig is None or self.native_code(error.orig) != _TRANSACTION_IS_OPEN:
+                raise
+            raise WrongIsolation(
+                "a listener or the driver has opened the transaction already, at another isolation "
+                "level"
+            ) from error
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         if base_of(lock) is LockOptions.SnapshotRead:
             connection.exec_driver_sql("START TRANSACTION READ ONLY")
+
+    def limit_hold(self, connection: Connection, seconds: float) -> None:
+        if is_registered(connection, self.restore_hold_limit):
+            return  # it is in force, and the old value must not be overwritten
+        on_return(connection, self.restore_hold_limit)
+        name, limit = self.hold_limit_variable, math.ceil(seconds)
+        connection.exec_driver_sql(
+            f"SET {_OLD_LIMIT} = @@SESSION.{name}, SESSION {name} = "
+            + self.hold_limit_expression.format(limit=limit)
+        )
+
+    def find_abort(self, connection: Connection) -> None:
+        connection.exec_driver_sql(_FIND_ABORT)
 
     def before_rollback(self, connection: Connection) -> None:
         # Where another node's commit has ended the transaction, and no statement has failed since,
@@ -136,6 +233,7 @@ class InnoDBLocks(LockStrategy):
         # not to the transaction.  Each GET_LOCK that is granted needs a RELEASE_LOCK of its own; one
         # too many does nothing, so we note it before the answer is known.
         name = short_name(f"{self._database}.{key}", _LONGEST_NAME)
+        remember_key(key, name)
         release = ExecuteStatement(f"DO RELEASE_LOCK('{name}')")
         on_return(connection, release)
         statement = _TAKE_KEY if seconds is None else self.wait_for_key(seconds)
@@ -161,6 +259,29 @@ class InnoDBLocks(LockStrategy):
         return code if isinstance(code, int) else None
 
 
+def _version_text(settings: Mapping[str, str]) -> str:
+    """Return all that the settings tell about the product; empty where there is no version."""
+    names = ("version", "version_comment", "tidb_txn_mode")
+    told = " ".join(filter(None, map(settings.get, names)))
+    return f"{told} Aurora" if settings.get("aurora_version") else told
+
+
+def _asked_version(cursor: Any) -> str:
+    cursor.execute("SELECT VERSION()")
+    (version,) = cursor.fetchone()
+    return str(version)
+
+
+def _status(driver: Any) -> bool | None:
+    """Return SERVER_STATUS_IN_TRANS of the last answer that had it; None: the driver keeps none."""
+    # PyMySQL, aiomysql: the status in the last OK packet, as after COMMIT; a SELECT has none.
+    status = getattr(driver, "server_status", None)
+    if isinstance(status, int):
+        return bool(status & _IN_TRANSACTION)
+    found = getattr(driver, "in_transaction", None)  # mysql-connector
+    return found if isinstance(found, bool) else None
+
+
 def _cluster(settings: Mapping[str, str]) -> str | None:
     """Return what the server is a node of, where several nodes take writes."""
     # https://mariadb.com/kb/en/galera-cluster-system-variables/; Percona XtraDB Cluster has the same
@@ -173,6 +294,11 @@ def _cluster(settings: Mapping[str, str]) -> str | None:
     ):
         return "a group of several primaries (Group Replication)"
     return None
+
+
+def restores_hold_limit(variable: str) -> ExecuteStatement:
+    """Return what puts this variable back to the value before ``limit_hold()``."""
+    return ExecuteStatement(f"SET SESSION {variable} = {_OLD_LIMIT}")
 
 
 class InnoDBMonitoring(LockMonitoring):

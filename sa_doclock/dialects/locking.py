@@ -10,8 +10,7 @@ from sqlalchemy import Connection, Select, Table
 
 from ..errors import LockFailed, LockNotSupported, WrongIsolation
 from ..options import LockOptions, base_of, is_row_lock
-from .pipeline import Pipeline
-from .schema import translated_schema
+from .connection import Pipeline
 
 READ_COMMITTED = "READ COMMITTED"
 REPEATABLE_READ = "REPEATABLE READ"
@@ -28,11 +27,32 @@ class Locking:
     """For each base lock, the isolation levels that protect a document: the first is set for a
     new transaction, an open one may have any of them.  Empty: there is no choice."""
 
+    kept_levels: ClassVar[Mapping[LockOptions, frozenset[str]]] = {}
+    """The levels that the program may have chosen, and that a lock does not replace by ``levels``:
+    they protect a document as well, and more."""
+
     hints: ClassVar[Mapping[LockOptions, str]] = {}
     """Table hints, where SQLAlchemy's ``with_for_update()`` writes no lock."""
 
+    hints_by_key: ClassVar[Mapping[LockOptions, str]] = {}
+    """The same for a SELECT that looks its rows up by their keys, where that one differs."""
+
+    candidate_hints: ClassVar[Mapping[LockOptions, str]] = {}
+    """Hints for the SELECT that looks for the rows of a join without a lock, before they are locked
+    by their keys; by the lock that they will get."""
+
+    suffixes: ClassVar[Mapping[LockOptions, str]] = {}
+    """Text at the end of a SELECT, where what SQLAlchemy's ``with_for_update()`` writes for this
+    lock is none by itself."""
+
+    locks_what_is_read: ClassVar[bool] = False
+    """A lock is on what the plan reads, which may be an entry of an index that has all that was
+    asked for, or nothing at all.  A statement that locks then reads every column of the row, and
+    the rows of a join are locked by their keys."""
+
     by_keys_hint: ClassVar[str | None] = None
-    """A table hint without which a SELECT of many keys may read, and lock, other rows too."""
+    """A table hint without which a SELECT of many keys may read, and lock, other rows too; it has
+    ``{index}`` for the name of the index on the key."""
 
     max_parameters: ClassVar[int] = 32_000
     """The number of keys that one statement can have; get_entities() locks more in chunks."""
@@ -48,9 +68,19 @@ class Locking:
     locks_database: ClassVar[bool] = False
     """Every lock is a lock on the whole database, and its waiters poll for it."""
 
+    sets_level_once: bool = False
+    """The level can be set for the next transaction alone.  Where not, SQLAlchemy sets that of the
+    connection, and sets it back before the connection goes to its pool."""
+
     def levels_for(self, lock: LockOptions) -> tuple[str, ...]:
         """Return ``levels`` of this lock; override it where a modifier makes a difference."""
         return self.levels.get(base_of(lock), ())
+
+    def set_level_once(self, connection: Connection, level: str) -> None:
+        """Set the isolation level of the transaction that is about to start, and of no other.
+
+        Called where ``sets_level_once``, after SQLAlchemy's BEGIN and before any statement.
+        """
 
     def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
         """Return the lock that the SELECT must carry, in a transaction at this isolation level."""
@@ -113,9 +143,55 @@ class Locking:
         """Limit the lock waits of the block, and restore the old limit whatever happens."""
         return nullcontext()
 
+    def waiting_for_row(
+        self, connection: Connection, lock: LockOptions, seconds: float | None
+    ) -> AbstractContextManager[None]:
+        """Do what ``waiting()`` does, for one row that is found by its key.
+
+        Nothing but waits takes time then, so that a limit on the whole statement limits their sum.
+        """
+        return self.waiting(connection, lock, seconds)
+
+    def limit_hold(self, connection: Connection, seconds: float) -> None:
+        """Have the server end this transaction, if it sits idle for longer than that.
+
+        Sent before the lock.  What outlives the transaction is put back by ``on_return()``; a
+        shorter limit of the server's own stays.  Where no server can, the clock of the client
+        alone limits it.
+        """
+
+    def waiting_then_limited(
+        self,
+        connection: Connection,
+        lock: LockOptions,
+        seconds: float | None,
+        hold_limit: float,
+        *,
+        one_row: bool,
+    ) -> AbstractContextManager[None]:
+        """Do what ``limit_hold()`` and ``waiting()`` do, in one round trip where that is possible.
+
+        ``one_row`` asks for ``waiting_for_row()``.
+        """
+        self.limit_hold(connection, hold_limit)
+        wait = self.waiting_for_row if one_row else self.waiting
+        return wait(connection, lock, seconds)
+
     def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
         """Return the statement with the limit in its text, where SQLAlchemy can write it there."""
         return statement
+
+    def pipelined_limit(
+        self, connection: Connection, seconds: float, *, one_row: bool
+    ) -> tuple[str, ...]:
+        """Return the statements that ``waiting()`` sends in one round trip with the lock.
+
+        ``one_row`` asks for those of ``waiting_for_row()``.
+
+        They go past SQLAlchemy, so that explain_lock() cannot see them.  The first ones are sent
+        before the lock, the last one is sent after it; empty where there are none.
+        """
+        return ()
 
     def longest_wait(self, connection: Connection) -> float | None:
         """Return the seconds after which the server ends a wait by itself; None: never."""
@@ -139,14 +215,3 @@ class Locking:
     def pipeline(self, connection: Connection) -> Pipeline | None:
         """Return what sends several statements in one round trip; None: the driver cannot."""
         return None
-
-
-def schema_of(connection: Connection, table: Table) -> str | None:
-    """Return the table's schema, after ``schema_translate_map``."""
-    return translated_schema(table, connection.get_execution_options())
-
-
-def quoted_name(connection: Connection, table: Table) -> str:
-    """Return the table's name with its schema, as it stands in a statement of this connection."""
-    quote = connection.dialect.identifier_preparer.quote
-    return ".".join(quote(part) for part in (schema_of(connection, table), table.name) if part)

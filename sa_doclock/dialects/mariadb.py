@@ -12,9 +12,10 @@ from sqlalchemy import Connection, Select, TextClause, bindparam, text
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
 from ..lock_info import Wait
 from ..options import LockOptions, milliseconds
-from .innodb import InnoDBLocks, InnoDBMonitoring
+from .connection import rewritten_statements
+from .innodb import InnoDBLocks, InnoDBMonitoring, restores_hold_limit
 from .monitoring import elapsed_seconds
-from .statement_rewrite import rewritten_statements
+from .recent_keys import recent_keys
 
 # INNODB_LOCKS has only locks with a waiter, and our own wait has ended: without another waiter we
 # know only which connections hold any locks of rows, or of tables.
@@ -36,7 +37,7 @@ _CONNECTIONS = text(
     SET STATEMENT max_statement_time = 1 FOR
     SELECT p.id, p.user, NULL, p.command, TIMESTAMPDIFF(
     MICROSECOND, t.trx_started, CONVERT_TZ(NOW(6), @@time_zone, 'SYSTEM')) / 1e6,
-    COALESCE(NULLIF(p.info, ''), t.trx_query)
+    COALESCE(NULLIF(p.info, ''), t.trx_query), REGEXP_REPLACE(p.host, ':[0-9]+$', '')
     FROM information_schema.processlist AS p
     LEFT JOIN information_schema.innodb_trx AS t ON t.trx_mysql_thread_id = p.id
     WHERE p.id IN :ids"""
@@ -53,6 +54,17 @@ _WAITS = text(
     JOIN information_schema.innodb_trx AS b ON b.trx_id = blocking_trx_id
     LEFT JOIN information_schema.innodb_locks AS l ON l.lock_id = requested_lock_id"""
 )
+# Without the plugin METADATA_LOCK_INFO the server lists no named locks.  A connection that waits for
+# one has that state, and the name in its statement, which the drivers send as a text.
+_NAMED_WAITS = text(
+    """
+    SET STATEMENT max_statement_time = 1 FOR
+    SELECT id, IS_USED_LOCK(name), name, seconds FROM (
+    SELECT id, time_ms / 1000 AS seconds, LEFT(SUBSTRING_INDEX(
+    SUBSTRING_INDEX(info, 'GET_LOCK(''', -1), '''', 1), 64) AS name
+    FROM information_schema.processlist
+    WHERE state = 'User lock' AND info LIKE BINARY '%GET_LOCK(''%') AS waiting"""
+)
 
 
 class MariaDBMonitoring(InnoDBMonitoring):
@@ -66,6 +78,10 @@ class MariaDBMonitoring(InnoDBMonitoring):
         for waiter, blocker, table, here, key, seconds in connection.execute(_WAITS):
             name = None if table is None else table.removeprefix(here or "").replace("`", "")
             yield Wait(waiter, blocker, name, key, elapsed_seconds(seconds))
+        keys = recent_keys()
+        for waiter, holder, name, seconds in connection.execute(_NAMED_WAITS):
+            if holder is not None:
+                yield Wait(waiter, holder, None, keys.get(name, name), elapsed_seconds(seconds))
 
 
 class MariaDBLocks(InnoDBLocks):
@@ -81,19 +97,30 @@ class MariaDBLocks(InnoDBLocks):
     }
     statement_limits = frozenset({1969})  # ER_STATEMENT_TIMEOUT: max_statement_time
     monitoring = MariaDBMonitoring()
-    rolls_back_transaction = requires_rollback = frozenset({1213, 1020})
+    # https://mariadb.com/docs/server/server-management/variables-and-modes/server-system-variables
+    # 0 is no limit
+    hold_limit_variable = "idle_transaction_timeout"
+    hold_limit_expression = (
+        "IF(@@SESSION.idle_transaction_timeout BETWEEN 1 AND {limit}, "
+        "@@SESSION.idle_transaction_timeout, {limit})"
+    )
+    restore_hold_limit = restores_hold_limit(hold_limit_variable)
+    breaks_connection = frozenset({1927})  # ER_CONNECTION_KILLED: by KILL, during a statement
+    # 1206 ER_LOCK_TABLE_FULL: the locks do not fit into the buffer pool; it is no lock that failed.
+    rolls_back_transaction = requires_rollback = frozenset({1213, 1020, 1206})
 
     def locks_one_table_of_join(self) -> bool:
         return False  # there is no FOR UPDATE OF: MDEV-17514
 
     def check_support(self, lock: LockOptions) -> None:
+        super().check_support(lock)
         version = self.server_version or (10, 6)
         if LockOptions.SkipLocked in lock and version < (10, 6):
             raise LockNotSupported(f"SKIP LOCKED needs MariaDB 10.6, this is {version}")
 
     def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
-        if LockOptions.NoWait in lock:
-            return statement
+        if LockOptions.NoWait in lock or LockOptions.SkipLocked in lock:
+            return statement  # it takes one of the three
         # Whole seconds, rounded up: the server takes a fraction for NOWAIT.  Also where waiting()
         # sets a shorter limit: WAIT replaces innodb_lock_wait_timeout, which may be shorter still.
         return statement.suffix_with(f"WAIT {math.ceil(seconds)}")

@@ -52,11 +52,11 @@ def connections_by_id(
 ) -> Mapping[int, LockConnection]:
     """Return the connections of these rows, and the prepared transactions as the connection 0.
 
-    :param rows: id, user, application, state, seconds of the transaction, statement.
+    :param rows: id, user, application, state, seconds of the transaction, statement, host.
     :param states: our words for the server's states.
     """
     found = {0: LockConnection(0, state=PREPARED)}
-    for number, user, application, state, seconds, statement in rows:
+    for number, user, application, state, seconds, statement, host in rows:
         found[number] = LockConnection(
             number,
             user,
@@ -64,6 +64,7 @@ def connections_by_id(
             states.get(state, state),
             elapsed_seconds(seconds),
             statement or None,
+            host=host or None,
         )
     return found
 

@@ -14,9 +14,11 @@ from sqlalchemy.engine import Dialect
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported
 from ..lock_info import Wait
 from ..options import LockOptions, base_of, milliseconds
+from ..sqlalchemy_internals import hint_comments_of, with_hint_comment
 from .base import NativeCode
-from .innodb import InnoDBLocks, InnoDBMonitoring
+from .innodb import InnoDBLocks, InnoDBMonitoring, restores_hold_limit
 from .monitoring import elapsed_seconds
+from .recent_keys import recent_keys
 
 # MySQL names for a row lock the thread that wrote it down: the waiter, where the lock was implicit
 # (a row just inserted), or a purge thread.  So the thread comes from the transaction's lock on the
@@ -48,7 +50,8 @@ _CONNECTIONS = text("""
     (SELECT timer_wait / 1e12 FROM performance_schema.events_transactions_current AS x
     WHERE x.thread_id = t.thread_id AND x.state = 'ACTIVE' LIMIT 1),
     (SELECT sql_text FROM performance_schema.events_statements_current AS s
-    WHERE s.thread_id = t.thread_id ORDER BY event_id LIMIT 1)
+    WHERE s.thread_id = t.thread_id ORDER BY event_id LIMIT 1),
+    processlist_host
     FROM performance_schema.threads AS t
     WHERE t.processlist_id IN :ids""").bindparams(bindparam("ids", expanding=True))
 # Rows; then tables and named locks.  Of two of these, an exclusive one blocks the other, also
@@ -84,9 +87,12 @@ _THREADS = text("""
     WHERE s.thread_id = t.thread_id ORDER BY event_id LIMIT 1)
     FROM performance_schema.threads AS t
     WHERE t.thread_id IN :threads""").bindparams(bindparam("threads", expanding=True))
+_EXECUTION_TIME = re.compile(r"\bMAX_EXECUTION_TIME\s*\(\s*(\d+)\s*\)", re.IGNORECASE)
 _ERROR_DURING_COMMIT = 1180  # ER_ERROR_DURING_COMMIT
 _ROLLBACK_DURING_COMMIT = 3101  # ER_TRANSACTION_ROLLBACK_DURING_COMMIT
 _HA_ERR_LOCK_DEADLOCK = re.compile(r"\b149\b")
+_ERROR_OF_ENGINE = frozenset({1030, 1181})  # ER_GET_ERRNO, ER_ERROR_DURING_ROLLBACK
+_HA_ERR_NO_SAVEPOINT = re.compile(r"\b153\b")
 
 
 class MySQLMonitoring(InnoDBMonitoring):
@@ -101,12 +107,14 @@ class MySQLMonitoring(InnoDBMonitoring):
     def waits(self, connection: Connection) -> Iterable[Wait]:
         waits = {tuple(row[:2]): row for row in connection.execute(_WAITS)}
         threads = _connections_of(connection, set(filter(None, chain(*waits))))
+        keys = recent_keys()
         for waiter, blocker, elsewhere, schema, name, key in waits.values():
             pid, seconds = threads.get(waiter, (None, None))
             other, _ = threads.get(blocker, (0, None))  # by XA PREPARE, from a thread that is gone
             if pid is not None and other is not None:
                 table = f"{schema}.{name}" if elsewhere and name else name
-                yield Wait(pid, other, table, key, elapsed_seconds(seconds))
+                known = key if table else keys.get(key, key)
+                yield Wait(pid, other, table, known, elapsed_seconds(seconds))
 
 
 def _connections_of(
@@ -133,7 +141,16 @@ class MySQLLocks(InnoDBLocks):
     server_limits = frozenset({1205})
     statement_limits = frozenset({3024})  # ER_QUERY_TIMEOUT: MAX_EXECUTION_TIME
     monitoring = MySQLMonitoring()
-    rolls_back_transaction = requires_rollback = frozenset({1213})
+    # MySQL has no limit for an idle transaction, and one for an idle connection, which ends both:
+    # https://dev.mysql.com/doc/refman/en/server-system-variables.html#sysvar_wait_timeout
+    # Without the CAST the value is no integer any more, error 1232.
+    hold_limit_variable = "wait_timeout"
+    hold_limit_expression = "CAST(LEAST(@@SESSION.wait_timeout, {limit}) AS UNSIGNED)"
+    restore_hold_limit = restores_hold_limit(hold_limit_variable)
+    breaks_connection = frozenset({3169})  # ER_SESSION_WAS_KILLED: by KILL, during a statement
+    ended_while_idle = frozenset({4031})  # ER_CLIENT_INTERACTION_TIMEOUT: wait_timeout
+    # 1206 ER_LOCK_TABLE_FULL: the locks do not fit into the buffer pool; it is no lock that failed.
+    rolls_back_transaction = requires_rollback = frozenset({1213, 1206})
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
@@ -144,6 +161,7 @@ class MySQLLocks(InnoDBLocks):
         return self._version >= (8, 0, 1)
 
     def check_support(self, lock: LockOptions) -> None:
+        super().check_support(lock)
         modifier = lock & (LockOptions.NoWait | LockOptions.SkipLocked)
         if modifier and self._version < (8, 0, 1):
             raise LockNotSupported(f"{modifier} needs MySQL 8.0.1, this is {self._version}")
@@ -153,7 +171,12 @@ class MySQLLocks(InnoDBLocks):
     def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
         # innodb_lock_wait_timeout counts whole seconds, and what is set on a connection
         # goes back to the pool with it; the optimizer hint does neither.
-        return statement.prefix_with(f"/*+ MAX_EXECUTION_TIME({milliseconds(seconds)}) */")
+        # MySQL reads the first comment behind SELECT alone, and of two limits in it the first.
+        program = " ".join(hint_comments_of(statement))
+        limits = [milliseconds(seconds), *map(int, _EXECUTION_TIME.findall(program))]
+        hint = f"MAX_EXECUTION_TIME({min(filter(None, limits))})"
+        others = _EXECUTION_TIME.sub("", program).strip()
+        return with_hint_comment(statement, f"{hint} {others}".rstrip())
 
     def wait_for_key(self, seconds: float) -> TextClause:
         # GET_LOCK counts whole seconds, and takes 0.3 for 0, which is no wait at all.
@@ -169,6 +192,10 @@ class MySQLLocks(InnoDBLocks):
             code == _ERROR_DURING_COMMIT and _HA_ERR_LOCK_DEADLOCK.search(str(orig.args[-1]))
         ):
             return 1213  # ER_LOCK_DEADLOCK
+        # The savepoint has ended with its transaction, which was in the way of another member of the
+        # group; MySQL says it of RELEASE SAVEPOINT and ROLLBACK TO SAVEPOINT.
+        if code in _ERROR_OF_ENGINE and _HA_ERR_NO_SAVEPOINT.search(str(orig.args[-1])):
+            return 1213
         return code
 
     @property

@@ -15,6 +15,7 @@ from sqlalchemy.engine import Dialect
 from ..errors import LockNotSupported
 from ..options import LockOptions
 from .base import LockStrategy
+from .compatible_servers import find_server
 from .mariadb import MariaDBLocks
 from .mssql import SQLServerLocks
 from .mysql import MySQLLocks
@@ -50,7 +51,8 @@ def strategy_for(bind: Engine | Connection) -> LockStrategy:
     The first call for an engine may check out a connection: only a server that answered
     says whether it is MySQL or MariaDB, and what its default isolation level is.
 
-    :raises LockNotSupported: nothing is known of this database.
+    :raises LockNotSupported: nothing is known of this database, or SQLAlchemy's dialect does not
+        connect to the product that answers.
     """
     strategy = strategies.get(bind.dialect)
     if strategy is not None:
@@ -64,8 +66,18 @@ def strategy_for(bind: Engine | Connection) -> LockStrategy:
         return _remember(bind.dialect, found(bind.dialect))
     if isinstance(bind, Connection):
         return _learn(bind)
-    with bind.connect() as connection:
-        return _learn(connection)
+    try:
+        with bind.connect() as connection:
+            return _learn(connection)
+    except AssertionError as error:
+        # SQLAlchemy's dialect for PostgreSQL has found no version that it knows in this text.
+        other = find_server(bind.dialect.name, str(error))
+        if other is None:
+            raise
+        raise LockNotSupported(
+            f"the server is {other.product.name}, to which SQLAlchemy's dialect "
+            f"{bind.dialect.name} does not connect: {error}"
+        ) from error
 
 
 def find_strategy(connection: Connection) -> LockStrategy | None:
@@ -84,12 +96,14 @@ def product_of(dialect: Dialect) -> str:
 def _learn(connection: Connection) -> LockStrategy:
     dialect = connection.dialect
     strategy = strategy_classes()[product_of(dialect)](dialect)
-    strategy.note_server(connection)
     if "isolation_level" not in connection.get_execution_options():
         try:
             strategy.check_autocommit(connection)
         except LockNotSupported:
             strategy.autocommit_by_default = True
+        else:
+            strategy.note_default_level(connection)
+    strategy.note_server(connection)
     return _remember(dialect, strategy)
 
 
@@ -104,11 +118,19 @@ def hints_of(bind: Engine | Connection) -> Mapping[LockOptions, str]:
     return {} if found is None else found.hints
 
 
-def by_keys_hints() -> Iterator[tuple[str, str]]:
-    """Yield the hints for a SELECT of many keys, with SQLAlchemy's names of their dialects."""
+def by_keys_hints(index: str | None) -> Iterator[tuple[str, str]]:
+    """Yield the hints for a SELECT of many keys, with SQLAlchemy's names of their dialects.
+
+    :param index: the name of the index on the key; None where it is not known.
+    """
     for strategy in strategy_classes().values():
-        if strategy.by_keys_hint is not None:
-            yield strategy.by_keys_hint, strategy.name
+        if strategy.by_keys_hint is not None and index is not None:
+            yield strategy.by_keys_hint.format(index=index), strategy.name
+
+
+def suffixed() -> list[type[LockStrategy]]:
+    """Return the strategies whose locks are text at the end of a SELECT."""
+    return [strategy for strategy in strategy_classes().values() if strategy.suffixes]
 
 
 def table_hints() -> Iterator[type[LockStrategy]]:

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from sqlalchemy import Connection, Table, false, update
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
 from ..errors import (
@@ -23,12 +24,23 @@ from ..errors import (
 )
 from ..options import LockOptions, base_of, milliseconds
 from .base import AUTOCOMMIT, LockStrategy, NativeCode
-from .connection import connection_setting
+from .connection import connection_setting, is_rolled_back_later
 
 _SHARED_CONNECTION = (
     "sessions share this one connection, and with it the transaction that the lock lives in; "
     "use a database file"
 )
+# The first has one connection for all sessions, the second for all of a thread: the commit of one
+# session is that of the others too.
+_SHARING_POOLS = (StaticPool, SingletonThreadPool)
+# In Connection.info: the number of rows that it had written when its transaction began.
+_CHANGES = "sa_doclock.changes"
+_OWN_BEGIN = "sa_doclock.own_begin"  # the same: whether before_savepoint() has sent BEGIN
+# In a transaction that has not read: after a read, SQLite does not wait for the write lock.  It
+# does nothing more, except with auto_vacuum = INCREMENTAL, where it frees one page at most:
+# https://www.sqlite.org/pragma.html#pragma_incremental_vacuum
+_TAKE_WRITE_LOCK = "PRAGMA incremental_vacuum(1)"
+_SQLITE_ERROR = 1  # the primary result code of a statement that cannot be compiled
 _CODES_ON_PYTHON_3_10 = {
     "database is locked": 5,
     "database table is locked": 6,
@@ -40,8 +52,10 @@ class SQLiteLocks(LockStrategy):
     name = "sqlite"
     levels = {}  # one level, SERIALIZABLE
     queued = frozenset({LockOptions.ForUpdate})
-    locks_database = True
+    locks_database = notes_begin = True
     asks_server = False
+    # SQLITE_MAX_VARIABLE_NUMBER was 999 before SQLite 3.32: https://www.sqlite.org/limits.html
+    max_parameters = 900
     # https://www.sqlite.org/rescode.html
     failures = {
         5: LockNotAvailable,  # SQLITE_BUSY
@@ -67,22 +81,41 @@ class SQLiteLocks(LockStrategy):
         if getattr(connection.connection.dbapi_connection, "autocommit", None) is True:
             raise LockNotSupported(AUTOCOMMIT)
 
+    def note_begin(self, connection: Connection) -> None:
+        driver: Any = connection.connection.driver_connection
+        connection.info[_CHANGES] = driver.total_changes
+        connection.info[_OWN_BEGIN] = False
+
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
-        pool, adapted = connection.engine.pool, connection.connection
+        adapted = connection.connection
         driver: Any = adapted.driver_connection
-        if isinstance(pool, StaticPool) or (
-            isinstance(pool, SingletonThreadPool) and driver.in_transaction
-        ):
-            raise LockNotSupported(_SHARED_CONNECTION)
+        if isinstance(connection.engine.pool, _SHARING_POOLS):
+            _refuse_shared(connection)
         if driver.in_transaction:
-            # A BEGIN that an engine hook, or sqlite3's autocommit=False, has sent just now.
-            connection.exec_driver_sql("ROLLBACK")
-        elif adapted.dbapi_connection.isolation_level is None:  # type: ignore[union-attr]
+            self._go_on(connection, lock, seconds)
+            return
+        if adapted.dbapi_connection.isolation_level is None:  # type: ignore[union-attr]
             raise LockNotSupported(AUTOCOMMIT)
+        self._send_begin(connection, lock, seconds)
+
+    def _send_begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         for_update = base_of(lock) is LockOptions.ForUpdate
         limited = seconds is not None or LockOptions.NoWait in lock
         with self.waiting(connection, lock, seconds) if limited else nullcontext():
             connection.exec_driver_sql("BEGIN IMMEDIATE" if for_update else "BEGIN")
+
+    def _go_on(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
+        # An engine hook or sqlite3's autocommit=False has sent BEGIN just now, or an after_begin
+        # listener of the program has written, which must not be lost.
+        driver: Any = connection.connection.driver_connection
+        for_update = base_of(lock) is LockOptions.ForUpdate
+        written = driver.total_changes != connection.info.get(_CHANGES)
+        if not written and (connection.info.get(_OWN_BEGIN) or not for_update):
+            connection.exec_driver_sql("ROLLBACK")  # the hook's may be BEGIN IMMEDIATE
+            self._send_begin(connection, lock, seconds)
+        elif for_update:
+            with self.waiting(connection, lock, seconds):
+                connection.exec_driver_sql(_TAKE_WRITE_LOCK).close()
 
     def join(
         self,
@@ -93,8 +126,8 @@ class SQLiteLocks(LockStrategy):
         opened_for: LockOptions | None,
         header: Table | None,
     ) -> bool:
-        if isinstance(connection.engine.pool, StaticPool):
-            raise LockNotSupported(_SHARED_CONNECTION)
+        if isinstance(connection.engine.pool, _SHARING_POOLS):
+            _refuse_shared(connection)
         driver: Any = connection.connection.driver_connection
         if not driver.in_transaction:  # sqlite3 runs a SELECT outside of any
             self.begin(connection, lock, seconds)
@@ -118,12 +151,24 @@ class SQLiteLocks(LockStrategy):
     ) -> type[LockFailed] | None:
         return None  # the transaction has the write lock of the whole file
 
+    def in_transaction(self, connection: Connection) -> bool | None:
+        # SQLite rolls the whole transaction back by itself after ON CONFLICT ROLLBACK,
+        # RAISE(ROLLBACK), an interrupt or a full disk, and no error number tells:
+        # https://www.sqlite.org/lang_transaction.html
+        driver: Any = connection.connection.driver_connection
+        try:
+            # Only the second name fails where sqlite3's connection is closed.
+            return bool(driver.in_transaction) or driver.total_changes < 0
+        except (sqlite3.Error, ValueError):  # aiosqlite
+            return None
+
     def before_savepoint(self, connection: Connection) -> None:
         # A SAVEPOINT outside of a transaction is one itself: its RELEASE would commit,
         # and give up locks that the session still counts on.
         driver: Any = connection.connection.driver_connection
         if not driver.in_transaction:
             connection.exec_driver_sql("BEGIN")
+            connection.info[_OWN_BEGIN] = True
 
     def commit_failed(self, connection: Connection) -> None:
         # SQLITE_BUSY at COMMIT leaves the transaction open, with a lock that keeps every
@@ -165,11 +210,28 @@ class SQLiteLocks(LockStrategy):
         )
 
 
+def _refuse_shared(connection: Connection) -> None:
+    if not is_rolled_back_later(connection):
+        raise LockNotSupported(_SHARED_CONNECTION)
+
+
 def _take_write_lock(connection: Connection, table: Table | None) -> None:
     if table is None:
-        # There may be no table at all.  The number is the program's own; it stays as it is.
-        number = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
-        connection.exec_driver_sql(f"PRAGMA user_version = {int(number)}")
-    else:
-        keys = {column.name: column for column in table.primary_key}
+        _write_user_version(connection, None)
+        return
+    keys = {column.name: column for column in table.primary_key}
+    try:
         connection.execute(update(table).where(false()).values(keys))
+    except OperationalError as error:
+        # Python 3.10 has no code; there a lock that is held refuses the second way too.
+        if getattr(error.orig, "sqlite_errorcode", _SQLITE_ERROR) != _SQLITE_ERROR:
+            raise
+        # A view, which has no UPDATE.  That statement alone is undone.
+        _write_user_version(connection, connection.schema_for_object(table))
+
+
+def _write_user_version(connection: Connection, schema: str | None) -> None:
+    # There may be no table at all.  The number is the program's own; it stays as it is.
+    prefix = "" if schema is None else connection.dialect.identifier_preparer.quote(schema) + "."
+    number = connection.exec_driver_sql(f"PRAGMA {prefix}user_version").scalar_one()
+    connection.exec_driver_sql(f"PRAGMA {prefix}user_version = {int(number)}")

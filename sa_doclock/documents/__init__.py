@@ -2,10 +2,12 @@
 
 from .declare import (
     any_declared,
+    any_versioned,
     chain_of,
     declared_roots,
     document,
     document_root,
+    keeps_key,
     listen_for_documents,
     parts_of,
     parts_with_detail,
@@ -15,8 +17,11 @@ from .mapping import (
     document_key,
     has_subquery,
     header_table,
+    hierarchy_of,
     identity_of,
+    index_of_key,
     key_attributes,
+    loaded_mappers,
     lockable_root,
     mapper_cache,
     mapper_of,
@@ -25,6 +30,17 @@ from .mapping import (
     spans_rows,
     tables_of,
     tables_within,
+    unread_columns,
 )
-from .owners import UNKNOWN, HeaderResolver, has_null, header_identity, is_header, loaded_headers
+from .owners import (
+    UNKNOWN,
+    HeaderResolver,
+    has_null,
+    header_identity,
+    is_header,
+    loaded_headers,
+    loaded_owner,
+)
 from .parts import Part
+from .stored_keys import compares_in_python, select_stored_keys
+from .versions import check_version, raise_versions, refuse_stale

@@ -10,20 +10,36 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from itertools import product
-from typing import Any, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
 from weakref import WeakKeyDictionary, WeakSet
 
 from sqlalchemy import event, inspect
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Mapper, RelationshipProperty
 
-from .mapping import clear_mapper_caches, listen_to_mappers, mapper_cache, root_of
+from .mapping import (
+    clear_mapper_caches,
+    hierarchy_of,
+    listen_to_mappers,
+    mapper_cache,
+    root_of,
+)
 from .parts import Part, build_part, undeclared_parts
 
 C = TypeVar("C", bound=type)
 Listener = Callable[[Collection[Mapper[Any]]], None]
+
+
+class _Declaration(NamedTuple):
+    """The arguments of one @document."""
+
+    parts: tuple[str, ...] | None
+    no_key: bool
+    version: bool
+
+
 # Global, as mapped classes are: a declaration holds for all sessions of the process.
-_declared: WeakKeyDictionary[type[Any], tuple[str, ...] | None] = WeakKeyDictionary()
+_declared: WeakKeyDictionary[type[Any], _Declaration] = WeakKeyDictionary()
 _unchecked: WeakSet[type[Any]] = WeakSet()
 _listeners: list[Listener] = []
 
@@ -33,17 +49,27 @@ def document(entity: C, /) -> C: ...
 
 
 @overload
-def document(*, parts: Iterable[str] | None = None) -> Callable[[C], C]: ...
+def document(
+    *, parts: Iterable[str] | None = None, no_key: bool = False, version: bool = False
+) -> Callable[[C], C]: ...
 
 
-def document(entity: Any = None, /, *, parts: Iterable[str] | None = None) -> Any:
+def document(
+    entity: Any = None,
+    /,
+    *,
+    parts: Iterable[str] | None = None,
+    no_key: bool = False,
+    version: bool = False,
+) -> Any:
     """Declare that a mapped class is the header of a document, and what belongs to it.
 
     ``@document(parts=("lines", "lines.taxes"))``, or ``@document`` alone: then its parts are
     the relationships whose cascade has delete-orphan, and theirs in turn, but for those that
     lead to another declared document.  It may stand on a class that is mapped later, and
     holds for subclasses, but for concrete ones, whose rows are in tables of their own; a
-    subclass that is declared too adds parts of its own.
+    subclass that is declared too adds parts of its own.  On an abstract class or a mixin, it
+    declares each mapped class below it.
 
     In a :class:`LockingSession` a declared document is written only under its ForUpdate lock
     (see ``guard``), and its parts are read again after the lock, however deep they are.
@@ -53,9 +79,18 @@ def document(entity: Any = None, /, *, parts: Iterable[str] | None = None) -> An
     many-to-many part is to be a part itself, in place of it.
 
     :param parts: names of relationships, from the header; a dot leads to the parts of a part.
+    :param no_key: ForUpdate of this class is ``ForUpdate | NoKey``: while a header is locked,
+        others may insert rows that refer to it.  For what many documents point at, such as a
+        customer or an item; not for a header whose details are inserted by foreign key without
+        its lock.  It holds for the whole inheritance hierarchy.
+    :param version: a flush that inserts, changes or deletes a part raises the version of the
+        header (its ``version_id_col``), once for each flush, so that ``version=`` of
+        ``get_entity()`` tells of any change of the document.  INSERT, UPDATE and DELETE
+        constructs, and ``bulk_*()`` methods, do not raise it.
     :raises TypeError: ``parts`` is not a sequence of strings, or no class is decorated.
     :raises sqlalchemy.exc.ArgumentError: when the mappers are configured: an unknown part, a
-        view-only one, a circle of parts, or a part that another header claims.
+        view-only one, a circle of parts, or a part that another header claims; ``version``
+        on a class without ``version_id_col``.
     """
     if isinstance(parts, str):
         raise TypeError(f'parts is a sequence of names: ("{parts}",), not "{parts}"')
@@ -65,11 +100,10 @@ def document(entity: Any = None, /, *, parts: Iterable[str] | None = None) -> An
         if not isinstance(declared, type):
             raise TypeError(f"@document is for a class, not {declared!r}")
         _listen_to_mappers()
-        _declared[declared] = paths
+        _declared[declared] = _Declaration(paths, no_key, version)
         _unchecked.add(declared)
         clear_mapper_caches()
-        mapper: Any = inspect(declared, raiseerr=False)
-        if isinstance(mapper, Mapper) and mapper.configured:
+        if any(inspect(mapped).configured for mapped in _mapped_classes(declared)):
             _mappers_configured()  # SQLAlchemy has no more event for it
         return declared
 
@@ -89,7 +123,30 @@ def _listen_to_mappers() -> None:
     event.listen(Mapper, "after_configured", _mappers_configured)
 
 
+def _mapped_classes(declared: type[Any]) -> Iterator[type[Any]]:
+    """Yield the class if it is mapped, else the first mapped classes below it.
+
+    An abstract class and a mixin are never mapped themselves.
+    """
+    if isinstance(inspect(declared, raiseerr=False), Mapper):
+        yield declared
+    else:
+        for subclass in declared.__subclasses__():
+            yield from _mapped_classes(subclass)
+
+
+def _declare_subclasses() -> None:
+    """Declare the mapped classes below each declared class that is not mapped."""
+    for declared, declaration in list(_declared.items()):
+        for mapped in _mapped_classes(declared):
+            if mapped not in _declared:
+                _declared[mapped] = declaration
+                _unchecked.add(mapped)
+                clear_mapper_caches()
+
+
 def _mappers_configured() -> None:
+    _declare_subclasses()
     try:
         _check_declarations()
     finally:
@@ -110,10 +167,19 @@ def _check_declarations() -> None:
             _unchecked.discard(declared)
             try:
                 parts_of(root_of(mapper))
+                _check_version_column(mapper)
             except ArgumentError as error:
                 wrong = wrong or error
     if wrong is not None:
         raise wrong
+
+
+def _check_version_column(mapper: Mapper[Any]) -> None:
+    if _declared[mapper.class_].version and mapper.version_id_col is None:
+        raise ArgumentError(
+            f"@document on {mapper.class_.__name__}: version=True needs a column that is mapped "
+            "as version_id_col"
+        )
 
 
 def listen_for_documents(listener: Listener) -> Listener:
@@ -122,6 +188,13 @@ def listen_for_documents(listener: Listener) -> Listener:
     return listener
 
 
+@mapper_cache
+def any_versioned() -> bool:
+    """Return whether a document is declared whose parts raise its version."""
+    return any(declaration.version for declaration in _declared.values())
+
+
+@mapper_cache
 def any_declared() -> bool:
     """Return whether there is a declared document at all."""
     return bool(_declared)
@@ -132,6 +205,24 @@ def is_declared(mapper: Mapper[Any]) -> bool:
     """Return whether rows of this class are headers of declared documents."""
     hierarchy = (one for one in mapper.iterate_to_root() if root_of(one) is root_of(mapper))
     return any(one.class_ in _declared for one in hierarchy)
+
+
+@mapper_cache
+def keeps_key(mapper: Mapper[Any]) -> bool:
+    """Return whether ForUpdate of this class lets others insert rows that refer to it."""
+    return any(declaration.no_key for declaration in _declarations(root_of(mapper)))
+
+
+def _declarations(root: Mapper[Any]) -> Iterator[_Declaration]:
+    for mapper in root.self_and_descendants:
+        if mapper.class_ in _declared and root_of(mapper) is root:
+            yield _declared[mapper.class_]
+
+
+@mapper_cache
+def is_versioned(root: Mapper[Any]) -> bool:
+    """Return whether a change of a part raises the version of the headers of this root."""
+    return any(declaration.version for declaration in _declarations(root))
 
 
 @mapper_cache
@@ -197,7 +288,7 @@ def _resolved(root: Mapper[Any]) -> tuple[Part, ...]:
     found: dict[tuple[str, Mapper[Any]], Part] = {}
     for header in root.self_and_descendants:
         if header.class_ in _declared and root_of(header) is root:
-            paths = _declared[header.class_]
+            paths = _declared[header.class_].parts
             if paths is None:
                 parts = _delete_orphan_parts(header, "", (root,))
             else:
@@ -242,7 +333,7 @@ def _named_parts(header: Mapper[Any], root: Mapper[Any], paths: Iterable[str]) -
 
 def _relationships(owner: Mapper[Any]) -> list[RelationshipProperty[Any]]:
     """Return the relationships of the class and of its subclasses."""
-    all_of_them = (one for mapper in owner.self_and_descendants for one in mapper.relationships)
+    all_of_them = (one for mapper in hierarchy_of(owner) for one in mapper.relationships)
     return list(dict.fromkeys(all_of_them))
 
 

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, update_wrapper
-from typing import Any, ParamSpec, TypeVar, cast
+from itertools import chain
+from typing import Any, Final, ParamSpec, TypeVar, cast
 
-from sqlalchemy import ClauseElement, Row, Table, event, inspect
+from sqlalchemy import (
+    ClauseElement,
+    ColumnElement,
+    Row,
+    Table,
+    TextClause,
+    UniqueConstraint,
+    event,
+    inspect,
+)
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Mapper, class_mapper
 from sqlalchemy.orm.exc import UnmappedClassError
@@ -15,6 +25,7 @@ from sqlalchemy.sql.visitors import iterate
 
 from ..errors import LockNotSupported
 from ..lock_info import DocumentKey, Identity
+from .key_values import key_value, python_type
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -57,10 +68,7 @@ def listen_to_mappers() -> None:
 
 
 def mapper_of(entity: Any) -> Mapper[Any]:
-    """Return the mapper of a class, configured.
-
-    :raises TypeError: not a mapped class.
-    """
+    """Return the mapper of a class, configured."""
     try:
         return class_mapper(entity)
     except (UnmappedClassError, ArgumentError) as error:
@@ -73,6 +81,17 @@ def root_of(mapper: Mapper[Any]) -> Mapper[Any]:
     while mapper.inherits is not None and not mapper.concrete:
         mapper = mapper.inherits
     return mapper
+
+
+@mapper_cache
+def hierarchy_of(mapper: Mapper[Any]) -> tuple[Mapper[Any], ...]:
+    """Return the class and those of its subclasses whose rows are read with it.
+
+    Not those of concrete inheritance, which have tables of their own, unless it is read from a
+    UNION of the tables.
+    """
+    root, read = root_of(mapper), mapper.with_polymorphic_mappers
+    return tuple(one for one in mapper.self_and_descendants if root_of(one) is root or one in read)
 
 
 def own_table(mapper: Mapper[Any]) -> Table:
@@ -90,11 +109,7 @@ def lockable_root(mapper: Mapper[Any]) -> Mapper[Any]:
 
 
 def header_table(entity: Any) -> Table | Alias:
-    """Return the header's table, or its alias inside an ``aliased()``: it has the row to lock.
-
-    :raises LockNotSupported: the entity is read from a subquery or union, whose rows are
-        not rows of a table.
-    """
+    """Return the header's table, or its alias inside an ``aliased()``: it has the row to lock."""
     found = inspect(entity)
     mapper = class_mapper(found.mapper.class_)
     name, root = mapper.class_.__name__, root_of(mapper).local_table
@@ -127,18 +142,37 @@ def tables_within(selectables: Iterable[FromClause]) -> Iterator[Table | Alias]:
             yield selectable
 
 
-@mapper_cache
-def spans_rows(mapper: Mapper[Any], *, undeferred: bool = False) -> bool:
-    """Return whether a row of this class is made of several rows.
+def loaded_mappers(entity: Any) -> tuple[Mapper[Any], ...]:
+    """Return the mappers whose columns a select of this entity reads.
+
+    Beside its own they are those of polymorphic loading by the same statement:
+    ``polymorphic_load="inline"``, ``with_polymorphic="*"``, ``with_polymorphic()``.
+    """
+    found = inspect(entity)
+    return tuple(dict.fromkeys((found.mapper, *found.with_polymorphic_mappers)))
+
+
+def spans_rows(entity: Any, *, undeferred: bool = False) -> bool:
+    """Return whether a row of this entity is made of several rows.
 
     They are those of joined inheritance, or what a subquery of a ``column_property()`` reads:
     a statement that waits for the header's lock may show them as they were before its wait.
 
+    :param entity: a class, its mapper or an ``aliased()``.
     :param undeferred: options may load what is deferred, and set a ``query_expression()``.
     """
-    if len(list(tables_of(mapper.class_))) > 1:
+    if not isinstance(entity, Mapper):
+        found = inspect(entity)
+        if not isinstance(found, Mapper):
+            return _spans_rows(found, undeferred)
+        entity = found
+    return _mapper_spans_rows(entity, undeferred)
+
+
+def _spans_rows(entity: Any, undeferred: bool) -> bool:
+    if len(list(tables_of(entity))) > 1:
         return True
-    for attribute in mapper.column_attrs:
+    for attribute in chain.from_iterable(one.column_attrs for one in loaded_mappers(entity)):
         if undeferred and ("query_expression", True) in attribute.strategy_key:
             return True  # the option may give it a subquery
         if (undeferred or not attribute.deferred) and any(map(has_subquery, attribute.columns)):
@@ -146,9 +180,58 @@ def spans_rows(mapper: Mapper[Any], *, undeferred: bool = False) -> bool:
     return False
 
 
+_mapper_spans_rows = mapper_cache(_spans_rows)
+
+
+def unread_columns(entity: Any) -> tuple[ColumnElement[Any], ...]:
+    """Return the columns of the header's table that a SELECT of this class does not read.
+
+    They are deferred, or of another class of single-table inheritance.
+
+    :param entity: a mapped class or ``aliased()``.
+    """
+    attributes = inspect(entity).mapper.column_attrs
+    read = {column for one in attributes if not one.deferred for column in one.columns}
+    columns = header_table(entity).columns
+    own = own_table(inspect(entity).mapper).columns
+    return tuple(columns[one.key] for one in own if one not in read)
+
+
 def has_subquery(expression: ClauseElement) -> bool:
     """Return whether the expression reads other rows than the one that it is a column of."""
-    return any(isinstance(element, SelectBase) for element in iterate(expression))
+    return any(
+        isinstance(element, SelectBase) or "select" in _text_of(element).lower()
+        for element in iterate(expression)
+    )
+
+
+def _text_of(element: Any) -> str:
+    """Return the SQL of ``text()`` and ``literal_column()``; empty for all other elements."""
+    if isinstance(element, TextClause):
+        return element.text
+    return str(element.name) if getattr(element, "is_literal", False) else ""
+
+
+PRIMARY: Final = "PRIMARY"
+"""The name of the primary key among the indexes of a table."""
+
+
+@mapper_cache
+def index_of_key(mapper: Mapper[Any]) -> str | None:
+    """Return the name of the unique index on the key of the header, as far as its Table has one.
+
+    The mapped key may be another than the primary key of the table.
+    """
+    table, key = own_table(mapper), set(root_of(mapper).primary_key)
+    if set(table.primary_key) == key:
+        return PRIMARY
+    unique: Iterable[Any] = chain(table.constraints, table.indexes)
+    names = (one.name for one in unique if _is_unique(one) and set(one.columns) == key)
+    return next((name for name in names if isinstance(name, str)), None)
+
+
+def _is_unique(one: object) -> bool:
+    return isinstance(one, UniqueConstraint) or bool(getattr(one, "unique", False))
 
 
 @mapper_cache
@@ -157,15 +240,22 @@ def key_attributes(mapper: Mapper[Any]) -> tuple[str, ...]:
     return tuple(mapper.get_property_by_column(column).key for column in mapper.primary_key)
 
 
+@mapper_cache
+def plain_key_type(mapper: Mapper[Any]) -> type[Any] | None:
+    """Return the type of keys that need no look; None for composite keys, and where all do."""
+    return python_type(mapper.primary_key[0].type) if len(mapper.primary_key) == 1 else None
+
+
 def identity_of(mapper: Mapper[Any], ident: Any) -> Identity:
     """Return the primary key as a tuple in mapper order.
 
     :param ident: a scalar, a tuple in mapper order, or a dict by attribute name, as for
         ``Session.get()``.
-    :raises ValueError: wrong number or names of values, or a key that is NULL.
+    :raises ValueError: wrong number or names of values, a key that is NULL, or a value that the
+        column cannot have.
     """
     # Most keys are one number or string, and all the tests below take longer than the rest.
-    if isinstance(ident, (int, str)) and len(mapper.primary_key) == 1:
+    if type(ident) is plain_key_type(mapper):
         return (ident,)
     names = key_attributes(mapper)
     values = _key_values(names, ident)
@@ -175,7 +265,11 @@ def identity_of(mapper: Mapper[Any], ident: Any) -> Identity:
         )
     if all(value is None for value in values):
         raise ValueError(f"{mapper.class_.__name__} {ident!r}: no row has a NULL primary key")
-    return values
+    types = (column.type for column in mapper.primary_key)
+    try:
+        return tuple(key_value(*pair) for pair in zip(types, values, strict=True))
+    except ValueError as error:
+        raise ValueError(f"{mapper.class_.__name__} {ident!r}: {error}") from None
 
 
 def _key_values(names: tuple[str, ...], ident: Any) -> Identity:

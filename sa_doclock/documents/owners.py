@@ -18,6 +18,7 @@ from ..lock_info import Identity
 from .declare import has_nested_headers, parts_with_detail
 from .mapping import key_attributes, mapper_cache, root_of
 from .parts import Part
+from .stored_keys import Types, compares_in_python, select_stored_keys
 
 UNKNOWN: Final[Identity] = ()
 """The identity of a header that only the database could tell; no row has it."""
@@ -35,7 +36,7 @@ def loaded_headers(
     :param below: the rows that led here; a circle of rows ends at one of them.
     """
     for part in parts_with_detail(root, mapper):
-        identity = _loaded_owner(part, loaded)
+        identity = loaded_owner(part, loaded)
         if has_null(identity):
             continue
         if identity is UNKNOWN or is_header(root, part.owner):
@@ -44,7 +45,8 @@ def loaded_headers(
             yield from _loaded_headers_of_owner(session, root, part, identity, below)
 
 
-def _loaded_owner(part: Part, loaded: Mapping[str, Any]) -> Identity:
+def loaded_owner(part: Part, loaded: Mapping[str, Any]) -> Identity:
+    """Return the key of the owner, as far as what is loaded tells it; else UNKNOWN."""
     if part.foreign_key is None or any(name not in loaded for name in part.foreign_key):
         return UNKNOWN
     return tuple([loaded[name] for name in part.foreign_key])
@@ -103,10 +105,26 @@ class HeaderResolver:
         # it as empty, so that the search ends if rows are in a circle: a category that was made
         # a child of its own child.
         self._found: dict[object, frozenset[Identity]] = {}
+        self._types: dict[Identity, Types] = {}  # of keys that are values of foreign keys
 
     def headers(self, state: InstanceState[Any]) -> frozenset[Identity]:
         """Return the headers of an object of the session: those it has, and those it leaves."""
         return self._search_once(state, self._search(state))
+
+    def note_types(self, identity: Identity, types: Types) -> None:
+        """Note that a key is the value of a foreign key whose columns have these types."""
+        self._types[identity] = types
+
+    def stored_keys(self, identities: Iterable[Identity]) -> Mapping[Identity, Identity]:
+        """Return the keys of these headers as the database has them, where they may differ.
+
+        To the database ``ABC`` may be ``abc``, and ``"1"`` may be 1.  One SELECT asks for all.
+        """
+        asked = [one for one in identities if one is not UNKNOWN and not has_null(one)]
+        if not self._ask or not asked or compares_in_python(self._root):
+            return {}
+        keys = {one: self._types.get(one) for one in asked}
+        return select_stored_keys(self._session, self._root, keys)
 
     def _search_once(self, row: object, search: Iterator[Identity]) -> frozenset[Identity]:
         if row not in self._found:
@@ -191,6 +209,7 @@ class HeaderResolver:
             yield UNKNOWN
         for key in dict.fromkeys((now, _key_before(state, names, now))):
             if not has_null(tuple(map(_plain, key))):
+                self.note_types(key, part.types)
                 yield key
         if state.identity is not None and _is_set_unread(state, names):
             yield from self._select_owners(part, state.identity)
@@ -257,12 +276,14 @@ def _names(mapper: Mapper[Any]) -> tuple[str, ...]:
 
 @mapper_cache
 def _owners_of_row(part: Part) -> Select[Any]:
-    owner: Any = aliased(part.owner.class_)
-    detail: Any = aliased(part.detail.class_)
-    keys = [getattr(owner, name) for name in key_attributes(part.owner)]
     row = zip(key_attributes(part.detail), _names(part.detail), strict=True)
-    return (
-        select(*keys)
-        .join(detail, getattr(owner, part.name).of_type(detail))
-        .where(*(getattr(detail, name) == bindparam(parameter) for name, parameter in row))
-    )
+    detail: Any = part.alias
+    if detail is not None:  # its own, which the condition of the relationship names
+        owner: Any = part.owner.class_
+        join = getattr(owner, part.name)
+    else:
+        owner, detail = aliased(part.owner.class_), aliased(part.detail.class_)
+        join = getattr(owner, part.name).of_type(detail)
+    keys = [getattr(owner, name) for name in key_attributes(part.owner)]
+    where = (getattr(detail, name) == bindparam(parameter) for name, parameter in row)
+    return select(*keys).select_from(owner).join(join).where(*where)

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Mapper, RelationshipDirection, RelationshipProperty
 from sqlalchemy.orm.exc import UnmappedColumnError
+from sqlalchemy.types import TypeEngine
 
-from .mapping import key_attributes, root_of
+from .mapping import hierarchy_of, key_attributes, root_of
 
 
 class Part(NamedTuple):
@@ -29,6 +30,18 @@ class Part(NamedTuple):
     def relationship(self) -> RelationshipProperty[Any]:
         """The relationship in the mapping."""
         return self.owner.relationships[self.name]
+
+    @property
+    def alias(self) -> Any:
+        """The ``aliased()`` that the relationship leads to; None where it leads to a class."""
+        target = self.relationship.entity
+        return target.entity if target.is_aliased_class else None
+
+    @property
+    def types(self) -> tuple[TypeEngine[Any], ...]:
+        """The types of the foreign key, in order of the owner's key."""
+        attributes = self.detail.column_attrs
+        return tuple(attributes[name].columns[0].type for name in self.foreign_key or ())
 
     @property
     def owner_path(self) -> str:
@@ -58,7 +71,7 @@ def build_part(path: str, relationship: RelationshipProperty[Any]) -> Part:
 
 def undeclared_parts(root: Mapper[Any]) -> Iterator[Part]:
     """Yield the parts of a header that was not declared: its collections, one level deep."""
-    for mapper in root.self_and_descendants:
+    for mapper in hierarchy_of(root):
         for relationship in mapper.relationships:
             if relationship.direction is RelationshipDirection.ONETOMANY:
                 yield build_part(relationship.key, relationship)._replace(recursive=False)

@@ -7,6 +7,7 @@ documents that one call asks for it may hold the first ones; every call takes th
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import weakref
@@ -16,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .wakeup import Wakeup, new_wakeup
+from sqlalchemy.util import await_only
 
 SecondSession = Literal["refuse", "allow"]
 
@@ -27,22 +28,12 @@ class DocumentGate:
     ``sessionmaker(engine, class_=LockingSession, gate=DocumentGate())``, and in the same way
     ``async_sessionmaker(engine, class_=AsyncLockingSession, ...)``.  Without a gate, each session
     that waits for a document keeps a connection.  With it, one session of a document's queue waits
-    at the server, and the others wait here, in the order in which they came: threads and tasks
-    alike, of several event loops too.  The lock of the database is always taken as well, and it
-    alone keeps out other processes.  docs/gate.md has the reasons.
+    at the server, and the others wait here, in the order in which they came.  The lock of the
+    database is always taken as well, and it alone keeps out other processes.
 
-    - A lock queues if it is a transaction's first, by key or by ``lock_key()``, under ForUpdate or
-      SharedRead.  Readers pass together; one that comes after a writer waits behind it.
-    - All others ask the database, as without a gate: a lock in a transaction that has its
-      connection already, or of a session on a Connection, with NoWait or SkipLocked, of an
-      ``entity_set()``, and SnapshotRead.
-    - ``lock_timeout`` is for both waits.  The seconds waited here are subtracted from the limit for
-      the server; the rest is rounded up to a tenth of the whole.  Without it the gate waits as long
-      as the server is configured to, as its first connection tells, and then the server again.
-    - A session with ``priority="batch"`` does not queue, and does not try for a document while
-      others want it.
-    - The entry ends with the lock: with the transaction, the rollback of its savepoint, a lost
-      connection, or a session that is garbage-collected.
+    A lock queues if it is a transaction's first, by key or by ``lock_key()``, under ForUpdate or
+    SharedRead; all others ask the database, as without a gate.  ``lock_timeout`` is for both waits.
+    docs/gate.md has the reasons, and all that does not queue.
 
     Documents of different engines, and of different ``schema_translate_map``, do not share a
     queue.  The gate does not see a schema that is chosen on the connection, by ``search_path`` or
@@ -108,9 +99,9 @@ class DocumentGate:
             with self._mutex:
                 entry.queue = queue = self._queues.setdefault(key, entry.queue)
                 if not queue.waiting and queue.can_admit(entry):
-                    queue.admit(entry)
+                    queue.set_admitted(entry, True)
                 else:
-                    entry.wakeup = new_wakeup(under_asyncio=under_asyncio)
+                    entry.wakeup = _TaskWakeup() if under_asyncio else _Wakeup()
                     entry.queued = True
                     queue.waiting.append(entry)
             if self._leaving:
@@ -167,7 +158,7 @@ class DocumentGate:
 
     def _remove(self, entry: QueueEntry) -> None:
         if entry.admitted:
-            entry.queue.release(entry)
+            entry.queue.set_admitted(entry, False)
         else:
             with suppress(ValueError):  # it was never in the queue, or has left it before
                 entry.queue.waiting.remove(entry)
@@ -177,9 +168,9 @@ class DocumentGate:
         while queue.waiting and queue.can_admit(queue.waiting[0]):
             entry = queue.waiting.popleft()
             assert entry.wakeup is not None
-            queue.admit(entry)
+            queue.set_admitted(entry, True)
             if not entry.wakeup.notify():
-                queue.release(entry)
+                queue.set_admitted(entry, False)
         if not queue.waiting and not queue.admitted_count and self._queues.get(key) is queue:
             del self._queues[key]
 
@@ -192,7 +183,7 @@ class QueueEntry:
     shared: bool
     next_may_follow: bool
     queue: _DocumentQueue
-    wakeup: Wakeup | None = None
+    wakeup: _Wakeup | None = None
     queued: bool = False
     admitted: bool = False
     granted: bool = False
@@ -221,21 +212,58 @@ class _DocumentQueue:
             return True
         return entry.next_may_follow and not self.ungranted
 
-    def admit(self, entry: QueueEntry) -> None:
-        entry.admitted = True
-        self._count(entry, 1)
-
-    def release(self, entry: QueueEntry) -> None:
-        entry.admitted = False
-        self._count(entry, -1)
-
-    def _count(self, entry: QueueEntry, by: int) -> None:
+    def set_admitted(self, entry: QueueEntry, admitted: bool) -> None:
+        entry.admitted = admitted
+        by = 1 if admitted else -1
         if entry.shared:
             self.readers += by
         else:
             self.writers += by
         if not entry.granted:
             self.ungranted += by
+
+
+class _Wakeup:
+    """A wait of this thread, which ends once.
+
+    notify() may be called from any thread, also by the garbage collector: it takes no lock that
+    the calling thread could hold already.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # an Event has a lock of its own, taken when it is set
+        self._lock.acquire()
+
+    def wait(self, seconds: float | None) -> None:
+        self._lock.acquire(timeout=-1 if seconds is None else seconds)
+
+    def notify(self) -> bool:
+        # Return False if the waiter no longer exists.
+        self._lock.release()
+        return True
+
+
+class _TaskWakeup(_Wakeup):
+    """The same of the task that runs in this thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._notified: asyncio.Future[None] = self._loop.create_future()
+
+    def wait(self, seconds: float | None) -> None:
+        # Not wait_for(), which may lose a cancellation or a result when both come at once.
+        await_only(asyncio.wait([self._notified], timeout=seconds))
+
+    def notify(self) -> bool:
+        try:
+            self._loop.call_soon_threadsafe(self._set)
+        except RuntimeError:  # the loop is closed, and its tasks are gone
+            return False
+        return True
+
+    def _set(self) -> None:
+        if not self._notified.done():
+            self._notified.set_result(None)
 
 
 # Global, for a process that forks: whoever waits in the parent does not leave in the child.

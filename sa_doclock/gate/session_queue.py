@@ -1,14 +1,23 @@
-"""The queue of one session at a gate: when it waits, for how long, and when it leaves."""
+"""The queue of one session at a gate: when it waits, for how long, and when it leaves.
+
+A second session of the same task, or thread, that holds a lock would wait for a connection: it is
+refused.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import math
+import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import NamedTuple
+import weakref
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool, Pool, SingletonThreadPool, StaticPool
 
 from ..dialects import strategy_for, translated_schema
 from ..dialects.base import LockStrategy
@@ -17,7 +26,6 @@ from ..errors import LockMisuse, LockNotAvailable
 from ..options import LockOptions, base_of, is_row_lock, may_queue
 from ..transaction import Ledger, LockCall, LockRequest, TransactionConnections
 from .queue import DocumentGate, QueueEntry
-from .second_session import TaskSession, can_be_exhausted
 
 _STEPS = 10  # of what is left for the server: it is a part of the statement's text on some
 
@@ -34,10 +42,7 @@ class _Position(NamedTuple):
 
 
 class SessionQueue:
-    """The places of one session at a gate.
-
-    :raises TypeError: it is no gate.
-    """
+    """The places of one session at a gate."""
 
     def __init__(
         self,
@@ -47,7 +52,7 @@ class SessionQueue:
         ledger: Ledger,
     ) -> None:
         self._places: dict[QueueEntry, Sequence[Hashable]] = {}  # with what is in the ledger then
-        self._in_task = TaskSession(gate)
+        self._in_task = _TaskSession(gate)
         if not isinstance(gate, DocumentGate):
             raise TypeError(f"gate must be a DocumentGate, not {gate!r}")
         self._gate = gate
@@ -196,7 +201,7 @@ class SessionQueue:
             if (
                 other.gate is self._gate
                 and bind.pool in other.pools
-                and can_be_exhausted(bind.pool)
+                and _can_be_exhausted(bind.pool)
                 and not any(one.engine is bind.engine for one in self._connections.all())
             ):
                 raise LockMisuse(
@@ -215,3 +220,63 @@ def _limit_of(strategy: LockStrategy, engine: Engine) -> float | None:
             strategy.findings[_LIMIT] = strategy.longest_wait(connection)
     found: float | None = strategy.findings[_LIMIT]
     return found
+
+
+class _TaskSession:
+    """One session, as the others of its task see it."""
+
+    def __init__(self, gate: object) -> None:
+        self.gate = gate
+        self.pools: frozenset[Pool] = frozenset()
+        self.document = ""
+        self._thread = 0
+        self._task: weakref.ref[asyncio.Task[Any]] | None = None
+
+    def hold(self, document: str, pools: Iterable[Pool]) -> None:
+        """Note a lock that was granted in this task and thread, on connections of these pools."""
+        if not self.pools:
+            self.document = document
+        self.pools = frozenset(pools)
+        task = _task()
+        self._thread = threading.get_ident()
+        self._task = None if task is None else weakref.ref(task)
+        known = _here.get()
+        if self not in known:
+            # Another tuple: a context that was copied before does not see it.
+            _here.set((*(other for other in known if other.pools), self))
+
+    def hold_nothing(self) -> None:
+        """Note that all locks are released, in whatever task that was done."""
+        self.pools = frozenset()
+
+    def others(self) -> Iterator[_TaskSession]:
+        """Return the others of this task and thread that hold a lock."""
+        return (one for one in _here.get() if one is not self and one.pools and one.is_here)
+
+    @property
+    def is_here(self) -> bool:
+        """Return whether its last lock was taken in this task and thread."""
+        task = None if self._task is None else self._task()
+        return self._thread == threading.get_ident() and task is _task()
+
+
+def _can_be_exhausted(pool: Pool) -> bool:
+    """Return whether a session may have to wait for a connection of this pool.
+
+    A StaticPool and a SingletonThreadPool give one connection to all who come, and a NullPool
+    makes one for each.  A QueuePool of max_overflow=-1 or pool_size=0 has no limit, but no public
+    attribute says so: it counts as one that has.
+    """
+    return not isinstance(pool, (NullPool, SingletonThreadPool, StaticPool))
+
+
+# A context variable, so that a thread of a pool, or a task that was started while a lock is held,
+# does not count as the one that has taken it.
+_here: ContextVar[tuple[_TaskSession, ...]] = ContextVar("sa_doclock.here", default=())
+
+
+def _task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no loop runs in this thread
+        return None

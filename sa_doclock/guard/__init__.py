@@ -1,5 +1,5 @@
 """The write guard: no write to a declared document without its ForUpdate lock."""
 
 from .dml import DmlGuard
-from .flush import FlushGuard, GuardMode, Write, check_guard_mode
-from .provenance import LOAD_RECORD, LoadProvenance, record_load
+from .flush import FlushGuard, GuardMode, Write, check_guard_mode, set_guard_of_all
+from .provenance import LOAD_RECORD, LoadProvenance

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import product
+from functools import partial
+from itertools import chain, product
 from typing import Any
 
 from sqlalchemy import ClauseElement, Insert, Update, select
@@ -17,14 +18,24 @@ from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.attributes import instance_state
 
 from ..dialects import schema_translation
-from ..documents import UNKNOWN, HeaderResolver, document_key, has_null, key_attributes, root_of
+from ..documents import UNKNOWN, HeaderResolver, document_key, has_null, key_attributes
 from ..lock_info import DocumentKey, Identity
 from ..session_ref import session_ref
 from ..sqlalchemy_internals import is_flushing, values_of
 from ..statements import chunks, key_in
 from ..transaction import Ledger
-from .flush import FlushGuard, Write
-from .targets import Link, Row, Target, literal, targets_of, targets_of_class
+from .flush import FlushGuard, Refusal, Write
+from .returned import keys_of_result
+from .targets import (
+    Link,
+    Row,
+    Target,
+    is_header_target,
+    literal,
+    targets_of,
+    targets_of_class,
+)
+from .upserts import stays_in_its_document
 
 
 class DmlGuard:
@@ -36,8 +47,13 @@ class DmlGuard:
         self._ledger = ledger
 
     @contextmanager
-    def statement(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> Iterator[None]:
+    def statement(
+        self, statement: Any, parameters: Any, how: Mapping[str, Any]
+    ) -> Iterator[Callable[[Any], Any]]:
         """Check the statement, which is executed in the block.
+
+        Yields a function for its result, which it returns after it has noted the keys of new
+        headers that the result tells.
 
         :param how: the execution options and bind arguments that it is executed with.
         :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
@@ -47,7 +63,17 @@ class DmlGuard:
             self._flush_before(statement, how)
         write = _write_of(statement)
         with self._run(targets, write, lambda one: one.statement(statement, parameters, how)):
-            yield
+            yield partial(self._note_returned, statement, targets, write)
+
+    def _note_returned(
+        self, statement: Any, targets: Iterable[Target], write: Write, result: Any
+    ) -> Any:
+        if write is Write.INSERT and not values_of(statement).conditional:
+            for target in filter(is_header_target, targets):
+                result, keys = keys_of_result(statement, target, result)
+                for key in keys:
+                    self._ledger.add_inserted(document_key(target.root, key))
+        return result
 
     @contextmanager
     def objects(self, instances: Collection[Any]) -> Iterator[None]:
@@ -71,6 +97,11 @@ class DmlGuard:
         targets = targets_of_class(mapper) if self._guard.enabled else ()
         with self._run(targets, write, lambda check: check.rows(rows)):
             yield
+        if write is Write.INSERT:  # return_defaults=True has set the keys that the database gave
+            for target in filter(is_header_target, targets):
+                keys = (target.identity(target.by_attribute(row)) for row in rows)
+                for key in filter(None, keys):
+                    self._ledger.add_inserted(document_key(target.root, key))
 
     @contextmanager
     def _run(
@@ -82,14 +113,17 @@ class DmlGuard:
         """Run the checks, then the block, and record the new documents that the checks return."""
         session = self._session()
         inserted: list[DocumentKey] = []
-        if targets:
+        checks = [_Check(session, self._guard, target, write) for target in targets]
+        if checks:
             self._guard.reset_warnings()
         with session.no_autoflush:
-            for target in targets:
-                inserted += check(_Check(session, self._guard, target, write))
+            for one in checks:
+                inserted += check(one)
         yield
         for key in inserted:
             self._ledger.add_inserted(key)
+        for document, identity in chain.from_iterable(one.new_keys for one in checks):
+            self._ledger.add_key(document, identity)
 
     def _flush_before(self, statement: Any, how: Mapping[str, Any]) -> None:
         # The execution would flush too, but the rows that the check finds depend on it.
@@ -113,21 +147,29 @@ class _Check:
         self._target = target
         self._write = write
         self._resolver = HeaderResolver(session, target.root, ask=True)
+        self._refusals: list[Refusal] = []
+        self.new_keys: list[tuple[DocumentKey, Identity]] = []
+        """The documents whose primary key the statement sets, each with the new one."""
 
-    def rows(self, rows: Iterable[Row]) -> list[DocumentKey]:
-        """Check rows that are given with all that is written; return the new documents."""
+    def rows(self, rows: Iterable[Row], *, overwrites: bool = False) -> list[DocumentKey]:
+        """Check rows that are given with all that is written; return the new documents.
+
+        :param overwrites: an INSERT may update the row of the same document that is there already.
+        """
         named = [self._target.by_attribute(row) for row in rows]
         if self._guard.active:
             if self._write is Write.UPDATE:
                 self._check_keys([self._target.identity(row) for row in named])
+            if overwrites and is_header_target(self._target):
+                self._check_overwritten(named)
             for row in named:
                 self._check_owners(row)
+            self._settle()
         return self._new_documents(named)
 
     def _new_documents(self, rows: Iterable[Row]) -> list[DocumentKey]:
         target = self._target
-        is_header = target.mapper is not None and root_of(target.mapper) is target.root
-        if self._write is not Write.INSERT or not is_header:
+        if self._write is not Write.INSERT or not is_header_target(target):
             return []
         keys = map(target.identity, rows)
         return [document_key(target.root, key) for key in keys if key is not None]
@@ -140,17 +182,27 @@ class _Check:
             return self._check_insert(statement, _listed(parameters))
         if self._guard.active:
             self._check_touched(statement, parameters, how)
+            self._settle()
         return []
 
     def _check_insert(self, statement: Insert, given: Sequence[Row]) -> list[DocumentKey]:
         values = values_of(statement)
-        if (values.from_select or values.overwrites) and self._guard.active:
+        rows = [{**row, **more} for row, more in product(values.rows or ({},), given)]
+        if (values.from_select or self._may_leave(statement, rows)) and self._guard.active:
             by = "INSERT .. FROM SELECT" if values.from_select else "an INSERT that may overwrite"
             self._refuse(UNKNOWN, f"{by}, which does not tell of what,")
+            self._settle()
             return []
-        new = self.rows({**row, **more} for row, more in product(values.rows or ({},), given))
+        new = self.rows(rows, overwrites=values.overwrites)
         # ON CONFLICT DO NOTHING may have left the row of another transaction where it was.
         return [] if values.conditional else new
+
+    def _may_leave(self, statement: Insert, rows: Iterable[Row]) -> bool:
+        """Return whether an INSERT may update a row of another document than that of the new row."""
+        given = set(chain.from_iterable(map(self._target.by_attribute, rows)))
+        return values_of(statement).overwrites and not stays_in_its_document(
+            statement, self._target, given
+        )
 
     def _check_touched(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> None:
         target = self._target
@@ -180,6 +232,18 @@ class _Check:
                 self._check_owners({**row, **self._target.by_attribute(parameters)})
             for found in self._session.execute(touched, parameters, **how).all():
                 self._check_row(tuple(found))
+                self._note_new_keys(tuple(found), values)
+
+    def _note_new_keys(self, identity: Identity, values: Iterable[Row]) -> None:
+        if not is_header_target(self._target):
+            return
+        names = key_attributes(self._target.root)
+        for row in values:
+            key = tuple(
+                literal(row.get(name, old), row) for name, old in zip(names, identity, strict=True)
+            )
+            if key != identity and not any(isinstance(one, ClauseElement) for one in key):
+                self.new_keys.append((document_key(self._target.root, identity), key))
 
     def _check_keys(self, keys: Iterable[Identity | None]) -> None:
         """Check the documents that rows of these primary keys belong to now."""
@@ -191,6 +255,16 @@ class _Check:
             for row in self._session.execute(touched).all():
                 self._check_row(tuple(row))
 
+    def _check_overwritten(self, rows: Iterable[Row]) -> None:
+        """Check the headers that are there already, whose keys the rows have."""
+        target = self._target
+        assert target.mapper is not None
+        for identity in map(target.identity, rows):
+            if identity is None:
+                self._refuse(UNKNOWN, "an INSERT that may overwrite, without its key,")
+            else:
+                self._check_headers(target.mapper, identity)
+
     def _check_row(self, row: Identity) -> None:
         """Check the documents of a row of ``target.columns``."""
         if self._target.by_identity:
@@ -200,7 +274,7 @@ class _Check:
         for link in self._target.links:
             key, row = row[: len(link.names)], row[len(link.names) :]
             if not has_null(key):
-                self._check_headers(link.owner, key)
+                self._check_link(link, key)
 
     def _check_owners(self, row: Row) -> None:
         """Check the documents that a new row, or new values of a row, come to."""
@@ -213,7 +287,7 @@ class _Check:
                 part, resolver = link.part, self._resolver
                 owners = [key] if part is None else resolver.owners_by_reference(part, key)
                 for owner in owners:
-                    self._check_headers(link.owner, owner)
+                    self._check_link(link, owner)
 
     def _is_unclear(self, link: Link, row: Row, key: Identity) -> bool:
         """Return whether the values do not say which owner the row comes to.
@@ -227,6 +301,11 @@ class _Check:
             return True
         return any(isinstance(value, ClauseElement) for value in key)
 
+    def _check_link(self, link: Link, owner: Identity) -> None:
+        if link.types:
+            self._resolver.note_types(owner, link.types)
+        self._check_headers(link.owner, owner)
+
     def _check_headers(self, mapper: Mapper[Any], identity: Identity) -> None:
         """Check the documents of the row of this class that has this primary key."""
         for header in self._resolver.headers_of_row(mapper, identity):
@@ -235,7 +314,13 @@ class _Check:
 
     def _refuse(self, identity: Identity, by: str = "a statement") -> None:
         what = f"{self._target.name} rows would be {self._write.value} by {by}"
-        self._guard.refuse(self._target.root, identity, what)
+        self._refusals.append(Refusal(self._target.root, identity, what, what))
+
+    def _settle(self) -> None:
+        """Refuse the documents that are not held, by the keys that the database has for them."""
+        if self._refusals:
+            refusals = dict.fromkeys(self._refusals)
+            self._guard.refuse_all(refusals, {self._target.root: self._resolver})
 
 
 def _write_of(statement: Any) -> Write:

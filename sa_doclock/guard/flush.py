@@ -8,38 +8,52 @@ each row again when it has been written, and an error there undoes the flush.
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
-from sqlalchemy import Insert
-from sqlalchemy.exc import UnboundExecutionError
+from sqlalchemy import ClauseElement, Insert
 from sqlalchemy.orm import FromStatement, InstanceState, Mapper, RelationshipDirection, Session
 from sqlalchemy.orm.attributes import instance_state
 
-from ..caller import warn_program
-from ..dialects import product_of
+from ..caller import line_of_program, warn_program
 from ..documents import (
     HeaderResolver,
     Part,
     any_declared,
+    compares_in_python,
     document_root,
     has_null,
     header_identity,
+    key_attributes,
     loaded_headers,
+    mapper_of,
     root_of,
 )
 from ..errors import UnlockedWrite, UnlockedWriteWarning
 from ..lock_info import DocumentKey, Identity
 from ..options import lock_label
 from ..session_ref import session_ref
-from ..sqlalchemy_internals import values_of
-from ..transaction import Ledger, add_document
+from ..sqlalchemy_internals import deleted_states, modified_states, new_states, values_of
+from ..transaction import Ledger, add_document, database_name
 from .provenance import describe_load
 from .rules import WriteRules, names_of_parts, rules_for
 
+States = Iterable[InstanceState[Any]]
 GuardMode = Literal["raise", "warn", "off"]
+
+
+# Of a test run: the mode of all guards, whatever their sessions say.
+_mode_of_all: GuardMode | None = None
+
+
+def set_guard_of_all(mode: GuardMode | None) -> None:
+    """Give the guard of every session that is used from now on this mode; None: its own."""
+    global _mode_of_all  # noqa: PLW0603  # it is meant for sessions that nobody has in hand
+    if mode is not None:
+        check_guard_mode(mode)
+    _mode_of_all = mode
 
 
 def check_guard_mode(mode: object) -> None:
@@ -57,17 +71,29 @@ class Write(enum.Enum):
 
 
 class FlushGuard:
-    """The guard of one session: it refuses writes that the session may not do."""
+    """The guard of one session: it refuses writes that the session may not do.
 
-    def __init__(self, session: Session, ledger: Ledger, mode: GuardMode) -> None:
+    :param report: is given the errors that a session with ``guard="warn"`` does not raise, and
+        the lines of the program.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        ledger: Ledger,
+        mode: GuardMode,
+        report: Callable[[UnlockedWrite, str | None], None],
+    ) -> None:
         self._session = session_ref(session)
+        self._report = report
         self.ledger = ledger
-        self._mode = mode
+        self._mode = _mode_of_all or mode
         self._disabled = 0
         # The rows that were held when this flush began, each with the attributes that must not
         # change if it is not to be checked again.
         self._checked: dict[InstanceState[Any], frozenset[str]] = {}
-        self._warned: set[DocumentKey] = set()
+        self._reported: set[DocumentKey] = set()
+        self._warned: set[str] = set()
 
     @property
     def enabled(self) -> bool:
@@ -90,6 +116,7 @@ class FlushGuard:
 
     def reset_warnings(self) -> None:
         """Let the warnings of earlier flushes and statements come again."""
+        self._reported.clear()
         self._warned.clear()
 
     def check_flush(self) -> None:
@@ -97,14 +124,18 @@ class FlushGuard:
         self._checked.clear()
         if self.active:
             session = self._session()
-            self._check(session.new, session.dirty, session.deleted)
+            deleted = list(deleted_states(session))
+            changed = [
+                one for one in modified_states(session) if one not in deleted_states(session)
+            ]
+            self._check(list(new_states(session)), changed, deleted)
 
     def check_objects(self, instances: Collection[Any]) -> None:
         """Check objects that are written without a flush."""
         if self.active:
-            new = [one for one in instances if instance_state(one).key is None]
-            known = [one for one in instances if instance_state(one).key is not None]
-            self._check(new, known, ())
+            states = [instance_state(one) for one in instances]
+            new = [state for state in states if state.key is None]
+            self._check(new, [state for state in states if state.key is not None], ())
 
     def check_row(self, state: InstanceState[Any], write: Write) -> None:
         """Check one row that a flush has written, and that an error takes back."""
@@ -115,17 +146,24 @@ class FlushGuard:
         if rules is None:
             return
         if self.active and not self._is_held(rules, state, write):
-            session = self._session()
-            _FlushCheck(self, session, session.new).check([(state, rules, write)])
+            check = _FlushCheck(self, self._session(), written=True)
+            check.check([(state, rules, write)])
         if write is Write.INSERT:
             self.add_inserted(state)
+        elif write is Write.UPDATE:
+            self._add_new_key(state, rules)
 
-    def _check(self, new: Collection[Any], changed: Iterable[Any], deleted: Iterable[Any]) -> None:
+    def _add_new_key(self, state: InstanceState[Any], rules: WriteRules) -> None:
+        key = _new_key_of(state, rules)
+        if key is not None:
+            self.ledger.add_key((rules.entity, state.identity or ()), key)
+
+    def _check(self, new: States, changed: States, deleted: States) -> None:
         self.reset_warnings()
         to_check: list[_WrittenRow] = []  # the others are held, as what is loaded shows
-        for write, instances in zip(Write, (new, changed, deleted), strict=True):
-            for instance in instances:
-                state = instance_state(instance)
+        written = (Write.INSERT, new), (Write.UPDATE, changed), (Write.DELETE, deleted)
+        for write, states in written:
+            for state in states:
                 rules = rules_for(state.mapper)
                 if rules is None:
                     continue
@@ -191,44 +229,98 @@ class FlushGuard:
         """Return whether this transaction may write to the document; one without a key is new."""
         return self.ledger.may_write((root.class_, identity)) or has_null(identity)
 
-    def refuse(self, root: Mapper[Any], identity: Identity, what: str, load: str = "") -> None:
-        """Raise UnlockedWrite, or warn if this session only warns.
+    def refuse_all(
+        self,
+        refusals: Collection[Refusal],
+        resolvers: Mapping[Mapper[Any], HeaderResolver],
+        expected: Collection[type[Any]] = (),
+    ) -> None:
+        """Refuse these writes, except where the database says that the document is held.
 
-        :param load: the sentence that says where the row was read.
+        :param resolvers: they ask the database for the keys of the documents, by root.
+        :param expected: classes of which headers are inserted along: a line whose header is not
+            in the database yet is checked when both are written.
         """
-        entity = root.class_
+        keys = {root: {one.identity for one in refusals if one.root is root} for root in resolvers}
+        stored = {root: resolvers[root].stored_keys(some) for root, some in keys.items() if some}
+        for one in refusals:
+            key = stored[one.root].get(one.identity)
+            if key is not None:
+                self._refuse_unless_held(one, key)
+            elif one.root.class_ not in expected:
+                self.refuse(one)
+
+    def _refuse_unless_held(self, refusal: Refusal, key: Identity) -> None:
+        """Refuse the write, unless the document is held by the key that the database has."""
+        entity = refusal.root.class_
+        if self.ledger.may_write((entity, key)):
+            self.ledger.add_inserted((entity, refusal.identity))  # another name of the document
+        else:
+            self.refuse(refusal._replace(identity=key))
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Raise UnlockedWrite, or warn if this session only warns."""
+        entity, identity = refusal.root.class_, refusal.identity
         ident: Any = identity[0] if len(identity) == 1 else identity or None
         held = self.ledger.held.get((entity, identity))
-        holds, read = "does not hold", load
+        holds, read = "does not hold", refusal.load
         if held is not None:
             holds, read = f"holds by {lock_label(held)} only", ""
         error = UnlockedWrite(
-            f"{what} without the ForUpdate lock of its document, which this transaction {holds}; "
-            f"lock first, then read, then change: session.get_entity({entity.__name__}, "
-            f"{'...' if ident is None else repr(ident)}, LockOptions.ForUpdate).{read}"
+            f"{refusal.what} without the ForUpdate lock of its document, which this transaction "
+            f"{holds}; lock first, then read, then change: session.get_entity({entity.__name__}, "
+            f"{'...' if ident is None else repr(ident)}, LockOptions.ForUpdate)."
         )
-        add_document(error, entity, ident, None, self._database(root))
+        error.add_details(read)
+        database = database_name(self._session(), {"mapper": refusal.root})
+        add_document(error, entity, ident, None, database)
         if self._mode == "raise":
             raise error
-        if (entity, identity) not in self._warned:
-            self._warned.add((entity, identity))
-            warn_program(str(error), UnlockedWriteWarning)
+        # No warning names a row: Python shows each text once for each line of the program.
+        text = (
+            f"{refusal.rows} without the ForUpdate lock of the {entity.__name__} that they belong "
+            "to; lock first, then read, then change: "
+            f"session.get_entity({entity.__name__}, ..., LockOptions.ForUpdate)"
+        )
+        if text not in self._warned:
+            self._warned.add(text)
+            warn_program(text, UnlockedWriteWarning)
+        if (entity, identity) not in self._reported:
+            self._reported.add((entity, identity))
+            self._report(error, line_of_program())
 
-    def _database(self, root: Mapper[Any]) -> str:
-        try:
-            return product_of(self._session().get_bind(root).dialect)
-        except UnboundExecutionError:  # the bind_arguments of the statement have named it
-            return "its database"
+
+class Refusal(NamedTuple):
+    """A write to a document that the session does not hold by this key."""
+
+    root: Mapper[Any]
+    identity: Identity
+    what: str  # "Line 1 would be changed in 'value'"
+    rows: str  # the same without a key: "Line rows would be changed in 'value'"
+    load: str = ""  # the sentence that says where the row was read
 
 
 class _FlushCheck:
-    """The full check of the rows of one flush, which share what is read from the database."""
+    """The full check of the rows of one flush, which share what is read from the database.
 
-    def __init__(self, guard: FlushGuard, session: Session, new: Iterable[Any]) -> None:
+    :param new: objects that are inserted along; None: all new ones of the session.
+    :param written: the rows are in the database already.
+    """
+
+    def __init__(
+        self,
+        guard: FlushGuard,
+        session: Session,
+        new: States | None = None,
+        *,
+        written: bool = False,
+    ) -> None:
         self._guard = guard
         self._session = session
-        self._new = new  # objects that are inserted along
+        self._new = new
+        self._written = written
         self._resolvers: dict[Mapper[Any], HeaderResolver] = {}
+        self._refusals: list[Refusal] = []
 
     def check(self, to_check: Iterable[_WrittenRow]) -> None:
         for state, rules, write in to_check:
@@ -237,10 +329,17 @@ class _FlushCheck:
             related = rules.deletes if write is Write.DELETE else rules.updates
             for name, root in related.items():
                 for other in _touched(state, name, write):
-                    self._check_documents(root, other, Write.UPDATE, f"{_row(state)}.{name}")
+                    through = f"{_row(state)}.{name}", f"{state.class_.__name__}.{name}"
+                    self._check_documents(root, other, Write.UPDATE, through)
+        if self._refusals:
+            self._guard.refuse_all(self._refusals, self._resolvers, self._expected())
 
     def _check_documents(
-        self, root: Mapper[Any], state: InstanceState[Any], write: Write, through: str | None
+        self,
+        root: Mapper[Any],
+        state: InstanceState[Any],
+        write: Write,
+        through: tuple[str, str] | None,
     ) -> None:
         resolver = self._resolvers.get(root)
         if resolver is None:
@@ -248,19 +347,37 @@ class _FlushCheck:
         for identity in resolver.headers(state):
             if self._guard.permits(root, identity) or (root.class_, identity) in self._inserted:
                 continue
-            attribute = through
+            by = through
             if through is None and write is Write.UPDATE:
                 attribute = _changed(state, root)
                 if attribute is None:
                     return
-            by = f" in {attribute!r}" if attribute else ""
-            what = f"{_row(state)} would be {write.value}{by}"
-            self._guard.refuse(root, identity, what, describe_load(state))
+                by = attribute, attribute
+            self._refusals.append(_refusal(root, identity, state, write, by))
+
+    def _expected(self) -> set[type[Any]]:
+        """Return the classes of the headers inserted along whose key may be another in Python."""
+        if self._written:
+            return set()
+        return {
+            key[0] for key in self._inserted if key and not compares_in_python(mapper_of(key[0]))
+        }
 
     @cached_property
     def _inserted(self) -> frozenset[DocumentKey | None]:
-        """The documents whose headers are inserted along."""
-        return frozenset(_document_of_header(instance_state(one)) for one in self._new)
+        """The documents whose headers are inserted along, and the new keys of those that are held."""
+        new = new_states(self._session) if self._new is None else self._new
+        inserted = map(_document_of_header, new)
+        return frozenset([*inserted, *self._new_keys()])
+
+    def _new_keys(self) -> Iterator[DocumentKey]:
+        for state in modified_states(self._session):
+            rules = rules_for(state.mapper)
+            key = None if rules is None else _new_key_of(state, rules)
+            if rules is None or key is None:
+                continue
+            if self._guard.ledger.may_write((rules.entity, state.identity or ())):
+                yield rules.entity, key
 
 
 def _document_of_header(state: InstanceState[Any]) -> DocumentKey | None:
@@ -271,12 +388,34 @@ def _document_of_header(state: InstanceState[Any]) -> DocumentKey | None:
     return root.class_, header_identity(state, root)
 
 
+def _new_key_of(state: InstanceState[Any], rules: WriteRules) -> Identity | None:
+    """Return the primary key that is set on a header; None if none is, or not a plain value."""
+    if rules.root is None or rules.keys.isdisjoint(state.committed_state):
+        return None
+    key = tuple(state.dict.get(name) for name in key_attributes(rules.root))
+    return None if any(one is None or isinstance(one, ClauseElement) for one in key) else key
+
+
 def _direct_header(part: Part, loaded: Mapping[str, Any]) -> Identity:
     # A list, since a generator costs more than all the rest here.
     return tuple([loaded.get(name) for name in part.foreign_key or ()])
 
 
 _WrittenRow = tuple[InstanceState[Any], WriteRules, Write]
+
+
+def _refusal(
+    root: Mapper[Any],
+    identity: Identity,
+    state: InstanceState[Any],
+    write: Write,
+    by: tuple[str, str] | None,
+) -> Refusal:
+    deed = f"would be {write.value}"
+    one, all_of_them = (f" in {name!r}" for name in by) if by else ("", "")
+    what = f"{_row(state)} {deed}{one}"
+    rows = f"{state.class_.__name__} rows {deed}{all_of_them}"
+    return Refusal(root, identity, what, rows, describe_load(state))
 
 
 def _touched(state: InstanceState[Any], name: str, write: Write) -> Iterator[InstanceState[Any]]:

@@ -53,11 +53,6 @@ class LoadProvenance:
         return LoadRecord(statement, how, line)
 
 
-def record_load(state: InstanceState[Any], read: LoadRecord) -> None:
-    """Record that an object was loaded, or attributes of it were."""
-    state.info[LOAD_RECORD] = read
-
-
 def describe_load(state: InstanceState[Any]) -> str:
     """Return the sentence that says where the object was read; empty if that is not known."""
     read: LoadRecord | None = state.info.get(LOAD_RECORD)

@@ -7,7 +7,16 @@ from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Mapper, RelationshipDirection, RelationshipProperty
 
-from ..documents import Part, document_root, is_header, mapper_cache, parts_of, parts_with_detail
+from ..documents import (
+    Part,
+    document_root,
+    is_header,
+    key_attributes,
+    mapper_cache,
+    parts_of,
+    parts_with_detail,
+    root_of,
+)
 
 
 class WriteRules(NamedTuple):
@@ -18,7 +27,8 @@ class WriteRules(NamedTuple):
     header: bool  # each row is the header of a document
     direct: Part | None  # the only part that a row can be, if its foreign key names the header
     moves: frozenset[str]  # the attributes that move a row from one document to another
-    checked: frozenset[str]  # these, and those that write to rows of other classes
+    keys: frozenset[str]  # the attributes of the primary key, where the row may be a header
+    checked: frozenset[str]  # all these, and those that write to rows of other classes
     updates: Mapping[str, Mapper[Any]]  # relationships whose change writes to other documents
     deletes: Mapping[str, Mapper[Any]]  # relationships that do so when the row is deleted
 
@@ -37,10 +47,11 @@ def rules_for(mapper: Mapper[Any]) -> WriteRules | None:
     if root is None:
         none: frozenset[str] = frozenset()
         checked, deletes = frozenset(updates), {one.key: other for one, other in related}
-        rules = WriteRules(None, mapper.class_, False, None, none, checked, updates, deletes)
+        rules = WriteRules(None, mapper.class_, False, None, none, none, checked, updates, deletes)
         return rules if related else None
     parts = parts_with_detail(root, mapper)
     moves = frozenset(_owner_attributes(parts))
+    keys = _header_keys(root, mapper)
     own = names_of_parts(root, mapper)  # deleted with the row, under the same lock
     return WriteRules(
         root,
@@ -48,10 +59,15 @@ def rules_for(mapper: Mapper[Any]) -> WriteRules | None:
         is_header(root, mapper),
         _direct_part(root, parts),
         moves,
-        moves | updates.keys(),
+        keys,
+        moves | keys | updates.keys(),
         updates,
         {one.key: other for one, other in related if one.key not in own},
     )
+
+
+def _header_keys(root: Mapper[Any], mapper: Mapper[Any]) -> frozenset[str]:
+    return frozenset(key_attributes(mapper) if root_of(mapper) is root else ())
 
 
 def names_of_parts(root: Mapper[Any], mapper: Mapper[Any]) -> set[str]:

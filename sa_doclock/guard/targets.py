@@ -14,6 +14,7 @@ from ..documents import (
     Part,
     declared_roots,
     document_root,
+    hierarchy_of,
     key_attributes,
     mapper_cache,
     parts_of,
@@ -33,6 +34,7 @@ class Link(NamedTuple):
     names: tuple[str, ...]  # in order of the owner's primary key
     part: Part | None = None  # set if the names refer to another key of the owner
     has_default: bool = False  # a row that does not name them has an owner all the same
+    types: tuple[Any, ...] = ()  # of the columns, where they are a foreign key to the primary key
 
 
 class Target(NamedTuple):
@@ -49,7 +51,7 @@ class Target(NamedTuple):
 
     def by_attribute(self, row: Row) -> Row:
         """Return the row with names of attributes as its keys."""
-        return {self._attribute_of(column): value for column, value in row.items()}
+        return {self.attribute_of(column): value for column, value in row.items()}
 
     def identity(self, row: Row) -> Identity | None:
         """Return the primary key of a row, if the row has a plain value for it."""
@@ -57,7 +59,8 @@ class Target(NamedTuple):
         key = tuple(literal(row.get(name), row) for name in key_attributes(self.mapper))
         return None if any(v is None or isinstance(v, ClauseElement) for v in key) else key
 
-    def _attribute_of(self, column: Any) -> str:
+    def attribute_of(self, column: Any) -> str:
+        """Return the name of the attribute that maps a column; its own if none does."""
         key: str = column if isinstance(column, str) else column.key
         if self.mapper is None or key in self.mapper.attrs:
             return key
@@ -66,6 +69,11 @@ class Target(NamedTuple):
             return self.mapper.get_property_by_column(columns[key]).key
         except (KeyError, UnmappedColumnError):
             return key
+
+
+def is_header_target(target: Target) -> bool:
+    """Return whether the rows may be headers."""
+    return target.mapper is not None and root_of(target.mapper) is target.root
 
 
 def literal(value: Any, row: Row) -> Any:
@@ -125,7 +133,7 @@ def targets_of_class(mapper: Mapper[Any], *, by_key: bool = True) -> tuple[Targe
     if root is not None:
         return (_build_target(mapper, root, by_key=by_key),)
     # Subclasses may be documents, and their rows are rows of this class.
-    roots = ((one, document_root(one)) for one in mapper.self_and_descendants)
+    roots = ((one, document_root(one)) for one in hierarchy_of(mapper))
     return tuple(_build_target(one, root, by_key=by_key) for one, root in roots if root is not None)
 
 
@@ -143,7 +151,8 @@ def _build_target(mapper: Mapper[Any], root: Mapper[Any], *, by_key: bool) -> Ta
 def _links(mapper: Mapper[Any], parts: Iterable[Part]) -> Iterator[Link]:
     for part in sorted(parts, key=lambda part: part.foreign_key is None):
         if part.foreign_key:
-            yield Link(part.owner, part.foreign_key, None, _has_default(mapper, part.foreign_key))
+            has_default = _has_default(mapper, part.foreign_key)
+            yield Link(part.owner, part.foreign_key, None, has_default, part.types)
         elif part.reference:
             yield Link(part.owner, tuple(name for name, _ in part.reference), part)
 
@@ -176,7 +185,8 @@ def _targets_of_associations(root: Mapper[Any]) -> Iterator[tuple[Any, tuple[Tar
         if secondary is not None:
             remote = dict(part.relationship.synchronize_pairs)
             columns = tuple(remote[column] for column in part.owner.primary_key)
-            link = Link(part.owner, tuple(str(column.key) for column in columns))
+            names, types = zip(*((str(one.key), one.type) for one in columns), strict=True)
+            link = Link(part.owner, names, types=types)
             yield secondary, (Target(root, str(secondary), None, (link,), False, False, columns),)
 
 

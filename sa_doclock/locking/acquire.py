@@ -12,28 +12,37 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import Any, Final, Generic, NoReturn, TypeVar
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import UnboundExecutionError
+from sqlalchemy.orm import Session
 
-from ..dialects import product_of, strategies, strategy_for
-from ..errors import DocLockError, LockMisuse, LockNotAvailable
+from ..dialects import strategies
+from ..errors import DocLockError, LockMisuse, LockNotAvailable, LockOrderViolation
 from ..monitoring import warn_of_cluster
 from ..options import LockOptions, is_row_lock, may_queue
+from ..sqlalchemy_internals import execute_listeners
 from ..transaction import (
     LockCall,
     LockPlan,
     LockRequest,
     TransactionConnection,
     add_document,
+    database_name,
     make_plan,
+    noting_limited,
 )
 from .context import LockContext
+from .execute_listeners import checked_listeners
 from .wait_policy import retry_without_queueing
 
 T = TypeVar("T")
 
 _NOTHING: Final = nullcontext()
 _AT_ONCE: Final = frozenset(
-    {LockOptions.ForUpdate | LockOptions.NoWait, LockOptions.SharedRead | LockOptions.NoWait}
+    lock | LockOptions.NoWait
+    for lock in (
+        LockOptions.ForUpdate,
+        LockOptions.ForUpdate | LockOptions.NoKey,
+        LockOptions.SharedRead,
+    )
 )
 
 
@@ -49,7 +58,7 @@ class LockTarget(ABC, Generic[T]):
     def __init__(self, context: LockContext, request: LockRequest) -> None:
         self.context = context
         self.session = context.session()
-        self.request = request
+        self.request = request if context.routing is None else context.routing.route(request)
         self.mapper: Any = request.mapper
 
     def is_held(self) -> bool:
@@ -97,7 +106,7 @@ def acquire(target: LockTarget[T]) -> T:
     if context.failed is not None:
         context.failed.refuse()
     if context.connections.lost():
-        context.lose_locks()
+        context.note_lost()
     call: LockCall | None = None
     try:
         if target.is_held():
@@ -107,7 +116,7 @@ def acquire(target: LockTarget[T]) -> T:
         target.check()
         request = target.request
         call = LockCall(context, request)
-        if context.options.wait.batch and request.seconds is not None:
+        if context.options.wait.batch and may_queue(request.lock):
             result = _take_in_batch(call, request, target)
         elif context.queue is not None:
             result = _take_in_turn(call, request, target)
@@ -117,13 +126,19 @@ def acquire(target: LockTarget[T]) -> T:
         if call is not None:
             call.failed(context, error)
         if isinstance(error, DocLockError):
-            request = target.request
-            add_document(
-                error, request.entity, request.ident, request.lock, _database(context, request)
-            )
+            _complete(error, target)
         raise
     call.granted(context)
     return result
+
+
+def _complete(error: DocLockError, target: LockTarget[Any]) -> None:
+    """Put the document, the lock and the database into the error of a call."""
+    request = target.request
+    database = database_name(target.session, request.bind_arguments)
+    add_document(error, request.entity, request.ident, request.lock, database)
+    if isinstance(error, LockOrderViolation):  # the one misuse that shows under load alone
+        target.context.instrumentation.report_order_violation(error)
 
 
 def _refuse_inner_call(call: LockCall) -> NoReturn:
@@ -165,39 +180,81 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[T]) -> T:
     if not session.is_active:
         session.connection()  # raises PendingRollbackError, as after a failed flush
     bind = session.get_bind(**request.bind_arguments)
-    strategy = strategies.get(bind.dialect) or strategy_for(bind)
+    strategy = strategies.get(bind.dialect) or context.connections.learn(bind)
     lock = request.lock if target.transaction_lock is None else target.transaction_lock
     plan = strategy.plans.get((request.mapper, lock)) or make_plan(request.mapper, lock, strategy)
+    if strategy.compatible is not None:
+        strategy.compatible.check_request(request.seconds, named=request.mapper is None)
     if strategy.cluster is not None:
         warn_of_cluster(strategy, plan.lock, named=request.mapper is None)
     seconds = 0.0 if request.lock in _AT_ONCE else request.seconds
-    connection = context.connections.prepare(bind, strategy, plan, seconds, request.bind_arguments)
+    connection = context.connections.prepare(bind, strategy, plan, seconds)
+    if context.routing is not None:
+        context.routing.pin(request.mapper, bind)
+    if isinstance(bind, Connection):
+        context.connections.watch(connection, lent=True)
     call.attempt = request
     if session.identity_map:
         target.expire()
     waits_as_configured = (
-        request.seconds is None and may_queue(request.lock) and context.pipeline is None
+        request.seconds is None
+        and may_queue(request.lock)
+        and context.pipeline is None
+        and context.connections.hold_limit is None
     )
+    listeners = request.mapper is not None and execute_listeners(session)
     # Not by "no_autoflush", which costs three times as much; and not by the execution option,
     # which counts neither for Core nor for what loader options send.
     autoflush, session.autoflush = session.autoflush, False
     try:
-        with _NOTHING if waits_as_configured else target.limit(call, connection, plan):
+        if waits_as_configured and not listeners:  # most locks: without a block, which costs calls
             found = target.send(connection, plan, request)
+        else:
+            with (
+                _NOTHING if waits_as_configured else target.limit(call, connection, plan),
+                _checked_listeners(session, connection, plan) if listeners else _NOTHING,
+            ):
+                found = target.send(connection, plan, request)
+        if strategy.has_transaction_ids and connection.transaction_id is None:
+            connection.transaction_id = strategy.transaction_id(connection.connection)
+        if not connection.begun:  # some drivers send BEGIN with the first statement
+            connection.begun = strategy.in_transaction(connection.connection) is not False
         return target.record(found, request)
     finally:
         session.autoflush = autoflush
 
 
+def _checked_listeners(
+    session: Session, connection: TransactionConnection, plan: LockPlan
+) -> AbstractContextManager[None]:
+    return checked_listeners(session, row_lock=is_row_lock(connection.row_lock(plan)))
+
+
 def limit_wait(
     context: LockContext, call: LockCall, connection: TransactionConnection, plan: LockPlan
 ) -> AbstractContextManager[None]:
-    """Return a block that limits its waits; in a batch, a lock that is not available is undone."""
+    """Return a block that limits its waits; in a batch, a lock that is not available is undone.
+
+    The first lock of a session with a hold_limit limits the transaction too.
+    """
     request, own = call.attempt, connection.connection
+    one_row, hold_limit = len(request.keys) == 1, None
+    if context.connections.hold_limit is not None:
+        hold_limit = context.connections.hold_limit.before_lock(connection, request.lock)
     if context.pipeline is not None:
-        limit = context.pipeline.locking(own, request.seconds)
+        limit = context.pipeline.locking(
+            own, request.seconds, one_row=one_row, hold_limit=hold_limit
+        )
+    elif hold_limit is not None:
+        limit = connection.strategy.waiting_then_limited(
+            own, request.lock, request.seconds, hold_limit, one_row=one_row
+        )
+    elif one_row:
+        limit = connection.strategy.waiting_for_row(own, request.lock, request.seconds)
     else:
         limit = connection.strategy.waiting(own, request.lock, request.seconds)
+    if hold_limit is not None:
+        limit = noting_limited(connection, limit)
     tries = context.options.wait.batch and LockOptions.NoWait in request.lock
     if tries and is_row_lock(connection.row_lock(plan)):
         return _undone_by_savepoint(context, call, own, limit)
@@ -233,14 +290,3 @@ def _undone_by_savepoint(
     finally:
         call.undone_by_savepoint = False
     savepoint.commit()
-
-
-def _database(context: LockContext, request: LockRequest) -> str:
-    """Return the name of the database that the error is about."""
-    session = context.session()
-    try:
-        # The class's own, without what a gate refuses beside it.
-        bind = type(session).get_bind(session, **request.bind_arguments)
-    except UnboundExecutionError:
-        return "its database"
-    return product_of(bind.dialect)

@@ -11,12 +11,22 @@ from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.interfaces import ORMOption
 
 from ..dialects import hints_of
-from ..documents import document_key, identity_of, lockable_root, parts_of, root_of, spans_rows
+from ..documents import (
+    document_key,
+    identity_of,
+    lockable_root,
+    parts_of,
+    refuse_stale,
+    root_of,
+    spans_rows,
+)
+from ..errors import LockMisuse
 from ..lock_info import Identity, public_key
 from ..options import LockOptions, is_row_lock
 from ..statements import (
     chunks,
     key_names,
+    limit_for_keys,
     lock_by_key,
     lock_by_keys,
     parameters_by_keys,
@@ -29,23 +39,17 @@ from ..statements import (
 from ..transaction import LockPlan, LockRequest, TransactionConnection, is_as_strong
 from .acquire import LockTarget
 from .load_parts import load_again
-from .refresh import Unreadable, expire_documents, forget_vanished, refuse_unsaved
+from .loaded import Unreadable
+from .refresh import expire_documents, forget_vanished, refuse_unsaved
 
 T = TypeVar("T")
 
-_NO_NAMES: Final[frozenset[str]] = frozenset()
+_NO_RELATIONSHIPS: Final[frozenset[Any]] = frozenset()
 _NOTHING: Final[Unreadable] = {}
-
-# Of composite keys: PostgreSQL plans 16,000 for 6 s, 2,500 for 0.4 s.
-_PARAMETERS_OF_AN_OR: Final = 5_000
 
 
 def identities_of(mapper: Mapper[Any], idents: Iterable[Any]) -> list[Identity]:
-    """Return the primary keys, each once, in ascending order.
-
-    :raises TypeError: not a collection of keys.
-    :raises ValueError: a key of the wrong shape, or keys that have no order among them.
-    """
+    """Return the primary keys, each once, in ascending order."""
     if isinstance(idents, (str, bytes, Mapping)) or not isinstance(idents, Iterable):
         raise TypeError(f"a list of primary keys is needed, not {idents!r}")
     identities = dict.fromkeys(identity_of(mapper, ident) for ident in idents)
@@ -65,6 +69,8 @@ class _RowsByKey(LockTarget[T]):
 
     recheck = False  # pending changes have to be looked for once more, under the lock
     unreadable = _NOTHING
+    locked: Sequence[Identity] = ()
+    """The keys whose rows of the root's table were locked before the entity was read."""
 
     def check(self) -> None:
         request, session = self.request, self.session
@@ -74,13 +80,28 @@ class _RowsByKey(LockTarget[T]):
             refuse_unlockable_options(request.options)
         if self.context.options.ranks and is_row_lock(request.lock):
             self.context.ledger.check_order(root)
-        if session.identity_map or session.new:  # mostly not, at the first lock
-            self.recheck = refuse_unsaved(session, root, request.keys)
+        if session.identity_map or self.context.added:  # mostly not, at the first lock
+            self.recheck = refuse_unsaved(self.context, root, request.keys)
 
     def expire(self) -> None:
-        self.unreadable = expire_documents(
-            self.session, self.root, frozenset(self.request.keys), self.context.ledger.held
-        )
+        keys = frozenset(self.request.keys)
+        self.unreadable = expire_documents(self.context, self.root, keys)
+
+    def give_up_others(self, found: Collection[Identity], request: LockRequest) -> None:
+        """Release rows of the root's table that are locked, and are of another class.
+
+        Only the end of the transaction releases them; where it is not ours, the ledger has them.
+        """
+        known = frozenset(found)
+        others = [key for key in self.locked if key not in known]
+        call = self.context.call
+        if others and call is not None and call.opens and not found:
+            self.context.roll_back_quietly()
+            return
+        root = root_of(self.mapper).class_
+        for identity in others:
+            if not self.context.ledger.covers((root, identity), request.lock):
+                self.context.ledger.record((root, identity), request.lock)
 
     def record_rows(self, actual: Collection[Identity], request: LockRequest) -> None:
         """Record the rows that were locked, by the keys that they have.
@@ -89,16 +110,14 @@ class _RowsByKey(LockTarget[T]):
         know the row, and nothing of it was expired before the lock.
         """
         ledger, root = self.context.ledger, root_of(self.mapper).class_
-        unexpected = [
-            identity
-            for identity in set(actual).difference(request.keys)
-            if not ledger.covers((root, identity), request.lock)  # raises for an upgrade
-        ]
+        unexpected = set(actual).difference(request.keys)
+        if unexpected:  # covers() raises for an upgrade
+            unexpected = {key for key in unexpected if not ledger.covers((root, key), request.lock)}
         if self.recheck or unexpected:
             affected = {*request.keys, *unexpected}
-            refuse_unsaved(self.session, self.root, affected, ask=True)
+            refuse_unsaved(self.context, self.root, affected, ask=True)
         if unexpected:
-            self.unreadable = expire_documents(self.session, self.root, unexpected, ledger.held)
+            self.unreadable = expire_documents(self.context, self.root, unexpected)
             keys, options = sorted(unexpected), request.options
             read_many(self.session, self.mapper, keys, LockOptions.None_, options)
             load_again(self.session, self.unreadable)
@@ -110,11 +129,19 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
     """The row that get_entity() asks for."""
 
     def is_held(self) -> bool:
-        key = root_of(self.mapper).class_, self.request.keys[0]
-        held = self.context.ledger.held.get(key)
-        return held is not None and is_as_strong(held, self.request.lock)
+        key, ledger = (root_of(self.mapper).class_, self.request.keys[0]), self.context.ledger
+        held = ledger.held.get(key)
+        return (
+            held is not None and is_as_strong(held, self.request.lock) and key not in ledger.adopted
+        )
 
     def read_held(self) -> T | None:
+        found = self._read_held()
+        if found is not None and self.request.version is not None:
+            refuse_stale(self.mapper, found, self.request.version)
+        return found
+
+    def _read_held(self) -> T | None:
         mapper, request = self.mapper, self.request
         known = self.session.identity_map.get(mapper.identity_key_from_primary_key(request.keys[0]))
         if isinstance(known, mapper.class_) and not request.options:
@@ -133,6 +160,13 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
         found = _lock_and_read(self.session, connection, plan, request, statements)
         if not found and connection.strategy.retries_missing_rows:
             found = _lock_and_read(self.session, connection, plan, request, statements)
+        self.locked = statements.locked
+        if len(found) > 1:
+            keys = ", ".join(str(instance_state(one).identity) for one in found[:3])
+            raise LockMisuse(
+                f"the database has {len(found)} rows for this key, such as {keys}: the mapped "
+                "primary key is not unique, or the value has another type than its column"
+            )
         if self.unreadable:
             load_again(self.session, self.unreadable)
         return found[0] if found else None
@@ -140,10 +174,13 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
     def record(self, found: T | None, request: LockRequest) -> T | None:
         if found is None:
             forget_vanished(self.session, self.mapper, request.keys[0])
+            self.give_up_others((), request)
             return None
         key = instance_state(found).key
         assert key is not None  # it was loaded
         self.record_rows((key[1],), request)
+        if request.version is not None:
+            refuse_stale(self.mapper, found, request.version)
         return found
 
 
@@ -169,7 +206,7 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
         if not self._held:
             return found
         found = found + _read_held(self.session, self.mapper, self._held, self.request)
-        return sorted(found, key=self.mapper.primary_key_from_instance)
+        return sorted(_distinct(found), key=self.mapper.primary_key_from_instance)
 
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
@@ -178,7 +215,7 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
         if connection.strategy.retries_missing_rows and LockOptions.SkipLocked not in request.lock:
             missing = self._missing(found)
             if missing:
-                found += self._locked(connection, plan, request, missing)
+                found = _distinct(found + self._locked(connection, plan, request, missing))
                 found.sort(key=self.mapper.primary_key_from_instance)
         if self.unreadable:
             load_again(self.session, self.unreadable)
@@ -191,13 +228,12 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
         request: LockRequest,
         keys: Sequence[Identity],
     ) -> list[T]:
-        limit = connection.strategy.max_parameters
-        if len(self.mapper.primary_key) > 1:
-            limit = min(limit, _PARAMETERS_OF_AN_OR)
+        limit = limit_for_keys(connection.strategy.max_parameters, len(self.mapper.primary_key))
         found: list[T] = []
         for chunk in chunks(keys, limit):
             statements = _Statements(self.mapper, request, chunk, single=False)
             found += _lock_and_read(self.session, connection, plan, request, statements)
+            self.locked = [*self.locked, *statements.locked]
         return found
 
     def _missing(self, found: Iterable[T]) -> list[Identity]:
@@ -210,7 +246,13 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
         if LockOptions.SkipLocked not in request.lock:
             for identity in self._missing(found):
                 forget_vanished(self.session, self.mapper, identity)
+        self.give_up_others(keys, request)
         return self._with_held(found)
+
+
+def _distinct(found: Iterable[T]) -> list[T]:
+    """Return each object once: to the database, two keys may be one."""
+    return list({id(one): one for one in found}.values())
 
 
 class _Statements:
@@ -223,20 +265,29 @@ class _Statements:
         self, mapper: Mapper[Any], request: LockRequest, keys: Sequence[Identity], *, single: bool
     ) -> None:
         self.mapper, self._keys, self._single = mapper, keys, single
-        self._chosen = relationships_with_options(request.options) if request.options else _NO_NAMES
-        self.parameters = _parameters(mapper, keys[0]) if single else parameters_by_keys(keys)
+        self._chosen = (
+            relationships_with_options(request.options) if request.options else _NO_RELATIONSHIPS
+        )
+        self.parameters: dict[str, Any] = (
+            dict(zip(key_names(mapper), keys[0], strict=True))
+            if single
+            else parameters_by_keys(keys)
+        )
+        self.whole = False  # whether the statement that locks must read all columns of the row
+        self.locked: list[Identity] = []
+        """The keys that were locked by a statement of their own."""
 
     def lock_and_read(self, lock: LockOptions) -> Select[Any]:
         """Return the SELECT that locks the rows, and reads them."""
         if self._single:
-            return select_by_key(self.mapper, lock, self._chosen)
-        return select_by_keys(self.mapper, lock, self._keys, self._chosen)
+            return select_by_key(self.mapper, lock, self._chosen, whole=self.whole)
+        return select_by_keys(self.mapper, lock, self._keys, self._chosen, whole=self.whole)
 
     def lock_only(self, lock: LockOptions) -> Select[Any]:
         """Return the SELECT that locks the rows of the root's own table."""
         if self._single:
-            return lock_by_key(self.mapper, lock)
-        return lock_by_keys(self.mapper, lock, self._keys)
+            return lock_by_key(self.mapper, lock, whole=self.whole)
+        return lock_by_keys(self.mapper, lock, self._keys, whole=self.whole)
 
     def read(self, locked: Sequence[Any]) -> tuple[Select[Any], dict[str, Any]]:
         """Return the SELECT that reads the rows of which these were locked, and its parameters."""
@@ -265,7 +316,9 @@ def _lock_and_read(
         return _select(session, statement, statements.parameters, options, bind_arguments)
     assert plan.table is not None
     connection.strategy.check_table(connection.connection, plan.table)
-    if not spans_rows(statements.mapper, undeferred=bool(options)):
+    statements.whole = whole = connection.strategy.locks_what_is_read
+    # Options may leave columns out.
+    if not (whole and options) and not spans_rows(statements.mapper, undeferred=bool(options)):
         if request.seconds is None:
             # Rows that are found by key take no time, so that an error is about the lock.
             statement = statements.lock_and_read(row_lock)
@@ -284,12 +337,13 @@ def _lock_and_read(
         connection.strategy,
         row_lock,
         statements.lock_only,
-        lambda statement: session.execute(
-            statement, statements.parameters, bind_arguments=bind_arguments
+        lambda statement: Session.execute(
+            session, statement, statements.parameters, bind_arguments=bind_arguments
         ).all(),
     )
     if not locked:
         return []
+    statements.locked = [tuple(row)[: len(statements.mapper.primary_key)] for row in locked]
     statement, parameters = statements.read(locked)
     return _select(session, statement, parameters, options, bind_arguments)
 

@@ -15,6 +15,7 @@ from ..documents import mapper_cache
 from ..gate import SessionQueue
 from ..guard import DmlGuard, FlushGuard, GuardMode, LoadProvenance, check_guard_mode
 from ..transaction import TransactionState, ranks_of
+from .loaded import LoadedDocuments
 from .wait_policy import Priority, WaitPolicy, pause
 
 _NOTHING: Final = nullcontext()
@@ -50,18 +51,34 @@ class LockContext(TransactionState):
 
     options: SessionOptions
 
+    adopts_for_update = True
+    """True if ``with_for_update()`` is a lock of this session."""
+
     queue: SessionQueue | None = None
     """The session's place at a DocumentGate, where it has one."""
 
     binds: tuple[Engine | Connection, ...] = ()
-    """The values of ``Session(binds=...)``."""
+    """The values of ``Session(binds=...)``, of ``bind_mapper()`` and of ``bind_table()``."""
 
     # What most sessions have no use for is made at its first use.
+
+    added = False
+    """True if an object was ever added to the session."""
+
+    loaded: LoadedDocuments | None = None
+    """The objects of documents in the session, from the first lock on that finds some."""
+
+    def loaded_documents(self) -> LoadedDocuments:
+        """Return the same, made where it is not there yet."""
+        if self.loaded is None:
+            self.loaded = LoadedDocuments(self.session(), self.ledger)
+        return self.loaded
 
     @cached_property
     def guard(self) -> FlushGuard:
         """The write guard of flushes."""
-        return FlushGuard(self.session(), self.ledger, self.options.guard)
+        report = self.instrumentation.report_unlocked_write
+        return FlushGuard(self.session(), self.ledger, self.options.guard, report)
 
     @cached_property
     def dml(self) -> DmlGuard:

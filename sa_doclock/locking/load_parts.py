@@ -13,12 +13,22 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from sqlalchemy import Select, and_, select
-from sqlalchemy.orm import Mapper, RelationshipProperty, Session, aliased
+from sqlalchemy.orm import Mapper, RelationshipProperty, Session, aliased, selectinload
 from sqlalchemy.orm.attributes import instance_dict, instance_state, set_committed_value
 from sqlalchemy.orm.collections import collection_adapter
 
 from ..dialects.base import Read
-from ..documents import Part, chain_of, key_attributes, mapper_cache, parts_of, root_of, spans_rows
+from ..documents import (
+    Part,
+    chain_of,
+    key_attributes,
+    loaded_mappers,
+    mapper_cache,
+    parts_of,
+    root_of,
+    select_stored_keys,
+    spans_rows,
+)
 from ..lock_info import Identity
 from ..options import LockOptions
 from ..statements import (
@@ -32,7 +42,7 @@ from ..statements import (
     select_by_key,
     select_by_keys,
 )
-from .refresh import Unreadable
+from .loaded import Unreadable
 
 _UNLOADED = ("dynamic", "write_only")  # mapped so because they are too large to load
 
@@ -69,7 +79,7 @@ def reads_of(entity: Mapper[Any], identity: Identity, lock: LockOptions) -> Iter
         yield select_by_key(entity, LockOptions.None_), parameters
     for step in _steps(root, lock):
         owner = step.chain[0].owner
-        if owner.isa(root) and entity.common_parent(owner):
+        if owner.isa(root) and entity.common_parent(owner) and step.part.alias is None:
             yield _statement(step, [identity])
 
 
@@ -121,7 +131,9 @@ def _load_details(
     """Return the details of these owners, loaded if they were not."""
     part = step.part
     missing = [owner for owner in owners if _is_incomplete(owner, part)]
-    if missing:
+    if missing and part.alias is not None:
+        _load_by_relationship(session, part, missing)
+    elif missing:
         _set_details(session, step, missing, keys, stored)
     found = [detail for owner in owners for detail in _members(owner, part)]
     _load_own_columns(session, part.detail, found)
@@ -135,8 +147,8 @@ def _keys(instances: Iterable[Any]) -> list[Identity]:
 
 
 def _load_own_columns(session: Session, mapper: Mapper[Any], instances: Iterable[Any]) -> None:
-    """Load the columns that subclasses of the mapper have in tables of their own."""
-    if not any(map(_own_columns, mapper.self_and_descendants)):
+    """Load the columns that subclasses of the mapper have and its own SELECT does not read."""
+    if not _may_have_own_columns(mapper):
         return
     incomplete: dict[Mapper[Any], list[Identity]] = defaultdict(list)
     for instance in instances:
@@ -148,6 +160,11 @@ def _load_own_columns(session: Session, mapper: Mapper[Any], instances: Iterable
         for some in chunks(keys):
             statement = select_by_keys(one, LockOptions.None_, some)
             session.scalars(statement, parameters_by_keys(some)).unique().all()
+
+
+@mapper_cache
+def _may_have_own_columns(mapper: Mapper[Any]) -> bool:
+    return any(map(_own_columns, mapper.self_and_descendants))
 
 
 @mapper_cache
@@ -164,11 +181,11 @@ def _repeats_details(step: _Step) -> bool:
 @mapper_cache
 def _own_columns(mapper: Mapper[Any]) -> frozenset[str]:
     """Return the attributes that a select of the root class does not load."""
-    if mapper is root_of(mapper) or mapper.single:
-        return frozenset()
-    inherited = root_of(mapper).column_attrs.keys()
-    attributes = mapper.column_attrs
-    return frozenset(one.key for one in attributes if not one.deferred).difference(inherited)
+    own = {one.key for one in mapper.column_attrs if not one.deferred}
+    for loaded in loaded_mappers(root_of(mapper)):
+        if mapper.isa(loaded):
+            own.difference_update(loaded.column_attrs.keys())
+    return frozenset(own)
 
 
 def _is_incomplete(owner: Any, part: Part) -> bool:
@@ -205,6 +222,17 @@ def _set_details(
             set_committed_value(owner, step.part.name, value)
 
 
+def _load_by_relationship(session: Session, part: Part, owners: Iterable[Any]) -> None:
+    """Load the collections of a relationship to an ``aliased()`` as SQLAlchemy loads them."""
+    persistent = [owner for owner in owners if instance_state(owner).key is not None]
+    for owner in persistent:
+        session.expire(owner, [part.name])
+    option = selectinload(getattr(part.owner.class_, part.name))
+    for some in chunks(_keys(persistent)):
+        statement = select_by_keys(part.owner, LockOptions.None_, some).options(option)
+        session.scalars(statement, parameters_by_keys(some)).unique().all()
+
+
 def _details(
     session: Session, step: _Step, keys: Sequence[Identity]
 ) -> Mapping[Identity, Sequence[Any]]:
@@ -218,7 +246,29 @@ def _details(
     details: dict[Identity, list[Any]] = defaultdict(list)
     for detail, *owner in rows:
         details[tuple(owner)].append(detail)
-    return details
+    return _by_stored_keys(session, step, keys, details)
+
+
+def _by_stored_keys(
+    session: Session,
+    step: _Step,
+    keys: Sequence[Identity],
+    details: Mapping[Identity, list[Any]],
+) -> Mapping[Identity, Sequence[Any]]:
+    """Return the details by the keys that their owners have, where foreign keys have others.
+
+    In a collation that ignores case, the lines of the order ``abc`` may refer to ``ABC``.
+    """
+    part = step.part
+    others = details.keys() - set(keys) if len(step.chain) == 1 else ()
+    if not others:
+        return details
+    types = part.types or None
+    stored = select_stored_keys(session, part.owner, dict.fromkeys(others, types))
+    found: dict[Identity, list[Any]] = defaultdict(list)
+    for key, some in details.items():
+        found[stored.get(key, key)] += some
+    return found
 
 
 def _members(owner: Any, part: Part) -> Iterator[Any]:
@@ -248,7 +298,7 @@ def _by_one_key(step: _Step) -> Select[Any]:
 @mapper_cache
 def _by_keys(step: _Step) -> Select[Any]:
     statement, (column,), owner = _joined(step)
-    return statement.add_columns(*owner).where(key_in_parameter(column))
+    return statement.add_columns(*owner).where(key_in_parameter(column, step.chain[0].owner))
 
 
 @mapper_cache

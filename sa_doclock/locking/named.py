@@ -55,11 +55,7 @@ def _written(part: object) -> str:
 
 
 def check_key(key: str) -> str:
-    """Return the key if every database can take it.
-
-    :raises TypeError: not a str.
-    :raises ValueError: empty, or with a character that no database can be sent.
-    """
+    """Return the key if every database can take it."""
     if not isinstance(key, str):
         raise TypeError(
             f'the key of a named lock must be a str, not {key!r}: doclock_key("user", 42) makes one'
@@ -72,10 +68,7 @@ def check_key(key: str) -> str:
 
 
 def lock_of_key(*, shared: bool) -> LockOptions:
-    """Return the lock by which a key is taken.
-
-    :raises TypeError: ``shared`` is neither True nor False.
-    """
+    """Return the lock by which a key is taken."""
     if not isinstance(shared, bool):
         raise TypeError(f"shared must be True or False, not {shared!r}")
     return LockOptions.SharedRead if shared else LockOptions.ForUpdate
@@ -102,9 +95,14 @@ class NamedLock(LockTarget[None]):
     def limit(
         self, call: LockCall, connection: TransactionConnection, plan: LockPlan
     ) -> AbstractContextManager[None]:
+        hold_limit = self.context.connections.hold_limit
+        if hold_limit is not None:
+            hold_limit.set_before(connection, call.attempt.lock)
         if self.context.pipeline is None:
             return nullcontext()  # take_key() limits its wait itself
-        return self.context.pipeline.locking(connection.connection, call.attempt.seconds)
+        return self.context.pipeline.locking(
+            connection.connection, call.attempt.seconds, one_row=False
+        )
 
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
@@ -123,10 +121,7 @@ class NamedLock(LockTarget[None]):
 
 
 def bind_of_key(session: Session, bind_arguments: Mapping[str, Any]) -> Engine | Connection:
-    """Return the database of a key.
-
-    :raises LockMisuse: the session has several, and none is meant.
-    """
+    """Return the database of a key."""
     try:
         return session.get_bind(**bind_arguments)
     except UnboundExecutionError as error:

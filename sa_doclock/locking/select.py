@@ -8,7 +8,8 @@ locking SELECT shows the other tables as they were before its wait, and where th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ClauseElement, ColumnElement, Result, Select, inspect
@@ -24,22 +25,28 @@ from ..documents import (
     spans_rows,
     tables_of,
     tables_within,
+    unread_columns,
 )
 from ..errors import LockNotSupported
 from ..lock_info import Identity
 from ..options import LockOptions, is_row_lock
 from ..sqlalchemy_internals import (
+    RowsRead,
     has_limit,
     has_offset,
     only_columns,
     options_of,
-    without_lock,
     without_options,
 )
 from ..statements import (
     LockedEntity,
+    add_candidate_hint,
     add_lock,
+    chunks,
+    drop_lock,
+    in_order,
     key_in,
+    limit_for_keys,
     lock_where,
     refuse_other_lock,
     refuse_streaming,
@@ -50,7 +57,8 @@ from ..transaction import LockPlan, LockRequest, TransactionConnection
 from .acquire import LockTarget
 from .context import LockContext
 from .load_parts import load_again
-from .refresh import Unreadable, expire_documents, refuse_unsaved
+from .loaded import Unreadable
+from .refresh import expire_documents, refuse_unsaved
 
 Run = Callable[[Select[Any]], Result[Any]]
 """Executes a statement with the parameters and bind arguments of the caller."""
@@ -86,8 +94,7 @@ class RowsOfSelect(LockTarget[Result[Any]]):
             self.context.ledger.check_order(root_of(self.mapper))
 
     def expire(self) -> None:
-        root, held = root_of(self.mapper), self.context.ledger.held
-        self._unreadable = expire_documents(self.session, root, None, held)
+        self._unreadable = expire_documents(self.context, root_of(self.mapper), None)
 
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
@@ -118,7 +125,7 @@ class RowsOfSelect(LockTarget[Result[Any]]):
             if not ledger.covers(document, request.lock)
         }
         if newly:
-            refuse_unsaved(self.session, root_of(self.mapper), newly.keys(), ask=True)
+            refuse_unsaved(self.context, root_of(self.mapper), newly.keys(), ask=True)
         for document in newly.values():
             ledger.record(document, request.lock)
         return result
@@ -136,35 +143,112 @@ class RowsOfSelect(LockTarget[Result[Any]]):
     def _lock(
         self, strategy: LockStrategy, row_lock: LockOptions, request: LockRequest
     ) -> tuple[Result[Any], Iterable[Identity]]:
-        seconds, run = request.seconds, self._run
+        seconds = request.seconds
         entity, statement = self._locked.entity, self._statement
+        whole = strategy.locks_what_is_read
         if statement.get_final_froms() == [header_table(entity)] and not _reads_more(statement):
-            return run_within(seconds, strategy, row_lock, self._locking, self._read)
+            unread = self._unread() if whole else ()
+            return run_within(
+                seconds,
+                strategy,
+                row_lock,
+                self._locking,
+                lambda statement: self._read(statement, unread),
+            )
         key = [getattr(entity, name) for name in key_attributes(self.mapper)]
         again = _without_lock(statement, entity)
-        if strategy.locks_one_table_of_join():
-            identities = run_within(
-                seconds,
-                strategy,
-                row_lock,
-                lambda lock: only_columns(self._locking(lock), key),
-                lambda keys: _distinct(run(keys)),
-            )
-        else:
-            root = root_of(self.mapper)
-            where = _candidates(run, only_columns(statement, key), root, row_lock)
-            identities = run_within(
-                seconds,
-                strategy,
-                row_lock,
-                lambda lock: lock_where(root, lock, where),
-                lambda keys: _distinct(row[: len(key)] for row in run(keys)),
-            )
-        return self._read(again.where(key_in(key, identities)))[0], identities
+        limit = limit_for_keys(strategy.max_parameters // 2, len(key))  # the rest is the program's
+        identities, order = self._lock_keys(key, strategy, row_lock, seconds, limit)
+        if len(identities) * len(key) <= limit:
+            return self._read(again.where(key_in(key, identities)))[0], identities
+        return self._read_in_chunks(again, key, identities, order, limit), identities
 
-    def _read(self, statement: Select[Any]) -> tuple[Result[Any], Iterable[Identity]]:
-        """Return the rows, and the keys of the entity that is locked among them."""
-        frozen = self._run(statement).freeze()
+    def _lock_keys(
+        self,
+        key: Sequence[Any],
+        strategy: LockStrategy,
+        row_lock: LockOptions,
+        seconds: float | None,
+        limit: int,
+    ) -> tuple[Sequence[Identity], Sequence[Identity]]:
+        """Lock the headers of a statement that reads other rows too.
+
+        :param limit: the number of parameters that the keys of one statement may have.
+        :returns: the keys of the headers, and those of all rows in the order of the statement.
+        """
+        run, entity, statement = self._run, self._locked.entity, self._statement
+        whole = strategy.locks_what_is_read
+        skips_some = LockOptions.SkipLocked in row_lock and has_limit(statement)
+
+        def keys_of(locked: Select[Any]) -> list[Identity]:
+            return [tuple(row[: len(key)]) for row in run(locked)]
+
+        if strategy.locks_one_table_of_join() and (skips_some or not whole):
+            # All of the row are read, so that no plan can do without it.
+            columns = [*key, *header_table(entity).columns] if whole else key
+            found = run_within(
+                seconds,
+                strategy,
+                row_lock,
+                lambda lock: only_columns(self._locking(lock), columns),
+                keys_of,
+            )
+            return list(dict.fromkeys(found)), found
+        root = root_of(self.mapper)
+        candidates = drop_lock(only_columns(statement, key), entity)
+        candidates = add_candidate_hint(candidates, entity, row_lock, strategy)
+        found = _candidates(run, candidates, row_lock)
+        identities: list[Identity] = []
+        for some in [*chunks(in_order(set(found)), limit)] or [()]:
+            locking = _locking_rows(root, key_in(root.primary_key, some), whole=whole)
+            identities += run_within(seconds, strategy, row_lock, locking, keys_of)
+        return identities, found
+
+    def _read_in_chunks(
+        self,
+        statement: Select[Any],
+        key: Sequence[Any],
+        identities: Sequence[Identity],
+        order: Sequence[Identity],
+        limit: int,
+    ) -> Result[Any]:
+        """Return the rows of these headers, which are too many for one statement.
+
+        :param order: the keys of the rows, in the order in which they were found.
+        """
+        width = len(statement.column_descriptions)
+        rows: defaultdict[Identity, deque[Any]] = defaultdict(deque)
+        for some in chunks(identities, limit):
+            read = RowsRead(self._run(statement.where(key_in(key, some)).add_columns(*key)))
+            for row in read.rows:
+                rows[tuple(row[-len(key) :])].append(row)
+        left, ordered, limited = Counter(order), [], has_limit(statement)
+        for identity in order:
+            left[identity] -= 1
+            # Of a join there may be more rows now, which come after those that were found.
+            count = 1 if left[identity] or limited else len(rows[identity])
+            ordered += [rows[identity].popleft() for _ in range(min(count, len(rows[identity])))]
+        return read.result(ordered).columns(*range(width))
+
+    def _unread(self) -> Sequence[ColumnElement[Any]]:
+        """Return the columns of the header that the statement does not read by itself."""
+        statement, entity = self._statement, self._locked.entity
+        selected = any(one["expr"] is entity for one in statement.column_descriptions)
+        if selected and not options_of(statement):
+            return unread_columns(entity)
+        return tuple(header_table(entity).columns)
+
+    def _read(
+        self, statement: Select[Any], unread: Sequence[ColumnElement[Any]] = ()
+    ) -> tuple[Result[Any], Iterable[Identity]]:
+        """Return the rows, and the keys of the entity that is locked among them.
+
+        :param unread: what is to be read too, and not to be returned.
+        """
+        found = self._run(statement.add_columns(*unread))
+        if unread:
+            found = found.columns(*range(len(statement.column_descriptions)))
+        read = RowsRead(found)
         positions = [
             position
             for position, described in enumerate(statement.column_descriptions)
@@ -172,40 +256,51 @@ class RowsOfSelect(LockTarget[Result[Any]]):
         ]
         identities = [
             inspect(row[position]).identity
-            for row in (frozen() if positions else ())
+            for row in (read.rows if positions else ())
             for position in positions
             if row[position] is not None
         ]
-        return frozen(), identities
+        return read.result(), identities
+
+
+def _locking_rows(
+    root: Mapper[Any], where: ColumnElement[bool], *, whole: bool
+) -> Callable[[LockOptions], Select[Any]]:
+    return lambda lock: lock_where(root, lock, where, whole=whole)
 
 
 def _reads_more(statement: Select[Any]) -> bool:
     """Return whether a subquery among the columns would show what there was before the wait."""
+    undeferred = bool(options_of(statement))
     for described in statement.column_descriptions:
-        found = inspect(described["expr"], raiseerr=False)
-        mapper = getattr(found, "mapper", None)
-        if mapper is not None and described["expr"] is described["entity"]:
-            if spans_rows(mapper, undeferred=bool(options_of(statement))):
+        expression = described["expr"]
+        if expression is described["entity"]:
+            if spans_rows(expression, undeferred=undeferred):
                 return True
-        elif isinstance(described["expr"], ClauseElement) and has_subquery(described["expr"]):
+        elif has_subquery(_clause_of(expression)):
             return True
     return False
+
+
+def _clause_of(expression: Any) -> ClauseElement:
+    """Return the SQL of what a select reads: a column, an attribute of a class, a Bundle."""
+    while not isinstance(expression, ClauseElement):
+        expression = expression.__clause_element__()
+    return expression
 
 
 def _without_lock(statement: Select[Any], entity: Any) -> Select[Any]:
     """Return the SELECT of the same rows without the lock, to which their keys are added."""
     joined = set(tables_within(statement.get_final_froms())) - set(tables_of(entity))
     if not joined:  # a row a key, so the keys tell all
-        return without_lock(statement).limit(None).offset(None)
+        return drop_lock(statement, entity).limit(None).offset(None)
     if has_offset(statement):
         raise LockNotSupported("the rows of a join cannot be locked with OFFSET; use the last key")
-    return without_lock(statement)
+    return drop_lock(statement, entity)
 
 
-def _candidates(
-    run: Run, keys: Select[Any], root: Mapper[Any], row_lock: LockOptions
-) -> ColumnElement[bool]:
-    """Return the condition for the rows to lock, which are looked for before.
+def _candidates(run: Run, keys: Select[Any], row_lock: LockOptions) -> list[Identity]:
+    """Return the keys of the rows to lock, which are looked for before.
 
     So it is where FOR UPDATE would lock all tables of the join.
     """
@@ -214,8 +309,4 @@ def _candidates(
             "this database cannot skip the locked rows of a join with LIMIT; "
             "select the entity alone, with EXISTS in place of the join"
         )
-    return key_in(root.primary_key, _distinct(run(without_lock(keys))))
-
-
-def _distinct(rows: Iterable[Any]) -> list[Identity]:
-    return list(dict.fromkeys(tuple(row) for row in rows))
+    return [tuple(row) for row in run(keys)]

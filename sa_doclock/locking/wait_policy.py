@@ -44,11 +44,7 @@ class WaitPolicy:
     def resolve(
         self, lock: LockOptions, lock_timeout: LockTimeout
     ) -> tuple[LockOptions, float | None]:
-        """Return the lock, and the seconds to wait for it, both checked.
-
-        :raises TypeError: not a LockOptions, or not a time.
-        :raises ValueError: contradictory, or no time to wait.
-        """
+        """Return the lock, and the seconds to wait for it, both checked."""
         lock = check_lock(lock)
         if lock_timeout is None and may_queue(lock):
             lock_timeout = self._default

@@ -1,6 +1,6 @@
 """Holders of locks, waits for locks, and the log records and events of a session."""
 
-from .cluster_warning import warn_of_cluster
-from .diagnosis import Diagnosis
-from .instrumentation import LockInstrumentation, log_fields
+from .diagnosis import Diagnosis, side_connection, side_engine
+from .held_warnings import HeldWarnings
+from .instrumentation import LockInstrumentation, log_fields, warn_of_cluster
 from .lock_waits import lock_waits

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Table
+from sqlalchemy import Connection, Engine, Table, create_engine
 from sqlalchemy.orm import Session
 
 from ..dialects import schema_translation, strategy_for
 from ..dialects.base import LockMonitoring
 from ..documents import mapper_of, own_table, root_of
 from ..errors import LockNotAvailable
-from ..lock_info import Identity, LockConnection
+from ..lock_info import Identity, LockConnection, short_statement
 from ..options import LockOptions, base_of
-from ..pool import side_connection
 from ..session_ref import session_ref
 from ..statements import MAX_PARAMETERS
+from .shared_query import SharedQueries
 
 _log = logging.getLogger("sa_doclock")
 _LISTED = 3
-_SHOWN = 200
 
 Keys = Sequence[Identity]
 
@@ -55,14 +55,15 @@ class Diagnosis:
             return
         if blockers:
             error.blockers = blockers
-            error.args = (f"{error.args[0]}; {text}",)
+            error.add_details(f"; {text}")
 
     def _find_blockers(
         self, entity: type[Any], keys: Keys, lock: LockOptions, engine: Engine | None
     ) -> tuple[LockConnection, ...]:
         mapper = mapper_of(entity)
         bind = engine or self._session().get_bind(mapper)
-        monitoring = strategy_for(bind).monitoring
+        strategy = strategy_for(bind)
+        monitoring = strategy.monitoring
         if monitoring is None:
             return ()
         ours = [one for one in self._connections() if one.engine is bind.engine]
@@ -70,11 +71,23 @@ class Diagnosis:
         header = own_table(mapper)
         keys = _in_order_of(header, root_of(mapper).primary_key, keys)
         shared = base_of(lock) is LockOptions.SharedRead
-        with side_connection(bind.engine, self._options(bind, ours)) as connection:
-            found = monitoring.holders(connection, header, keys, shared=shared)
-            found = {one: certain for one, certain in found.items() if one not in own}
-            described = describe_connections(monitoring, connection, found)
-        return tuple(replace(described[one], certain=found[one]) for one in sorted(found))
+        options = self._options(bind, ours)
+
+        def find(connection: Connection) -> Sequence[LockConnection]:
+            connection.execution_options(schema_translate_map=options.get("schema_translate_map"))
+            try:
+                found = monitoring.holders(connection, header, keys, shared=shared)
+                described = describe_connections(monitoring, connection, found)
+            finally:
+                connection.rollback()  # the next query sees the server as it is by then
+            return [replace(described[one], certain=found[one]) for one in sorted(found)]
+
+        queries: SharedQueries[Connection, Sequence[LockConnection]] = strategy.findings.setdefault(
+            SharedQueries, SharedQueries(under_asyncio=bind.dialect.is_async)
+        )
+        query = (header, repr(keys), shared, repr(options))
+        holders = queries.ask(query, find, lambda: side_connection(bind.engine, {})) or ()
+        return tuple(one for one in holders if one.connection_id not in own)
 
     def _options(self, bind: Engine | Connection, ours: Sequence[Connection]) -> Mapping[str, Any]:
         of_session = getattr(self._session(), "execution_options", {})  # of SQLAlchemy 2.1
@@ -89,6 +102,41 @@ def _in_order_of(header: Table, columns: Sequence[Any], keys: Keys) -> Keys:
         return ()
     places = [columns.index(column) for column in own]
     return [tuple(key[place] for place in places) for key in keys]
+
+
+@contextmanager
+def side_connection(engine: Engine, options: Mapping[str, Any]) -> Iterator[Connection]:
+    """Connect as this engine does, but outside of its pool, to ask about the server.
+
+    The pool may be exhausted by sessions that wait.  A setting of this connection reaches no pool.
+
+    :param options: execution options of the connection.
+    """
+    with side_engine(engine) as own, own.connect() as connection:
+        yield connection.execution_options(**options)
+
+
+@contextmanager
+def side_engine(engine: Engine) -> Iterator[Engine]:
+    """Make an engine that connects as this one does, with a pool of its own, for this block."""
+    own = _copy_of(engine)
+    try:
+        yield own
+    finally:
+        own.dispose()
+
+
+def _copy_of(engine: Engine) -> Engine:
+    arguments: dict[str, Any] = {
+        "pool": engine.pool.recreate(),  # which keeps creator, connect_args and listeners
+        "module": engine.dialect.loaded_dbapi,
+    }
+    if not engine.dialect.is_async:
+        return create_engine(engine.url, **arguments)
+    # One URL may stand for two drivers.  Imported here, as it needs greenlet.
+    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
+
+    return create_async_engine(engine.url, **arguments).sync_engine
 
 
 def describe_connections(
@@ -112,19 +160,5 @@ def blockers_text(blockers: Sequence[LockConnection], hide: bool) -> str:
 
 
 def _described(connection: LockConnection, hide: bool) -> str:
-    user, application = connection.user, connection.application
-    age = connection.transaction_seconds
-    details = (
-        user and f"user {user}",
-        application and f"application {application!r}",
-        connection.state,
-        None if age is None else f"its transaction open for {age:.1f} s",
-    )
-    known = ", ".join(filter(None, details))
-    text = f"connection {connection.connection_id}" + (f" ({known})" if known else "")
-    if connection.statement is None or hide:
-        return text
-    statement = " ".join(connection.statement.split())
-    if len(statement) > _SHOWN:
-        statement = f"{statement[:_SHOWN]}... ({len(connection.statement)} characters)"
-    return f"{text}: {statement}"
+    statement = None if hide else short_statement(connection)
+    return str(connection) if statement is None else f"{connection}: {statement}"

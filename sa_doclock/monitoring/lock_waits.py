@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
@@ -10,17 +10,15 @@ from sqlalchemy.exc import DBAPIError
 from ..dialects import product_of, strategy_classes, strategy_for
 from ..dialects.base import LockStrategy
 from ..errors import LockNotSupported
-from ..lock_info import LockWait, Wait
-from ..pool import side_connection
-from .diagnosis import describe_connections
+from ..lock_info import LockConnection, LockWait, Wait
+from .diagnosis import describe_connections, side_connection
 
 
 def lock_waits(bind: Engine | Connection) -> list[LockWait]:
     """Return the waits for locks at this moment: of the whole server, not of this program alone.
 
-    They are read over a connection of its own, made as the engine makes its connections, and then
-    closed.  It needs no place in the pool, does not touch the transaction of a Connection that is
-    given, and waits for no lock.
+    They are read over a connection of its own, made as the engine makes its connections, which
+    needs no place in the pool and waits for no lock.
 
     :returns: those that have waited longest first; an empty list where nobody waits.  MariaDB
         answers from a copy that can be older than 0.1 s where others ask all the time.
@@ -44,21 +42,19 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
             described = describe_connections(monitoring, connection, ids)
         except DBAPIError as error:
             raise _error_to_raise(strategy, error) from error
+    waits = _with_root_blockers(found, described)
+    return sorted(waits, key=lambda wait: -(wait.seconds or 0))
+
+
+def _with_root_blockers(
+    found: Sequence[Wait], described: Mapping[int, LockConnection]
+) -> Iterator[LockWait]:
     blockers: dict[int, list[int]] = {}
     for wait in found:
         blockers.setdefault(wait.waiter, []).append(wait.blocker)
-    waits = [
-        LockWait(
-            described[wait.waiter],
-            described[wait.blocker],
-            described[_root_blocker(wait, blockers)],
-            wait.table,
-            wait.key,
-            wait.seconds,
-        )
-        for wait in found
-    ]
-    return sorted(waits, key=lambda wait: -(wait.seconds or 0))
+    for waiter, blocker, table, key, seconds in found:
+        root = described[_root_blocker(blocker, blockers)]
+        yield LockWait(described[waiter], described[blocker], root, table, key, seconds)
 
 
 def _error_to_raise(strategy: LockStrategy, error: DBAPIError) -> Exception:
@@ -71,10 +67,10 @@ def _error_to_raise(strategy: LockStrategy, error: DBAPIError) -> Exception:
     return LockNotSupported(f"lock_waits() on {strategy.name}: {needed}")
 
 
-def _root_blocker(wait: Wait, blockers: Mapping[int, Sequence[int]]) -> int:
+def _root_blocker(blocker: int, blockers: Mapping[int, Sequence[int]]) -> int:
     """Return a blocker that does not wait itself; in a circle of waits, the direct blocker."""
     seen: set[int] = set()
-    front = [wait.blocker]
+    front = [blocker]
     while front:
         one = front.pop()
         if one not in blockers:
@@ -82,4 +78,4 @@ def _root_blocker(wait: Wait, blockers: Mapping[int, Sequence[int]]) -> int:
         if one not in seen:
             seen.add(one)
             front += reversed(blockers[one])
-    return wait.blocker
+    return blocker

@@ -1,4 +1,4 @@
-"""The actions that run before a connection goes back to its pool, and connections outside of it."""
+"""The actions that run before a connection goes back to its pool."""
 
 from .on_return import (
     GUARD_ISOLATION_LEVEL,
@@ -7,8 +7,8 @@ from .on_return import (
     ExecuteStatement,
     ReturnAction,
     execute_statements_now,
+    is_registered,
     on_return,
     withdraw,
 )
-from .reset import note_ended, skip_redundant_rollback
-from .side_connection import side_connection
+from .reset import note_ended, rolls_back_by_listener, skip_redundant_rollback

@@ -106,6 +106,11 @@ def on_return(connection: Connection, action: ReturnAction) -> None:
         actions[action] = None
 
 
+def is_registered(connection: Connection, action: ReturnAction) -> bool:
+    """Return whether the action is registered, and has not run."""
+    return action in connection.info.get(_ACTIONS, ())
+
+
 def withdraw(connection: Connection, action: ReturnAction) -> None:
     """Drop an action, if it is registered and has not run."""
     if not (connection.closed or connection.invalidated):

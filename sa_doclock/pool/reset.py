@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Pool, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState
 
@@ -16,18 +16,10 @@ def skip_redundant_rollback() -> dict[str, Any]:
     """Return engine options that save the ROLLBACK of a connection whose transaction has ended.
 
     ``create_engine(url, **skip_redundant_rollback())`` is for MySQL and MariaDB, with PyMySQL,
-    aiomysql or mysql-connector: drivers of PostgreSQL send no ROLLBACK where no transaction is
-    open.  SQLAlchemy's pool sends one when a connection goes back to it, also after a COMMIT.
-    With these options the pool sends none if
-
-    - a :class:`LockingSession` has received the answer to its ``commit()``, ``save_changes()``,
-      ``rollback()`` or ``release_locks()``,
-    - this answer says that no transaction is open, and
-    - the session has no other setting to restore on the connection.
-
-    In all other cases the pool sends its ROLLBACK as usual: after ``Session.close()`` within a
-    transaction, for a plain Connection, after an error, and with a driver that does not know the
-    status (mysqlclient).
+    aiomysql or mysql-connector: other drivers send no ROLLBACK where no transaction is open, or
+    (mysqlclient) cannot tell.  With it the pool sends none after an answered ``commit()``,
+    ``save_changes()``, ``rollback()`` or ``release_locks()`` of a :class:`LockingSession`, and its
+    usual one in all other cases.
 
     One case is not noticed: a listener of ``after_commit`` that sends a locking SELECT on the
     driver's own connection, past SQLAlchemy, and does not end that transaction.
@@ -35,6 +27,11 @@ def skip_redundant_rollback() -> dict[str, Any]:
     :returns: ``pool_reset_on_return`` and ``pool_events``; do not give these two yourself.
     """
     return {"pool_reset_on_return": None, "pool_events": [(_roll_back_unless_ended, "reset")]}
+
+
+def rolls_back_by_listener(pool: Pool) -> bool:
+    """Return whether the pool was made with :func:`skip_redundant_rollback`."""
+    return event.contains(pool, "reset", _roll_back_unless_ended)
 
 
 def note_ended(connection: Connection, is_idle: Callable[[Any], bool]) -> None:

@@ -1,4 +1,8 @@
 """LockingSession: its public methods, and the session events that it listens to."""
 
+from .base_classes import with_locks
 from .hooks import context_of
+from .lock_methods import ResultOrder
 from .locking_session import LockingSession
+from .scoped import LockingScopedSession, checked_factory, documented_proxy, is_scoped_session
+from .targets import check_block_lock

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Result, Select, inspect
+from sqlalchemy import Result, Select, TextClause, inspect
 from sqlalchemy.orm import FromStatement, Mapper
 from sqlalchemy.sql import Executable
 
 from ..guard import Write
 from ..locking import RowsOfSelect, acquire
+from ..options import LockOptions
+from ..sqlalchemy_internals import for_update_of, written_out
 from ..statements import LOCK_OPTION, LockedEntity, locked_entity_of, refuse_nested_lock
 from ..transaction import LockRequest
+from .for_update import execute_for_update, lock_of_for_update
 from .hooks import SessionWithContext
 
-_UNGUARDED: Final = nullcontext()
+
+def _is_locking(statement: Select[Any]) -> bool:
+    options = statement.get_execution_options()
+    return LOCK_OPTION in options or for_update_of(statement) is not None
 
 
 class ExecutingSession(SessionWithContext):
@@ -26,7 +31,7 @@ class ExecutingSession(SessionWithContext):
 
     def bulk_save_objects(self, objects: Iterable[object], *args: Any, **kwargs: Any) -> None:
         """See ``Session.bulk_save_objects()``."""
-        self._context.connections.refuse_write_in_snapshot()
+        self._context.refuse_write()
         objects = list(objects)
         with self._context.dml.objects(objects):
             super().bulk_save_objects(objects, *args, **kwargs)
@@ -35,14 +40,14 @@ class ExecutingSession(SessionWithContext):
         self, mapper: Any, mappings: Iterable[dict[str, Any]], *args: Any, **kwargs: Any
     ) -> None:
         """See ``Session.bulk_insert_mappings()``."""
-        self._context.connections.refuse_write_in_snapshot()
+        self._context.refuse_write()
         mappings = list(mappings)
         with self._context.dml.rows(inspect(mapper).mapper, mappings, Write.INSERT):
             super().bulk_insert_mappings(mapper, mappings, *args, **kwargs)
 
     def bulk_update_mappings(self, mapper: Any, mappings: Iterable[dict[str, Any]]) -> None:
         """See ``Session.bulk_update_mappings()``."""
-        self._context.connections.refuse_write_in_snapshot()
+        self._context.refuse_write()
         mappings = list(mappings)
         with self._context.dml.rows(inspect(mapper).mapper, mappings, Write.UPDATE):
             super().bulk_update_mappings(mapper, mappings)
@@ -53,31 +58,76 @@ class ExecutingSession(SessionWithContext):
 
         def execute(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.execute()``."""
-            if type(statement) is Select and LOCK_OPTION not in statement.get_execution_options():
-                return super().execute(statement, params, **kwargs)
-            locked = self._locked_by(statement)
-            if locked is None:
-                with self._guarded(statement, params, kwargs):
-                    return super().execute(statement, params, **kwargs)
-            return self._execute_locked(locked, statement, params, **kwargs)
+            if "bind_arguments" in kwargs:
+                self._check_lent(kwargs["bind_arguments"])
+            if type(statement) is not Select or _is_locking(statement):
+                written = written_out(statement)
+                result = self._execute_ours(statement, written, params, kwargs)
+                if result is not None:
+                    return result
+            return super().execute(statement, params, **kwargs)
 
         def scalars(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.scalars()``."""
-            if type(statement) is Select and LOCK_OPTION not in statement.get_execution_options():
-                return super().scalars(statement, params, **kwargs)
-            locked = self._locked_by(statement)
-            if locked is None:
-                with self._guarded(statement, params, kwargs):
-                    return super().scalars(statement, params, **kwargs)
-            return self._execute_locked(locked, statement, params, **kwargs).scalars()
+            if "bind_arguments" in kwargs:
+                self._check_lent(kwargs["bind_arguments"])
+            if type(statement) is not Select or _is_locking(statement):
+                written = written_out(statement)
+                result = self._execute_ours(statement, written, params, kwargs)
+                if result is not None:
+                    return result.scalars()
+            return super().scalars(statement, params, **kwargs)
 
         def scalar(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.scalar()``."""
-            locked = self._locked_by(statement)
-            if locked is None:
-                with self._guarded(statement, params, kwargs):
-                    return super().scalar(statement, params, **kwargs)
-            return self._execute_locked(locked, statement, params, **kwargs).scalar()
+            if "bind_arguments" in kwargs:
+                self._check_lent(kwargs["bind_arguments"])
+            if type(statement) is not Select or _is_locking(statement):
+                written = written_out(statement)
+                result = self._execute_ours(statement, written, params, kwargs)
+                if result is not None:
+                    return result.scalar()
+            return super().scalar(statement, params, **kwargs)
+
+    def _execute_ours(
+        self, statement: Any, written: Any, params: Any, arguments: Mapping[str, Any]
+    ) -> Result[Any] | None:
+        """Execute a statement that locks or writes; return None for any other."""
+        locked = self._locked_by(written)
+        if locked is not None:
+            return self._execute_locked(locked, written, params, **arguments)
+        if isinstance(written, Select) and self._context.adopts_for_update:
+            lock = lock_of_for_update(written)
+            if lock is not None:
+                return self._execute_for_update(lock, written, params, **arguments)
+        if getattr(written, "is_dml", False):
+            return self._execute_dml(statement, written, params, arguments)
+        if isinstance(written, TextClause):
+            self._context.connections.note_text(written.text)
+        if not getattr(written, "is_select", False) and not self._context.ledger.empty:
+            self._context.connections.watch_all()  # text() or DDL may end the transaction
+        return None
+
+    def _execute_for_update(
+        self,
+        lock: LockOptions,
+        statement: Select[Any],
+        params: Any = None,
+        *,
+        execution_options: Mapping[str, Any] = MappingProxyType({}),
+        bind_arguments: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Result[Any]:
+        run = partial(
+            super().execute,
+            params=params,
+            execution_options=execution_options,
+            bind_arguments=None if bind_arguments is None else dict(bind_arguments),
+            **kwargs,
+        )
+        return execute_for_update(
+            self, self._context, statement, lock, run, execution_options, bind_arguments or {}
+        )
 
     def _locked_by(self, statement: Executable) -> LockedEntity | None:
         if not isinstance(statement, Executable):
@@ -87,19 +137,18 @@ class ExecutingSession(SessionWithContext):
             refuse_nested_lock(statement)
         return found
 
-    def _guarded(
-        self, statement: Executable, params: Any, arguments: Mapping[str, Any]
-    ) -> AbstractContextManager[None]:
-        if not getattr(statement, "is_dml", False):
-            return _UNGUARDED
-        if isinstance(statement, FromStatement):  # of an UPDATE .. RETURNING
-            statement = statement.element
-        self._context.connections.refuse_write_in_snapshot()
+    def _execute_dml(
+        self, statement: Any, written: Any, params: Any, arguments: Mapping[str, Any]
+    ) -> Result[Any]:
+        inner = written.element if isinstance(written, FromStatement) else written
+        self._context.refuse_write()
         names = arguments.keys() & {"execution_options", "bind_arguments"}
         how = {name: arguments[name] for name in names}
-        guarded = self._context.dml.statement(statement, params, how)
+        guarded = self._context.dml.statement(inner, params, how)
         pipeline = self._context.pipeline
-        return guarded if pipeline is None else pipeline.answered(guarded)
+        with guarded if pipeline is None else pipeline.answered(guarded) as note_returned:
+            result: Result[Any] = note_returned(super().execute(statement, params, **arguments))
+        return result
 
     def _execute_locked(
         self,
@@ -133,4 +182,6 @@ class ExecutingSession(SessionWithContext):
             bind_arguments={**arguments, "mapper": mapper, "clause": statement},
         )
         target = RowsOfSelect(self._context, request, statement, locked, run, execution_options)
+        if self._context.routing is not None:
+            arguments.update(target.request.bind_arguments)  # every statement of it runs there
         return acquire(target)

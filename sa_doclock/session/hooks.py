@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 from weakref import WeakSet
 
 from sqlalchemy import Connection, event
 from sqlalchemy.orm import InstanceState, Mapper, SessionTransaction
 
-from ..documents import any_declared, listen_for_documents
-from ..errors import DocLockError
+from ..dialects import strategies
+from ..documents import any_declared, any_versioned, listen_for_documents, raise_versions
 from ..events import EventfulSession
-from ..guard import LOAD_RECORD, Write, record_load
+from ..guard import LOAD_RECORD, Write
 from ..locking import LockContext
 from ..sqlalchemy_internals import closes_connection, statement_of
 
@@ -22,13 +22,37 @@ class SessionWithContext(EventfulSession):
 
     _context: LockContext
 
+    def begin(self, nested: bool = False) -> SessionTransaction:
+        """See ``Session.begin()``."""
+        # Where begin_nested() is the first call, SQLAlchemy's origin says that begin() was called.
+        savepoint_first = nested and not self.in_transaction()
+        transaction = super().begin(nested)
+        if savepoint_first:
+            self._context.began_by_savepoint = True
+        return transaction
+
+    def connection(self, *args: Any, **kwargs: Any) -> Connection:
+        """See ``Session.connection()``."""
+        if self._context.check_lent is not None:
+            self._check_lent(args[0] if args else kwargs.get("bind_arguments"))
+        connection = super().connection(*args, **kwargs)
+        self._context.connections.watch_connection(connection)
+        return connection
+
+    def _check_lent(self, bind_arguments: Mapping[str, Any] | None) -> None:
+        """Check the Connection that a call has brought with it, while run_transaction() runs."""
+        bind = (bind_arguments or {}).get("bind")
+        if bind is not None and self._context.check_lent is not None:
+            self._context.check_lent(bind)
+
     def rollback(self) -> None:
         """See ``Session.rollback()``."""
         context = self._context
+        context.verify()
         expected = context.expected_error()
         try:
             super().rollback()
-        except DocLockError as error:
+        except Exception as error:
             if error is not expected:
                 raise
         context.forget_functions()
@@ -36,16 +60,19 @@ class SessionWithContext(EventfulSession):
     def close(self) -> None:
         """See ``Session.close()``."""
         context = self._context
+        context.verify()
         if context.has_failed():
             # A ROLLBACK that fails would keep the connection from its pool; and after a COMMIT
             # that was refused, SQLAlchemy would give it back without one.
             self.rollback()
         super().close()
+        context.loaded = None
         context.forget_functions()
 
     def reset(self) -> None:
         """See ``Session.reset()``."""
         super().reset()
+        self._context.loaded = None
         self._context.forget_functions()
 
     def invalidate(self) -> None:
@@ -62,12 +89,17 @@ def context_of(session: SessionWithContext) -> LockContext:
 # Events of the session, and of its subclasses with it.
 
 
-@event.listens_for(SessionWithContext, "after_begin")
+@event.listens_for(SessionWithContext, "after_begin", insert=True)
 def _after_begin(
     session: SessionWithContext, transaction: SessionTransaction, connection: Connection
 ) -> None:
     context = session._context
+    strategy = strategies.get(connection.dialect)
+    if strategy is not None and strategy.notes_begin and not transaction.nested:
+        strategy.note_begin(connection)
     context.connections.add(connection)
+    if context.failed is not None:
+        context.failed.note_joined()
     if context.pipeline is not None:
         context.pipeline.add(connection, lent=not closes_connection(transaction, connection))
 
@@ -108,9 +140,29 @@ def _after_commit(session: SessionWithContext) -> None:
 def _before_flush(session: SessionWithContext, *_: Any) -> None:
     """Refuse to write in a snapshot, and to write to a document without its lock."""
     context = session._context
-    context.connections.refuse_write_in_snapshot()
+    context.refuse_write()
+    if context.loaded is not None:
+        context.loaded.note_flush()
     if any_declared():
         context.guard.check_flush()
+        if any_versioned():
+            raise_versions(session)
+
+
+@event.listens_for(SessionWithContext, "transient_to_pending", raw=True)
+def _on_add(session: SessionWithContext, state: InstanceState[Any]) -> None:
+    context = session._context
+    context.added = True
+    if context.loaded is not None:
+        context.loaded.note(state)
+
+
+@event.listens_for(SessionWithContext, "detached_to_persistent", raw=True)
+@event.listens_for(SessionWithContext, "deleted_to_persistent", raw=True)
+def _on_return(session: SessionWithContext, state: InstanceState[Any]) -> None:
+    loaded = session._context.loaded
+    if loaded is not None:
+        loaded.note_again(state)
 
 
 # Events of the rows of declared documents, and of no others.
@@ -166,6 +218,6 @@ def _on_load(state: InstanceState[Any], context: Any, *_: object) -> None:
         statement = statement_of(context)
         read = context.session._context.provenance.record_for(statement)
         context.attributes[LOAD_RECORD] = read
-    record_load(state, read)
+    state.info[LOAD_RECORD] = read
     if read.statement.is_dml:  # INSERT .. RETURNING
         context.session._context.guard.record_returned(state, read.statement)

@@ -1,64 +1,31 @@
-"""LockingSession: the public methods.
-
-What each does with a lock is one :class:`LockRequest` and one call of :func:`acquire`.
-"""
+"""LockingSession: how it is made, and the methods that take no lock."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypeVar
+from types import MappingProxyType
+from typing import Any, Final
 
-from sqlalchemy import Select, select
-from sqlalchemy.exc import NoResultFound
-from sqlalchemy.orm import Session, SessionTransactionOrigin
-from sqlalchemy.orm.interfaces import ORMOption
+from sqlalchemy import Connection, Engine, TableClause
+from sqlalchemy.orm import Session
 
-from ..dialects.base import Read
-from ..documents import identity_of, mapper_of
-from ..errors import LockMisuse
 from ..gate import DocumentGate, SessionQueue
 from ..guard import GuardMode
 from ..lock_info import DocumentKey
-from ..locking import (
-    LockContext,
-    ManyByKey,
-    NamedLock,
-    OneByKey,
-    Priority,
-    WaitPolicy,
-    acquire,
-    bind_of_key,
-    check_key,
-    identities_of,
-    load_parts,
-    lock_of_key,
-    read_many,
-    read_one,
-    reads_of,
-    session_options,
-    single_key,
-)
+from ..locking import LockContext, Priority, WaitPolicy, session_options
 from ..monitoring import Diagnosis
-from ..options import LockOptions, LockTimeout, base_of, check_lock, check_wait
-from ..statements import checked_options, locked_select
-from ..transaction import LockRequest, SessionPipeline
-from .execute import ExecutingSession
+from ..options import LockOptions, LockTimeout
+from ..transaction import BindRouter, SessionPipeline
+from .base_classes import refuse_methods_behind
+from .block_methods import BlockMethods
 
-T = TypeVar("T")
-
-_PLAIN: Final = frozenset({LockOptions.None_, LockOptions.NoLock})
-_SKIPPING: Final = frozenset(
-    {
-        LockOptions.ForUpdate | LockOptions.SkipLocked,
-        LockOptions.SharedRead | LockOptions.SkipLocked,
-    }
-)
+_NO_LOCKS: Final[Mapping[DocumentKey, LockOptions]] = MappingProxyType({})
 
 
-class LockingSession(ExecutingSession):
+class LockingSession(BlockMethods):
     """A :class:`sqlalchemy.orm.Session` that locks documents.
 
     Made by ``sessionmaker(engine, class_=LockingSession)``.  Every method of Session is as
@@ -74,8 +41,9 @@ class LockingSession(ExecutingSession):
     :param lock_order: mapped classes in the order in which one transaction may lock their
         documents; classes that are not named may come anywhere.
     :param guard: what happens when a document declared by :func:`document` would be written
-        without its ForUpdate lock: ``"raise"`` :class:`UnlockedWrite`, ``"warn"``, or
-        ``"off"``.  It sees flushes, and INSERT, UPDATE and DELETE constructs that the session
+        without its ForUpdate lock: ``"raise"`` :class:`UnlockedWrite`, ``"warn"`` once for each
+        line of the program (with a log record and an event ``unlocked_write`` for each document),
+        or ``"off"``.  It sees flushes, and INSERT, UPDATE and DELETE constructs that the session
         executes; not ``text()``, a writing CTE, statements of the session's connection, nor
         what triggers and ``ON DELETE`` do.
     :param guard_tracing: remember for each object of a declared document the line of the
@@ -87,11 +55,34 @@ class LockingSession(ExecutingSession):
     :param pipeline: send in one round trip what need not be answered one by one: a lock with its
         BEGIN and, in get_document(), with the parts; the last flush with COMMIT.  PostgreSQL
         with psycopg 3; elsewhere the first use of the session raises LockNotSupported.
+    :param adopt_for_update: an ORM select with SQLAlchemy's own ``with_for_update()``, also by
+        Query, ``get()`` and ``refresh()``, is a lock of this session: ``held_locks`` has the
+        headers whose objects it returns, the guard knows them, its errors are typed, and it locks
+        on SQLite and SQL Server too.  What it reads is as fresh as SQLAlchemy makes it.
+    :param hold_limit: seconds (or a timedelta) that a transaction may hold its locks, from the
+        first one on; None: any time.  The server ends a transaction that sits idle for longer
+        (PostgreSQL; MySQL and MariaDB, rounded up to whole seconds), so that a program that
+        hangs or is stopped loses its locks.  On every database the clock of the client is looked
+        at when the session is used next, by a statement, a flush or the commit: past the limit it
+        rolls back and raises :class:`LockLost`, and nothing is saved.  On SQLite and SQL Server
+        there is this clock alone: a program that never uses its session again keeps the lock.
+        Not for SnapshotRead; of a Connection that was lent, the clock alone.
+    :param warn_held_after: seconds (or a timedelta) after which the logger ``sa_doclock`` warns of
+        a lock that is still held, with its document and the line of the program that took it,
+        and once more with the whole time when it is released.  None: it does not.
     :raises TypeError: ``lock_order`` names something that is not a mapped class;
-        ``lock_timeout`` is no time; ``gate`` is no gate.
+        ``lock_timeout``, ``hold_limit`` or ``warn_held_after`` is no time; ``gate`` is no gate.
     :raises ValueError: ``lock_order`` names a hierarchy twice; no such ``guard`` or ``priority``;
-        ``lock_timeout`` is negative or not finite; ``pipeline`` with ``twophase``.
+        ``lock_timeout``, ``hold_limit`` or ``warn_held_after`` is negative or not finite, or
+        ``hold_limit`` is 0; ``pipeline`` with ``twophase``.
+
+    Beside another Session class among the bases of a class, name LockingSession last.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse a base class that would go past this one.  :raises LockMisuse: it would."""
+        super().__init_subclass__(**kwargs)
+        refuse_methods_behind(cls, LockingSession)
 
     def __init__(
         self,
@@ -104,11 +95,12 @@ class LockingSession(ExecutingSession):
         diagnose: bool = False,
         gate: DocumentGate | None = None,
         pipeline: bool = False,
+        adopt_for_update: bool = True,
+        hold_limit: LockTimeout = None,
+        warn_held_after: LockTimeout = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        if pipeline and self.twophase:
-            raise ValueError("pipeline=True and twophase=True exclude each other")
         options = session_options(priority, tuple(lock_order), guard, guard_tracing)
         if lock_timeout is not None:
             options = replace(options, wait=WaitPolicy(lock_timeout, priority))
@@ -117,17 +109,34 @@ class LockingSession(ExecutingSession):
         self._context = context
         if kwargs.get("binds"):
             context.binds = tuple(kwargs["binds"].values())
+        context.adopts_for_update = adopt_for_update
+        if type(self).get_bind is not Session.get_bind:  # the program's own
+            context.routing = BindRouter(context)
+            vars(self)["get_bind"] = context.routing.get_bind
         if gate is not None:
-            context.queue = queue = SessionQueue(
-                gate, context.session, context.connections, context.ledger
-            )
-            # Of this session alone, since SQLAlchemy calls get_bind() for every statement.
-            vars(self)["get_bind"] = partial(_get_bind_at_gate, context.session, queue)
+            self._queue_at(gate)
         if pipeline:
-            context.pipeline = SessionPipeline(context.refuse_failed)
-            vars(self)["commit"] = partial(_commit_by_pipeline, context.session, context)
+            self._send_in_pipeline()
         if diagnose:
             context.diagnosis = Diagnosis(self, context.connections.all)
+        if (hold_limit, warn_held_after) != (None, None):
+            context.limit_hold(hold_limit, warn_held_after)
+
+    def _send_in_pipeline(self) -> None:
+        if self.twophase:
+            raise ValueError("pipeline=True and twophase=True exclude each other")
+        context = self._context
+        context.pipeline = SessionPipeline(context.refuse_failed)
+        vars(self)["commit"] = partial(_commit_by_pipeline, context.session, context)
+
+    def _queue_at(self, gate: DocumentGate) -> None:
+        context = self._context
+        context.queue = queue = SessionQueue(
+            gate, context.session, context.connections, context.ledger
+        )
+        # Of this session alone, since SQLAlchemy calls get_bind() for every statement.
+        ask = getattr(context.routing, "get_bind", None)
+        vars(self)["get_bind"] = partial(_get_bind_at_gate, context.session, queue, ask)
 
     @property
     def held_locks(self) -> Mapping[DocumentKey, LockOptions]:
@@ -136,335 +145,28 @@ class LockingSession(ExecutingSession):
         Read-only.  Emptied by commit, rollback and close, and when the connection is lost.
         """
         context = self._context
+        if context.connections.hold_limit_is_over():
+            return _NO_LOCKS  # nothing is sent here; the next use of the session rolls back
         if context.connections.lost():
-            context.lose_locks()
+            context.note_lost()
+        context.verify()
         return context.ledger.held
 
-    def get_entity(
-        self,
-        entity: type[T],
-        ident: Any,
-        lock: LockOptions = LockOptions.None_,
-        *,
-        lock_timeout: LockTimeout = None,
-        options: Sequence[ORMOption] = (),
-    ) -> T | None:
-        """Return the entity with this primary key, its row locked until the transaction ends.
+    def bind_mapper(self, mapper: Any, bind: Engine | Connection) -> None:
+        """See ``Session.bind_mapper()``."""
+        self._add_lent(bind)
+        super().bind_mapper(mapper, bind)
 
-        The row is read after the lock is granted, so no attribute is older than the lock;
-        collections and details that the session has loaded are read again at their next use.
-        Pending changes are not flushed before.
+    def bind_table(self, table: TableClause, bind: Engine | Connection) -> None:
+        """See ``Session.bind_table()``."""
+        self._add_lent(bind)
+        super().bind_table(table, bind)
 
-        :param ident: the primary key: a scalar, a tuple in mapper order, or a dict.
-        :param lock: what to take; ``LockOptions.None_`` and ``NoLock`` are plain reads.
-        :param lock_timeout: seconds (or a timedelta) to queue behind another holder; 0 is
-            NoWait, None as the session says, or else as the server is configured.  Rounded
-            up to milliseconds.  It may be longer than the server's own limit: on MySQL, a
-            wait that ``innodb_lock_wait_timeout`` has ended then goes to the end of the queue.
-        :param options: loader options, as for ``Session.get()``.
-        :returns: None when there is no such row; nothing is locked then, and another
-            transaction may insert it.
-        :raises LockNotAvailable: another transaction held the row past ``lock_timeout``.
-        :raises DeadlockDetected: run the whole transaction again.
-        :raises UnsavedChanges: the entity or its parts have pending changes in this session.
-        :raises WrongIsolation: the open transaction cannot protect a document.
-        :raises LockUpgradeRefused: held by a read lock in this transaction already.
-        :raises LockNotSupported: this database, table or connection cannot give that lock.
-        :raises ValueError: contradictory arguments, or a key of the wrong shape.
-
-        After a failure: where this call had opened the transaction, it is rolled back.
-        Otherwise the transaction refuses everything until ``rollback()``.
-        """
+    def _add_lent(self, bind: Engine | Connection) -> None:
         context = self._context
-        wait = context.options.wait
-        if lock_timeout is None:
-            lock, seconds = wait.without_timeout(lock)
-        else:
-            lock, seconds = wait.resolve(lock, lock_timeout)
-        if lock in _SKIPPING:
-            raise ValueError(
-                "LockOptions.SkipLocked is for sets: of get_entity(), None would mean two things"
-            )
-        mapper = mapper_of(entity)
-        identity = identity_of(mapper, ident)
-        if options:
-            options = checked_options(options)
-        if lock in _PLAIN:
-            context.refuse_failed()
-            return read_one(self, mapper, identity, lock, options)
-        request = LockRequest(
-            entity, ident, lock, seconds, mapper, (identity,), options, {"mapper": mapper}
-        )
-        return acquire(OneByKey(context, request))
-
-    def get_one_entity(
-        self,
-        entity: type[T],
-        ident: Any,
-        lock: LockOptions = LockOptions.None_,
-        *,
-        lock_timeout: LockTimeout = None,
-        options: Sequence[ORMOption] = (),
-    ) -> T:
-        """The same as :meth:`get_entity`, for a row that must be there.
-
-        :raises sqlalchemy.exc.NoResultFound: there is no such row.
-        """
-        found = self.get_entity(entity, ident, lock, lock_timeout=lock_timeout, options=options)
-        if found is None:
-            raise NoResultFound(f"there is no {entity.__name__} with the primary key {ident!r}")
-        return found
-
-    def get_entities(
-        self,
-        entity: type[T],
-        idents: Iterable[Any],
-        lock: LockOptions = LockOptions.None_,
-        *,
-        lock_timeout: LockTimeout = None,
-        options: Sequence[ORMOption] = (),
-    ) -> list[T]:
-        """Return the entities with these primary keys, locked in ascending key order.
-
-        Sessions that lock the same documents in this way do not deadlock, whatever the order
-        of their arguments.  One statement locks them all, up to 32,000 keys (MySQL: 8,000; SQL
-        Server: 2,000; MariaDB: 900; half of that and less for composite keys); more are locked
-        in several, in the same order.
-
-        :param idents: primary keys as for :meth:`get_entity`; each document comes once.
-        :param lock_timeout: as for :meth:`get_entity`, for each statement; PostgreSQL and
-            MariaDB apply it to each row.
-        :returns: in ascending key order, without those that there are not, or that
-            ``SkipLocked`` leaves out.  Between several statements, text keys are ordered as
-            Python orders them.
-        :raises TypeError: ``idents`` is not a collection.
-        :raises ValueError: as :meth:`get_entity`; or keys that have no order among them.
-
-        What else is raised, and what follows a failure: see :meth:`get_entity`.
-        """
-        context = self._context
-        lock, seconds = context.options.wait.resolve(lock, lock_timeout)
-        mapper = mapper_of(entity)
-        identities = identities_of(mapper, idents)
-        if options:
-            options = checked_options(options)
-        if lock in _PLAIN:
-            context.refuse_failed()
-            with self.no_autoflush:
-                return read_many(self, mapper, identities, lock, options)
-        request = LockRequest(
-            entity,
-            single_key(identities),
-            lock,
-            seconds,
-            mapper,
-            identities,
-            options,
-            {"mapper": mapper},
-        )
-        return acquire(ManyByKey(context, request))
-
-    def get_document(
-        self,
-        entity: type[T],
-        ident: Any,
-        lock: LockOptions = LockOptions.None_,
-        *,
-        lock_timeout: LockTimeout = None,
-        options: Sequence[ORMOption] = (),
-    ) -> T | None:
-        """:meth:`get_entity`, and all parts of the document loaded with it.
-
-        The parts are those that :func:`document` declares, or the one-to-many collections of
-        an entity that is not declared, except those mapped as ``write_only`` or ``dynamic``.
-        Each kind of part takes one statement, run after the lock is granted, so that under
-        ForUpdate, SharedRead and SnapshotRead header and parts belong together.  Without a
-        lock, or with NoLock, they may not.
-
-        What is loaded already and not stale is not loaded again: pending changes of a
-        document that is held stay.
-        """
-
-        def reads() -> Iterable[Read]:
-            mapper = mapper_of(entity)
-            return reads_of(mapper, identity_of(mapper, ident), lock)
-
-        with self._context.reading_ahead(reads):
-            found = self.get_entity(entity, ident, lock, lock_timeout=lock_timeout, options=options)
-            if found is not None:
-                self._load_parts([found], lock)
-        return found
-
-    def get_documents(
-        self,
-        entity: type[T],
-        idents: Iterable[Any],
-        lock: LockOptions = LockOptions.None_,
-        *,
-        lock_timeout: LockTimeout = None,
-        options: Sequence[ORMOption] = (),
-    ) -> list[T]:
-        """:meth:`get_entities`, and all parts of the documents; see :meth:`get_document`."""
-        found = self.get_entities(entity, idents, lock, lock_timeout=lock_timeout, options=options)
-        self._load_parts(found, lock)
-        return found
-
-    def _load_parts(self, found: Sequence[Any], lock: LockOptions) -> None:
-        with self.no_autoflush:
-            load_parts(self, found, lock)
-
-    def entity_set(
-        self,
-        entity: Any,
-        lock: LockOptions = LockOptions.None_,
-        *,
-        lock_timeout: LockTimeout = None,
-    ) -> Select[Any]:
-        """Return ``select(entity)``, which locks all rows it returns when it is executed.
-
-        Narrow it with ``where()``, ``order_by()``, ``limit()`` and execute it in this session.
-        An ``aliased()`` of joined inheritance needs ``flat=True``.  See :func:`with_lock`,
-        which also keeps the static type of a select: no annotation here is right for both
-        SQLAlchemy 2.0 (``Select[tuple[Order]]``) and 2.1 (``Select[Order]``).
-
-        :param lock_timeout: as for :meth:`get_entity`.  MySQL, and MariaDB for a fraction of a
-            second, apply it to the whole statement; PostgreSQL, SQL Server and otherwise MariaDB
-            to each row that it has to wait for.  A plain Session, which has no lock_timeout,
-            must not execute the statement then.
-        :raises LockNotSupported: at execution, for what cannot be locked: DISTINCT, GROUP BY,
-            ``joinedload()``, ``subqueryload()``, ``yield_per``; SkipLocked on SQLite.
-        """
-        lock, seconds = check_wait(check_lock(lock), lock_timeout)
-        return locked_select(select(entity), lock, None, seconds)
-
-    @contextmanager
-    def locked(
-        self,
-        entity: type[T],
-        ident: Any,
-        lock: LockOptions = LockOptions.ForUpdate,
-        *,
-        lock_timeout: LockTimeout = None,
-        options: Sequence[ORMOption] = (),
-    ) -> Iterator[T]:
-        """``with session.locked(Order, 42) as order:`` locks, and ends what it has begun.
-
-        At the end of the block: :meth:`save_changes` after ForUpdate,
-        :meth:`release_locks` after a read lock; rollback on an exception, which comes out.
-        A block inside of another, or in a transaction that holds locks, that was opened by
-        ``begin()``, or that has a savepoint open, leaves the transaction alone; so does a
-        read lock in a transaction that had begun by itself before.
-
-        :raises sqlalchemy.exc.NoResultFound: there is no such row.
-        :raises ValueError: a lock that locks nothing.
-        """
-        if base_of(check_lock(lock)) in (LockOptions.None_, LockOptions.NoLock):
-            raise ValueError(f"locked() needs a lock, and {lock} is none")
-        opens = not self.in_transaction()
-        writes = base_of(lock) is LockOptions.ForUpdate
-        # A transaction that an earlier read has begun is committed, as by save_changes().  It
-        # is not rolled back after a read lock: it may hold changes, which are not ours to lose.
-        ends = opens or (writes and self._context.ledger.empty and self._ends_here())
-        try:
-            document = self.get_one_entity(
-                entity, ident, lock, lock_timeout=lock_timeout, options=options
-            )
-        except BaseException:
-            if opens:
-                self._context.roll_back_quietly()
-            raise
-        try:
-            yield document
-            if ends and writes:
-                self.save_changes()
-            elif ends:
-                self.release_locks()
-        except BaseException:
-            if ends:
-                self._context.roll_back_quietly()
-            raise
-
-    def lock_key(
-        self,
-        key: str,
-        *,
-        lock_timeout: LockTimeout = None,
-        shared: bool = False,
-        bind_arguments: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Lock a name in place of a row: nobody else has this key until the transaction ends.
-
-        What is read afterwards is not older than the lock; objects that the session has loaded
-        before stay as they are, so take the key first.  A key that is held already is not asked
-        for again.  Pending changes are not flushed before.
-
-        :param key: any text that is not empty, such as :func:`doclock_key` makes.  Those who
-            use the same database and the same key exclude each other.
-        :param lock_timeout: seconds (or a timedelta) to queue behind another holder, rounded up
-            to milliseconds; 0 fails at once.  None: as the session says, or else as the server
-            is configured, which on MySQL and MariaDB is ``innodb_lock_wait_timeout``.
-        :param shared: beside others that are shared.  Exclusive all the same on MySQL, MariaDB
-            and SQLite, which have no such named lock.
-        :param bind_arguments: as for ``Session.execute()``, in a session with several databases.
-        :raises LockNotAvailable: another transaction held the key past ``lock_timeout``.
-        :raises DeadlockDetected: run the whole transaction again.
-        :raises SnapshotConflict: the same; on SQLite, after an earlier read.
-        :raises WrongIsolation: what is read in the open transaction can be older than the lock.
-        :raises LockUpgradeRefused: held shared in this transaction, and now asked for alone.
-        :raises LockNotSupported: this database or connection cannot hold a key.
-        :raises LockMisuse: the session has several databases, and none is meant.
-        :raises TypeError: a key that is no str, a ``shared`` that is no bool.
-        :raises ValueError: an empty key, or one with a NUL.
-
-        On SQLite it is the write lock on the whole file.  A rollback to a savepoint gives up
-        what was taken in it on PostgreSQL alone; elsewhere it stays to the end.  After a
-        failure: see :meth:`get_entity`.
-        """
-        context = self._context
-        lock, seconds = context.options.wait.resolve(lock_of_key(shared=shared), lock_timeout)
-        check_key(key)
-        arguments = dict(bind_arguments or {})
-        context.refuse_failed()
-        bind = bind_of_key(self, arguments)
-        if not self.is_active:
-            self.connection(bind_arguments=arguments)  # raises, as after a failed flush
-        request = LockRequest(None, key, lock, seconds, bind_arguments=arguments)
-        acquire(NamedLock(context, request, bind))
-
-    def save_changes(self) -> None:
-        """Flush; then commit, unless the caller opened the transaction or a savepoint.
-
-        "Opened" is ``session.begin()``: a transaction that began by itself, with a lock or an
-        earlier read, is committed, and its locks are released.
-
-        :raises LockFailed: a deadlock or conflict that the server found only now.
-        """
-        context = self._context
-        if context.failed is not None:
-            context.failed.refuse()
-        if not self._ends_here():
-            self.flush()
-            return
-        with context.committing():
-            self.flush()
-            if self.in_transaction() and self._ends_here():
-                self.commit()
-
-    def release_locks(self) -> None:
-        """Roll back, so that every lock is released; pending changes are lost with it.
-
-        Does nothing where there is no transaction.
-
-        :raises LockMisuse: the caller opened the transaction by ``begin()``, or a savepoint:
-            it is the caller's to end.
-        """
-        if not self._ends_here():
-            raise LockMisuse(
-                "release_locks() would roll back a transaction that begin() or begin_nested() has "
-                "opened: leave that block, or call rollback()"
-            )
-        if self.in_transaction():
-            self.rollback()
+        if context.check_lent is not None:
+            context.check_lent(bind)
+        context.binds = (*context.binds, bind)
 
     def on_commit(self, function: Callable[[], object]) -> None:
         """Call the function when this transaction has been committed and its locks are gone.
@@ -484,7 +186,7 @@ class LockingSession(ExecutingSession):
 
         :raises TypeError: not a function.
         """
-        self._context.on_commit.add(function)
+        self._context.on_commit(function)
 
     @contextmanager
     def unguarded(self) -> Iterator[None]:
@@ -498,23 +200,26 @@ class LockingSession(ExecutingSession):
             yield
             self.flush()
 
-    def _ends_here(self) -> bool:
-        """Return whether there is no transaction, or one that began by itself."""
-        if self.in_nested_transaction():
-            return False
-        transaction = self.get_transaction()
-        return transaction is None or transaction.origin is SessionTransactionOrigin.AUTOBEGIN
-
 
 # Functions, not bound methods: these would keep the session alive until a garbage collection.
 
 
 def _get_bind_at_gate(
-    session: Callable[[], Session], queue: SessionQueue, *args: Any, **kwargs: Any
+    session: Callable[[], Session],
+    queue: SessionQueue,
+    ask: Callable[..., Any] | None,
+    *args: Any,
+    **kwargs: Any,
 ) -> Any:
-    """Return what the class's own get_bind() returns, unless the gate refuses it."""
+    """Return what the class's own get_bind() returns, unless the gate refuses it.
+
+    :param ask: the one that the router of an own get_bind() has in front of it.
+    """
     of_session = session()
-    bind = type(of_session).get_bind(of_session, *args, **kwargs)
+    if ask is None:
+        bind = type(of_session).get_bind(of_session, *args, **kwargs)
+    else:
+        bind = ask(*args, **kwargs)
     queue.refuse_second_session(bind)
     return bind
 

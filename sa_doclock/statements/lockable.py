@@ -26,16 +26,13 @@ def refuse_unlockable_options(options: Iterable[Any]) -> None:
     for relationship, strategy in loads_of(options):
         if strategy in ("joined", "subquery"):
             raise LockNotSupported(
-                f"{strategy}load({relationship}) reads details by the locking statement itself, "
+                f"{strategy}load({getattr(relationship, 'key', '*')}) reads details by the locking statement itself, "
                 "as they were before the lock was granted; use selectinload()"
             )
 
 
 def checked_options(options: Iterable[Any]) -> tuple[ORMOption, ...]:
-    """Return the loader options as a tuple.
-
-    :raises TypeError: something is not a loader option.
-    """
+    """Return the loader options as a tuple."""
     checked = tuple(options)
     for option in checked:
         if not isinstance(option, ORMOption):
@@ -43,6 +40,6 @@ def checked_options(options: Iterable[Any]) -> tuple[ORMOption, ...]:
     return checked
 
 
-def relationships_with_options(options: Iterable[Any]) -> frozenset[str]:
-    """Return the names of the relationships that have a loader option; ``*`` stands for all."""
+def relationships_with_options(options: Iterable[Any]) -> frozenset[Any]:
+    """Return the relationships that have a loader option; ``*`` stands for all."""
     return frozenset(relationship for relationship, _ in loads_of(options))

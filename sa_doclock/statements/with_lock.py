@@ -12,8 +12,9 @@ from sqlalchemy.orm.interfaces import ORMOption
 from sqlalchemy.sql import Executable
 from sqlalchemy.sql.selectable import SelectStatementGrouping
 
-from ..dialects import table_hints
-from ..documents import header_table, tables_of, tables_within
+from ..dialects import suffixed, table_hints
+from ..dialects.base import LockStrategy
+from ..documents import header_table, keeps_key, loaded_mappers, tables_of, tables_within
 from ..errors import LockMisuse, LockNotSupported
 from ..options import LockOptions, base_of, check_lock, is_row_lock
 from ..sqlalchemy_internals import (
@@ -22,6 +23,9 @@ from ..sqlalchemy_internals import (
     hint_of,
     options_of,
     with_last_hint,
+    without_hints,
+    without_lock,
+    without_statement_hints,
 )
 from .lockable import refuse_unlockable_shape, relationships_with_options
 
@@ -135,8 +139,11 @@ def _entities(statement: Select[Any]) -> list[Any]:
     return [entity for entity in entities if entity is not None]
 
 
-def add_lock(statement: S, entity: Any, lock: LockOptions) -> S:
-    """Return the statement with the lock in it, in the SQL of every database."""
+def add_lock(statement: S, entity: Any, lock: LockOptions, *, by_key: bool = False) -> S:
+    """Return the statement with the lock in it, in the SQL of every database.
+
+    :param by_key: it looks its rows up by their keys.
+    """
     header = header_table(entity)
     base = base_of(lock)
     if is_row_lock(lock):
@@ -145,15 +152,61 @@ def add_lock(statement: S, entity: Any, lock: LockOptions) -> S:
             read=base is LockOptions.SharedRead,
             nowait=LockOptions.NoWait in lock,
             skip_locked=LockOptions.SkipLocked in lock,
+            key_share=_is_no_key(entity, lock),
         )
+        statement = add_suffixes(statement, lock)
     # A dirty read that stops at a subclass's locked row would be none.
     hinted = list(tables_of(entity)) if base is LockOptions.NoLock else [header]
-    return _hinted(statement, hinted, lock)
+    return _hinted(statement, hinted, lock, by_key=by_key)
+
+
+def drop_lock(statement: S, entity: Any) -> S:
+    """Return the statement without the lock that :func:`add_lock` has put in."""
+    dialects = {one.name for one in table_hints()}
+    unlocked = _without_suffixes(without_lock(statement))
+    return without_hints(unlocked, header_table(entity), dialects)
+
+
+def add_suffixes(statement: S, lock: LockOptions) -> S:
+    """Return the statement with the text behind it that makes a lock of its ``with_for_update()``."""
+    statement, lock = _without_suffixes(statement), lock & ~LockOptions.NoKey
+    for one in suffixed():
+        if one.suffixes.get(lock):
+            statement = statement.with_statement_hint(one.suffixes[lock], one.name)
+    return statement
+
+
+def _without_suffixes(statement: S) -> S:
+    ours = {(one.name, text) for one in suffixed() for text in one.suffixes.values()}
+    return without_statement_hints(statement, ours) if ours else statement
+
+
+def add_candidate_hint(statement: S, entity: Any, lock: LockOptions, strategy: LockStrategy) -> S:
+    """Return the statement, which looks for rows to lock, so that it waits no longer than the lock.
+
+    :param lock: that the rows will get.
+    """
+    hint = strategy.candidate_hints.get(lock & ~LockOptions.NoKey)
+    if hint is None:
+        return statement
+    return with_last_hint(statement, header_table(entity), hint, strategy.name)
+
+
+def _is_no_key(entity: Any, lock: LockOptions) -> bool:
+    """Return whether others may insert rows that refer to the locked one."""
+    if base_of(lock) is not LockOptions.ForUpdate:
+        return False
+    return LockOptions.NoKey in lock or keeps_key(inspect(entity).mapper)
 
 
 def add_nolock(statement: S) -> S:
     """Return the statement with NoLock hints on all tables that it reads."""
     return _hinted(statement, tables_within(statement.get_final_froms()), LockOptions.NoLock)
+
+
+def add_hints(statement: S, tables: Iterable[Table | Alias], lock: LockOptions) -> S:
+    """Return the statement with the table hints of this lock, where a database has such."""
+    return _hinted(statement, tables, lock)
 
 
 def refuse_other_lock(statement: Select[Any], locked: LockedEntity) -> None:
@@ -163,11 +216,13 @@ def refuse_other_lock(statement: Select[Any], locked: LockedEntity) -> None:
     if is_row_lock(lock):
         shared = base_of(lock) is LockOptions.SharedRead
         modifiers = LockOptions.NoWait in lock, LockOptions.SkipLocked in lock
-        wanted = ForUpdate((id(header),), shared, *modifiers)
+        no_key = _is_no_key(locked.entity, lock)
+        wanted = ForUpdate((id(header),), shared, *modifiers, no_key)
     if for_update_of(statement) != wanted:
         raise LockMisuse(
             "a with_for_update() has replaced the lock of the statement: leave it to with_lock()"
         )
+    lock &= ~LockOptions.NoKey
     for one in table_hints():
         if lock in one.hints and hint_of(statement, header, one.name) != one.hints[lock]:
             raise LockMisuse(
@@ -176,21 +231,36 @@ def refuse_other_lock(statement: Select[Any], locked: LockedEntity) -> None:
             )
 
 
-def _hinted(statement: S, tables: Iterable[Table | Alias], lock: LockOptions) -> S:
+def _hinted(
+    statement: S, tables: Iterable[Table | Alias], lock: LockOptions, *, by_key: bool = False
+) -> S:
+    lock &= ~LockOptions.NoKey  # no database that takes hints has it
     hinted = [one for one in table_hints() if lock in one.hints]
     for table, one in product(tables, hinted):
-        statement = with_last_hint(statement, table, one.hints[lock], one.name)
+        hint = one.hints_by_key.get(lock, one.hints[lock]) if by_key else one.hints[lock]
+        statement = with_last_hint(statement, table, hint, one.name)
     return statement
 
 
-def selectin_options(entity: Any, chosen: frozenset[str]) -> Iterator[ORMOption]:
+def selectin_options(entity: Any, chosen: frozenset[Any]) -> Iterator[ORMOption]:
     """Yield options that load by a second statement what the mapping loads by the first."""
     # A JOIN would be locked along where there is no OF, and would show details from
     # before the grant; subqueryload would repeat the lock.
-    for relationship in inspect(entity).mapper.relationships:
-        in_statement = relationship.lazy in ("joined", "subquery", False)
-        if in_statement and chosen.isdisjoint((relationship.key, "*")):
-            yield selectinload(getattr(entity, relationship.key))
+    seen = {"*"} if "*" in chosen else set(chosen)
+    for mapper in loaded_mappers(entity):
+        for relationship in mapper.relationships:
+            in_statement = relationship.lazy in ("joined", "subquery", False)
+            if in_statement and seen.isdisjoint((relationship, "*")):
+                seen.add(relationship)
+                yield selectinload(getattr(_loaded_entity(entity, mapper), relationship.key))
+
+
+def _loaded_entity(entity: Any, mapper: Mapper[Any]) -> Any:
+    """Return the class, or the part of an ``aliased()``, that a select of the entity loads."""
+    found = inspect(entity)
+    if isinstance(found, Mapper):
+        return mapper.class_
+    return entity if mapper is found.mapper else getattr(entity, mapper.class_.__name__)
 
 
 def locked_entity_of(statement: Executable) -> LockedEntity | None:

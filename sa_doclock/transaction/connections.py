@@ -6,10 +6,12 @@ only warns, and the server goes on reading as it did.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from weakref import ReferenceType
+from weakref import ReferenceType, ref
 
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import Dialect
@@ -17,10 +19,10 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 from sqlalchemy.util import immutabledict
 
-from ..dialects import find_strategy, strategies, strategy_for
+from ..dialects import find_strategy, is_rolled_back_later, strategies, strategy_for
 from ..dialects.base import AUTOCOMMIT, LockStrategy
 from ..errors import LockNotSupported, WrongIsolation
-from ..options import LockOptions
+from ..options import LockOptions, base_of
 from ..pool import (
     GUARD_ISOLATION_LEVEL,
     ROLLBACK,
@@ -30,16 +32,25 @@ from ..pool import (
     withdraw,
 )
 from ..sqlalchemy_internals import closes_connection
+from .connection_events import ConnectionEvents
 from .error_translation import listen_to_errors, listened_dialects, states_by_connection
 from .plan import LockPlan
 
 if TYPE_CHECKING:
+    from .hold_limit import HoldLimit
     from .state import TransactionState
 
 ISOLATION = "isolation_level"
 
+# Not SET SESSION ..: the transaction that is open keeps its level.
+_SETS_LEVEL = re.compile(
+    r"\s*SET\s+(?:LOCAL\s+)?TRANSACTION\s.*?ISOLATION\s+LEVEL\s+"
+    r"(READ\s+UNCOMMITTED|READ\s+COMMITTED|REPEATABLE\s+READ|SERIALIZABLE|SNAPSHOT)\b",
+    re.IGNORECASE | re.DOTALL,
+)
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, eq=False)
 class TransactionConnection:
     """One connection that takes part in the session's transaction.
 
@@ -47,6 +58,12 @@ class TransactionConnection:
     :ivar opened_for: the lock that its transaction was opened for.
     :ivar level: the isolation level of its transaction; None until a lock needs to know it.
     :ivar level_before: the level to restore, of a Connection that was lent to the session.
+    :ivar transaction_id: the server's id of the transaction that has taken the locks, where an
+        error may end it unnoticed; None before the first lock.
+    :ivar begun: a lock was granted here, and the driver has not denied that a transaction is open.
+    :ivar events: of a Connection that the program has in hand; None where the session alone has it.
+    :ivar listened: listeners must be removed at the end.
+    :ivar hold_limited: the server has the limit of this transaction, or needs none.
     """
 
     connection: Connection
@@ -54,11 +71,22 @@ class TransactionConnection:
     opened_for: LockOptions | None = None
     level: str | None = None
     level_before: str | None = None
+    transaction_id: object = None
+    begun: bool = False
+    events: ConnectionEvents | None = None
+    listened: bool = False
+    hold_limited: bool = False
 
     @property
     def strategy(self) -> LockStrategy:
         """The dialect of its database.  :raises LockNotSupported: nothing is known of it."""
         return self.known or strategy_for(self.connection)
+
+    def transaction_has_changed(self) -> bool:
+        """Return whether the server says that this is not the transaction of the locks any more."""
+        if self.connection.closed or self.connection.invalidated:
+            return True
+        return self.strategy.transaction_id(self.connection) != self.transaction_id
 
     def row_lock(self, plan: LockPlan) -> LockOptions:
         """Return the lock that a SELECT must carry here, to give what was asked for."""
@@ -74,6 +102,28 @@ def level_of(bind: Engine | Connection) -> str | None:
     # like that, which has one level.
     default: str | None = getattr(bind.dialect, "default_isolation_level", None)
     return str(chosen) if chosen else default
+
+
+def _level_before(
+    session: Session, bind: Engine | Connection, strategy: LockStrategy
+) -> str | None:
+    """Return the level that the session's transaction would have without a lock.
+
+    :raises LockNotSupported: AUTOCOMMIT, which ends every lock with its statement.
+    """
+    # Session(execution_options=...) came with SQLAlchemy 2.1
+    of_session = getattr(session, "execution_options", {}).get(ISOLATION)
+    chosen = of_session or bind.get_execution_options().get(ISOLATION)
+    default: str | None = getattr(bind.dialect, "default_isolation_level", None)
+    level = str(chosen) if chosen else default
+    if level == "AUTOCOMMIT" or (strategy.autocommit_by_default and not chosen):
+        raise LockNotSupported(AUTOCOMMIT)
+    return level
+
+
+def _level_to_set(plan: LockPlan, strategy: LockStrategy, level: str | None) -> str | None:
+    """Return the level to set for the lock; None where the other level protects it as well."""
+    return None if level in strategy.kept_levels.get(base_of(plan.lock), ()) else plan.level
 
 
 class TransactionConnections:
@@ -93,7 +143,15 @@ class TransactionConnections:
         self._session = session
         self._state = state
         self._low_priority = low_priority
+        self.reads_snapshot = False
+        """True if a SnapshotRead has opened the transaction, or a part of it."""
+        self.hold_limit: HoldLimit | None = None
+        """The limit on the time that locks are held, where the session has one."""
         self._by_engine: dict[Engine, TransactionConnection] = {}
+        self.connecting = 0.0
+        """Seconds that were spent on connecting and on the pool, which are no wait for a lock."""
+        self.level_by_text: str | None = None
+        """The isolation level that a text() of the program has set for this transaction."""
 
     def add(self, connection: Connection) -> None:
         """Note a connection that has begun its part of the transaction, or a savepoint in it."""
@@ -108,17 +166,63 @@ class TransactionConnections:
             if connection.dialect not in listened_dialects:
                 listen_to_errors(connection.dialect)
             if known is not None and known.cluster is not None:
+                added.listened = True
                 event.listen(connection, "rollback", known.before_rollback)
-            if known is not None and self._low_priority:
-                known.lower_deadlock_priority(connection)
+            if known is not None and known.savepoint_hides_abort:
+                added.listened = True
+                event.listen(connection, "savepoint", self._find_abort)
+            if known is not None:
+                if known.begins_at_once and not self.is_lent(connection):
+                    known.begin_now(connection)
+                if self._low_priority:
+                    known.lower_deadlock_priority(connection)
         if self._session().in_nested_transaction():
             self.before_savepoint()
+
+    def watch(self, one: TransactionConnection, *, lent: bool = False) -> None:
+        """Follow what the program does with this connection."""
+        if one.events is None:
+            one.listened = True
+            one.events = ConnectionEvents(self._state, one.connection, one.known, lent=lent)
+
+    def watch_connection(self, connection: Connection) -> None:
+        """Follow what the program does with this connection, which it has been given."""
+        found = self._by_engine.get(connection.engine)
+        if found is not None and found.connection is connection:
+            self.watch(found)
+
+    def watch_all(self) -> None:
+        """Follow all of them: a statement of the program's own may end the transaction."""
+        for one in self._by_engine.values():
+            self.watch(one)
+
+    def note_text(self, text: str) -> None:
+        """Note the isolation level that such a statement sets for the transaction."""
+        found = _SETS_LEVEL.match(text)
+        if found is not None:
+            self.level_by_text = " ".join(found[1].upper().split())
+
+    def events_of(self, connection: Connection) -> ConnectionEvents | None:
+        """Return the events of a connection that the program has in hand; else None."""
+        found = self._by_engine.get(connection.engine)
+        return None if found is None else found.events
 
     def before_savepoint(self) -> None:
         """Send what the databases need in front of a SAVEPOINT."""
         for one in self._by_engine.values():
             if one.known is not None:
                 one.known.before_savepoint(one.connection)
+                one.begun = one.begun or one.known.in_transaction(one.connection) is True
+
+    def _find_abort(self, connection: Connection, _name: str) -> None:
+        """Raise in front of a SAVEPOINT, if the server has ended the transaction with its locks."""
+        strategy, state = strategies.get(connection.dialect), self._state()
+        if strategy is not None and state is not None and not state.ledger.empty:
+            strategy.find_abort(connection)
+
+    def find(self, connection: Connection) -> TransactionConnection | None:
+        """Return what is known of this connection, if it takes part in the transaction."""
+        return self._by_engine.get(connection.engine)
 
     def all(self) -> list[Connection]:
         """Return those that have begun their part of the transaction."""
@@ -130,11 +234,47 @@ class TransactionConnections:
         return transaction is None or not closes_connection(transaction, connection)
 
     def lost(self) -> bool:
-        """Return whether a connection was lost, and with it the transaction and its locks."""
-        for one in self._by_engine.values():  # noqa: SIM110  # any() is slower, before each lock
-            if one.connection.invalidated:
+        """Return whether a connection says that the transaction of the locks is gone.
+
+        This is the one place where the ledger is compared with the connection's own word: before
+        each lock, flush and commit, and when held_locks is read.  What a driver knows only after
+        a statement or an error is asked in :class:`ConnectionEvents` and in ``_translate()``.
+        Nothing is sent.
+        """
+        for one in self._by_engine.values():
+            connection, known = one.connection, one.known
+            if connection.invalidated or connection.closed:
                 return True
-        return False
+            if one.begun and known is not None and known.in_transaction(connection) is False:
+                return True
+        return self.hold_limit is not None and self.hold_limit.is_over()
+
+    def hold_limit_is_over(self) -> bool:
+        """Return whether the locks have been held for longer than the session allows."""
+        return self.hold_limit is not None and self.hold_limit.is_over()
+
+    def invalidated(self) -> bool:
+        """Return whether a connection to the server was lost."""
+        return any(one.connection.invalidated for one in self._by_engine.values())
+
+    def has_begun(self, connection: Connection) -> bool:
+        """Return whether the driver of this connection must know an open transaction."""
+        found = self._by_engine.get(connection.engine)
+        return found is not None and found.begun
+
+    def note_ended(self, connection: Connection | None) -> None:
+        """Note that the transaction of this connection, or of all, has ended at the server."""
+        for one in self._by_engine.values():
+            if connection is None or one.connection is connection:
+                # The next transaction has the level of the connection, and not that of the lock.
+                one.begun, one.opened_for, one.level = False, None, None
+                one.transaction_id = None
+                one.hold_limited = False
+
+    def note_savepoint_undone(self) -> None:
+        """Note that the server may have undone a setting of the transaction, with a savepoint."""
+        for one in self._by_engine.values():
+            one.hold_limited = False
 
     def aborted(self) -> bool:
         """Return whether the server would answer COMMIT by ROLLBACK; where none can tell, True."""
@@ -160,16 +300,30 @@ class TransactionConnections:
         """Note that all of them have committed."""
         for one in self._by_engine.values():
             withdraw(one.connection, ROLLBACK)
-        self.note_server_idle()
+            if one.known is not None and one.known.reports_idle:
+                self._note_idle(one.connection, one.known)
 
     def note_server_idle(self) -> None:
-        """Note that COMMIT or ROLLBACK was answered, and that the connections go back next."""
+        """Note that ROLLBACK was answered, and that the connections go back next."""
         for one in self._by_engine.values():
-            connection, known = one.connection, one.known
-            if known is None or not known.reports_idle or self.is_lent(connection):
-                continue
-            if not (connection.closed or connection.invalidated or connection.in_transaction()):
-                note_ended(connection, known.is_idle)
+            if one.known is not None and one.known.reports_idle:
+                self._note_idle(one.connection, one.known)
+
+    def _note_idle(self, connection: Connection, known: LockStrategy) -> None:
+        if not (
+            connection.closed
+            or connection.invalidated
+            or connection.in_transaction()
+            or self.is_lent(connection)
+        ):
+            note_ended(connection, known.is_idle)
+
+    def learn(self, bind: Engine | Connection) -> LockStrategy:
+        """Return the dialect of a database that was not asked before, for which it may connect."""
+        started = time.monotonic()
+        strategy = strategy_for(bind)
+        self.connecting += time.monotonic() - started
+        return strategy
 
     def prepare(
         self,
@@ -177,58 +331,60 @@ class TransactionConnections:
         strategy: LockStrategy,
         plan: LockPlan,
         seconds: float | None,
-        bind_arguments: Mapping[str, Any],
     ) -> TransactionConnection:
         """Return the connection to take this lock on, its transaction fit for it.
 
-        :param bind: what ``get_bind()`` returns for ``bind_arguments``.
+        :param bind: what ``get_bind()`` has returned; a program's own may answer another time
+            with another database.
         :raises WrongIsolation: the transaction is open already, and is not fit.
         :raises LockNotSupported: AUTOCOMMIT.
         """
         session = self._session()
         known = self._by_engine.get(bind.engine)
         if known is not None or (isinstance(bind, Connection) and bind.in_transaction()):
-            return self._join(known, bind, strategy, plan, seconds, bind_arguments)
-        # Session(execution_options=...) came with SQLAlchemy 2.1
-        of_session = getattr(session, "execution_options", {}).get(ISOLATION)
-        level = of_session or level_of(bind)
-        if level == "AUTOCOMMIT" or (
-            strategy.autocommit_by_default
-            and not (of_session or ISOLATION in bind.get_execution_options())
-        ):
-            raise LockNotSupported(AUTOCOMMIT)
-        # Switching costs MySQL four round trips, so not where the level is right already.
-        switches = plan.level is not None and plan.level != level
-        options = immutabledict({ISOLATION: plan.level}) if switches else None
+            return self._join(known, bind, strategy, plan, seconds)
+        level = _level_before(session, bind, strategy)
+        is_right = plan.level is None or plan.level == level
+        new_level = None if is_right else _level_to_set(plan, strategy, level)
+        once = strategy.sets_level_once and not session.twophase  # XA START begins at once
+        options = None
+        if new_level is not None and not once:
+            options = immutabledict({ISOLATION: new_level})
         driver_error: Any = bind.dialect.loaded_dbapi.Error
-        savepoint, arguments = session.in_nested_transaction(), dict(bind_arguments)
+        savepoint = session.in_nested_transaction()
+        started = time.monotonic()
         try:
             if savepoint:
-                self._begin_before_savepoint(arguments, options)
+                self._begin_before_savepoint(bind, options)
             else:
-                session.connection(bind_arguments=arguments, execution_options=options)
+                Session.connection(session, {"bind": bind}, options)
         except driver_error as error:
             raise _wrapped(error, driver_error, bind.dialect) from error
+        self.connecting += time.monotonic() - started
         opened = self._by_engine[bind.engine]
-        opened.level = plan.level if switches else level
-        if switches:
+        opened.level = new_level or level
+        if options is not None:
             on_return(opened.connection, GUARD_ISOLATION_LEVEL)
             if isinstance(bind, Connection):
                 opened.level_before = level
         strategy.check_autocommit(opened.connection)
+        if new_level is not None and once:
+            strategy.set_level_once(opened.connection, new_level)
+        opened.begun = False  # a BEGIN in front of a savepoint may be taken back
         strategy.begin(opened.connection, plan.lock, seconds)
         opened.opened_for = plan.lock
+        self.reads_snapshot = plan.lock is LockOptions.SnapshotRead or self.reads_snapshot
         if savepoint:
-            session.connection(bind_arguments=dict(bind_arguments))  # sends the SAVEPOINT
+            Session.connection(session, {"bind": bind})  # sends the SAVEPOINT
         return opened
 
     def _begin_before_savepoint(
-        self, arguments: dict[str, Any], options: immutabledict[str, Any] | None
+        self, bind: Engine | Connection, options: immutabledict[str, Any] | None
     ) -> None:
         # What must come first comes before the SAVEPOINT.
         root = self._session().get_transaction()
         assert root is not None
-        root.connection(arguments.pop("mapper", None), execution_options=options, **arguments)
+        root.connection(None, execution_options=options, bind=bind)
 
     def _join(
         self,
@@ -237,7 +393,6 @@ class TransactionConnections:
         strategy: LockStrategy,
         plan: LockPlan,
         seconds: float | None,
-        bind_arguments: Mapping[str, Any],
     ) -> TransactionConnection:
         session = self._session()
         if known is None:
@@ -246,32 +401,67 @@ class TransactionConnections:
         if known is None or session.in_nested_transaction():
             # Joins the lent connection's transaction; sends the SAVEPOINT, if it is not yet
             # sent, in front of all that its rollback has to undo.
-            session.connection(bind_arguments=dict(bind_arguments))
+            Session.connection(session, {"bind": bind})
         joined = self._by_engine[bind.engine]
         if joined.level is None:
-            joined.level = level_of(joined.connection)
+            joined.level = self.level_by_text or level_of(joined.connection)
         strategy.check_autocommit(joined.connection)
-        opens = strategy.join(
-            joined.connection, plan.lock, seconds, joined.level, joined.opened_for, plan.table
-        )
-        if opens:
+        begins = known is None and is_rolled_back_later(joined.connection)
+        if _take_in_open(joined, strategy, plan, seconds, begins=begins):
             joined.opened_for = plan.lock
+            self.reads_snapshot = plan.lock is LockOptions.SnapshotRead or self.reads_snapshot
         return joined
 
     def close(self) -> None:
         """Forget the connections; put a lent one back to how it came."""
+        self.reads_snapshot = False
+        self.level_by_text = None
         ended = list(self._by_engine.values())
         self._by_engine.clear()
+        if self.hold_limit is not None:
+            self.hold_limit.stop_watching()
         for one in ended:
             connection, level = one.connection, one.level_before
-            if one.known is not None and one.known.cluster is not None:
-                event.remove(connection, "rollback", one.known.before_rollback)
+            if one.listened:
+                _stop_listening(one, self._find_abort)
             if connection.closed or connection.invalidated:
                 continue
             if not connection.in_transaction():  # else the lender's transaction goes on
                 execute_statements_now(connection)
             if level is not None and not connection.invalidated:
                 _set_level(connection, level)
+
+
+def _take_in_open(
+    joined: TransactionConnection,
+    strategy: LockStrategy,
+    plan: LockPlan,
+    seconds: float | None,
+    *,
+    begins: bool,
+) -> bool:
+    """Take the lock in the open transaction; return whether it counts as opened for this lock.
+
+    :param begins: it is the transaction of a test, in which one of the session begins.
+    """
+    if begins and plan.lock is LockOptions.SnapshotRead:
+        joined.level = plan.level  # a test reads it at the level that there is
+        return True
+    opens = strategy.join(
+        joined.connection, plan.lock, seconds, joined.level, joined.opened_for, plan.table
+    )
+    return opens or begins
+
+
+def _stop_listening(
+    one: TransactionConnection, before_savepoint: Callable[[Connection, str], None]
+) -> None:
+    if one.events is not None:
+        one.events.remove(one.connection)
+    if one.known is not None and one.known.cluster is not None:
+        event.remove(one.connection, "rollback", one.known.before_rollback)
+    if one.known is not None and one.known.savepoint_hides_abort:
+        event.remove(one.connection, "savepoint", before_savepoint)
 
 
 def _wrapped(error: Any, driver_error: Any, dialect: Dialect) -> DBAPIError:
@@ -293,3 +483,8 @@ def _set_level(connection: Connection, level: str) -> None:
         connection.execution_options(isolation_level=level)
     except Exception as error:  # noqa: BLE001  # the transaction has ended well or not; this has not
         connection.invalidate(error)  # the lender gets a new one
+
+
+def new_connections(state: TransactionState) -> TransactionConnections:
+    """Return the connections of a session, which has none yet."""
+    return TransactionConnections(state.session, ref(state), low_priority=state.low_priority)

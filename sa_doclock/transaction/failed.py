@@ -8,7 +8,7 @@ everything but a rollback is refused.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
@@ -16,7 +16,7 @@ from sqlalchemy import Connection, event
 from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.orm import Session, SessionTransaction
 
-from .connections import TransactionConnections
+from .connections import TransactionConnection, TransactionConnections
 
 
 class FailedTransaction:
@@ -42,10 +42,15 @@ class FailedTransaction:
         """The error of a flush that SQLAlchemy has rolled back, while it waits for rollback()."""
         self.rolled_back_by_server = False
         self._savepoint: SessionTransaction | None = None
-        self._refusing: Sequence[Connection] = ()
+        self._refusing: tuple[Connection, ...] = ()
         self._rolled_back_by_lender: tuple[Connection, ...] = ()
         self._abort: BaseException | None = None  # the error that only a rollback can follow
         self._abort_savepoint: SessionTransaction | None = None
+        self._abort_within: str | None = None  # a savepoint that the program has set itself
+        # What has left an inner locked() block, each with the savepoint that was open.
+        self._half_done: list[tuple[BaseException, SessionTransaction | None]] = []
+        self._doubts: dict[TransactionConnection, BaseException] = {}
+        self._asking = False
 
     @property
     def expected_error(self) -> BaseException | None:
@@ -54,6 +59,12 @@ class FailedTransaction:
 
     def refuse(self) -> None:
         """:raises PendingRollbackError: a lock failed, and nothing was rolled back since."""
+        self.verify()
+        if self.rolled_back_by_server and self.cause is not None:
+            raise PendingRollbackError(
+                "An error has ended this transaction at the server, and its locks and writes are "
+                f"gone. It does nothing more until rollback(). The error was: {self.cause}"
+            ) from self.cause
         if self.cause is not None:
             raise PendingRollbackError(
                 "This transaction has failed to take a lock, and does nothing more until "
@@ -63,9 +74,16 @@ class FailedTransaction:
     def refuse_commit(self) -> None:
         """:raises PendingRollbackError: the COMMIT would fail, or be a ROLLBACK in silence."""
         self.refuse()
-        if self._abort is None or self._session().in_nested_transaction():
+        if self._session().in_nested_transaction():
             return
-        if self._connections.aborted():
+        if self._half_done:
+            error, _ = self._half_done[0]
+            raise PendingRollbackError(
+                "An exception has left an inner locked() block, and a part of its work would be "
+                "saved: call rollback(), or open a savepoint (begin_nested()) around such a block, "
+                f"whose rollback undoes it. The exception was: {error!r}"
+            ) from error
+        if self._abort is not None and self._connections.aborted():
             raise PendingRollbackError(
                 "An error has aborted this transaction, and the server would answer its COMMIT by "
                 f"a ROLLBACK; call rollback(). The error was: {self._abort}"
@@ -76,24 +94,77 @@ class FailedTransaction:
         if self.cause is None:
             self.cause = cause
             self._savepoint = self._session().get_nested_transaction()
-            self._refusing = self._connections.all()
-            for connection in self._refusing:
-                event.listen(connection, "before_cursor_execute", self._refuse_statement)
-                event.listen(connection, "commit", self._refuse_commit)
-                event.listen(connection, "rollback", self._note_rollback)
+            self._listen()
+
+    def note_joined(self) -> None:
+        """Refuse on a connection too that takes part in the transaction only now."""
+        if self.cause is not None or self._doubts:
+            self._listen()
+
+    def _listen(self) -> None:
+        added = [one for one in self._connections.all() if one not in self._refusing]
+        self._refusing = (*self._refusing, *added)
+        for connection in added:
+            event.listen(connection, "before_cursor_execute", self._refuse_statement)
+            event.listen(connection, "commit", self._refuse_commit)
+            event.listen(connection, "rollback", self._note_rollback)
+
+    def doubt(self, connection: TransactionConnection, error: BaseException) -> None:
+        """Note an error that may have ended the transaction, so that the server is asked.
+
+        Not now, for the statement that has failed is still open, but before anything else is sent.
+        """
+        self._doubts.setdefault(connection, error)
+        self._listen()
+
+    def verify(self) -> None:
+        """Ask the servers whether an error has ended the transaction, where that is in doubt."""
+        while self._doubts and not self._asking:
+            connection, error = self._doubts.popitem()
+            self._asking = True
+            try:
+                changed = connection.transaction_has_changed()
+            finally:
+                self._asking = False
+            if changed:
+                self.end_by_server(error)
+
+    def end_by_server(self, error: BaseException) -> None:
+        """Refuse everything until rollback(): the server has rolled back because of this error."""
+        self._doubts.clear()
+        self.note_server_rollback()
+        self.cause, self._savepoint = self.cause or error, None
+
+    def is_rolled_back(self) -> bool:
+        """Return whether an error explains that the server has no transaction to roll back."""
+        for error in [*self._doubts.values()][:1]:
+            self.end_by_server(error)
+        return self.rolled_back_by_server
 
     def note_server_rollback(self) -> None:
         """Note that the server has rolled back by itself."""
         self.rolled_back_by_server = True
         self._lose_locks()
 
-    def note_abort(self, error: BaseException) -> None:
-        """Note that an error has aborted the transaction at the server, or its savepoint."""
+    def note_abort(self, error: BaseException, *, within: str | None = None) -> None:
+        """Note that an error has aborted the transaction at the server, or its savepoint.
+
+        :param within: the innermost savepoint that the program has set on the Connection itself.
+        """
         if self._abort is None:
-            self._abort = error
+            self._abort, self._abort_within = error, within
             self._abort_savepoint = self._session().get_nested_transaction()
-        if self._abort_savepoint is None:
+        if self._abort_savepoint is None and within is None:
             self._lose_locks()
+
+    def note_savepoints_undone(self, names: Collection[str]) -> None:
+        """Note the rollback of savepoints that the program has set on the Connection itself."""
+        if self._abort_within in names:
+            self._abort = self._abort_savepoint = self._abort_within = None
+
+    def note_half_done(self, error: BaseException) -> None:
+        """Note that an exception has left an inner block, whose work is not to be saved."""
+        self._half_done.append((error, self._session().get_nested_transaction()))
 
     def note_rollback(self, transaction: SessionTransaction) -> None:
         """Note a rollback of the transaction or of a savepoint: what failed inside is over."""
@@ -102,8 +173,12 @@ class FailedTransaction:
             self.undone_by = None
         else:
             self.undone_by = sys.exc_info()[1]  # its PendingRollbackError has no cause
+        if outermost or transaction.nested:
+            self._half_done = [
+                one for one in self._half_done if not (outermost or _is_in(one[1], transaction))
+            ]
         if outermost or _is_in(self._abort_savepoint, transaction):
-            self._abort = self._abort_savepoint = None
+            self._abort = self._abort_savepoint = self._abort_within = None
         if outermost or (_is_in(self._savepoint, transaction) and not self.rolled_back_by_server):
             self.end()
 
@@ -114,10 +189,12 @@ class FailedTransaction:
             event.remove(connection, "commit", self._refuse_commit)
             event.remove(connection, "rollback", self._note_rollback)
         self._refusing = self._rolled_back_by_lender = ()
+        self._doubts.clear()
         self.cause = self._savepoint = None
         self.rolled_back_by_server = False
         if not self._session().in_transaction():
-            self._abort = self._abort_savepoint = None
+            self._abort = self._abort_savepoint = self._abort_within = None
+            self._half_done.clear()
 
     def _note_rollback(self, connection: Connection) -> None:
         if self._connections.is_lent(connection):
@@ -126,7 +203,10 @@ class FailedTransaction:
     def _refuse_statement(
         self, connection: Connection, cursor: Any, statement: str, *_: Any
     ) -> None:
+        if self._asking:
+            return
         if statement.startswith("ROLLBACK"):  # to a savepoint
+            self.verify()
             if self.rolled_back_by_server and self.cause is not None:
                 raise self.cause  # the server has no savepoint any more: tell why
             return

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Engine
 from sqlalchemy.orm import Mapper
@@ -14,16 +14,27 @@ from sqlalchemy.orm import Mapper
 from ..documents import mapper_cache, mapper_of, root_of
 from ..errors import LockOrderViolation, LockUpgradeRefused
 from ..events import ReleasedLock
-from ..lock_info import DocumentKey, LockedName
-from ..options import LockOptions, base_of, lock_label
+from ..lock_info import DocumentKey, Identity, LockedName
+from ..options import LockOptions, base_of, held_lock, lock_label
+
+if TYPE_CHECKING:
+    from .state import TransactionState
 
 NamedKey = tuple[Engine, str]
 """The engine on whose server a key is locked, and the key."""
 
-Mark = tuple[int, int, int]
-"""The numbers of documents, inserted headers and named locks at a moment."""
+Mark = tuple[int, int, int, int]
+"""The numbers of documents, inserted headers, named locks and strengthened locks at a moment."""
 
-_STRENGTH = (LockOptions.SnapshotRead, LockOptions.SharedRead, LockOptions.ForUpdate)
+NO_LOCKS: Final[Mark] = (0, 0, 0, 0)
+"""The mark before the first lock of a transaction."""
+
+_STRENGTH = (
+    LockOptions.SnapshotRead,
+    LockOptions.SharedRead,
+    LockOptions.ForUpdate | LockOptions.NoKey,
+    LockOptions.ForUpdate,
+)
 
 
 @mapper_cache
@@ -55,11 +66,17 @@ class Ledger:
         self._has_release_listener = has_release_listener
         self._held: dict[DocumentKey, LockOptions] = {}
         self._since: dict[DocumentKey | NamedKey, float] = {}
+        self.adopted: set[DocumentKey] = set()
+        """Those that a with_for_update() of the program has locked: they may not be fresh."""
+        self._strengthened: list[tuple[DocumentKey, LockOptions]] = []  # with the lock before
         self._inserted: dict[DocumentKey, None] = {}
         self._keys: dict[NamedKey, LockOptions] = {}
         self._ranks = ranks
+        self._ranked: dict[DocumentKey, None] = {}  # those of classes that have a rank
         self.held: Mapping[DocumentKey, LockOptions] = MappingProxyType(self._held)
         self.on_release: Callable[[], None] | None = None  # called when locks were given up
+        self.releases = 0
+        """The number of times that locks were given up."""
         self.new: list[DocumentKey | LockedName] | None = None
         """The locks granted to the call that is under way; None between two calls."""
 
@@ -68,15 +85,13 @@ class Ledger:
         rank = self._ranks.get(root.class_)
         if rank is None:
             return
-        for entity, _ in reversed(self._held):  # which are in order themselves
-            held = self._ranks.get(entity)
-            if held is not None:
-                if held > rank:
-                    raise LockOrderViolation(
-                        f"{entity.__name__} is held already, and lock_order has "
-                        f"{root.class_.__name__} before {entity.__name__}: lock it first"
-                    )
-                return
+        if self._ranked:
+            entity, _ = next(reversed(self._ranked))  # they are in order themselves
+            if self._ranks[entity] > rank:
+                raise LockOrderViolation(
+                    f"{entity.__name__} is held already, and lock_order has "
+                    f"{root.class_.__name__} before {entity.__name__}: lock it first"
+                )
 
     def covers(self, key: DocumentKey, lock: LockOptions) -> bool:
         """Return whether the document is held as strongly as that, or more.
@@ -84,15 +99,42 @@ class Ledger:
         :raises LockUpgradeRefused: it is held by a read lock, and ForUpdate was asked for.
         """
         held = self._held.get(key)
-        return held is not None and is_as_strong(held, lock)
+        return held is not None and is_as_strong(held, lock) and key not in self.adopted
+
+    def is_fresh(self, key: DocumentKey) -> bool:
+        """Return whether the document is held, and was read after the grant."""
+        return key in self._held and key not in self.adopted
+
+    def adopt(self, key: DocumentKey, lock: LockOptions) -> None:
+        """Note a lock that a statement of the program has taken; nothing is refused."""
+        held = self._held.get(key)
+        if held is None:
+            self.record(key, lock)
+            self.adopted.add(key)
+        elif _STRENGTH.index(held) < _STRENGTH.index(held_lock(lock)):
+            self._strengthen(key, held, lock)
 
     def record(self, key: DocumentKey, lock: LockOptions) -> None:
         """Note a lock that was granted; one that is held more strongly stays so."""
-        if key not in self._held:
-            self._held[key] = base_of(lock)
+        held = self._held.get(key)
+        if held is None:
+            self._held[key] = held_lock(lock)
             self._since[key] = time.monotonic()
+            if key[0] in self._ranks:
+                self._ranked[key] = None
             if self.new is not None:
                 self.new.append(key)
+            return
+        if self.adopted:
+            self.adopted.discard(key)
+        if held is not LockOptions.ForUpdate and not is_as_strong(held, lock):
+            self._strengthen(key, held, lock)
+
+    def _strengthen(self, key: DocumentKey, held: LockOptions, lock: LockOptions) -> None:
+        self._strengthened.append((key, held))
+        self._held[key] = held_lock(lock)
+        if self.new is not None:
+            self.new.append(key)
 
     def covers_key(self, key: NamedKey, lock: LockOptions) -> bool:
         """Return the same of a named lock.
@@ -109,9 +151,27 @@ class Ledger:
         if self.new is not None:
             self.new.append((None, (key[1],)))
 
+    def held_for(self) -> float:
+        """Return the seconds since the first lock that is held; 0 where none is."""
+        since = next(iter(self._since.values()), None)
+        return 0.0 if since is None else time.monotonic() - since
+
     def has(self, place: Hashable) -> bool:
         """Return whether this document, or this named lock, is held."""
         return place in self._held or place in self._keys
+
+    def places(self) -> list[DocumentKey | NamedKey]:
+        """Return the documents and the named locks that are held."""
+        return [*self._held, *self._keys]
+
+    def first(self) -> tuple[DocumentKey | NamedKey, LockOptions]:
+        """Return the document or named lock that is held for longest, and how."""
+        place = next(iter(self._since))
+        locks: list[tuple[DocumentKey | NamedKey, LockOptions]] = [
+            *self._held.items(),
+            *self._keys.items(),
+        ]
+        return next((key, lock) for key, lock in locks if key == place)
 
     @property
     def empty(self) -> bool:
@@ -119,38 +179,63 @@ class Ledger:
         return not self._held and not self._keys
 
     def add_inserted(self, key: DocumentKey) -> None:
-        """Note a document whose header this transaction has inserted."""
+        """Note a document whose header this transaction has inserted, or another name of one.
+
+        In a collation that ignores case, ``ABC`` is a name of the document ``abc``.
+        """
         self._inserted[key] = None
+
+    def add_key(self, key: DocumentKey, identity: Identity) -> None:
+        """Note that the primary key of a document was changed to this; it is held by both."""
+        if key in self._held:
+            self.record((key[0], identity), self._held[key])
+        elif key in self._inserted:
+            self.add_inserted((key[0], identity))
 
     def may_write(self, key: DocumentKey) -> bool:
         """Return whether the document is held ForUpdate, or is new in this transaction."""
-        return self._held.get(key) is LockOptions.ForUpdate or key in self._inserted
+        held = self._held.get(key)
+        if held is None or base_of(held) is not LockOptions.ForUpdate:
+            return key in self._inserted
+        return True
 
     def mark(self) -> Mark:
         """Return how much there is now, for a later :meth:`roll_back_to`."""
-        return len(self._held), len(self._inserted), len(self._keys)
+        return len(self._held), len(self._inserted), len(self._keys), len(self._strengthened)
 
     def roll_back_to(self, mark: Mark) -> list[ReleasedLock]:
         """Forget what was locked since, and return it.
 
         PostgreSQL gives those locks up; InnoDB may keep them, which does no harm.
         """
+        while len(self._strengthened) > mark[3]:
+            key, before = self._strengthened.pop()
+            self._held[key] = before
         released = self._released(mark)
         books: tuple[dict[Any, Any], ...] = self._held, self._inserted, self._keys
-        for book, length in zip(books, mark, strict=True):
+        for book, length in zip(books, mark[:3], strict=True):
             while len(book) > length:
-                self._since.pop(book.popitem()[0], None)
+                key, _ = book.popitem()
+                self._since.pop(key, None)
+                self._ranked.pop(key, None)
+        self.releases += 1
+        self.adopted.intersection_update(self._held)
         if self.on_release is not None:
             self.on_release()
         return released
 
     def clear(self) -> list[ReleasedLock]:
         """Forget everything, and return what was held."""
-        released = self._released((0, 0, 0)) if self._since else []
+        listened = self._since and self._has_release_listener()
+        released = self._released(NO_LOCKS) if listened else []
         self._held.clear()
+        self._strengthened.clear()
+        self.adopted.clear()
         self._inserted.clear()
         self._keys.clear()
         self._since.clear()
+        self._ranked.clear()
+        self.releases += 1
         if self.on_release is not None:
             self.on_release()
         return released
@@ -167,11 +252,21 @@ class Ledger:
     def _locked_since(
         self, mark: Mark
     ) -> Iterator[tuple[DocumentKey | LockedName, LockOptions, DocumentKey | NamedKey]]:
-        documents, _, keys = mark
+        documents, _, keys, _ = mark
         for document, lock in islice(self._held.items(), documents, None):
             yield document, lock, document
         for named, lock in islice(self._keys.items(), keys, None):
             yield (None, (named[1],)), lock, named
+
+
+def new_ledger(state: TransactionState) -> Ledger:
+    """Return the ledger of a session, which holds nothing yet."""
+    return Ledger(state.ranks, state.instrumentation.has_release_listener)
+
+
+def strength_of(lock: LockOptions) -> int:
+    """Return a number that is greater for a lock that excludes more; of locks that can be held."""
+    return _STRENGTH.index(held_lock(lock))
 
 
 def is_as_strong(held: LockOptions, lock: LockOptions) -> bool:
@@ -180,9 +275,9 @@ def is_as_strong(held: LockOptions, lock: LockOptions) -> bool:
     :raises LockUpgradeRefused: a read lock is held, and ForUpdate was asked for.
     """
     wanted = base_of(lock)
-    if wanted is LockOptions.ForUpdate and held is not LockOptions.ForUpdate:
+    if wanted is LockOptions.ForUpdate and base_of(held) is not LockOptions.ForUpdate:
         raise LockUpgradeRefused(
             f"it is held by {lock_label(held)} in this transaction; two sessions that go on to "
             "ForUpdate deadlock, so take ForUpdate first"
         )
-    return _STRENGTH.index(held) >= _STRENGTH.index(wanted)
+    return _STRENGTH.index(held) >= _STRENGTH.index(held_lock(lock))

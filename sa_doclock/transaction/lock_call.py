@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import DocLockError, LockFailed, LockNotAvailable
-from .messages import add_document, reason
-from .request import LockRequest
+from ..events import RequestedLock
+from ..lock_info import DocumentKey, LockedName
+from .request import LockRequest, add_document, reason
 from .state import TransactionState
 
 
@@ -21,12 +23,13 @@ class LockCall:
     """
 
     __slots__ = (
-        "_opens",
         "_started",
         "attempt",
         "engine",
         "met",
+        "opens",
         "request",
+        "requested",
         "undone_by_savepoint",
     )
 
@@ -40,10 +43,17 @@ class LockCall:
         """The engine whose server has refused."""
         self.undone_by_savepoint = False
         """True if a savepoint undoes what the attempt under way does."""
-        self._opens = not state.session().in_transaction()
+        self.opens = not state.session().in_transaction()
+        """True if there was no transaction before the call."""
+        self.requested: RequestedLock | None = None
+        """The same for listeners, where there are any."""
+        if state.instrumentation.dispatch.before_lock:
+            self.requested = state.instrumentation.report_requested(
+                RequestedLock(request.entity, request.ident, request.lock, request.seconds)
+            )
         state.call = self
         state.ledger.new = []
-        self._started = time.monotonic()
+        self._started = time.monotonic() - state.connections.connecting
 
     def refused(self, kind: type[LockFailed], database: str) -> LockFailed:
         """Return the error of this call, which the server has refused by value."""
@@ -52,22 +62,40 @@ class LockCall:
         add_document(error, request.entity, request.ident, request.lock, database)
         return error
 
+    def is_over(self, state: TransactionState) -> bool:
+        """Return whether the call has taken as long as it may wait."""
+        seconds = self.request.seconds
+        if seconds is None:
+            return False
+        return time.monotonic() - self._started - state.connections.connecting >= seconds
+
     def granted(self, state: TransactionState) -> None:
         """End the call: the lock was granted, and is recorded."""
         new, state.ledger.new, state.call = state.ledger.new, None, None
+        waited = time.monotonic() - self._started - state.connections.connecting
         try:
-            waited = time.monotonic() - self._started
             state.instrumentation.report_granted(new or (), self.request.lock, waited)
-        except BaseException:  # a listener's, as an error of the call
-            if self._opens:
+            if self.requested is not None:
+                self._report_end(state, new or (), waited, None)
+        except BaseException as error:  # a listener's, as an error of the call
+            if self.opens:
                 state.roll_back_quietly()
+            self._report_end(state, new or (), waited, error)
             raise
 
     def failed(self, state: TransactionState, error: BaseException) -> None:
         """End the call: undo the transaction that it has opened, or refuse all that follows."""
-        waited = time.monotonic() - self._started
+        waited = time.monotonic() - self._started - state.connections.connecting
         state.ledger.new = state.call = None
-        if self._opens:
+        try:
+            self._undo_and_report(state, error, waited)
+        finally:
+            self._report_end(state, (), waited, error)
+
+    def _undo_and_report(
+        self, state: TransactionState, error: BaseException, waited: float
+    ) -> None:
+        if self.opens:
             state.roll_back_quietly()
         elif self._is_failure_of_lock(error):
             state.failure.refuse_from_now_on(error)
@@ -76,7 +104,19 @@ class LockCall:
             if state.diagnosis is not None and isinstance(error, LockNotAvailable):
                 # By now this session waits for nobody.
                 state.diagnosis.add_blockers(error, self.request.keys, self.engine)
-            state.instrumentation.report_failed(error, waited)
+            state.instrumentation.report_failed(error, waited, self.request.seconds)
+
+    def _report_end(
+        self,
+        state: TransactionState,
+        granted: Sequence[DocumentKey | LockedName],
+        waited: float,
+        error: BaseException | None,
+    ) -> None:
+        """Report the end to the listeners of ``after_lock``, once."""
+        requested, self.requested = self.requested, None
+        if requested is not None:
+            state.instrumentation.report_ended(requested, granted, waited, error)
 
     def _is_failure_of_lock(self, error: BaseException) -> bool:
         """Return whether nobody knows any more what the transaction holds."""

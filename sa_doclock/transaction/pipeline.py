@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TypeVar
 
 from sqlalchemy import Connection
 
 from ..dialects import find_strategy
 from ..dialects.base import Pipeline, Read
 from ..errors import LockNotSupported
+
+T = TypeVar("T")
 
 
 class SessionPipeline:
@@ -30,7 +33,6 @@ class SessionPipeline:
         """Note a connection that has begun its part of the transaction.
 
         :param lent: its COMMIT may be another's.
-        :raises LockNotSupported: nothing can be sent together over it.
         """
         if connection in self._pipelines:
             return
@@ -57,13 +59,22 @@ class SessionPipeline:
         self._committing = False
 
     def locking(
-        self, connection: Connection, seconds: float | None
+        self,
+        connection: Connection,
+        seconds: float | None,
+        *,
+        one_row: bool,
+        hold_limit: float | None = None,
     ) -> AbstractContextManager[None]:
-        """Take a lock in this block; BEGIN, its limit and the reads after it travel with it."""
+        """Take a lock in this block; BEGIN, its limits and the reads after it travel with it.
+
+        :param one_row: it is of one row by its key.
+        :param hold_limit: seconds after which the server ends the transaction, where it is idle.
+        """
         pipeline = self._pipelines[connection]
-        if self._block is None:
-            return pipeline.locking(seconds, tuple)
-        return self._within(self._block, pipeline.locking(seconds, self._reads))
+        reads = tuple if self._block is None else self._reads
+        locking = pipeline.locking(seconds, reads, one_row=one_row, hold_limit=hold_limit)
+        return locking if self._block is None else self._within(self._block, locking)
 
     @contextmanager
     def _within(self, stack: ExitStack, block: AbstractContextManager[None]) -> Iterator[None]:
@@ -116,13 +127,13 @@ class SessionPipeline:
             pipeline.send_writes()
 
     @contextmanager
-    def answered(self, block: AbstractContextManager[None]) -> Iterator[None]:
+    def answered(self, block: AbstractContextManager[T]) -> Iterator[T]:
         """Have every statement answered at once in this block."""
         for pipeline in self._own:
             pipeline.pause(paused=True)
         try:
-            with block:
-                yield
+            with block as value:
+                yield value
         finally:
             for pipeline in self._own:
                 pipeline.pause(paused=False)

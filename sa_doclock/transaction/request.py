@@ -1,4 +1,4 @@
-"""The request of one call, unchanged from the public method to the text of an error."""
+"""The request of one call, from the public method to the text of an error."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.interfaces import ORMOption
 
+from ..errors import DeadlockDetected, DocLockError, LockNotAvailable
 from ..lock_info import document_label
-from ..options import LockOptions
+from ..options import LockOptions, lock_label
 
 NO_ARGUMENTS: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -26,6 +27,7 @@ class LockRequest(NamedTuple):
     :ivar keys: the primary keys of the rows, where they are known before.
     :ivar options: loader options of the caller.
     :ivar bind_arguments: from which ``Session.get_bind()`` finds the database.
+    :ivar version: the version that the caller has seen; None: any.
     """
 
     entity: type[Any] | None
@@ -36,6 +38,7 @@ class LockRequest(NamedTuple):
     keys: Sequence[tuple[Any, ...]] = ()
     options: Sequence[ORMOption] = ()
     bind_arguments: Mapping[str, Any] = NO_ARGUMENTS
+    version: Any = None
 
     @property
     def by_key(self) -> bool:
@@ -46,3 +49,32 @@ class LockRequest(NamedTuple):
     def document(self) -> str:
         """The document in the words of an error: ``Order 42``."""
         return document_label(self.entity, self.ident)
+
+
+def add_document(
+    error: DocLockError,
+    entity: type[Any] | None,
+    ident: Any,
+    lock: LockOptions | None,
+    database: str,
+) -> None:
+    """Put the document, the lock and the database in front of an error that names none yet."""
+    if error.entity is None and error.ident is None:
+        label = document_label(entity, ident)
+        if lock is not None:
+            label += f" {lock_label(lock)}"
+        error.entity, error.ident, error.lock = entity, ident, lock
+        error.args = (f"{label} on {database}: {error.args[0]}",)
+
+
+def reason(kind: type[DocLockError], request: LockRequest | None) -> str:
+    """Return why the lock was not granted, and what to do."""
+    if kind is LockNotAvailable:
+        if request is not None and LockOptions.NoWait in request.lock:
+            return "held by another transaction; try again later, or wait for it"
+        if request is not None and request.seconds is not None:
+            return f"not granted within {request.seconds:g} s; try again later, or wait longer"
+        return "not granted within the server's own limit; roll back and try again later"
+    if kind is DeadlockDetected:
+        return "chosen as the victim of a deadlock; run the whole transaction again"
+    return "changed by another transaction meanwhile; run the whole transaction again"

@@ -15,7 +15,7 @@ from benchmarks.lab.figures import Findings
 from tests.benchmarks.conftest import Run
 from tests.support.databases import Database
 
-ON_SQLITE = ("overhead", "documents", "stress", "details")
+ON_SQLITE = ("overhead", "documents", "stress", "details", "linear", "sessions", "guard")
 
 
 def check(found: Findings, database: str) -> None:

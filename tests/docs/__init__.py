@@ -1,1 +1,1 @@
-"""What the tests know of the README and docs/: their blocks, their samples, their generated parts."""
+"""The tests of the README and docs/: their blocks, their samples, their generated parts."""

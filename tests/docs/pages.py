@@ -5,6 +5,7 @@ A comment in front of a block may say more about it::
 
     <!-- name: models -->     other blocks can ask for this one
     <!-- needs: models -->    that one runs first, wherever it stands
+    <!-- name: shop.py -->    a file of the tutorial: tests/docs/test_tutorial.py writes it and runs pytest
 
 A line ``*Not run by the tests: ...*`` in front of a block says why it is not run.  The reader sees it.
 """
@@ -21,7 +22,7 @@ ROOT_PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
 LANGUAGES = frozenset({"python", "sh", "sql", "text", "toml"})
 
 _FENCE = re.compile(r"^```(.*)$")
-_DIRECTIVE = re.compile(r"^<!-- (name|needs): (\S+) -->$")
+_DIRECTIVE = re.compile(r"^<!-- (name|needs): (\S.*?) -->$")
 _NOT_RUN = re.compile(r"^\*Not run by the tests: \S.*\*$")
 _HIDDEN, _HIDDEN_END = "<!-- python", "-->"
 _GENERATED, _GENERATED_END = "<!-- generated: ", "<!-- end -->"
@@ -46,10 +47,15 @@ class Block:
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
 
+    @property
+    def is_file(self) -> bool:
+        """True for a block that the reader saves under its name."""
+        return self.name is not None and self.name.endswith(".py")
+
 
 def pages() -> list[str]:
     """Return the pages of the checkout's root and all of docs/, as paths from the root."""
-    docs = sorted((ROOT / "docs").glob("*.md"))
+    docs = sorted((ROOT / "docs").rglob("*.md"))
     return [*ROOT_PAGES, *(path.relative_to(ROOT).as_posix() for path in docs)]
 
 

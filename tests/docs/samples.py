@@ -17,9 +17,16 @@ from typing import Any
 from tests.docs.pages import Block
 
 LIBRARIES: Mapping[str, tuple[str, ...]] = {
+    "dramatiq": ("dramatiq",),
+    "factory": ("factory",),
     "fastapi": ("fastapi", "httpx", "aiosqlite"),
-    "flask": ("flask",),
     "flask_sqlalchemy": ("flask", "flask_sqlalchemy"),
+    "flask": ("flask",),
+    "opentelemetry": ("opentelemetry.sdk",),
+    "prometheus_client": ("prometheus_client",),
+    "litestar": ("litestar", "advanced_alchemy", "aiosqlite"),
+    "sqladmin": ("sqladmin", "httpx"),
+    "sqlmodel": ("sqlmodel",),
 }
 """Libraries that this project does not need; what must be installed to run a sample of each."""
 

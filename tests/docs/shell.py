@@ -61,7 +61,7 @@ def _pip(arguments: Words) -> None:
 
 def _sa_doclock(arguments: Words) -> None:
     command = arguments[:1]
-    shown = _run("-m", "sa_doclock.cli", *command, "--help")
+    shown = _run("-m", "sa_doclock", *command, "--help")
     for option in arguments[1:]:
         if option.startswith("--"):
             there = re.search(rf"(?<!\S){re.escape(option)}(?![\w-])", shown)
@@ -82,7 +82,7 @@ def _python(arguments: Words) -> None:
 
 def _docker(arguments: Words) -> None:
     _require(arguments[:1] == ["compose"], "docker compose is all that we know of")
-    services = re.findall(r"^  ([\w-]+):$", _read("docker-compose.yml"), re.MULTILINE)
+    services = re.findall(r"^  ([\w-]+):(?: &\w+)?$", _read("docker-compose.yml"), re.MULTILINE)
     for word in arguments[2:]:
         _require(word.startswith("-") or word in services, f"there is no service {word}")
 

@@ -18,7 +18,7 @@ from sqlalchemy import select
 import sa_doclock
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
 from sa_doclock.dialects import strategy_for
-from tests.docs import roles
+from tests.docs import compatible, doctor, error_texts, public_names, roles
 from tests.docs.pages import ROOT, generated_parts, pages, with_generated_parts
 from tests.integration.lock_errors.rows import table as not_granted
 from tests.integration.mistakes import rows
@@ -75,7 +75,7 @@ Act = Callable[[LockingSession], object]
 
 
 class Told(NamedTuple):
-    """What a database is told until the lock is there; nothing where it is refused."""
+    """The level and the statements sent for a lock; none where it is refused."""
 
     level: str | None
     statements: list[str]
@@ -228,15 +228,20 @@ def module_map() -> Iterator[str]:
 PARTS: Mapping[str, Callable[[], Iterable[str]]] = {
     "databases": first_screen,
     "dialect-roles": roles.table,
+    "compatible-servers": compatible.sections,
+    "doctor-checks": doctor.sections,
+    "error-texts": error_texts.tables,
     "lock-options": lock_options,
     "mistakes": rows.table,
     "module-map": module_map,
+    "public-names": public_names.table,
+    "failovers": soaked.failovers,
     "reliability": soaked.in_short,
     "reliability-at-length": soaked.at_length,
     **{f"sent-to-{database}": partial(sent_to, database) for database in PRODUCTS},
     **{f"lock-errors-{database}": partial(not_granted, database) for database in PRODUCTS},
 }
-"""What is generated, by the name in the comment that marks its place."""
+"""The generated parts, by the name in the comment that marks their place."""
 
 
 def current(names: Iterable[str]) -> dict[str, str]:

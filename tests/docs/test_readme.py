@@ -1,4 +1,4 @@
-"""What the README and docs/ say is so: their samples run, their tables are those of the code."""
+"""The README and docs/ are true: their samples run, their tables are those of the code."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 import sa_doclock
+import sa_doclock.testing
 from sa_doclock.dialects import ENTRY_POINT_GROUP, strategy_classes
-from tests.docs import shell
+from tests.docs import error_texts, shell
 from tests.docs.pages import (
     LANGUAGES,
     ROOT,
@@ -36,7 +37,8 @@ BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 
 def samples_on(page: str) -> list[Block]:
     """Return the samples of a page that are to be run."""
-    return [b for b in BLOCKS if (b.page, b.language) == (page, "python") and not b.not_run]
+    blocks = [b for b in BLOCKS if (b.page, b.language) == (page, "python")]
+    return [b for b in blocks if not b.not_run and not b.is_file]
 
 
 LIBRARY = {b: name for page in PAGES for b, name in libraries_of(samples_on(page)).items()}
@@ -66,6 +68,14 @@ def to_run(page: str, library: str | None = None) -> list[Block]:
 def test_the_samples_of_a_page_run(page: str, module: ModuleType) -> None:
     for block in to_run(page):
         run(block, vars(module))
+
+
+def test_the_readme_runs_twice_in_one_folder(module: ModuleType) -> None:
+    samples = to_run("README.md")
+    for _ in range(2):
+        for block in samples:
+            run(block, vars(module))
+        module.engine.dispose()
 
 
 @pytest.mark.slow
@@ -128,6 +138,7 @@ INTERNAL = {"LockCall", "LockMonitoring", "LockPlan", "LockRequest", "LockStrate
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_names_nothing_that_is_not_there(page: str) -> None:
     public = {*sa_doclock.__all__, *dir(sa_doclock.LockOptions), *dir(sa_doclock.LockingSession)}
+    public |= {*sa_doclock.testing.__all__, "LockEvents"}
     for name in re.findall(r"`(?:LockOptions\.|session\.(?!py))(\w+)", text_of(page)):
         assert name in public, name
     for name in re.findall(
@@ -136,27 +147,43 @@ def test_a_page_names_nothing_that_is_not_there(page: str) -> None:
         assert name in {*public, *INTERNAL}, name
 
 
-def test_the_readme_begins_with_one_screen() -> None:
+def test_the_readme_is_one_page() -> None:
     lines = text_of("README.md").splitlines()
+    assert len(lines) <= 150
     assert next(n for n, line in enumerate(lines) if line.startswith("## ")) <= 40
 
 
-def test_the_readme_says_what_to_do_about_every_error() -> None:
-    section = text_of("README.md").partition("## Errors")[2].partition("\n## ")[0]
-    told = set(re.findall(r"`(\w+)`", section))
+def test_the_changelog_begins_with_the_version_of_the_package() -> None:
+    (version,) = re.findall(r'^version = "(.*)"$', text_of("pyproject.toml"), re.MULTILINE)
+    heading = next(line for line in text_of("CHANGELOG.md").splitlines() if line.startswith("## "))
+    dated = r"\((unreleased|\d{4}-\d\d-\d\d)\)"
+    assert re.fullmatch(rf"## {re.escape(version)} {dated}", heading), heading
+
+
+def test_the_page_on_errors_says_what_to_do_about_each() -> None:
+    told = set(re.findall(r"`(\w+)`", text_of("docs/errors.md")))
     exceptions = {n for n in sa_doclock.__all__ if isinstance(getattr(sa_doclock, n), type)}
     exceptions = {n for n in exceptions if issubclass(getattr(sa_doclock, n), Exception)}
     assert exceptions <= told
 
 
-@pytest.mark.parametrize("name", PRODUCTS)
-def test_a_page_has_every_error_number_with_what_it_becomes(name: str) -> None:
+def test_each_error_text_says_what_to_do() -> None:
+    """A text that cannot say it has its cure in tests/docs/error_texts.py."""
+    assert error_texts.without_cure() == []
+    assert error_texts.unused_cures() == []
+
+
+@pytest.mark.parametrize(("name", "title"), PRODUCTS.items())
+def test_the_page_on_lock_errors_has_every_number_with_what_it_becomes(
+    name: str, title: str
+) -> None:
     strategy = strategy_classes()[name]
     refusals = {number: kind for number, (kind, _) in strategy.refusals.items()}
     limits = dict.fromkeys(strategy.statement_limits, sa_doclock.LockNotAvailable)
     known = {**strategy.failures, **refusals, **limits}
     ours = {str(number): kind.__name__ for number, kind in known.items()}
-    rows = re.findall(r"^\| (\w+) [^|]*\| `(\w+)`", text_of(f"docs/{name}.md"), re.MULTILINE)
+    _, _, section = text_of("docs/lock-errors.md").partition(f"\n### {title}\n")
+    rows = re.findall(r"^\| (\w+) [^|]*\| `(\w+)`", section.partition("\n##")[0], re.MULTILINE)
     assert dict(rows) == ours
 
 

@@ -1,4 +1,4 @@
-"""What was injected into which database, and what it did: the rows of the table."""
+"""The injected faults for each database, and their effects: the rows of the table."""
 
 from __future__ import annotations
 

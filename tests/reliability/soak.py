@@ -1,4 +1,4 @@
-"""How long a test may take: seconds in ``make test``, as long as it is told in ``make soak``."""
+"""The length of a test: seconds in ``make test``, as long as it is told in ``make soak``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _say_nothing(_: str) -> None:
 
 @dataclass(frozen=True)
 class Soak:
-    """Where every length is taken from.
+    """The source of every length.
 
     :ivar seconds: for each server, of all that is done to it; 0 is the short form.
     """

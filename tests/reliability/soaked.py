@@ -50,6 +50,10 @@ def load(path: Path = FILE) -> Reliability:
     )
 
 
+#: The beginning of the names of the faults of tests/reliability/failover, which have a page of their own too.
+SEVERAL = "a server of several killed"
+
+
 def in_short() -> Iterator[str]:
     """Yield the table with one row for each fault, then the inputs."""
     found = load()
@@ -62,3 +66,10 @@ def in_short() -> Iterator[str]:
 def at_length() -> Iterator[str]:
     """Yield the table with one row for each fault on each database, and what clients were told."""
     yield from long_table(load().rows()).splitlines()
+
+
+def failovers() -> Iterator[str]:
+    """Yield the rows in which another server takes the place of one."""
+    yield from long_table(
+        [row for row in load().rows() if row.fault.startswith(SEVERAL)]
+    ).splitlines()

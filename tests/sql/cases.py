@@ -103,7 +103,7 @@ SETS: Mapping[str, Make] = {
     "concrete inheritance": _locked(select(ColdStore)),
     "mapped lazy='joined'": _locked(select(Invoice)),
 }
-"""What entity_set() and with_lock() make."""
+"""The selects of entity_set() and with_lock()."""
 
 
 def _by_key(entity: type[Any]) -> Make:
@@ -124,7 +124,7 @@ BY_KEY: Mapping[str, Make] = {
     "by key, concrete inheritance": _by_key(ColdStore),
     "by key, mapped lazy='joined'": _by_key(Invoice),
 }
-"""What get_entity() sends: lock and read in one, or the lock alone where there is more to read."""
+"""The statements of get_entity(): lock and read, or the lock alone if there is more to read."""
 
 
 def _by_keys(entity: type[Any], *keys: Sequence[Any]) -> Make:
@@ -149,7 +149,7 @@ BY_KEYS: Mapping[str, Make] = {
     "by keys, single-table inheritance": _by_keys(Fault, [1], [2]),
     "by keys, mapped lazy='joined'": _by_keys(Invoice, [1], [2]),
 }
-"""What get_entities() sends."""
+"""The statements of get_entities()."""
 
 TIMED = (
     "by key, plain",
@@ -180,7 +180,7 @@ PARTS: Mapping[str, Make] = {
     "parts, composite key": _part(Voucher, "entries", (2024, 1)),
     "parts, composite key, of several": _part(Voucher, "entries", (2024, 1), (2024, 2)),
 }
-"""What get_document() and get_documents() send after the lock."""
+"""The statements of get_document() and get_documents() after the lock."""
 
 
 _new_orders = ClaimQuery(select(Order).where(Order.total > 5).order_by(Order.total), None)
@@ -208,7 +208,7 @@ CLAIM_KEYS: Mapping[str, Make] = {
     "claims, keys of what still matches": _unlocked(_new_orders.matching(_TWO)),
     "claims, a row again": _unlocked(_leases.again([(1,)]), _leases.parameters([(1,)])),
 }
-"""What claim_each() reads without a lock."""
+"""The statements of claim_each() that read without a lock."""
 
 CLAIMING = (LockOptions.ForUpdate, LockOptions.ForUpdate | LockOptions.SkipLocked)
 CLAIMS: Mapping[str, Make] = {
@@ -217,4 +217,4 @@ CLAIMS: Mapping[str, Make] = {
     "claims, composite, of several": _claimed(_vouchers, (2024, 1), (2024, 2)),
     "claims, joined inheritance, of several": _claimed(_leases, *_TWO),
 }
-"""What claim_each() locks: what still matches of these keys."""
+"""The statements of claim_each() that lock the rows which still match, of these keys."""

@@ -50,7 +50,7 @@ class Cursor:
 
 
 class Connection:
-    """What all drivers have."""
+    """The part that all drivers share."""
 
     closed = False
 

@@ -7,6 +7,23 @@ from collections.abc import Callable, Mapping
 from tests.sql.servers import Error, OperationalError, ProgrammingError
 
 TEXTS: Mapping[int, str] = {
+    601: "Could not continue scan with NOLOCK due to data movement.",
+    650: "You can only specify the READPAST lock in the READ COMMITTED or REPEATABLE READ "
+    "isolation levels.",
+    651: 'Cannot use the ROW granularity hint on the table "shop_order" because locking at the '
+    "specified granularity is inhibited.",
+    3961: "Snapshot isolation transaction failed in database 'shop' because the object accessed by "
+    "the statement has been modified by a DDL statement in another concurrent transaction since "
+    "the start of this transaction.",
+    3966: "Transaction is rolled back when accessing version store.",
+    8622: "Query processor could not produce a query plan because of the hints defined in this query.",
+    10794: "The table option 'updlock' is not supported with memory optimized tables.",
+    13535: "Data modification failed on system-versioned table 'shop.dbo.shop_order' because "
+    "transaction time was earlier than period start time for affected records.",
+    41332: "Memory optimized tables and natively compiled modules cannot be accessed or created "
+    "when the session TRANSACTION ISOLATION LEVEL is set to SNAPSHOT.",
+    41368: "Accessing memory optimized tables using the READ COMMITTED isolation level is supported "
+    "only for autocommit transactions.",
     300: "VIEW SERVER STATE permission was denied on object 'server', database 'master'.",
     1205: "Transaction (Process ID 52) was deadlocked on lock resources with another process and "
     "has been chosen as the deadlock victim. Rerun the transaction.",
@@ -29,7 +46,7 @@ TEXTS: Mapping[int, str] = {
 
 
 def odbc18(number: int) -> Error:
-    """What pyodbc raises with Microsoft's ODBC Driver 18; 1205 has a class and state of its own."""
+    """An error of pyodbc with Microsoft's ODBC Driver 18; 1205 has a class and state of its own."""
     kind, state = (Error, "40001") if number == 1205 else (ProgrammingError, "42000")
     driver = "[Microsoft][ODBC Driver 18 for SQL Server][SQL Server]"
     return kind(state, f"[{state}] {driver}{TEXTS[number]} ({number}) (SQLExecDirectW)")
@@ -43,15 +60,33 @@ def odbc18_with_more(number: int) -> Error:
 
 
 def freetds(number: int) -> Error:
-    """What pyodbc raises with FreeTDS: one class for all."""
+    """An error of pyodbc with FreeTDS: one class for all."""
     text = f"[42000] [FreeTDS][SQL Server]{TEXTS[number]} ({number}) (SQLExecDirectW)"
     return ProgrammingError("42000", text)
 
 
 def pymssql(number: int) -> Error:
-    """What pymssql raises: the number itself, and bytes."""
+    """An error of pymssql: the number itself, and bytes."""
     text = f"{TEXTS[number]}DB-Lib error message 20018, severity 16:\nGeneral SQL Server error"
     return OperationalError(number, text.encode())
+
+
+def mssql_python(number: int) -> Error:
+    """Return what mssql-python raises: no number, only the text."""
+    text = f"Driver Error: General error; DDBC Error: [Microsoft][SQL Server]{TEXTS[number]}"
+    return MSSQLPythonError(text)
+
+
+class MSSQLPythonError(ProgrammingError):
+    __module__ = "mssql_python.exceptions"
+
+
+class MSSQLDatabaseException(Exception):
+    """The error of pymssql's lower layer, which its rollback() raises unless the text is English."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__("in another language")
+        self.number = number
 
 
 FORMS: Mapping[str, Callable[[int], Error]] = {
@@ -59,4 +94,5 @@ FORMS: Mapping[str, Callable[[int], Error]] = {
     "odbc18_with_more": odbc18_with_more,
     "freetds": freetds,
     "pymssql": pymssql,
+    "mssql_python": mssql_python,
 }

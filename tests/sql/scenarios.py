@@ -1,4 +1,4 @@
-"""What sessions do; the golden files in golden/sent/ say what each database is told for it."""
+"""The actions of sessions; the golden files in golden/sent/ have what each database receives."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _read_documents(lock: LockOptions) -> Act:
 
 
 def _writes_by(*statements: Any) -> Act:
-    """What the guard asks before each, while the only document that they can meet is held."""
+    """Write while the only document in question is held; the guard asks before each statement."""
 
     def act(session: LockingSession) -> None:
         session.get_entity(Delivery, 1, FOR_UPDATE)
@@ -237,6 +237,14 @@ def _lock_under_a_key(session: LockingSession) -> None:
     with session.locked(Order, 1) as order:
         order.total = 6
     session.save_changes()
+
+
+def _locks_by_for_update(**how: Any) -> Act:
+    def act(session: LockingSession) -> None:
+        session.scalars(select(Order).where(Order.id == 1).with_for_update(**how)).all()
+        session.rollback()
+
+    return act
 
 
 SCENARIOS: Mapping[str, Act] = {
@@ -319,4 +327,9 @@ SCENARIOS: Mapping[str, Act] = {
     "claim_each": _claims(1),
     "claim_each in batches": _claims(2),
     "batch session, ForUpdate": _work_as_a_batch,
+    "with_for_update() of the program": _locks_by_for_update(),
+    "with_for_update(nowait=True) of the program": _locks_by_for_update(nowait=True),
+    "with_for_update(skip_locked=True) of the program": _locks_by_for_update(skip_locked=True),
+    "with_for_update(read=True) of the program": _locks_by_for_update(read=True),
+    "get(with_for_update=True) of the program": lambda s: s.get(Order, 1, with_for_update=True),
 }

@@ -1,4 +1,4 @@
-"""What a scripted server answers, and what it was told."""
+"""The answers of a scripted server, and the statements that it received."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOTHING = re.compile(r"\bfalse\b|0 = 1|1 ?!= ?1")
 
 @dataclass
 class Script:
-    """What the server knows, refuses, and was sent.
+    """The state of the server: its answers, its refusals, and the statements that were sent.
 
     Every table has one row, in which every column is 1 unless ``values`` says otherwise.
     """
@@ -34,9 +34,14 @@ class Script:
     sent: list[str] = field(default_factory=list)
 
     @property
+    def statements(self) -> list[str]:
+        """All that was sent, but for the question which transaction it is."""
+        return [sql for sql in self.sent if sql != "SELECT CURRENT_TRANSACTION_ID()"]
+
+    @property
     def selects(self) -> list[str]:
-        """The SELECT statements that were sent, in order."""
-        return [sql for sql in self.sent if _IN_FRONT.sub("", sql).startswith("SELECT")]
+        """The SELECT statements among these, in order."""
+        return [sql for sql in self.statements if _IN_FRONT.sub("", sql).startswith("SELECT")]
 
     def note(self, sql: str, parameters: Any) -> None:
         """Write the statement down, one clause a line; or refuse it, as told."""
@@ -53,7 +58,7 @@ class Script:
             if mark in sql:
                 row = value if isinstance(value, tuple) else (value,)
                 rows = value if isinstance(value, list) else [row]
-                return ["answer"] * len(rows[0]), rows
+                return ["answer"] * (len(rows[0]) if rows else 1), rows
         if "sp_getapplock" in sql:
             return ["answer"], [(0,)]
         select = _IN_FRONT.sub("", sql.lstrip())

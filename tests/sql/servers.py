@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 from sqlalchemy import Engine, create_engine, event
 
+from sa_doclock import LockingSession, LockOptions
 from sa_doclock.dialects import strategy_for
 from tests.sql.driver import (
     Connection,
@@ -23,6 +24,7 @@ from tests.sql.driver import (
     PymssqlConnection,
     PyMySQLConnection,
 )
+from tests.sql.models import Order
 from tests.sql.script import Script
 from tests.sql.sqlite_file import serving_file
 
@@ -82,6 +84,7 @@ def postgresql(script: Script) -> Engine:
         "show transaction isolation level": "read committed",
         "show standard_conforming_strings": "on",
         "current_setting": ("0", ""),
+        "pg_stat_replication": 0,
     }
     return create_engine(
         "postgresql+psycopg://",
@@ -114,6 +117,8 @@ _SQL_SERVER: Mapping[str, Any] = {
     "transaction_isolation_level": "READ COMMITTED",
     "@@LOCK_TIMEOUT": -1,
     "deadlock_priority": 0,
+    "temporal_type": 0,
+    "Updateability": "READ_WRITE",
 }
 
 
@@ -138,6 +143,12 @@ SERVERS: Mapping[str, Callable[[Script], Engine]] = {
 DATABASES = (*SERVERS, "sqlite")
 
 
+def take_first_lock(engine: Engine) -> None:
+    """Take a lock, limited in time, by which SQL Server is asked all that is asked once."""
+    with LockingSession(engine) as session:
+        session.get_entity(Order, 1, LockOptions.ForUpdate, lock_timeout=1)
+
+
 @contextmanager
 def serving(
     name: str, connect: Callable[[Script], Engine] | None = None
@@ -151,6 +162,8 @@ def serving(
             engine = (connect or SERVERS[name])(script)
             stack.callback(engine.dispose)
         strategy_for(engine)  # connects, and asks what has to be asked once
+        if name == "mssql":
+            take_first_lock(engine)
         script.sent.clear()
         event.listen(engine, "reset", lambda *_: script.note("(back to the pool)", ()))
         yield engine, script

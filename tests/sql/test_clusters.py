@@ -1,7 +1,7 @@
-"""What an engine says of a cluster before its first lock, and from which answers it knows of one.
+"""The warning of an engine about a cluster before its first lock, and the answers that tell of one.
 
-The servers are scripted: Galera is met in tests/reliability/cluster; Group Replication was met by hand, Percona
-XtraDB Cluster by nobody.
+The servers are scripted: Galera and Group Replication are met in tests/reliability/cluster, Percona XtraDB Cluster
+nowhere.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from tests.sql.servers import SERVERS, OperationalError, serving
 ForUpdate = LockOptions.ForUpdate
 PROVIDER = ("wsrep_provider", "/usr/lib/libgalera_smm.so")
 WSREP = [("wsrep_on", "ON"), PROVIDER]
+FIND_ABORT = "SELECT 1 FROM information_schema.schemata LIMIT 1"
 PRIMARIES = [
     ("group_replication_group_name", "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"),
     ("group_replication_single_primary_mode", "OFF"),
@@ -176,6 +177,77 @@ def test_the_errors_of_a_commit_in_a_group_of_primaries(
             session.commit()
         assert type(caught.value) is kind
         session.rollback()
+
+
+@pytest.mark.parametrize(
+    ("number", "text", "kind"),
+    [
+        (
+            1030,
+            "Got error 153 - 'No savepoint with that name' from storage engine",
+            DeadlockDetected,
+        ),
+        (1030, "Got error 168 - 'Unknown (generic) error' from storage engine", SAOperationalError),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::sa_doclock.ClusterLockWarning")
+def test_the_error_of_a_savepoint_whose_transaction_was_ended(
+    number: int, text: str, kind: type[Exception]
+) -> None:
+    with (
+        serving("mysql", answering("mysql", PRIMARIES)) as (engine, script),
+        LockingSession(engine) as session,
+    ):
+        for_update(session)
+        savepoint = session.begin_nested()
+        session.connection()
+        script.failures.append(("RELEASE", OperationalError(number, text)))
+        with pytest.raises(kind) as caught:
+            savepoint.commit()
+        assert type(caught.value) is kind
+        session.rollback()
+
+
+@pytest.mark.parametrize("single", ["ON", "OFF"])
+@pytest.mark.filterwarnings("ignore::sa_doclock.ClusterLockWarning")
+def test_a_member_of_a_group_is_asked_for_a_row_before_a_savepoint_under_a_lock(
+    single: str,
+) -> None:
+    """On a secondary of a single primary too, where a SharedRead may be ended from outside."""
+    settings = [PRIMARIES[0], ("group_replication_single_primary_mode", single)]
+    with (
+        serving("mysql", answering("mysql", settings)) as (engine, script),
+        LockingSession(engine) as session,
+    ):
+        with session.begin_nested():  # in front of a lock it would begin the snapshot of others
+            session.connection()
+        assert FIND_ABORT not in script.sent
+        session.rollback()
+        shared_read(session)
+        with session.begin_nested():
+            session.connection()
+            assert script.sent[-2] == FIND_ABORT
+            assert script.sent[-1].startswith("SAVEPOINT")
+        session.rollback()
+        script.sent.clear()
+        with session.begin_nested():  # no listener of the transaction before is left
+            session.connection()
+        assert FIND_ABORT not in script.sent
+
+
+@pytest.mark.filterwarnings("ignore::sa_doclock.ClusterLockWarning")
+@pytest.mark.parametrize(
+    ("name", "settings"), [("mysql", []), ("mysql", WSREP), ("mariadb", WSREP)]
+)
+def test_no_other_server_is(name: str, settings: list[tuple[str, str]]) -> None:
+    with (
+        serving(name, answering(name, settings)) as (engine, script),
+        LockingSession(engine) as session,
+    ):
+        for_update(session)
+        with session.begin_nested():
+            session.connection()
+        assert FIND_ABORT not in script.sent
 
 
 def test_each_engine_warns_for_itself() -> None:

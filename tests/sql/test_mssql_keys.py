@@ -1,4 +1,4 @@
-"""What sp_getapplock answers by value becomes our errors; the key stays short.
+"""The answers of sp_getapplock by value become our errors; the key stays short.
 
 The server is scripted: that it answers so when it should is not proved here.
 """
@@ -39,7 +39,7 @@ def test_granted(session: LockingSession, script: Script, value: int) -> None:
     answer(script, value)
     session.lock_key("user:42")
     session.lock_key("user:42")
-    assert [APPLOCK in sql for sql in script.sent] == [True]
+    assert [APPLOCK in sql for sql in script.statements] == [True]
 
 
 @pytest.mark.parametrize(("value", "kind"), REFUSED.items())
@@ -105,13 +105,13 @@ def test_a_long_key_is_hashed_not_cut_off(
     session: LockingSession, script: Script, key: str, name: str
 ) -> None:
     session.lock_key(key)
-    assert script.sent[-1].partition("  -- ")[2] == repr(name)
+    assert script.statements[-1].partition("  -- ")[2] == repr(name)
     assert len(name) == 255
 
 
 def test_pymssql_is_told_the_same() -> None:
     with serving("mssql", pymssql) as (engine, script), LockingSession(engine) as session:
         session.lock_key("user:42", lock_timeout=5)
-        (sent,) = script.sent
+        (sent,) = script.statements
         assert sent.startswith("DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = %(")
         assert sent.endswith("@LockTimeout = 5000; SELECT @doclock  -- 'user:42'")

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from sa_doclock import DeadlockDetected, DocLockError, LockingSession, LockOptions, SnapshotConflict
 from tests.sql.models import Customer, Order
-from tests.sql.native import freetds
+from tests.sql.native import MSSQLDatabaseException, freetds
 from tests.sql.script import Script
 
 
@@ -54,6 +54,10 @@ def _write_by_a_statement(session: LockingSession) -> None:
         session.execute(Order.__table__.update().values(total=7))  # type: ignore[attr-defined]
 
 
+#: FreeTDS's, and what pymssql raises where the login's language is another than English.
+each_noise = pytest.mark.parametrize(
+    "noise", [freetds(3903), MSSQLDatabaseException(3903)], ids=["freetds", "pymssql"]
+)
 WAYS: dict[Callable[[LockingSession], None], str] = {
     _lock: "FROM shop_order",
     _lock_in_a_transaction_of_ours: "FROM shop_order",
@@ -65,6 +69,7 @@ WAYS: dict[Callable[[LockingSession], None], str] = {
 }
 
 
+@each_noise
 @pytest.mark.parametrize(("number", "kind"), [(1205, DeadlockDetected), (3960, SnapshotConflict)])
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__.strip("_"))
 def test_the_failure_comes_out_and_the_session_goes_on(
@@ -73,8 +78,9 @@ def test_the_failure_comes_out_and_the_session_goes_on(
     way: Callable[[LockingSession], None],
     number: int,
     kind: type[DocLockError],
+    noise: Exception,
 ) -> None:
-    script.failures += [(WAYS[way], freetds(number)), ("(rollback)", freetds(3903))]
+    script.failures += [(WAYS[way], freetds(number)), ("(rollback)", noise)]
     with pytest.raises(DocLockError) as caught:
         way(session)
     assert type(caught.value) is kind
@@ -82,12 +88,16 @@ def test_the_failure_comes_out_and_the_session_goes_on(
     assert session.get_one_entity(Order, 1, LockOptions.ForUpdate).total == 1
 
 
+@each_noise
 @pytest.mark.parametrize("end", [LockingSession.rollback, LockingSession.close])
 def test_who_has_caught_the_failure_ends_the_transaction_in_peace(
-    session: LockingSession, script: Script, end: Callable[[LockingSession], None]
+    session: LockingSession,
+    script: Script,
+    end: Callable[[LockingSession], None],
+    noise: Exception,
 ) -> None:
     session.get(Customer, 1)
-    script.failures += [("FROM shop_order", freetds(1205)), ("(rollback)", freetds(3903))]
+    script.failures += [("FROM shop_order", freetds(1205)), ("(rollback)", noise)]
     with pytest.raises(DeadlockDetected):
         _lock(session)
     end(session)

@@ -12,7 +12,7 @@ import pytest
 
 from sa_doclock import DeadlockDetected, LockingSession, LockNotAvailable, LockOptions
 from tests.sql import native
-from tests.sql.models import Lease, Order
+from tests.sql.models import Customer, Lease, Order
 from tests.sql.script import Script
 from tests.sql.servers import pymssql, serving
 
@@ -53,10 +53,29 @@ def test_a_select_without_parameters_is_given_a_batch_of_its_own(
     assert sent.endswith("WITH (UPDLOCK, ROWLOCK)'")
 
 
-def test_the_statement_after_it_has_none(session: LockingSession, script: Script) -> None:
+def test_the_statements_of_the_call_have_it_and_none_after_it(
+    session: LockingSession, script: Script
+) -> None:
     session.get_entity(Lease, 1, LockOptions.ForUpdate, lock_timeout=0.3)
-    assert "shop_lease" in script.selects[-1]
+    assert ["SET LOCK_TIMEOUT 300" in sql for sql in script.selects] == [True, True]
+    session.get(Customer, 1)
     assert "LOCK_TIMEOUT" not in script.selects[-1]
+
+
+def test_a_reader_has_it_which_waits_for_a_change_of_the_definition(
+    session: LockingSession, script: Script
+) -> None:
+    session.get_entity(Order, 1, LockOptions.SharedRead, lock_timeout=0.3)
+    (sent,) = _timeouts(script)
+    assert sent.startswith("SET LOCK_TIMEOUT 300; SELECT shop_order.id")
+
+
+def test_the_candidates_of_a_join_are_not_waited_for_longer(
+    session: LockingSession, script: Script
+) -> None:
+    leases = session.entity_set(Lease, LockOptions.ForUpdate, lock_timeout=0.3)
+    session.scalars(leases).all()
+    assert ["LOCK_TIMEOUT 300; SELECT" in sql for sql in script.selects] == [True, True, True]
 
 
 def test_pymssql_is_asked_what_it_was(over_pymssql: tuple[LockingSession, Script]) -> None:
@@ -96,4 +115,4 @@ def test_pymssql_has_it_put_back_in_a_transaction_that_goes_on_refusing(
 def test_nowait_is_a_hint_and_touches_no_setting(session: LockingSession, script: Script) -> None:
     session.get_entity(Order, 1, LockOptions.ForUpdate, lock_timeout=0)
     assert _timeouts(script) == []
-    assert "WITH (UPDLOCK, ROWLOCK, NOWAIT)" in script.selects[-1]
+    assert "WITH (UPDLOCK, ROWLOCK, NOWAIT, FORCESEEK)" in script.selects[-1]

@@ -79,11 +79,13 @@ def test_the_holder_is_told(driver: Callable[[Script], Engine], sure: bool) -> N
     with serving("mssql", driver) as (engine, script):
         script.values["resource_type = 'OBJECT' THEN 1 ELSE 0 END)"] = int(sure)
         script.values |= {"login_name": "app", "program_name": "billing", "status": "sleeping"}
+        script.values["host_name"] = "till-7"
         error = refused(engine, script, ACTS["get_entity()"])
     (holder,) = error.blockers
     assert (holder.connection_id, holder.user, holder.application) == (1, "app", "billing")
     assert (holder.state, holder.transaction_seconds) == ("idle in transaction", 1.0)
     assert (holder.statement, holder.certain) == ("UPDATE shop_order", sure)
+    assert holder.host == "till-7"
 
 
 def test_a_wait_is_told(scripted: Scripted) -> None:

@@ -1,4 +1,4 @@
-"""What every text must obey, so that a golden file cannot be regenerated into a lost lock."""
+"""Rules for every text, so that a golden file cannot be regenerated into a lost lock."""
 
 from __future__ import annotations
 
@@ -39,11 +39,12 @@ ENDS = {
 MODIFIERS = {LockOptions.NoWait: " NOWAIT", LockOptions.SkipLocked: " SKIP LOCKED"}
 HINTS = {
     "NoLock": "NOLOCK",
-    "SharedRead|SkipLocked": "UPDLOCK, ROWLOCK, READPAST",
+    "SharedRead|SkipLocked": "UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK",
     "ForUpdate": "UPDLOCK, ROWLOCK",
     "ForUpdate|NoWait": "UPDLOCK, ROWLOCK, NOWAIT",
-    "ForUpdate|SkipLocked": "UPDLOCK, ROWLOCK, READPAST",
+    "ForUpdate|SkipLocked": "UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK",
 }
+SEEK = ", FORCESEEK"  # of those that look up a key
 HINT = re.compile(r"(\w+|\[[\w ]+\]) WITH \(([\w, ]+)\)")
 WORDS = re.compile(r"FOR UPDATE|FOR SHARE|SHARE MODE|UPDLOCK")
 
@@ -103,12 +104,23 @@ def test_a_hint_is_on_the_header_and_nothing_else(
         assert " FOR " not in text
         found = HINT.findall(text)
         tables = {table.strip("[]") for table, _ in found}
-        assert {hint for _, hint in found} == ({words} if words else set()), text
+        hints = {hint.removesuffix(SEEK) for _, hint in found}
+        assert hints == ({words} if words else set()), text
         if lock is LockOptions.NoLock:  # all tables of the entity, and no other
             assert header in tables
         elif words:
             assert tables == {header}
             assert len(found) == 1
+
+
+@_each("mssql", locks=[lock for lock in LOCKS if "UPDLOCK" in HINTS.get(name_of(lock), "")])
+def test_what_looks_up_a_key_seeks(engines: Engines, name: str, lock: LockOptions) -> None:
+    cases = [*BY_KEY.values(), *BY_KEYS.values(), *(CLAIMS.values() if lock in CLAIMING else ())]
+    for make in cases:
+        text = text_of(make(lock), engines[name], values_known=make not in BY_KEY.values())
+        assert text.count(f"{SEEK})") == 1, text
+    for make in SETS.values():
+        assert SEEK not in text_of(make(lock), engines[name])
 
 
 @_each(*ENDS, "mssql", locks=[lock for lock in LOCKS if not is_row_lock(lock)])

@@ -1,1 +1,1 @@
-"""What the tests share: the databases and their servers, actors, waits, models."""
+"""Helpers of all tests: the databases and their servers, actors, waits, models."""

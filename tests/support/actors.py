@@ -24,7 +24,7 @@ PATIENCE = 30.0
 
 
 class Step(Future[T]):
-    """What an actor was told to do; a failure that nobody looks at fails the test in the end."""
+    """A task of an actor; a failure that nobody looks at fails the test in the end."""
 
     looked_at = False
 

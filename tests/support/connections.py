@@ -1,4 +1,4 @@
-"""Which thread uses which connection of the server, as SQLAlchemy's connection pool reports it.
+"""The thread that uses each connection of the server, as SQLAlchemy's connection pool reports it.
 
 The id that the server gives to a connection is asked when the connection is made, before any
 transaction, so a test knows who is about to wait although the lock is the first statement.
@@ -6,6 +6,7 @@ transaction, so a test knows who is about to wait although the lock is the first
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 import threading
 from collections.abc import Mapping
@@ -22,11 +23,18 @@ _ASK_ID: Mapping[str, str] = {
 }
 
 
+_numbers = itertools.count(1)
+
+
 class ConnectionLog:
     """The connections that threads have checked out of the engines which this log watches."""
 
-    def __init__(self, database_name: str) -> None:
-        """Watch nothing yet; ``database_name`` decides how a connection is asked for its id."""
+    def __init__(self, database_name: str, *, pooled: bool = False) -> None:
+        """Watch nothing yet; ``database_name`` decides how a connection is asked for its id.
+
+        :param pooled: the server's id changes; a connection gets a name, which the pooler keeps.
+        """
+        self._pooled = pooled
         self._ask_id = _ASK_ID.get(database_name)
         self._lock = threading.Lock()
         self._users: dict[int, tuple[int, int]] = {}  # id of the DBAPI object: (thread, server id)
@@ -64,6 +72,11 @@ class ConnectionLog:
         if self._ask_id is None:
             return id(dbapi_connection)
         cursor = dbapi_connection.cursor()
+        if self._pooled:
+            number = next(_numbers)
+            cursor.execute(f"SET application_name = '{number}'")
+            dbapi_connection.commit()
+            return number
         cursor.execute(self._ask_id)
         row = cursor.fetchone()
         cursor.close()

@@ -11,14 +11,19 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.pool import NullPool
 
+from tests.sql.tsql.live import SentStatements
 from tests.support.connections import ConnectionLog
 from tests.support.servers import NAMES
 
 #: PostgreSQL once more, with sessions that are made with ``pipeline=True``.
 PIPELINED = "postgresql-pipeline"
 
+#: PostgreSQL once more, behind a pooler; each runs only where it is named.
+PGPOOL = "pgpool"
+POOLERS = ("pgbouncer-transaction", "pgbouncer-session", PGPOOL)
+
 #: Every column of the matrix. SQLite comes twice: in WAL mode, and with a rollback journal.
-MATRIX = (*NAMES, PIPELINED, "sqlite", "sqlite-journal")
+MATRIX = (*NAMES, PIPELINED, *POOLERS, "sqlite", "sqlite-journal")
 
 # How the administrator's connection is kept from waiting for ever: a number of seconds goes in.
 _LOCK_TIMEOUT: Mapping[str, str] = {
@@ -32,7 +37,7 @@ _LOCK_TIMEOUT: Mapping[str, str] = {
 
 def product(column: str) -> str:
     """Return the database behind a column of the matrix: both SQLite columns are ``sqlite``."""
-    return column.partition("-")[0]
+    return "postgresql" if column in POOLERS else column.partition("-")[0]
 
 
 class Database:
@@ -41,15 +46,30 @@ class Database:
     #: Seconds that creating or dropping a table waits for a lock which a test has leaked.
     lock_timeout = 10
 
-    def __init__(self, column: str, url: str, version: str) -> None:
-        """Describe a database that is there already."""
+    def __init__(
+        self, column: str, url: str, version: str, *, direct_url: str = "", standby_url: str = ""
+    ) -> None:
+        """Describe a database that is there already.
+
+        :param direct_url: the way past the pooler, where ``url`` leads to one.
+        :param standby_url: the way to the standby, where the pooler has one.
+        """
         self.column = column
         self.name = product(column)
         self.url = url
+        self.direct_url = direct_url or url
+        self.standby_url = standby_url
         self.version = version
-        self.connections = ConnectionLog(self.name)
+        self.connections = ConnectionLog(self.name, pooled=self.pooled)
+        self.sent = SentStatements()  # to SQL Server alone
         self._engines: list[sa.Engine] = []
         self._created: list[sa.MetaData] = []
+        self._observer: sa.Engine | None = None
+
+    @property
+    def pooled(self) -> bool:
+        """True behind a pooler, where a connection has another id in each transaction."""
+        return self.column in POOLERS
 
     def __repr__(self) -> str:
         return f"<{self.column}: {self.version}>"
@@ -59,14 +79,25 @@ class Database:
 
         :param options: for :func:`sqlalchemy.create_engine`.
         """
+        if self.pooled:  # as docs/poolers.md says
+            psycopg = sa.make_url(self.url).drivername == "postgresql+psycopg"
+            prepares = self.column == PGPOOL or not psycopg
+            unprepared = {} if prepares else {"prepare_threshold": None}
+            options["connect_args"] = {**unprepared, **options.get("connect_args", {})}
         engine = sa.create_engine(self.url, **options)
         self.connections.watch(engine)
         self._engines.append(engine)
+        if self.name == "mssql":
+            self.sent.watch(engine)
         return engine
 
     def observer(self) -> sa.Engine:
         """Return an engine for looking at the server from outside: no transaction, no pool."""
-        return sa.create_engine(self.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+        if self._observer is None:  # a new engine asks the server for its version, and more
+            self._observer = sa.create_engine(
+                self.direct_url, poolclass=NullPool, isolation_level="AUTOCOMMIT"
+            )
+        return self._observer
 
     def create(self, metadata: sa.MetaData) -> None:
         """Create these tables, empty; they are dropped when the test ends."""
@@ -99,7 +130,7 @@ class Database:
 
     @contextlib.contextmanager
     def _administrator(self) -> Iterator[sa.Connection]:
-        engine = sa.create_engine(self.url, poolclass=NullPool)
+        engine = sa.create_engine(self.direct_url, poolclass=NullPool)
         with engine.connect() as connection:
             connection.exec_driver_sql(_LOCK_TIMEOUT[self.name].format(self.lock_timeout))
             connection.commit()

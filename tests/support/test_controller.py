@@ -1,4 +1,4 @@
-"""What goes from the workers of pytest-xdist to the controller, and back."""
+"""Messages from the workers of pytest-xdist to the controller, and back."""
 
 from __future__ import annotations
 

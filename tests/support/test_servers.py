@@ -21,13 +21,24 @@ def _lines_of(path: str) -> list[str]:
 def test_the_compose_file_tells_how_to_reach_what_it_starts(name: str) -> None:
     lines = _lines_of("docker-compose.yml")
     assert f"#   export {url_variable(name)}='{URLS[name]}'" in lines
-    assert f"{name}:" in lines
+    assert {f"{name}:", f"{name}: &{name}"} & set(lines)
 
 
 def test_ci_tests_every_database_and_gives_the_url_of_sql_server() -> None:
     lines = _lines_of(".github/workflows/ci.yml")
-    assert f"database: [{', '.join(NAMES)}, sqlite]" in lines
-    assert f"{url_variable('mssql')}: {URLS['mssql']}" in lines
+    others = [name for name in NAMES if name != "mssql"]
+    assert f"database: [{', '.join(others)}, sqlite]" in lines
+    assert 'release: ["2019", "2022", "2025"]' in lines
+    assert 'versions: ["OFF", "ON"] # of READ_COMMITTED_SNAPSHOT' in lines
+    assert "driver: [odbc18, pymssql]" in lines
+    assert f"url: {URLS['mssql']}" in lines
+
+
+@pytest.mark.parametrize("release", ["2019", "2022", "2025"])
+def test_each_release_of_sql_server_has_a_profile(release: str) -> None:
+    lines = _lines_of("docker-compose.yml")
+    assert f"mssql-{release}:" in lines
+    assert f'profiles: ["mssql-{release}"]' in lines
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
 import threading
 import time
@@ -52,10 +53,23 @@ _WAITS: Mapping[str, str] = {
         WHERE blocking_session_id <> 0""",
 }
 
+#: The same behind a pooler: the names that ConnectionLog gives to connections, which are numbers.
+_WAITS_OF_NAMES = """
+    SELECT CAST(waiter.application_name AS integer), CAST(holder.application_name AS integer)
+    FROM pg_stat_activity waiter CROSS JOIN LATERAL unnest(pg_blocking_pids(waiter.pid)) blocker
+    JOIN pg_stat_activity holder ON holder.pid = blocker
+    WHERE waiter.application_name ~ '^[0-9]+$' AND holder.application_name ~ '^[0-9]+$'"""
+
 # MariaDB answers from a copy that it renews only when nobody has read it for 0.1 s (CACHE_MIN_IDLE
 # in its trx0i_s.cc): a more eager poll would read the same old copy for ever.
 _POLL_SECONDS: Mapping[str, float] = {"mariadb": 0.12}
-_POLL_SECONDS_ELSEWHERE = 0.02
+_POLL_SECONDS_ELSEWHERE, _FIRST_POLL_SECONDS = 0.02, 0.002
+
+# What SQLite runs without the file's write lock.
+_NEVER_WAITS = re.compile(
+    r"\s*(SELECT|PRAGMA(?! incremental_vacuum)|SAVEPOINT|RELEASE|ROLLBACK|BEGIN( DEFERRED)?\s*$)",
+    re.IGNORECASE,
+)
 
 
 def wait_until(condition: Callable[[], object], *, poll_seconds: float = 0.005) -> None:
@@ -77,16 +91,17 @@ def wait_until_blocked(
     A wait behind another waiter counts when that one waits for the holder in turn.
 
     SQLite has no server to ask, and its waiting is a loop in the client. There it is enough that
-    the step has begun a statement and has not ended, that the holder has a connection, and that a
-    third connection is refused the file's write lock at this moment. So a step that is merely slow
-    between two statements would look as if it waited.
+    the step has begun a statement that needs the file's write lock and has not ended, that the
+    holder has a connection, and that a third connection is refused that lock at this moment. So a
+    step that is merely slow after such a statement would look as if it waited.
 
     :param step: what the waiter has started.
     :raises AssertionError: the step ended instead, or nothing blocks it after ``seconds``.
     :raises BaseException: whatever the step itself raised.
     """
     deadline = time.monotonic() + seconds
-    pause = _POLL_SECONDS.get(waiter.database.name, _POLL_SECONDS_ELSEWHERE)
+    longest = _POLL_SECONDS.get(waiter.database.name, _POLL_SECONDS_ELSEWHERE)
+    pause = longest if waiter.database.name in _POLL_SECONDS else _FIRST_POLL_SECONDS
     while True:
         if step.done():
             msg = f"{waiter} did not wait for {holder}; its step returned {step.result()!r}"
@@ -98,6 +113,7 @@ def wait_until_blocked(
             msg = f"{waiter} does not wait for {holder} after {seconds:g} s, nor is it done; {seen}"
             raise AssertionError(msg)
         futures.wait([step], timeout=pause)
+        pause = min(2 * pause, longest)
 
 
 def _look(waiter: Actor[Any], holder: Actor[Any]) -> tuple[bool, str]:
@@ -105,7 +121,8 @@ def _look(waiter: Actor[Any], holder: Actor[Any]) -> tuple[bool, str]:
     if waiter.database.name == "sqlite":
         return _look_at_file(waiter, holder)
     with waiter.database.observer().connect() as connection:
-        rows = connection.execute(sa.text(_WAITS[waiter.database.name]))
+        query = _WAITS_OF_NAMES if waiter.database.pooled else _WAITS[waiter.database.name]
+        rows = connection.execute(sa.text(query))
         # MySQL has no id for the threads of its own, and for those that have just ended.
         waits = {
             (int(one), int(other)) for one, other in rows if one is not None and other is not None
@@ -131,7 +148,8 @@ def _look_at_file(waiter: Actor[Any], holder: Actor[Any]) -> tuple[bool, str]:
     taken = _write_lock_is_taken(sa.make_url(waiter.database.url).database)
     lock = "taken" if taken else "free"
     seen = f"{waiter} has begun {statement!r}, and the file's write lock is {lock}"
-    return bool(statement and taken and holder.connection_ids()), seen
+    needs_lock = statement is not None and not _NEVER_WAITS.match(statement)
+    return needs_lock and taken and bool(holder.connection_ids()), seen
 
 
 def _write_lock_is_taken(path: str | None) -> bool:

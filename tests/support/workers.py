@@ -5,6 +5,7 @@ A worker has no terminal: what it has to say goes to the controller when its tes
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -27,6 +28,12 @@ def worker_output(config: pytest.Config) -> dict[str, Any]:
     """Return what this worker gives to the controller: plain types, by name."""
     found: dict[str, Any] = config.workeroutput  # type: ignore[attr-defined]
     return found
+
+
+def check_required(what: str, why: str) -> None:
+    """Fail where ``SA_DOCLOCK_TEST_REQUIRE`` names what this machine does not have."""
+    if what in os.environ.get("SA_DOCLOCK_TEST_REQUIRE", "").split(","):
+        pytest.fail(f"SA_DOCLOCK_TEST_REQUIRE names {what}, but there is none: {why}")
 
 
 def note_skipped(config: pytest.Config, what: str, why: str) -> None:

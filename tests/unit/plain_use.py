@@ -1,4 +1,4 @@
-"""What programs do with a session that locks nothing, one after another."""
+"""The use of a session that locks nothing, as programs do it, one action after another."""
 
 from __future__ import annotations
 

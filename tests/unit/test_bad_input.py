@@ -1,4 +1,4 @@
-"""What cannot be right is refused before anything is sent, or a transaction begun."""
+"""Wrong arguments are refused before anything is sent, or a transaction begun."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an error says of those who hold the row, and what lock_waits() makes of a circle."""
+"""Errors name the holders of the row, and lock_waits() shows a circle."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from sqlalchemy.dialects import mysql
 
 from sa_doclock import LockConnection, LockNotAvailable, lock_waits
 from sa_doclock.dialects.innodb import lock_data
-from sa_doclock.lock_info import Wait
 from sa_doclock.monitoring.diagnosis import blockers_text
 from sa_doclock.monitoring.lock_waits import _root_blocker
 
@@ -34,6 +33,7 @@ WHOLE = LockConnection(
             ),
         ),
         (LockConnection(7), "connection 7"),
+        (LockConnection(7, host="10.0.0.9"), "connection 7 (host 10.0.0.9)"),
         (LockConnection(7, user="app"), "connection 7 (user app)"),
         (LockConnection(7, state="active"), "connection 7 (active)"),
         (
@@ -106,7 +106,7 @@ def test_the_root_is_who_does_not_wait(pairs: list[tuple[int, int]], root: int) 
     behind: dict[int, list[int]] = {}
     for waiter, blocker in pairs:
         behind.setdefault(waiter, []).append(blocker)
-    assert _root_blocker(Wait(*pairs[0]), behind) == root
+    assert _root_blocker(pairs[0][1], behind) == root
 
 
 @pytest.mark.parametrize("bind", [None, "sqlite://", 1])

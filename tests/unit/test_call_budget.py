@@ -49,5 +49,5 @@ def test_save_changes(counted: dict[str, list[str]]) -> None:
 
 def test_what_is_counted(counted: dict[str, list[str]]) -> None:
     assert calls_of(lambda: sorted([2, 1])) == []  # Python's own
-    assert counted["lock"][0].endswith("locking_session.py:get_entity")
+    assert counted["lock"][0].endswith("lock_methods.py:get_entity")
     assert any(call.endswith("sqlite.py:begin") for call in counted["lock"])

@@ -20,7 +20,7 @@ from sqlalchemy.orm import (
 )
 
 from sa_doclock import document
-from sa_doclock.documents.declare import document_root, is_declared
+from sa_doclock.documents.declare import document_root, is_declared, keeps_key
 from sa_doclock.documents.mapping import mapper_of
 from tests.unit.document_mappings import COMPOSITION, World, paths, refers
 
@@ -189,3 +189,50 @@ def test_a_declaration_goes_with_its_class(world: World) -> None:
     gc.collect()
     configure_mappers()
     assert paths(World().order("lines")) == ["lines"]
+
+
+@pytest.mark.parametrize("when", ["before", "after", "after the mappers were configured"])
+@pytest.mark.parametrize("kind", ["abstract class", "mixin"])
+def test_a_class_that_is_not_mapped_declares_those_below_it(kind: str, when: str) -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Mixin:
+        pass
+
+    class Abstract(Base):
+        __abstract__ = True
+
+    declared: type[Any] = Mixin if kind == "mixin" else Abstract
+    bases = (Mixin, Base) if kind == "mixin" else (Abstract,)
+    if when == "before":
+        document(no_key=True)(declared)
+
+    class Line(Base):
+        __tablename__ = "lines"
+        id: Mapped[int] = mapped_column(primary_key=True)
+        letter_id: Mapped[int] = mapped_column(ForeignKey("letters.id"))
+
+    letter: Any = type(
+        "Letter",
+        bases,
+        {
+            "__tablename__": "letters",
+            "__annotations__": {"id": Mapped[int]},
+            "id": mapped_column(primary_key=True),
+            "lines": relationship(Line, cascade=COMPOSITION),
+        },
+    )
+    other: Any = type(
+        "Other", bases, {"__tablename__": "others", "id": Column(Integer, primary_key=True)}
+    )
+    if when == "after the mappers were configured":
+        configure_mappers()
+    if when != "before":
+        document(no_key=True)(declared)
+    configure_mappers()
+    assert is_declared(mapper_of(letter))
+    assert is_declared(mapper_of(other))
+    assert paths(letter) == ["lines"]
+    assert document_root(mapper_of(Line)) is mapper_of(letter)
+    assert keeps_key(mapper_of(letter))

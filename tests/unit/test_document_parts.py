@@ -1,4 +1,4 @@
-"""What belongs to a document: by composition, in a hierarchy, and where parts have such parts."""
+"""The parts of a document: by composition, in a hierarchy, and if parts have such parts."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from sa_doclock.documents.declare import (
     parts_with_detail,
 )
 from sa_doclock.documents.mapping import mapper_of
+from sa_doclock.guard.targets import targets_of_class
 from tests.unit.document_mappings import COMPOSITION, World, paths, refers
 
 
@@ -130,11 +131,47 @@ def test_only_the_subclass_is_a_document(world: World) -> None:
 
 def test_a_concrete_subclass_inherits_no_declaration(world: World) -> None:
     order = world.map("Order", declare=document)
-    archived: Any = type("Archived", (order,), {})
-    table = Table("archived", world.registry.metadata, Column("id", Integer, primary_key=True))
-    world.registry.map_imperatively(archived, table, inherits=order, concrete=True)
+    archived = concrete(world, order)
     assert not is_declared(mapper_of(archived))
     assert document_root(mapper_of(archived)) is None
+
+
+def concrete(world: World, entity: Any, **properties: Any) -> Any:
+    """Map ``Archived``, a concrete subclass, with these relationships."""
+    archived: Any = type("Archived", (entity,), {})
+    table = Table("archived", world.registry.metadata, Column("id", Integer, primary_key=True))
+    world.registry.map_imperatively(
+        archived, table, inherits=entity, concrete=True, properties=properties
+    )
+    world.made.append(archived)
+    return archived
+
+
+def test_a_concrete_subclass_is_a_document_of_its_own(world: World) -> None:
+    order = world.order()
+    archived = concrete(world, order, papers=relationship("Paper", cascade=COMPOSITION))
+    paper = world.map("Paper", refers("archived"))
+    document(archived)
+    assert set(paths(order)) == {"lines", "lines.taxes"}
+    assert paths(archived) == ["papers"]
+    assert document_root(mapper_of(paper)) is mapper_of(archived)
+
+
+def test_parts_of_a_concrete_subclass_are_no_parts_where_nothing_is_declared(world: World) -> None:
+    order = world.map("Order", lines=relationship("Line"))
+    world.map("Line", refers("order"))
+    archived = concrete(world, order, papers=relationship("Paper"))
+    world.map("Paper", refers("archived"))
+    assert (paths(order), paths(archived)) == (["lines"], ["papers"])
+
+
+def test_a_statement_for_a_class_is_not_for_its_concrete_subclass(world: World) -> None:
+    order = world.map("Order")
+    archived = document(concrete(world, order))
+    assert targets_of_class(mapper_of(order)) == ()
+    assert [target.root for target in targets_of_class(mapper_of(archived))] == [
+        mapper_of(archived)
+    ]
 
 
 def test_parts_on_a_subclass_of_a_part(world: World) -> None:

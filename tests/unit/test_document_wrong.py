@@ -1,4 +1,4 @@
-"""What cannot be a document is told when the mappers are configured, with the path in it."""
+"""Impossible documents are refused when the mappers are configured, with the path in the error."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from sa_doclock import (
     DocLockError,
     LockFailed,
     LockingSession,
+    LockLost,
     LockMisuse,
     LockNotAvailable,
     LockNotSupported,
@@ -25,6 +26,7 @@ from sa_doclock import (
     LockOrderViolation,
     LockUpgradeRefused,
     SnapshotConflict,
+    StaleDocument,
     UnlockedWrite,
     UnsavedChanges,
     WrongIsolation,
@@ -36,6 +38,8 @@ PARENTS: dict[type[DocLockError], type[Exception]] = {
     LockNotAvailable: LockFailed,
     DeadlockDetected: LockFailed,
     SnapshotConflict: LockFailed,
+    LockLost: LockFailed,
+    StaleDocument: DocLockError,
     LockNotSupported: DocLockError,
     LockMisuse: DocLockError,
     UnsavedChanges: LockMisuse,
@@ -108,6 +112,25 @@ def test_what_is_not_known_is_none(kind: type[DocLockError]) -> None:
     error = kind("text")
     assert (error.entity, error.ident, error.lock) == (None, None, None)
     assert str(error) == "text"
+
+
+@pytest.mark.parametrize("kind", FROM_DATABASE)
+def test_the_reason_has_no_sql_and_no_parameters(kind: type[LockFailed]) -> None:
+    error = _failed(kind)
+    assert "[SQL: SELECT 1]" in str(error)
+    error.add_details("; held by connection 7: SELECT 2")
+    error.args = (f"{error.args[0]} (given up after 3 attempts)",)
+    assert "SELECT 2" in str(error)
+    for one in (error, *(copied(error) for copied in COPIES.values())):
+        assert one.reason == "Order 42: held (given up after 3 attempts)"
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_the_reason_of_a_misuse_is_its_text(kind: type[DocLockError]) -> None:
+    error = kind("do this")
+    assert error.reason == str(error) == "do this"
+    error.add_details("  It was read by SELECT 1.")
+    assert (error.reason, str(error)) == ("do this", "do this  It was read by SELECT 1.")
 
 
 @each_copy

@@ -1,4 +1,4 @@
-"""Which table is the header, in every way to map it; and which mappings have none."""
+"""The header table in every way to map it, and the mappings that have none."""
 
 from __future__ import annotations
 

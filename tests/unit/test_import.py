@@ -47,6 +47,16 @@ def test_no_pool_is_listened_to_before_a_session_of_ours_has_used_one() -> None:
     assert (result.stdout, result.stderr) == ("False True\n", "")
 
 
+def test_the_test_kit_needs_no_pytest() -> None:
+    result = run("import sys; sys.modules['pytest'] = None; import sa_doclock.testing; print('ok')")
+    assert (result.stdout, result.stderr) == ("ok\n", "")
+
+
+def test_the_package_does_not_load_the_test_kit() -> None:
+    loaded = run("import sa_doclock, sys; print('sa_doclock.testing' in sys.modules)")
+    assert (loaded.stdout, loaded.stderr) == ("False\n", "")
+
+
 def test_every_public_name_is_there() -> None:
     assert sorted(sa_doclock.__all__) == sa_doclock.__all__
     for name in sa_doclock.__all__:

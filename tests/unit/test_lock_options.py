@@ -27,6 +27,7 @@ VALUES = {
     "NoWait": 8,
     "SkipLocked": 16,
     "SnapshotRead": 32,
+    "NoKey": 64,
 }
 BITS = [LockOptions(value) for value in VALUES.values() if value]
 ALL = [
@@ -43,6 +44,9 @@ LEGAL = (
     LockOptions.ForUpdate,
     LockOptions.ForUpdate | LockOptions.NoWait,
     LockOptions.ForUpdate | LockOptions.SkipLocked,
+    LockOptions.ForUpdate | LockOptions.NoKey,
+    LockOptions.ForUpdate | LockOptions.NoKey | LockOptions.NoWait,
+    LockOptions.ForUpdate | LockOptions.NoKey | LockOptions.SkipLocked,
 )
 CONTRADICTORY = [lock for lock in ALL if lock not in LEGAL]
 NAMED = re.compile(r"LockOptions\.(\w+)")
@@ -52,9 +56,9 @@ def test_the_values_are_those_of_the_contract() -> None:
     assert {name: member.value for name, member in LockOptions.__members__.items()} == VALUES
 
 
-def test_there_are_64_sets_of_which_9_are_legal() -> None:
-    assert len(set(ALL)) == 64
-    assert len(LEGAL) == 9
+def test_there_are_128_sets_of_which_12_are_legal() -> None:
+    assert len(set(ALL)) == 128
+    assert len(LEGAL) == 12
 
 
 @pytest.mark.parametrize("lock", LEGAL, ids=str)
@@ -129,6 +133,7 @@ def test_row_locks_are_those_that_may_have_to_wait() -> None:
         (LockOptions.SharedRead | LockOptions.NoWait, "SHARED READ NOWAIT"),
         (LockOptions.ForUpdate | LockOptions.SkipLocked, "FOR UPDATE SKIP LOCKED"),
         (LockOptions.SnapshotRead, "SNAPSHOT READ"),
+        (LockOptions.ForUpdate | LockOptions.NoKey, "FOR NO KEY UPDATE"),
     ],
 )
 def test_a_lock_is_spelled_in_the_words_of_sql(lock: LockOptions, words: str) -> None:

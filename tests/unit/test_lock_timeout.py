@@ -19,7 +19,7 @@ from tests.unit.test_lock_options import LEGAL
 
 FOR_UPDATE, SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
 NO_WAIT, SKIP_LOCKED = LockOptions.NoWait, LockOptions.SkipLocked
-NEVER_WAIT = [lock for lock in LEGAL if not is_row_lock(lock) or SKIP_LOCKED in lock]
+NEVER_WAIT = [lock for lock in LEGAL if not is_row_lock(lock)]
 POSTGRESQL_MOST = 2**31 - 1
 
 
@@ -95,6 +95,13 @@ def test_a_value_that_is_no_number_is_refused(
 def test_it_has_no_meaning_with_a_read_that_never_waits(lock: LockOptions, value: Any) -> None:
     with pytest.raises(ValueError, match="never waits"):
         check_wait(lock, value)
+
+
+@pytest.mark.parametrize("lock", [SHARED, FOR_UPDATE])
+def test_skip_locked_takes_one_since_it_may_wait_for_a_table(lock: LockOptions) -> None:
+    assert check_wait(lock | SKIP_LOCKED, 0.3) == (lock | SKIP_LOCKED, 0.3)
+    with pytest.raises(ValueError, match="lock_timeout=0 is NoWait, which collides"):
+        check_wait(lock | SKIP_LOCKED, 0)
 
 
 @pytest.mark.parametrize("lock", [SHARED, FOR_UPDATE])

@@ -1,4 +1,4 @@
-"""Which objects belong to a document: the one-to-many relationships, and how they point back."""
+"""The objects that belong to a document: one-to-many relationships, and how they point back."""
 
 from __future__ import annotations
 

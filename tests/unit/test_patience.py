@@ -1,4 +1,4 @@
-"""How long a session waits: what the call says, or the session, or nobody."""
+"""The lock timeout of a session: of the call, else of the session, else of nobody."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.unit.test_lock_options import LEGAL
 from tests.unit.test_lock_timeout import NO_NUMBERS, NO_WAITS
 
 FOR_UPDATE, SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
-NO_WAIT, SKIP_LOCKED = LockOptions.NoWait, LockOptions.SkipLocked
+NO_WAIT = LockOptions.NoWait
 
 
-def test_two_locks_may_have_to_queue() -> None:
+def test_three_locks_may_have_to_queue() -> None:
     assert [lock for lock in LEGAL if may_queue(lock)] == [
-        lock for lock in LEGAL if lock in (FOR_UPDATE, SHARED)
+        lock for lock in LEGAL if lock in (FOR_UPDATE, SHARED, FOR_UPDATE | LockOptions.NoKey)
     ]
     assert all(is_row_lock(lock) for lock in LEGAL if may_queue(lock))
 
@@ -114,7 +114,7 @@ def test_so_does_every_way_to_lock(session: LockingSession, sent: list[str], way
 
 @pytest.mark.parametrize(
     "lock",
-    [LockOptions.None_, LockOptions.NoLock, LockOptions.SnapshotRead, FOR_UPDATE | SKIP_LOCKED],
+    [LockOptions.None_, LockOptions.NoLock, LockOptions.SnapshotRead],
     ids=str,
 )
 def test_a_set_that_never_waits_takes_none(session: LockingSession, lock: LockOptions) -> None:

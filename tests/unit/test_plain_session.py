@@ -25,9 +25,13 @@ OWN = {
     "get_documents",
     "get_entities",
     "get_entity",
+    "get_one_document",
     "get_one_entity",
     "held_locks",
+    "lock",
     "locked",
+    "locked_document",
+    "locked_documents",
     "on_commit",
     "release_locks",
     "save_changes",
@@ -66,7 +70,9 @@ def outcome(filled: Path, tmp_path: Path) -> Callable[..., Outcome]:
 def test_it_does_what_a_session_does(
     outcome: Callable[..., Outcome], act: Callable[[Session], Any], options: dict[str, Any]
 ) -> None:
-    assert outcome(LockingSession, act, **options) == outcome(Session, act, **options)
+    # On SQLite, a with_for_update() that is a lock begins the transaction by BEGIN IMMEDIATE.
+    ours = outcome(LockingSession, act, adopt_for_update=False, **options)
+    assert ours == outcome(Session, act, **options)
 
 
 @pytest.mark.parametrize("lock", [LockOptions.None_, LockOptions.NoLock])

@@ -14,7 +14,7 @@ PACKAGE = Path(sa_doclock.__file__).parent
 MODULES = {str(path.relative_to(PACKAGE)): path for path in sorted(PACKAGE.rglob("*.py"))}
 EXEMPT = "sqlalchemy_internals.py"
 PROTOCOL = {"events.py": {"_target_class_doc", "_dispatch_target"}}
-"""What a class of events must define, in the way of SQLAlchemy's own."""
+"""The attributes that a class of events must define, as SQLAlchemy's own do."""
 
 
 DOCUMENTED = {"_asdict", "_replace"}

@@ -1,4 +1,4 @@
-"""The package can be read from its docstrings, and no function does too much at once."""
+"""Docstrings say what a thing is or does, and few functions do much at once."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import sa_doclock
 
 PACKAGE = Path(sa_doclock.__file__).parent
+REPOSITORY = Path(__file__).parents[2]
+FOLDERS = [
+    PACKAGE,
+    *(REPOSITORY / name for name in ("pytest_sa_doclock", "tests", "benchmarks", "migrations")),
+]
 QUESTIONS = {"What", "Who", "Whose", "Whom", "Whether", "Where", "Which", "Why", "How", "When"}
 #: More ways through a function than this take a second reading.
 MANY_BRANCHES = 8
@@ -18,11 +25,11 @@ Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 Branch = ast.If | ast.IfExp | ast.For | ast.AsyncFor | ast.While | ast.ExceptHandler
 
 
-def nodes() -> Iterator[tuple[str, ast.AST]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
+def nodes(folder: Path) -> Iterator[tuple[str, ast.AST]]:
+    for path in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             name = getattr(node, "name", "")
-            yield f"{path.relative_to(PACKAGE).as_posix()} {name}".strip(), node
+            yield f"{path.relative_to(folder).as_posix()} {name}".strip(), node
 
 
 def branches(function: Function) -> int:
@@ -38,10 +45,11 @@ def branches(function: Function) -> int:
     return found
 
 
-def test_every_docstring_says_what_a_thing_is_or_does() -> None:
+@pytest.mark.parametrize("folder", FOLDERS, ids=[folder.name for folder in FOLDERS])
+def test_every_docstring_says_what_a_thing_is_or_does(folder: Path) -> None:
     questions = [
         f"{place}: {text}"
-        for place, node in nodes()
+        for place, node in nodes(folder)
         for text in docstrings(node)
         if text.split()[0] in QUESTIONS
     ]
@@ -64,7 +72,7 @@ def test_docstrings_of_attributes_are_read() -> None:
 def test_few_functions_have_many_branches() -> None:
     long = [
         f"{branches(node)} {place}"
-        for place, node in nodes()
+        for place, node in nodes(PACKAGE)
         if isinstance(node, Function) and branches(node) > MANY_BRANCHES
     ]
     assert len(long) <= 15, "\n".join(sorted(long, reverse=True))

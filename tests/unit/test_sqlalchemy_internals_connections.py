@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from sqlalchemy import Engine
+import sqlalchemy as sa
+from sqlalchemy import Engine, inspect
 from sqlalchemy.orm import Session
 
-from sa_doclock.sqlalchemy_internals import closes_connection, guard_finalizers
+from sa_doclock.sqlalchemy_internals import (
+    closes_connection,
+    deleted_states,
+    ends_on_return,
+    guard_finalizers,
+    largest_size,
+    modified_states,
+    new_states,
+)
+from tests.support.models import Line
 
 
 def test_a_session_closes_what_it_has_taken_from_the_pool(engine: Engine) -> None:
@@ -63,3 +75,50 @@ def test_a_level_that_can_be_set_back_keeps_the_connection(engine: Engine) -> No
     with engine.connect() as another:
         assert another.connection.driver_connection is driver
         assert another.exec_driver_sql("PRAGMA read_uncommitted").scalar() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "rolls_back"),
+    [
+        ({}, True),
+        ({"pool_reset_on_return": "commit"}, True),
+        ({"pool_reset_on_return": None}, False),
+    ],
+)
+def test_a_pool_that_ends_no_transaction(options: dict[str, Any], rolls_back: bool) -> None:
+    pool = sa.create_engine("sqlite://", poolclass=sa.QueuePool, **options).pool
+    assert ends_on_return(pool) is rolls_back
+
+
+@pytest.mark.parametrize(
+    ("size", "overflow", "largest"), [(5, 10, 15), (5, 0, 5), (5, -1, None), (0, 0, None)]
+)
+def test_the_size_of_a_pool(size: int, overflow: int, largest: int | None) -> None:
+    pool = sa.create_engine(
+        "sqlite://", poolclass=sa.QueuePool, pool_size=size, max_overflow=overflow
+    ).pool
+    assert isinstance(pool, sa.QueuePool)
+    assert largest_size(pool) == largest
+
+
+def test_the_pending_objects_of_a_session(engine: Engine) -> None:
+    with Session(engine) as session:
+        changed, gone, added = session.get_one(Line, 1), session.get_one(Line, 2), Line(id=9)
+        changed.value += 1
+        session.delete(gone)
+        session.add(added)
+        assert set(modified_states(session)) == {inspect(changed)}
+        assert set(deleted_states(session)) == {inspect(gone)}
+        assert set(new_states(session)) == {inspect(added)}
+
+
+def test_the_newest_entry_stands_at_the_end_of_the_identity_map(engine: Engine) -> None:
+    """The order of locking/loaded.py: public names, but no promise of SQLAlchemy's."""
+    with Session(engine) as session:
+        kept = [session.get_one(Line, number) for number in (2, 1, 3)]
+        keys = list(session.identity_map.keys())
+        assert keys == [inspect(line).key for line in kept]
+        assert keys[0] is inspect(kept[0]).key
+        session.expunge(kept[0])
+        session.add(kept[0])
+        assert list(session.identity_map.keys())[-1] is inspect(kept[0]).key

@@ -6,12 +6,15 @@ Read from them: ``context``, and of its elements ``strategy``, ``path.path`` and
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import event, select
 from sqlalchemy.orm import (
     Load,
+    Session,
     aliased,
     contains_eager,
     defaultload,
@@ -31,7 +34,13 @@ from sqlalchemy.orm import (
 )
 
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
-from sa_doclock.sqlalchemy_internals import options_of, without_options
+from sa_doclock.sqlalchemy_internals import (
+    execute_listeners,
+    options_of,
+    undefers,
+    with_options,
+    without_options,
+)
 from sa_doclock.statements import relationships_with_options
 from tests.support.models import Contract, Lease, Line, Order
 
@@ -109,7 +118,8 @@ def test_what_reads_details_by_another_statement_is_allowed(
 ) -> None:
     statement = with_lock(select(Order).options(option), LockOptions.ForUpdate)
     assert option in options_of(statement)
-    assert relationships_with_options([option]) == relationships
+    chosen = relationships_with_options([option])
+    assert {getattr(one, "key", one) for one in chosen} == relationships
 
 
 def test_our_options_give_way_to_the_users_and_to_no_other() -> None:
@@ -129,3 +139,37 @@ def test_the_statement_cache_knows_the_copy_from_the_original() -> None:
     key = statement._generate_cache_key()
     assert key is not None
     assert without_options(statement, [ours])._generate_cache_key() != key
+
+
+def test_options_that_undefer() -> None:
+    options = {name: option for name, (option, _) in {**REFUSED, **ALLOWED}.items()}
+    found = {name for name, option in options.items() if undefers([option])}
+    assert found == {"undefer", "undefer(*)", "undefer_group", "load_only", "expression"}
+
+
+def test_listeners_of_a_session(session: LockingSession) -> None:
+    assert not execute_listeners(session)
+    event.listen(session, "do_orm_execute", test_listeners_of_a_session)
+    assert execute_listeners(session)
+    event.remove(session, "do_orm_execute", test_listeners_of_a_session)
+    assert not execute_listeners(session)
+    with listening_to_all():
+        assert execute_listeners(session)
+
+
+@contextmanager
+def listening_to_all() -> Iterator[None]:
+    def listen(_: Any) -> None:
+        """Leave the statement as it is."""
+
+    event.listen(Session, "do_orm_execute", listen)
+    try:
+        yield
+    finally:
+        event.remove(Session, "do_orm_execute", listen)
+
+
+def test_the_options_of_a_statement_are_replaced() -> None:
+    statement = select(Order).options(selectinload(Order.lines))
+    assert options_of(with_options(statement, [])) == ()
+    assert len(options_of(statement)) == 1

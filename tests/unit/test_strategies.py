@@ -1,4 +1,4 @@
-"""Which strategy locks on which database: what has connected decides, never the URL."""
+"""The strategy of each database: the connected server decides, never the URL."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class FirebirdDialect(SQLiteDialect_pysqlite):
 
 
 class FirebirdLocks(LockStrategy):
-    """What another package could bring for it."""
+    """A strategy that another package could have for it."""
 
     name = "firebird"
     levels: ClassVar = {}

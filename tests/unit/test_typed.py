@@ -9,27 +9,20 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = """\
-from sqlalchemy import create_engine
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+CHECKERS = {
+    "mypy": ["mypy", "--strict", "--cache-dir", ".cache", "program.py"],
+    "basedpyright": [
+        *("basedpyright", "--level", "error", "--pythonpath", sys.executable),
+        "program.py",
+    ],
+}
+WRONG = """
 
-from sa_doclock import AsyncLockingSession, LockingSession, LockOptions, __version__
-
-
-class Base(DeclarativeBase): ...
-
-
-class Order(Base):
-    __tablename__ = "orders"
-    id: Mapped[int] = mapped_column(primary_key=True)
-
-
-with LockingSession(create_engine("sqlite://")) as session:
-    reveal_type(session.get_entity(Order, 1, LockOptions.ForUpdate))
-    reveal_type(session.held_locks)
+def wrong(session: LockingSession) -> None:
     session.get_entity(Order, 1, lock="FOR UPDATE")
-reveal_type(AsyncLockingSession.save_changes)
-reveal_type(__version__)
+    session.locked(1, 2, 3, 4)
+    Scoped.get_entity(Order, 1, lock="FOR UPDATE")
+    AsyncScoped.on_commit(1)
 """
 
 
@@ -37,21 +30,25 @@ def test_the_package_says_that_it_has_types() -> None:
     assert files("sa_doclock").joinpath("py.typed").is_file()
 
 
-@pytest.mark.slow
-def test_a_program_is_checked_against_the_types(tmp_path: Path) -> None:
-    pytest.importorskip("mypy", reason="of the dependency group lint")
-    (tmp_path / "program.py").write_text(PROGRAM)
+def _check(checker: str, folder: Path, program: str) -> tuple[int, str]:
+    pytest.importorskip(checker, reason="of the dependency group lint")
+    (folder / "program.py").write_text(program)
     result = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", ".cache", "program.py"],
+        [sys.executable, "-m", *CHECKERS[checker]],
         capture_output=True,
         text=True,
-        cwd=tmp_path,  # mypy takes a package in the current folder for typed without py.typed
+        cwd=folder,  # mypy takes a package in the current folder for typed without py.typed
         check=False,
     )
-    found = [line.partition("program.py:")[2] for line in result.stdout.splitlines()]
-    assert 'Revealed type is "program.Order | None"' in found[0], result.stdout
-    assert "LockOptions]" in found[1]
-    assert 'error: Argument "lock" to "get_entity"' in found[2]
-    assert "Coroutine[Any, Any, None]" in found[3]
-    assert 'Revealed type is "str"' in found[4]
-    assert "Found 1 error" in result.stdout
+    return result.returncode, result.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_the_public_api_is_typed(checker: str, tmp_path: Path) -> None:
+    program = Path(__file__).with_name("typed_program.py").read_text()
+    status, output = _check(checker, tmp_path, program)
+    assert status == 0, output
+    status, output = _check(checker, tmp_path, program + WRONG)
+    assert status != 0
+    assert "4 errors" in output, output

@@ -22,7 +22,7 @@ from tests.support.models import Customer
 
 
 class Note(UserWarning):
-    """What is warned of here."""
+    """The subject of a warning."""
 
 
 def own_warning() -> None:

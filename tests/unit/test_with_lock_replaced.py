@@ -1,4 +1,4 @@
-"""What is done to a select after it got its lock may not take the lock away unnoticed."""
+"""A change of a select after it got its lock may not take the lock away unnoticed."""
 
 from __future__ import annotations
 

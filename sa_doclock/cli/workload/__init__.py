@@ -9,6 +9,6 @@ It needs neither typer nor rich, so that a test can call it::
 
 from .model import NAMES, TABLE_NAMES, Detail, Document, State
 from .plan import Operation, Plan
-from .runner import Outcome, Progress, check_locks, run
+from .runner import Outcome, check_locks, run
 from .tables import TableError, TableLeftBehind, fill, fresh_tables, left_by_others
 from .tally import first_line, percentile

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, literal, select, text
+from sqlalchemy import Connection, Row, bindparam, func, literal, select, text
 from sqlalchemy.exc import DBAPIError
 
 from ...errors import (
@@ -19,7 +20,10 @@ from ...errors import (
 )
 from ...options import LockOptions, base_of, milliseconds
 from ..base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode, Pipeline
-from .monitoring import PostgreSQLMonitoring
+from ..compatible_servers import find_server
+from ..recent_keys import remember_key
+from .hold_limit import after_lock, before_lock
+from .monitoring import KEY_MARK, PostgreSQLMonitoring
 
 # set_config(.., true) is SET LOCAL, which takes no parameter: rolled back with the
 # transaction or savepoint, but it lasts past the lock, so the old value is asked along.
@@ -33,17 +37,32 @@ _RESET_TIMEOUT = select(
 
 # A lock on 64 bits, which two keys may share: that is a needless wait, and no more.
 # A standby grants them too, among its own sessions: there it is no row that comes back.
+# The server keeps the hash alone.  The comment tells lock_waits() in another process the key that
+# is waited for.  Nothing in it ends the comment, begins another one, or is a placeholder.  Not over
+# asyncpg, which prepares each new text in a round trip, in place of another statement.
+_NOT_IN_COMMENT = re.compile(r"[^\w .:/@+=,#-]")
+_LONGEST_IN_COMMENT = 100
 _KEY = "advisory_xact_lock{shared}(hashtextextended(:key, 0)) WHERE NOT pg_is_in_recovery()"
 _TAKE_KEY = {
     LockOptions.ForUpdate: text("SELECT pg_" + _KEY.format(shared="")),
     LockOptions.SharedRead: text("SELECT pg_" + _KEY.format(shared="_shared")),
+}
+_TRY_KEY = {
     LockOptions.ForUpdate | LockOptions.NoWait: text("SELECT pg_try_" + _KEY.format(shared="")),
     LockOptions.SharedRead | LockOptions.NoWait: text(
         "SELECT pg_try_" + _KEY.format(shared="_shared")
     ),
 }
 
-_IN_ERROR = 3  # PQTRANS_INERROR of libpq
+# invalid_sql_statement_name and duplicate_prepared_statement: a pooler has executed the statement on
+# another connection of the server than the one that it was prepared on.
+_PREPARED_ELSEWHERE = (
+    "a pooler is in between, and the driver prepares statements on one connection of the server and "
+    'executes them on another; psycopg: connect_args={"prepare_threshold": None}; asyncpg: '
+    'connect_args={"statement_cache_size": 0, "prepared_statement_cache_size": 0, '
+    '"prepared_statement_name_func": lambda: f"__asyncpg_{uuid4()}__"}'
+)
+_IDLE, _IN_ERROR = 0, 3  # PQTRANS_IDLE, PQTRANS_INERROR of libpq
 
 
 class PostgreSQLLocks(LockStrategy):
@@ -63,6 +82,12 @@ class PostgreSQLLocks(LockStrategy):
     # A standby ends the connection of a snapshot that is idle when it is in the way of recovery:
     # https://www.postgresql.org/docs/current/hot-standby.html#HOT-STANDBY-CONFLICT
     ends_connection = frozenset({"40001"})
+    ended_while_idle = frozenset(
+        {
+            "25P03",  # idle_in_transaction_session_timeout
+            "25P04",  # transaction_timeout
+        }
+    )
     aborts_on_error = True
     refusals = {
         # read_only_sql_transaction: READ ONLY, or a hot standby, which refuses every FOR ...
@@ -77,11 +102,43 @@ class PostgreSQLLocks(LockStrategy):
         "57014": (LockNotAvailable, "statement_timeout or a cancel request ended the wait"),
         # feature_not_supported: FOR UPDATE with DISTINCT, GROUP BY, a window, an outer join
         "0A000": (LockNotSupported, "PostgreSQL cannot lock the rows of such a statement"),
+        "26000": (LockNotSupported, _PREPARED_ELSEWHERE),
+        "42P05": (LockNotSupported, _PREPARED_ELSEWHERE),
     }
+    advice = dict.fromkeys(("26000", "42P05"), _PREPARED_ELSEWHERE)
     # READ COMMITTED re-checks the row version that it waited for.  One that was deleted and
     # inserted again meanwhile is another row, which only a new statement's snapshot shows.
     retries_missing_rows = True
     monitoring = PostgreSQLMonitoring()
+
+    def note_default_level(self, connection: Connection) -> None:
+        if self.in_transaction(connection) is not False:
+            return  # what the server tells is the level of this transaction
+        connection.dialect.default_isolation_level = connection.get_isolation_level()
+        if not connection.in_transaction():  # a driver has begun one for the question
+            connection.connection.rollback()
+
+    def note_server(self, connection: Connection) -> None:
+        # The query goes past SQLAlchemy, which would begin a transaction on a Connection of the
+        # caller.  One that is begun for the question is rolled back: its snapshot would be older
+        # than the program's first statement, which may also be SET TRANSACTION.
+        if self.is_aborted(connection):
+            return
+        begins = self.in_transaction(connection) is False or not connection.in_transaction()
+        driver_error: Any = connection.dialect.loaded_dbapi.Error
+        cursor: Any = connection.connection.cursor()
+        try:
+            cursor.execute("SELECT pg_catalog.version()")
+            (version,) = cursor.fetchone()
+        except (
+            driver_error
+        ):  # the transaction of the caller has failed, and its driver does not tell
+            return
+        finally:
+            cursor.close()
+        if begins:
+            connection.connection.rollback()
+        self.compatible = find_server("postgresql", str(version), connection.engine.url.host)
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         if base_of(lock) is LockOptions.SnapshotRead:
@@ -100,24 +157,80 @@ class PostgreSQLLocks(LockStrategy):
 
         return PipelinedLock(connection, seconds).installed()
 
+    def waiting_for_row(
+        self, connection: Connection, lock: LockOptions, seconds: float | None
+    ) -> AbstractContextManager[None]:
+        # Behind another that waits, PostgreSQL waits twice: for the turn, and for the row.  To
+        # limit the whole statement costs two round trips more where there is no pipeline.
+        if seconds is None or not _has_pipeline(connection):
+            return self.waiting(connection, lock, seconds)
+        from .pipelined_lock import PipelinedLock  # noqa: PLC0415  # imports psycopg
+
+        return PipelinedLock(connection, seconds, one_row=True).installed()
+
+    def limit_hold(self, connection: Connection, seconds: float) -> None:
+        connection.exec_driver_sql(before_lock(seconds))
+
+    def waiting_then_limited(
+        self,
+        connection: Connection,
+        lock: LockOptions,
+        seconds: float | None,
+        hold_limit: float,
+        *,
+        one_row: bool,
+    ) -> AbstractContextManager[None]:
+        if not _has_pipeline(connection):
+            return super().waiting_then_limited(
+                connection, lock, seconds, hold_limit, one_row=one_row
+            )
+        from .pipelined_lock import PipelinedLock  # noqa: PLC0415  # imports psycopg
+
+        after = after_lock(connection, hold_limit)
+        return PipelinedLock(connection, seconds, one_row=one_row, after=after).installed()
+
+    def pipelined_limit(
+        self, connection: Connection, seconds: float, *, one_row: bool
+    ) -> tuple[str, ...]:
+        if not _has_pipeline(connection):
+            return ()
+        from .pipelined_lock import limit_statements  # noqa: PLC0415  # imports psycopg
+
+        return limit_statements(seconds, one_row=one_row)
+
     def pipeline(self, connection: Connection) -> Pipeline | None:
         if not _has_pipeline(connection):
             return None
-        from .psycopg import PsycopgPipeline  # noqa: PLC0415  # imports psycopg
+        from .deferred_writes import PsycopgPipeline  # noqa: PLC0415  # imports psycopg
 
         return PsycopgPipeline(connection)
 
     def take_key(
         self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
     ) -> type[LockFailed] | None:
+        remember_key(key, key)
         with self.waiting(connection, lock, seconds):
-            found = connection.execute(_TAKE_KEY[lock], {"key": key}).first()
+            if LockOptions.NoWait in lock:
+                found = connection.execute(_TRY_KEY[lock], {"key": key}).first()
+            else:
+                found = _wait_for_key(connection, key, lock)
         if found is None:
             raise LockNotSupported(
                 "a standby server knows nothing of the keys that are taken on its primary; "
                 "take the key there"
             )
         return LockNotAvailable if found[0] is False else None
+
+    def in_transaction(self, connection: Connection) -> bool | None:
+        driver: Any = connection.connection.driver_connection
+        libpq = getattr(driver, "pgconn", None)  # psycopg: five times as fast as its "info"
+        if libpq is None:
+            libpq = getattr(driver, "info", None)  # psycopg2
+        if libpq is not None:
+            return int(libpq.transaction_status) != _IDLE
+        if not hasattr(driver, "is_in_transaction"):
+            return None  # pg8000
+        return None if driver.is_closed() else bool(driver.is_in_transaction())  # asyncpg
 
     def is_aborted(self, connection: Connection) -> bool | None:
         # psycopg and psycopg2; asyncpg and pg8000 do not tell
@@ -148,6 +261,19 @@ class PostgreSQLLocks(LockStrategy):
         if code is None and orig.args and isinstance(orig.args[0], dict):
             code = orig.args[0].get("C")
         return code if isinstance(code, str) else None
+
+
+def _wait_for_key(connection: Connection, key: str, lock: LockOptions) -> Row[Any] | None:
+    statement = _TAKE_KEY[lock]
+    if connection.engine.hide_parameters or connection.dialect.driver == "asyncpg":
+        return connection.execute(statement, {"key": key}).first()
+    readable = _NOT_IN_COMMENT.sub("_", key)[:_LONGEST_IN_COMMENT].replace(":", r"\:")
+    # Every key has a text of its own, and the cache is for the program's statements.
+    return connection.execute(
+        text(f"{statement.text} /* {KEY_MARK} {readable} */"),
+        {"key": key},
+        execution_options={"compiled_cache": None},
+    ).first()
 
 
 def _context_of(orig: BaseException) -> Any:

@@ -8,8 +8,8 @@ its answer is not kept back: it is sent after the writes that are, and answered 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from copy import deepcopy
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -23,7 +23,10 @@ from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm.exc import StaleDataError
 
 from ...pool import CallFunction, on_return, withdraw
+from ..base import Read
+from .hold_limit import after_lock
 from .pipeline import Call, CursorInterceptor, InterceptedCursor, Steps, run_steps, send_in_pipeline
+from .pipelined_lock import PipelinedLock
 
 # width_bucket() has an error of its own, which nothing else raises, for a number of buckets that
 # is not positive: 2201G, invalid_argument_for_width_bucket_function.
@@ -59,46 +62,61 @@ class Write(NamedTuple):
         return self.statement if self.updated is None else _EXACTLY_ONE.format(self.statement)
 
 
-class DeferredWrites(CursorInterceptor):
-    """The writes of a transaction that is about to be committed.
+class PsycopgPipeline(CursorInterceptor):
+    """The :class:`Pipeline` of one connection; it has the writes that wait for COMMIT."""
 
-    :param may_commit: called when COMMIT is due; returns whether to send it together with the
-        writes, which are sent anyway.  May raise.
-    """
+    _may_commit: Callable[[], bool] | None = None
 
-    def __init__(self, connection: Connection, may_commit: Callable[[], bool]) -> None:
+    def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
-        self._may_commit = may_commit
         self._kept: list[Write] = []
         self._next: Write | None = None
         self._failure: Exception | None = None
         self._active = False
-        self.paused = False
-        # The connection is the session's own, and goes with its transaction.
-        event.listen(connection, "before_cursor_execute", self._before_cursor_execute)
-        event.listen(connection, "commit", self._before_commit)
-        event.listen(connection, "rollback", lambda _connection: self.stop())
+        self._paused = False
 
-    def start(self) -> None:
-        """Keep back the writes that can wait for COMMIT from now on."""
+    def locking(
+        self,
+        seconds: float | None,
+        reads: Callable[[], Iterable[Read]],
+        *,
+        one_row: bool,
+        hold_limit: float | None = None,
+    ) -> AbstractContextManager[None]:
+        after = None if hold_limit is None else after_lock(self.connection, hold_limit)
+        lock = PipelinedLock(self.connection, seconds, reads, one_row=one_row, after=after)
+        return lock.installed()
+
+    def keep_writes(self, may_commit: Callable[[], bool]) -> None:
+        if self._may_commit is None:
+            self._may_commit = may_commit
+            # The connection is the session's own, and goes with its transaction.
+            event.listen(self.connection, "before_cursor_execute", self._before_cursor_execute)
+            event.listen(self.connection, "commit", self._before_commit)
+            event.listen(self.connection, "rollback", lambda _connection: self.forget_writes())
         if not self._active and not self.driver.autocommit:
             self.install()
             self._active = True
-            # The transaction may end without a call of stop(): the pool then restores the cursors.
+            # The transaction may end without a call of forget_writes(): the pool then restores
+            # the cursors.
             self._on_return = CallFunction(
-                partial(_restore_cursors, ref(self), self.driver, self._factory)
+                partial(
+                    _restore_cursors, ref(self), self.driver, self._factory, self._server_factory
+                )
             )
             on_return(self.connection, self._on_return)
 
-    def stop(self) -> None:
-        """Keep back no more writes, and discard those that were not sent."""
+    def forget_writes(self) -> None:
         self._kept = []
         if self._active:
             self._active = False
             self.uninstall()
             withdraw(self.connection, self._on_return)
 
-    def send(self, *, commit: bool = False) -> None:
+    def pause(self, *, paused: bool) -> None:
+        self._paused = paused
+
+    def send_writes(self, *, commit: bool = False) -> None:
         """Send the writes that are kept back, with COMMIT behind them or without.
 
         :raises StaleDataError: an UPDATE has not found its row; nothing is committed.
@@ -129,6 +147,9 @@ class DeferredWrites(CursorInterceptor):
         if not self._keep(cursor, query, rows, many=True):
             yield from self._send_first()
             yield from super().executemany(cursor, query, rows, options)
+
+    def before_other(self) -> Steps[None]:
+        yield from self._send_first()
 
     def _keep(self, cursor: InterceptedCursor, query: Any, params: Any, *, many: bool) -> bool:
         """Return whether this statement is kept back; False: it has to be executed now."""
@@ -166,8 +187,8 @@ class DeferredWrites(CursorInterceptor):
         cache = connection.get_execution_options().get("compiled_cache")
         in_savepoint = connection.in_nested_transaction()
         self._next = None
-        if self.paused or in_savepoint or not _can_wait(statement, parameters, context, cache):
-            self.send()
+        if self._paused or in_savepoint or not _can_wait(statement, parameters, context, cache):
+            self.send_writes()
         else:
             updated = context.compiled.statement.table.description if context.isupdate else None
             self._next = Write(statement, parameters, executemany, updated)
@@ -175,7 +196,8 @@ class DeferredWrites(CursorInterceptor):
     def _before_commit(self, connection: Connection) -> None:
         if self._active:
             try:
-                self.send(commit=self._may_commit())
+                assert self._may_commit is not None
+                self.send_writes(commit=self._may_commit())
             except BaseException:
                 # A COMMIT that fails has ended its transaction, so SQLAlchemy may give the
                 # connection back without another ROLLBACK.  This one was not even sent.
@@ -183,7 +205,7 @@ class DeferredWrites(CursorInterceptor):
                     run_steps(self.connection, self._roll_back())
                 raise
             finally:
-                self.stop()
+                self.forget_writes()
 
     def _roll_back(self) -> Steps[None]:
         yield self.driver.rollback()
@@ -247,13 +269,15 @@ class _Batch:
         return self._writes[at]
 
 
-def _restore_cursors(writes: ref[DeferredWrites], driver: Any, factory: Any) -> None:
+def _restore_cursors(
+    writes: ref[PsycopgPipeline], driver: Any, factory: Any, server_factory: Any
+) -> None:
     """Restore the driver's own cursors, on a connection that goes back to its pool."""
     alive = writes()
     if alive is None:
-        driver.cursor_factory = factory
+        driver.cursor_factory, driver.server_cursor_factory = factory, server_factory
     else:
-        alive.stop()
+        alive.forget_writes()
 
 
 def _can_wait(statement: str, parameters: Any, context: Any, cache: Any) -> bool:

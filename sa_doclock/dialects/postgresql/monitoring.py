@@ -5,66 +5,57 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import (
-    Connection,
-    Row,
-    Table,
-    bindparam,
-    func,
-    literal,
-    literal_column,
-    select,
-    text,
-    tuple_,
-)
+import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.sql import Executable
 
 from ...lock_info import Identity, LockConnection, Wait
 from ..base import LockMonitoring
-from ..locking import quoted_name
 from ..monitoring import connections_by_id, elapsed_seconds
+from ..names import quoted_name
+from ..recent_keys import recent_keys
 
 # Each number is asked for in a query of its own, which may end in an error.
 _MOST_NUMBERS = 50
 
 # The holder of a row is written into the row: xmax is a transaction, or a group of them.  A
 # transaction, and each of its open savepoints, has a lock on its own number.
-_MARK: Any = literal_column("CAST(xmax AS text), tableoid")
-_OID = text("SELECT CAST(to_regclass(:name) AS oid)")
+_MARK: Any = sa.literal_column("CAST(xmax AS text), tableoid")
+_OID = sa.text("SELECT CAST(to_regclass(:name) AS oid)")
 # A request for such a lock on the table blocks later requests before it is granted.
-_TABLE_LOCKS = text("""
+_TABLE_LOCKS = sa.text("""
     SELECT DISTINCT COALESCE(pid, 0) FROM pg_locks
     WHERE locktype = 'relation' AND relation = :oid
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
     AND mode IN ('ExclusiveLock', 'AccessExclusiveLock')""")
-_WRITERS = text("""
+_WRITERS = sa.text("""
     SELECT DISTINCT COALESCE(t.pid, 0) FROM pg_locks t JOIN pg_locks x
     ON x.virtualtransaction = t.virtualtransaction
     WHERE t.locktype = 'relation' AND t.relation IN :oids AND t.granted
     AND t.mode IN ('RowShareLock', 'RowExclusiveLock', 'ShareRowExclusiveLock')
     AND x.locktype = 'transactionid' AND x.mode = 'ExclusiveLock' AND x.granted
-    """).bindparams(bindparam("oids", expanding=True))
-_OWNERS = text("""
+    """).bindparams(sa.bindparam("oids", expanding=True))
+_OWNERS = sa.text("""
     SELECT DISTINCT COALESCE(x.pid, 0) FROM pg_locks x JOIN pg_locks t
     ON x.virtualtransaction = t.virtualtransaction
     WHERE x.locktype = 'transactionid' AND x.mode = 'ExclusiveLock' AND x.granted
     AND CAST(x.transactionid AS text) IN :xids
     AND t.locktype = 'relation' AND t.relation IN :oids
-    """).bindparams(bindparam("xids", expanding=True), bindparam("oids", expanding=True))
-_MEMBERS = text("""
+    """).bindparams(sa.bindparam("xids", expanding=True), sa.bindparam("oids", expanding=True))
+_MEMBERS = sa.text("""
     SELECT CAST(xid AS text), mode FROM pg_get_multixact_members(CAST(:group AS xid))""")
 # Of the 64 bits of a transaction's number a row has 32; it is the one nearest to the newest.
-_STATUS = text("""
+_STATUS = sa.text("""
     SELECT txid_status(CASE WHEN number > 0 THEN number END) FROM (
     SELECT newest + ((CAST(:xid AS bigint) - newest + 2147483648) & 4294967295) - 2147483648
     AS number FROM (SELECT txid_snapshot_xmax(txid_current_snapshot()) AS newest) AS s) AS n""")
-_CONNECTIONS = text("""
+_CONNECTIONS = sa.text("""
     SELECT pid, usename, application_name, state,
     CAST(extract(epoch FROM statement_timestamp() - xact_start) AS float8),
-    NULLIF(query, '<insufficient privilege>')
-    FROM pg_stat_activity WHERE pid IN :pids""").bindparams(bindparam("pids", expanding=True))
+    NULLIF(query, '<insufficient privilege>'), COALESCE(client_hostname, host(client_addr))
+    FROM pg_stat_activity WHERE pid IN :pids""").bindparams(sa.bindparam("pids", expanding=True))
 # The first waiter of a row has a lock on its place, the tuple.
+KEY_MARK = "sa_doclock key:"  # in a comment of the statement that waits for a named lock, see below
 _WAITS = """
     WITH w AS (SELECT DISTINCT ON (pid) * FROM pg_locks WHERE NOT granted ORDER BY pid),
     r AS (SELECT DISTINCT ON (pid) * FROM pg_locks WHERE locktype = 'tuple' ORDER BY pid)
@@ -75,25 +66,30 @@ _WAITS = """
     CASE WHEN w.locktype = 'advisory' THEN CASE w.objsubid
     WHEN 1 THEN CAST((CAST(w.classid AS bigint) << 32) | CAST(w.objid AS bigint) AS text)
     ELSE concat_ws(', ', w.classid, w.objid) END END AS named,
+    substring(a.query FROM '/[*] sa_doclock key: (.*) [*]/') AS told,
     CAST(extract(epoch FROM statement_timestamp() - {since}) AS float8) AS seconds
     FROM w CROSS JOIN LATERAL unnest(pg_blocking_pids(w.pid)) AS blocker
     LEFT JOIN r ON r.pid = w.pid LEFT JOIN pg_stat_activity a ON a.pid = w.pid
     LEFT JOIN pg_database d ON d.oid = COALESCE(r.database, w.database)
     AND d.datname = current_database()"""
-_KEY_COLUMNS = text("""
+_KEY_COLUMNS = sa.text("""
     SELECT quote_ident(attname) FROM pg_index JOIN pg_attribute
     ON attrelid = indrelid AND attnum = ANY (indkey)
     WHERE indrelid = :oid AND indisprimary
     ORDER BY array_position(CAST(indkey AS smallint[]), attnum)""")
+# The server knows a key by its hash alone.
+_HASHES = sa.text("""
+    SELECT CAST(hashtextextended(key, 0) AS text), key
+    FROM unnest(CAST(:keys AS text[])) AS key""")
 # Not SET, which a pooler between us and the server would hand on to somebody else.
-_SHORT_TIMEOUTS = select(
-    func.set_config("lock_timeout", "100ms", literal(True)),
-    func.set_config("statement_timeout", "1s", literal(True)),
+_SHORT_TIMEOUTS = sa.select(
+    sa.func.set_config("lock_timeout", "100ms", sa.literal(True)),
+    sa.func.set_config("statement_timeout", "1s", sa.literal(True)),
 )
 
 
 class PostgreSQLMonitoring(LockMonitoring):
-    def connection_id(self, connection: Connection) -> int | None:
+    def connection_id(self, connection: sa.Connection) -> int | None:
         driver: Any = connection.connection.driver_connection
         if hasattr(driver, "get_server_pid"):
             return int(driver.get_server_pid())  # asyncpg
@@ -101,7 +97,7 @@ class PostgreSQLMonitoring(LockMonitoring):
         return pid if isinstance(pid, int) else None
 
     def holders(
-        self, connection: Connection, header: Table, keys: Sequence[Identity], *, shared: bool
+        self, connection: sa.Connection, header: sa.Table, keys: Sequence[Identity], *, shared: bool
     ) -> Mapping[int, bool]:
         ((oid,),) = _query(connection, _OID, name=quoted_name(connection, header))
         if oid is None:
@@ -110,32 +106,37 @@ class PostgreSQLMonitoring(LockMonitoring):
             return {pid: True for (pid,) in found}
         if not keys:
             return {pid: False for (pid,) in _query(connection, _WRITERS, oids=[oid])}
-        marks = select(_MARK).select_from(header).where(tuple_(*header.primary_key).in_(keys))
+        marks = sa.select(_MARK).select_from(header).where(sa.tuple_(*header.primary_key).in_(keys))
         rows = [row for row in _query(connection, marks) if row[0] != "0"]
         return _owners(connection, rows, shared=shared)
 
-    def waits(self, connection: Connection) -> Iterable[Wait]:
+    def waits(self, connection: sa.Connection) -> Iterable[Wait]:
         version = connection.dialect.server_version_info or (14,)
         since = "COALESCE(w.waitstart, a.query_start)" if version >= (14,) else "a.query_start"
         selects: dict[int, str | None] = {}
-        for row in _query(connection, text(_WAITS.format(since=since))):
-            key = row.named if row.page is None else _key_at(connection, row, selects)
+        rows = _query(connection, sa.text(_WAITS.format(since=since)))
+        keys: Mapping[str, str] = {}
+        if any(row.named for row in rows):
+            keys = dict(_query(connection, _HASHES, keys=list(recent_keys())))
+        for row in rows:
+            named = keys.get(row.named, row.told or row.named)
+            key = named if row.page is None else _key_at(connection, row, selects)
             yield Wait(row.waiter, row.blocker, row.table_name, key, elapsed_seconds(row.seconds))
 
     def describe(
-        self, connection: Connection, ids: Collection[int]
+        self, connection: sa.Connection, ids: Collection[int]
     ) -> Mapping[int, LockConnection]:
         return connections_by_id(_query(connection, _CONNECTIONS, pids=list(ids)), {})
 
 
-def _query(connection: Connection, statement: Executable, **parameters: Any) -> Sequence[Any]:
+def _query(connection: sa.Connection, statement: Executable, **parameters: Any) -> Sequence[Any]:
     """Return the rows, read in a transaction of their own, which an error ends."""
     with connection.begin():
         connection.execute(_SHORT_TIMEOUTS)
         return connection.execute(statement, parameters).all()
 
 
-def _owners(connection: Connection, rows: Sequence[Any], *, shared: bool) -> Mapping[int, bool]:
+def _owners(connection: sa.Connection, rows: Sequence[Any], *, shared: bool) -> Mapping[int, bool]:
     """Return the owners of the transactions that these rows, of these tables, are marked with."""
     oids = sorted({oid for _, oid in rows})
     numbers = _with_members(connection, {xmax for xmax, _ in rows}, shared=shared)
@@ -150,7 +151,7 @@ def _owners(connection: Connection, rows: Sequence[Any], *, shared: bool) -> Map
     return {pid: len(writers) == 1 for (pid,) in writers}
 
 
-def _with_members(connection: Connection, numbers: set[str], *, shared: bool) -> set[str]:
+def _with_members(connection: sa.Connection, numbers: set[str], *, shared: bool) -> set[str]:
     """Return these transaction numbers, with the members of those that are groups."""
     members = (_members(connection, number, shared=shared) for number in _newest(numbers))
     return numbers.union(*members)
@@ -160,7 +161,7 @@ def _newest(numbers: set[str]) -> list[str]:
     return sorted(numbers, key=int)[-_MOST_NUMBERS:]
 
 
-def _members(connection: Connection, group: str, *, shared: bool) -> set[str]:
+def _members(connection: sa.Connection, group: str, *, shared: bool) -> set[str]:
     try:
         members = _query(connection, _MEMBERS, group=group)
     except DBAPIError:  # it is a transaction, and no group
@@ -169,14 +170,16 @@ def _members(connection: Connection, group: str, *, shared: bool) -> set[str]:
     return {xid for xid, mode in members if mode not in harmless}
 
 
-def _is_running(connection: Connection, number: str) -> bool:
+def _is_running(connection: sa.Connection, number: str) -> bool:
     try:
         return bool(_query(connection, _STATUS, xid=int(number))[0][0] == "in progress")
     except DBAPIError:  # it is the number of a group, which no transaction has had yet
         return False
 
 
-def _key_at(connection: Connection, row: Row[Any], selects: dict[int, str | None]) -> str | None:
+def _key_at(
+    connection: sa.Connection, row: sa.Row[Any], selects: dict[int, str | None]
+) -> str | None:
     """Return the primary key of a row that is known by its place; None where it cannot be read.
 
     :param selects: remembers the statement of each table; None where no privilege allows it, or
@@ -188,14 +191,14 @@ def _key_at(connection: Connection, row: Row[Any], selects: dict[int, str | None
         select_key = selects[row.oid]
         if select_key is not None:
             place = f"({row.page},{row.place})"
-            found = _query(connection, text(select_key), place=place)
+            found = _query(connection, sa.text(select_key), place=place)
             return str(found[0][0]) if found else None
     except SQLAlchemyError:
         selects[row.oid] = None
     return None
 
 
-def _key_select(connection: Connection, row: Row[Any]) -> str | None:
+def _key_select(connection: sa.Connection, row: sa.Row[Any]) -> str | None:
     columns = [name for (name,) in _query(connection, _KEY_COLUMNS, oid=row.oid)]
     if not columns:
         return None

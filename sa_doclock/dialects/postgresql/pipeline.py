@@ -12,9 +12,9 @@ is announced in this queue.  tests/integration/pipeline/test_round_trips.py fail
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final, TypeVar
 from weakref import ref
 
 from psycopg.pq import TransactionStatus
@@ -133,6 +133,7 @@ class CursorInterceptor:
         driver: Any = connection.connection.driver_connection
         self.driver = driver
         self._factory: Any = None
+        self._server_factory: Any = None
 
     def cursor(self) -> Any:
         """Return a cursor of the driver's own."""
@@ -150,23 +151,34 @@ class CursorInterceptor:
         """Execute one statement with many rows."""
         yield cursor.own.executemany(query, rows, **options)
 
+    def before_other(self) -> Steps[None]:
+        """Prepare for what is neither ``execute()`` nor ``executemany()``: COPY, ``stream()``."""
+        yield from ()
+
     def install(self) -> None:
         """Intercept every cursor that the connection makes from now on."""
-        factory = self._factory = self.driver.cursor_factory
+        self._factory = self.driver.cursor_factory
+        self._server_factory = self.driver.server_cursor_factory
+        self.driver.cursor_factory = self._intercepted(self._factory)
+        self.driver.server_cursor_factory = self._intercepted(self._server_factory)
+
+    def _intercepted(self, factory: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a maker of the same cursors, intercepted."""
         cursor_class = (
             AsyncInterceptedCursor if self.connection.dialect.is_async else InterceptedCursor
         )
         reference = ref(self)  # a connection in its pool must not keep the interceptor alive
 
-        def make_cursor(driver: Any, **options: Any) -> Any:
-            own, interceptor = factory(driver, **options), reference()
+        def make_cursor(driver: Any, *args: Any, **options: Any) -> Any:
+            own, interceptor = factory(driver, *args, **options), reference()
             return own if interceptor is None else cursor_class(own, interceptor)
 
-        self.driver.cursor_factory = make_cursor
+        return make_cursor
 
     def uninstall(self) -> None:
         """Give the connection the driver's own cursors again."""
         self.driver.cursor_factory = self._factory
+        self.driver.server_cursor_factory = self._server_factory
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -176,6 +188,9 @@ class CursorInterceptor:
             yield
         finally:
             self.uninstall()
+
+
+_OF_INTERCEPTED: Final = frozenset({"own", "interceptor", "expected"})
 
 
 class InterceptedCursor:
@@ -199,8 +214,23 @@ class InterceptedCursor:
         found: int = self.own.rowcount
         return found if self.expected is None else self.expected
 
+    @contextmanager
+    def copy(self, *args: Any, **options: Any) -> Iterator[Any]:
+        run_sync(self.interceptor.before_other())
+        with self.own.copy(*args, **options) as copy:
+            yield copy
+
+    def stream(self, *args: Any, **options: Any) -> Iterator[Any]:
+        run_sync(self.interceptor.before_other())
+        yield from self.own.stream(*args, **options)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.own, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # row_factory, format, arraysize: what the driver's cursor looks at.
+        target = self if name in _OF_INTERCEPTED else self.own
+        object.__setattr__(target, name, value)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.own)
@@ -221,6 +251,17 @@ class AsyncInterceptedCursor(InterceptedCursor):
 
     async def executemany(self, query: Any, params_seq: Any, **options: Any) -> Any:
         await run_async(self.interceptor.executemany(self, query, params_seq, options))
+
+    @asynccontextmanager
+    async def copy(self, *args: Any, **options: Any) -> AsyncIterator[Any]:  # type: ignore[override]
+        await run_async(self.interceptor.before_other())
+        async with self.own.copy(*args, **options) as copy:
+            yield copy
+
+    async def stream(self, *args: Any, **options: Any) -> AsyncIterator[Any]:  # type: ignore[override]
+        await run_async(self.interceptor.before_other())
+        async for row in self.own.stream(*args, **options):
+            yield row
 
     def __aiter__(self) -> Any:
         return self.own.__aiter__()

@@ -36,8 +36,46 @@ _SET_TIMEOUT: Final = (
 _RESET_TIMEOUT: Final = (
     "SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)"
 )
+# The user's own statement_timeout, where it is shorter, stays.  0 is none.
+_SET_BOTH: Final = (
+    f"{_SET_TIMEOUT}, "
+    "set_config('doclock.statement_timeout', current_setting('statement_timeout'), true), "
+    "set_config('statement_timeout', CASE WHEN current_setting('statement_timeout')::interval "
+    "BETWEEN '0.001 s' AND %s THEN current_setting('statement_timeout') ELSE %s END, true)"
+)
+_RESET_BOTH: Final = (
+    f"{_RESET_TIMEOUT}, "
+    "set_config('statement_timeout', current_setting('doclock.statement_timeout'), true)"
+)
+# A statement by key takes no longer than the second of these, in milliseconds, on a busy server;
+# the first is its time after a grant at the last moment.
+_AFTER_GRANT: Final = 30
+_WITHOUT_WAIT: Final = 250
 # One of these is in the text of every statement that waits for a lock.
-_LOCK_WORDS: Final = ("FOR UPDATE", "FOR SHARE", "pg_advisory_xact_lock")
+_LOCK_WORDS: Final = ("FOR UPDATE", "FOR NO KEY UPDATE", "FOR SHARE", "advisory_xact_lock")
+
+
+class _Limit(NamedTuple):
+    """The statements around a lock that limit its waits, and the parameters of the first."""
+
+    write: str
+    restore: str
+    parameters: tuple[str, ...]
+
+
+def _limit(seconds: float, *, one_row: bool) -> _Limit:
+    limit = milliseconds(seconds)
+    if not one_row:
+        return _Limit(_SET_TIMEOUT, _RESET_TIMEOUT, (f"{limit}ms",))
+    whole = f"{max(limit + _AFTER_GRANT, _WITHOUT_WAIT)}ms"
+    return _Limit(_SET_BOTH, _RESET_BOTH, (f"{limit}ms", whole, whole))
+
+
+def limit_statements(seconds: float, *, one_row: bool) -> tuple[str, str]:
+    """Return what is sent before a lock with this limit, and after it."""
+    limit = _limit(seconds, one_row=one_row)
+    quoted = tuple(f"'{value}'" for value in limit.parameters)
+    return limit.write % quoted, limit.restore
 
 
 class _EarlyRead(NamedTuple):
@@ -58,6 +96,8 @@ class PipelinedLock(CursorInterceptor):
     :param seconds: how long to wait for the lock; None: as the server is configured.
     :param reads: returns the early reads, when the first lock is taken; None: there are none, and
         the driver sends BEGIN before.
+    :param one_row: the lock is of one row by its key, so that its whole statement is limited.
+    :param after: a statement that is sent once, right behind the first lock.
     """
 
     def __init__(
@@ -65,9 +105,13 @@ class PipelinedLock(CursorInterceptor):
         connection: Connection,
         seconds: float | None,
         reads: Callable[[], Iterable[Read]] | None = None,
+        *,
+        one_row: bool = False,
+        after: str | None = None,
     ) -> None:
         super().__init__(connection)
-        self._limit = None if seconds is None else f"{milliseconds(seconds)}ms"
+        self._after = after
+        self._limit = None if seconds is None else _limit(seconds, one_row=one_row)
         self._begins = reads is not None
         self._reads = reads or tuple
         self._early: list[_EarlyRead] = []
@@ -110,12 +154,13 @@ class PipelinedLock(CursorInterceptor):
         else:
             yield from super().execute(cursor, query, params, options)
 
+    def before_other(self) -> Steps[None]:
+        self._early = []  # it might write
+        yield from ()
+
     def _send(self, cursor: InterceptedCursor, call: Call, *, locks: bool) -> Steps[None]:
         """Send this statement; a lock with its limit and the early reads."""
-        calls = [call]
-        if locks and self._limit is not None:
-            calls.insert(0, partial(self.cursor().execute, _SET_TIMEOUT, (self._limit,)))
-            calls.append(partial(self.cursor().execute, _RESET_TIMEOUT))
+        calls = self._with_limits(call) if locks else [call]
         early = [*self._early_reads()] if locks else []
         calls += [partial(read.cursor.execute, read.text, read.parameters) for read in early]
         try:
@@ -126,6 +171,18 @@ class PipelinedLock(CursorInterceptor):
             # The lock was granted.  The statement that asks for this read raises its error.
             self._failure = error
         self._early = early
+
+    def _with_limits(self, call: Call) -> list[Call]:
+        """Return a lock, with what limits its wait, and what limits the transaction after it."""
+        calls = [call]
+        if self._limit is not None:
+            limit = self._limit
+            calls.insert(0, partial(self.cursor().execute, limit.write, limit.parameters))
+            calls.append(partial(self.cursor().execute, limit.restore))
+        if self._after is not None:
+            calls.append(partial(self.cursor().execute, self._after))
+            self._after = None
+        return calls
 
     def _early_reads(self) -> Iterator[_EarlyRead]:
         if self.connection.get_execution_options().get("schema_translate_map"):

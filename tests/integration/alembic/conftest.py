@@ -1,11 +1,10 @@
-"""What the tests of the Alembic operations share."""
+"""Fixtures that the tests of the Alembic operations share."""
 
 from __future__ import annotations
 
 import argparse
 import io
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,17 +29,3 @@ def environment() -> Callable[..., Config]:
         return config
 
     return configure
-
-
-@pytest.fixture
-def root_logger() -> Iterator[None]:
-    """Put back what fileConfig() replaces for the whole process."""
-    root, alembic = logging.getLogger(), logging.getLogger("alembic")
-    handlers, levels = root.handlers[:], (root.level, alembic.level)
-    yield
-    root.handlers[:] = handlers
-    for logger, level in zip((root, alembic), levels, strict=True):
-        logger.setLevel(level)
-    for known in logging.Logger.manager.loggerDict.values():
-        if isinstance(known, logging.Logger):
-            known.disabled = False

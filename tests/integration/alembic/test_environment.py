@@ -169,7 +169,6 @@ def test_a_change_that_failed_is_not_recorded(environment: Environment, server: 
     assert server.versions in (None, [])
 
 
-@pytest.mark.usefixtures("root_logger")
 def test_copied_into_an_existing_history_as_the_docs_say(tmp_path: Path, sqlite_url: str) -> None:
     command.init(Config(tmp_path / "alembic.ini", stdout=io.StringIO()), str(tmp_path / "theirs"))
     config = Config(tmp_path / "alembic.ini")
@@ -187,7 +186,6 @@ def test_copied_into_an_existing_history_as_the_docs_say(tmp_path: Path, sqlite_
     assert tables(sqlite_url) == {"alembic_version": []}
 
 
-@pytest.mark.usefixtures("root_logger")
 def test_alembic_ini_leaves_other_loggers_enabled(sqlite_url: str) -> None:
     log = logging.getLogger("an.application")
     options = argparse.Namespace(x=[f"url={sqlite_url}"])

@@ -79,7 +79,7 @@ def test_alembic_check_can_name_them() -> None:
 
 
 @pytest.fixture
-def users_environment(tmp_path: Path, root_logger: None) -> Config:  # noqa: ARG001
+def users_environment(tmp_path: Path) -> Config:
     """``alembic init``, as a user has it, on an SQLite file."""
     config = Config(tmp_path / "alembic.ini")
     command.init(config, str(tmp_path / "migrations"))

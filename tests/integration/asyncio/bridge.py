@@ -20,7 +20,7 @@ Play = Callable[[AsyncLockingSession], Awaitable[T]]
 
 
 class Bridge:
-    """What the actor holds in place of a session.
+    """The object that an asynchronous actor holds in place of a session.
 
     The pool has one connection, so that one which a cancelled task has leaked is missed.
     """

@@ -1,4 +1,4 @@
-"""How a task is cancelled in the midst of a play, and what must not be left of it."""
+"""Cancel a task in the middle of a play, and check what is left of it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def is_free_soon(player: Player) -> bool:
 
 
 class Stage:
-    """Where a play stops until it is cancelled, and the director knows that it is there."""
+    """A place where a play stops until it is cancelled, which the director can wait for."""
 
     def __init__(self) -> None:
         self._reached = threading.Event()

@@ -1,4 +1,4 @@
-"""Which asynchronous driver speaks to which database of the matrix."""
+"""The asynchronous drivers of each database of the matrix."""
 
 from __future__ import annotations
 
@@ -61,8 +61,12 @@ def url_for(database: Database, driver: str) -> sa.URL:
 
 
 def for_asyncio(url: sa.URL, driver: str) -> sa.URL:
-    """Return the URL for this driver, without the parameters of the other."""
-    return url.set(drivername=f"{url.get_backend_name()}+{driver}", query={})
+    """Return the URL for this driver, without the parameters of the other.
+
+    aioodbc is pyodbc behind threads, and needs the same.
+    """
+    query = url.query if driver == "aioodbc" else {}
+    return url.set(drivername=f"{url.get_backend_name()}+{driver}", query=query)
 
 
 @asynccontextmanager

@@ -24,6 +24,7 @@ from tests.support.models import Customer, Order
 Enter = Callable[[str], Player]
 
 
+@pytest.mark.not_databases("mssql")  # aioodbc: a task that waits for a lock cannot be cancelled
 def test_while_it_waits_for_a_lock(ann: Player, ben: Player, enter_async: Enter) -> None:
     ann.does(playing(add_ten))
     cancel_while_waiting(ben, ann, locks(1))
@@ -33,6 +34,7 @@ def test_while_it_waits_for_a_lock(ann: Player, ben: Player, enter_async: Enter)
     assert ben.does(playing(look)) == "Ann"
 
 
+@pytest.mark.not_databases("mssql")  # aioodbc: a task that waits for a lock cannot be cancelled
 def test_while_it_waits_to_enter_a_block(ann: Player, ben: Player, enter_async: Enter) -> None:
     async def enter_block(session: AsyncLockingSession) -> None:
         async with session.locked(Order, 1):
@@ -45,6 +47,7 @@ def test_while_it_waits_to_enter_a_block(ann: Player, ben: Player, enter_async: 
     assert is_free_soon(enter_async("cleo"))
 
 
+@pytest.mark.not_databases("mssql")  # aioodbc: a task that waits for a lock cannot be cancelled
 def test_while_it_waits_in_a_transaction(ann: Player, ben: Player, enter_async: Enter) -> None:
     async def read_then_lock(session: AsyncLockingSession) -> None:
         await session.connection(execution_options={"isolation_level": level})
@@ -110,7 +113,7 @@ def test_inside_a_block_and_once_more_while_it_rolls_back(ben: Player, enter_asy
     assert ben.does(playing(look)) == "Ann"
 
 
-@pytest.mark.not_databases("sqlite")  # whoever has locked the file does not wait any more
+@pytest.mark.not_databases("sqlite", "mssql")  # whoever has locked the file does not wait any more
 def test_while_a_block_waits_to_save(ann: Player, ben: Player, enter_async: Enter) -> None:
     async def change_customer(session: AsyncLockingSession) -> None:
         (await session.get_one(Customer, 1)).name = "Ada"
@@ -131,7 +134,7 @@ def test_while_a_block_waits_to_save(ann: Player, ben: Player, enter_async: Ente
     assert cleo.does(playing(look)) == "Ann"
 
 
-@pytest.mark.not_databases("sqlite")  # see cancel_while_waiting()
+@pytest.mark.not_databases("sqlite", "mssql")  # see cancel_while_waiting()
 def test_by_a_timeout_of_asyncio(ann: Player, ben: Player, enter_async: Enter) -> None:
     async def not_for_long(session: AsyncLockingSession) -> None:
         await asyncio.wait_for(locks(1)(session), 0.2)

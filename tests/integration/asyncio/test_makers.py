@@ -7,7 +7,6 @@ import asyncio
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker
-from sqlalchemy.orm import Session
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockNotSupported, LockOptions, with_lock
 from tests.integration.asyncio.drivers import connected, in_a_loop, opened
@@ -47,19 +46,6 @@ async def test_it_takes_a_connection_of_the_callers(url: sa.URL) -> None:
         await connection.rollback()
         async with AsyncLockingSession(connection) as session:
             assert (await session.get_one(Order, 1)).total == 7
-
-
-@in_a_loop
-async def test_a_session_class_of_ones_own_must_lock(url: sa.URL) -> None:
-    class Own(LockingSession):
-        pass
-
-    async with connected(url) as engine:
-        async with AsyncLockingSession(engine, sync_session_class=Own) as session:
-            assert await session.get_entity(Order, 1, FOR_UPDATE) is not None
-        async with AsyncLockingSession(engine, sync_session_class=Session) as session:
-            with pytest.raises(TypeError, match="must be a LockingSession"):
-                await session.get_entity(Order, 1, FOR_UPDATE)
 
 
 @in_a_loop

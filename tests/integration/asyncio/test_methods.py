@@ -14,7 +14,7 @@ from sqlalchemy.orm import selectinload
 from sa_doclock import AsyncLockingSession, LockingSession, LockOptions
 from tests.integration.asyncio.drivers import in_a_loop, opened
 from tests.support.databases import Database
-from tests.support.models import Lease, Order, Voucher
+from tests.support.models import Account, Lease, Order, Voucher
 
 SHARED, FOR_UPDATE = LockOptions.SharedRead, LockOptions.ForUpdate
 SNAPSHOT, NO_WAIT = LockOptions.SnapshotRead, LockOptions.NoWait
@@ -41,6 +41,15 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "set": lambda s: s.scalar(s.entity_set(Order, FOR_UPDATE).order_by(Order.id).limit(1)),
     "set of two tables": lambda s: s.scalar(s.entity_set(Lease, FOR_UPDATE)),
     "set skipping": lambda s: s.scalar(s.entity_set(Voucher, FOR_UPDATE | LockOptions.SkipLocked)),
+    "document": lambda s: s.get_one_document(Order, 1, FOR_UPDATE),
+    "document missing": lambda s: s.get_one_document(Order, 99, FOR_UPDATE),
+    "no version": lambda s: s.get_entity(Order, 1, FOR_UPDATE, version=1),
+    "stale": lambda s: s.get_entity(Account, 1, FOR_UPDATE, version=7),
+    "lock of nothing": lambda s: s.lock(None),
+    "with_for_update": lambda s: s.scalar(
+        sa.select(Order).where(Order.id == 1).with_for_update(nowait=True)
+    ),
+    "get with_for_update": lambda s: s.get(Order, 1, with_for_update=True),
     "release": lambda s: s.release_locks(),
     "save": lambda s: s.save_changes(),
 }
@@ -145,3 +154,22 @@ async def test_an_inner_block_leaves_the_transaction_to_the_outer(url: sa.URL) -
             assert len(session.held_locks) == 2
         assert not session.held_locks
         assert (await session.get_one_entity(Order, 2)).total == 7
+
+
+@in_a_loop
+async def test_blocks_on_an_object_a_select_and_several_documents(url: sa.URL) -> None:
+    async with opened(url) as session:
+        order = await session.get_one(Order, 1)
+        await session.commit()
+        assert await session.lock(order) is order
+        await session.rollback()
+        async with session.locked(order) as locked:
+            assert locked is order
+            order.total = 7
+        async with session.locked_document(sa.select(Order).where(Order.id == 1)) as order:
+            assert order.total == 7
+            assert len(order.lines) == 2
+        async with session.locked_documents(Order, [2, 1]) as documents:
+            assert [document.id for document in documents] == [2, 1]
+            assert len(documents[1].lines) == 2
+        assert not session.in_transaction()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any
 
 import pytest
@@ -13,7 +15,12 @@ from sqlalchemy.orm import Session
 from sa_doclock import AsyncLockingSession, LockingSession
 
 SYNC_THERE_TOO = {"entity_set", "held_locks", "on_commit"}
-BLOCKS = {"locked": (object, 1), "unguarded": ()}
+BLOCKS = {
+    "locked": (object, 1),
+    "locked_document": (object, 1),
+    "locked_documents": (object, [1]),
+    "unguarded": (),
+}
 
 
 def _own(kind: type[Any], base: type[Any]) -> set[str]:
@@ -58,5 +65,28 @@ def test_it_is_awaited_unless_it_only_makes_a_statement(name: str) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_it_is_documented_and_leads_to_the_synchronous_one(name: str) -> None:
-    assert f"LockingSession.{name}" in (inspect.getdoc(_member(AsyncLockingSession, name)) or "")
-    assert inspect.getdoc(_member(LockingSession, name))
+    told = inspect.getdoc(_member(AsyncLockingSession, name)) or ""
+    documented = inspect.getdoc(_member(LockingSession, name))
+    assert f"LockingSession.{name}" in told
+    assert documented
+    assert not [paragraph for paragraph in documented.split("\n\n") if paragraph not in told]
+
+
+def test_a_subclass_of_the_synchronous_session_is_asked() -> None:
+    class Own(LockingSession):
+        def get_entities(self, *args: Any, **kwargs: Any) -> list[Any]:
+            return [args, kwargs]
+
+        @contextmanager
+        def unguarded(self) -> Iterator[None]:
+            self.info["unguarded"] = True
+            yield
+
+    class AsyncOwn(AsyncLockingSession):
+        sync_session_class = Own
+
+    async def call() -> list[Any]:
+        async with AsyncOwn() as session, session.unguarded():
+            return [*await session.get_entities(object, [1]), session.sync_session.info]
+
+    assert asyncio.run(call()) == [(object, [1]), {}, {"unguarded": True}]

@@ -93,7 +93,7 @@ _ROWS: dict[type[Base], list[dict[str, Any]]] = {
 }
 
 NEW = sa.select(Job).where(Job.state == "new")
-"""What there is to do."""
+"""The jobs that are waiting."""
 
 STATES = sa.select(Job.id, Job.state).order_by(Job.id)
 

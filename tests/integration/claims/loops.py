@@ -1,4 +1,4 @@
-"""What the tests of async_claim_each() have in common."""
+"""Functions that the tests of async_claim_each() share."""
 
 from __future__ import annotations
 

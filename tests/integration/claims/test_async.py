@@ -127,7 +127,7 @@ async def test_a_coroutine_runs_after_the_commit(documents: Database, elsewhere:
 @in_a_loop
 async def test_joined_rows_and_misuse(documents: Database) -> None:
     async with factory(documents) as make_session:
-        statement = sa.select(Job).join(Job.steps).where(Step.done.is_(False))
+        statement = sa.select(Job).join(Job.steps).where(Step.done == sa.false())
         claims = async_claim_each(make_session, statement)
         async for claim in claims:
             async with claim:

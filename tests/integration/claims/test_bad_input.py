@@ -1,4 +1,4 @@
-"""What cannot be right is refused before anything is sent."""
+"""Wrong arguments are refused before anything is sent."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker
 from sqlalchemy.orm import (
     DeclarativeBase,
     Mapped,
@@ -18,6 +19,7 @@ from sqlalchemy.orm import (
 )
 
 from sa_doclock import (
+    AsyncLockingSession,
     LockingSession,
     LockMisuse,
     LockNotSupported,
@@ -123,7 +125,9 @@ def test_an_order_that_is_given_twice(claim: Any) -> None:
 
 @each
 def test_a_session_in_place_of_a_factory(claim: Any) -> None:
-    for factory in (None, LockingSession(), scoped_session(sessionmaker(class_=LockingSession))):
+    scoped = scoped_session(sessionmaker(class_=LockingSession))
+    of_tasks = async_scoped_session(async_sessionmaker(class_=AsyncLockingSession), int)
+    for factory in (None, LockingSession(), scoped, of_tasks):
         with pytest.raises(TypeError, match="claim_each"):
             claim(factory, NEW)
 

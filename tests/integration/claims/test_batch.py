@@ -41,13 +41,17 @@ def counted(engine: sa.Engine, work: Callable[[], Any]) -> dict[str, int]:
         work()
     event.remove(engine, "commit", commit)
     for statement in statements:
+        if "CURRENT_TRANSACTION_ID" in statement:
+            continue  # of SQL Server, once for each transaction
         word = statement.split()[0]
         counts[word] = counts.get(word, 0) + 1
     return counts
 
 
 def only_locks(engine: sa.Engine, counts: dict[str, int]) -> None:
-    """SQLite has a statement for its lock."""
+    """SQLite has a statement for its lock; MySQL and MariaDB set the level of its transaction."""
+    sets_level = engine.dialect.name in ("mysql", "mariadb")
+    assert counts.pop("SET", 0) == (counts["SELECT"] - 1 if sets_level else 0)
     assert counts.pop("BEGIN", 0) == (
         0 if engine.dialect.name != "sqlite" else counts["SELECT"] - 1
     )
@@ -77,7 +81,7 @@ def test_a_batch_is_one_lock_and_one_commit(session_factory: Factory, engine: sa
 def test_conditions_on_other_rows_cost_a_statement_more(
     session_factory: Factory, engine: sa.Engine
 ) -> None:
-    unfinished = sa.select(Job).where(Job.steps.any(Step.done.is_(False)))
+    unfinished = sa.select(Job).where(Job.steps.any(Step.done == sa.false()))
     work(session_factory, unfinished, limit=1)
     counts = counted(engine, lambda: work(session_factory, unfinished))
     assert counts["SELECT"] == 1 + (3 if engine.dialect.name == "sqlite" else 6)

@@ -1,4 +1,4 @@
-"""How the transaction of a claim ends: a commit that fails, or one of the block's own."""
+"""The transaction of a claim ends in a commit that fails, or in one of the block's own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ both = pytest.mark.parametrize("batch", [1, 4])
 
 
 class Refused(Exception):
-    """What a commit raises."""
+    """The error that a commit raises."""
 
 
 def done(elsewhere: Run) -> list[int]:

@@ -21,7 +21,7 @@ both = pytest.mark.parametrize("batch", [1, 4])
 
 
 class Refused(Exception):
-    """What a block raises."""
+    """The error that a block raises."""
 
 
 def done(elsewhere: Run) -> list[int]:

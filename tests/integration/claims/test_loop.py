@@ -1,4 +1,4 @@
-"""What a loop does when nobody else is there."""
+"""A loop of claims that nobody else disturbs."""
 
 from __future__ import annotations
 

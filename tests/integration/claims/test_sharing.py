@@ -1,4 +1,4 @@
-"""What others hold, have processed or deleted meanwhile."""
+"""Rows that others hold, have processed or deleted meanwhile."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_what_is_held_past_the_time_is_skipped(
 def test_rows_of_other_tables_are_not_locked(
     session_factory: Factory, other: LockingSession
 ) -> None:
-    joined = sa.select(Job).join(Job.steps).where(Step.done.is_(False))
+    joined = sa.select(Job).join(Job.steps).where(Step.done == sa.false())
     claims = claim_each(session_factory, joined)
     with next(claims):
         for ident in (1, 2):

@@ -1,4 +1,4 @@
-"""What the statement may be: keys, hierarchies, joins, options, documents."""
+"""The valid statements: keys, hierarchies, joins, options, documents."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STATEMENTS: dict[str, tuple[sa.Select[Any], list[Any]]] = {
         [1, 2],
     ),
     "in": (sa.select(Job).where(Job.id.in_([1, 3])), [1, 3]),
-    "join": (sa.select(Job).join(Job.steps).where(Step.done.is_(False)), [1, 2, 3]),
+    "join": (sa.select(Job).join(Job.steps).where(Step.done == sa.false()), [1, 2, 3]),
     "exists": (sa.select(Job).where(Job.steps.any(Step.id > 2)), [2, 3]),
     "subquery": (sa.select(Job).where(Job.id == sa.select(sa.func.max(Step.id)).scalar_subquery()), [6]),
     "criteria": (
@@ -43,7 +43,7 @@ STATEMENTS: dict[str, tuple[sa.Select[Any], list[Any]]] = {
     ),
     "composite key": (sa.select(Parcel).where(Parcel.state == "new"), [(2024, n) for n in (1, 2, 3)]),
     "joined inheritance": (
-        sa.select(Call).where(Call.state == "new", Call.answered.is_(False)),
+        sa.select(Call).where(Call.state == "new", Call.answered == sa.false()),
         [1, 2, 3],
     ),
     "base class": (sa.select(Task).where(Task.state == "new"), [1, 2, 3]),
@@ -106,7 +106,7 @@ def test_contains_eager_shows_what_is_there_under_the_lock(
     session_factory: Factory, elsewhere: Run
 ) -> None:
     statement = sa.select(Job).join(Job.steps).options(contains_eager(Job.steps))
-    claims = claim_each(session_factory, statement.where(Step.done.is_(False)), limit=2)
+    claims = claim_each(session_factory, statement.where(Step.done == sa.false()), limit=2)
     with next(claims) as job:
         assert [step.id for step in job.steps] == [1, 2]
     elsewhere(sa.update(Step).where(Step.id == 3).values(done=True))

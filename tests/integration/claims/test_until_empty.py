@@ -18,7 +18,7 @@ both = pytest.mark.parametrize("batch", [1, 4])
 
 
 class Naps(list[float]):
-    """What was slept, without sleeping; then something happens."""
+    """A sleep() that only records the seconds, and then calls a function."""
 
     def __init__(self, then: Callable[[], object] = lambda: None) -> None:
         super().__init__()

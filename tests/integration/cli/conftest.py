@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.locking.conftest import *  # noqa: F403  # the fixtures that it names in __all__
+
 ROOT = Path(__file__).parents[3]
 Process = subprocess.CompletedProcess[str]
 
@@ -20,7 +22,7 @@ def sa_doclock() -> Callable[..., Process]:
 
     def run(*words: str, **environment: str) -> Process:
         return subprocess.run(
-            [sys.executable, "-W", "error", "-m", "sa_doclock.cli", *words],
+            [sys.executable, "-W", "error", "-m", "sa_doclock", *words],
             capture_output=True,
             text=True,
             encoding="utf-8",

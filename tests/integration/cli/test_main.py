@@ -1,4 +1,4 @@
-"""How the command line starts: its help, its version, and what it says when it cannot."""
+"""The command line starts: its help, its version, and its messages when it cannot start."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ Run = Callable[..., Process]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [(), ("stress",), ("demo",)])
+@pytest.mark.parametrize(
+    "words", [(), ("stress",), ("demo",), ("waits",), ("doctor",), ("explain",)]
+)
 def test_help(sa_doclock: Run, words: tuple[str, ...]) -> None:
     process = sa_doclock(*words, "--help", PYTHONIOENCODING="ascii")
     assert process.returncode == 0
@@ -88,7 +90,7 @@ def test_without_the_extra_it_says_what_to_install(missing: str) -> None:
 
 
 def test_another_missing_module_is_not_blamed_on_the_extra() -> None:
-    process = start_without("sa_doclock.cli.double_click")
+    process = start_without("sa_doclock.cli.demo_scenes")
     assert process.returncode == 1
     assert "ModuleNotFoundError" in process.stderr
     assert "pip install" not in process.stderr

@@ -227,7 +227,7 @@ def test_a_lock_that_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("when", ["created", "at work"])
 def test_a_run_that_is_told_to_end_drops_its_tables(tmp_path: Path, when: str) -> None:
     url = f"sqlite:///{tmp_path / 'mine.db'}"
-    command = [sys.executable, "-m", "sa_doclock.cli", "stress", "--url", url]
+    command = [sys.executable, "-m", "sa_doclock", "stress", "--url", url]
     with subprocess.Popen(
         [*command, "--json", "--threads", "2", "--iterations", "1000000", "--seed", "1"],
         cwd=ROOT,

@@ -116,7 +116,7 @@ def test_a_snapshot_shows_parts_as_old_as_the_header(
 def test_the_trap_one_statement_for_both_shows_old_parts(
     engine: sa.Engine, alice: Actors, bob: Actors
 ) -> None:
-    """What the library avoids: a locking SELECT that joins shows lines from before its wait."""
+    """The library avoids this: a locking SELECT that joins shows lines from before its wait."""
 
     def joins(_: LockingSession) -> list[int]:
         with Session(engine) as plain:

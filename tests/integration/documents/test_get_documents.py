@@ -110,7 +110,8 @@ def test_more_documents_than_a_statement_takes_keys(
         sa.insert(Tax).values([{"id": n, "line_id": n, "value": n} for n in numbers]),
     )
     found = session.get_documents(Order, numbers, ForUpdate)
-    assert len(sent) == 5  # the headers at once; lines and taxes by 900 headers
+    headers = 2 if session.get_bind().dialect.name == "sqlite" else 1  # it takes 900 keys at once
+    assert len(sent) == headers + 4  # lines and taxes by 900 headers
     sent.clear()
     for number, order in zip(numbers, found, strict=True):
         second: list[Any] = [(1, [])] if number < 1500 else []

@@ -1,4 +1,4 @@
-"""How a test knows that somebody waits at a gate, and who is let in."""
+"""Wait until somebody queues at a gate, and see who is let in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is no gate, and what a gate is not made with."""
+"""Wrong values for a gate, and wrong arguments of one, are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who wants a document that another of this process has waits without a connection."""
+"""A session that wants a document which another of this process has waits without a connection."""
 
 from __future__ import annotations
 

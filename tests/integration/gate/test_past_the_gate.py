@@ -1,4 +1,4 @@
-"""What does not queue at the gate: it asks the database, as without one."""
+"""Locks that do not queue at the gate ask the database, as without one."""
 
 from __future__ import annotations
 

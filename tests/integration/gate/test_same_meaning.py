@@ -78,13 +78,16 @@ def limits(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> list[float | N
     """Note how long the server may wait, of each lock that it is asked for."""
     noted: list[float | None] = []
     strategy = strategy_for(engine)
-    waiting = strategy.waiting
 
-    def note(connection: sa.Connection, lock: LockOptions, seconds: float | None) -> Any:
-        noted.append(seconds)
-        return waiting(connection, lock, seconds)
+    def noting(waiting: Callable[..., Any]) -> Callable[..., Any]:
+        def note(connection: sa.Connection, lock: LockOptions, seconds: float | None) -> Any:
+            noted.append(seconds)
+            return waiting(connection, lock, seconds)
 
-    monkeypatch.setattr(strategy, "waiting", note)
+        return note
+
+    for name in ("waiting", "waiting_for_row"):
+        monkeypatch.setattr(strategy, name, noting(getattr(strategy, name)))
     return noted
 
 

@@ -1,4 +1,4 @@
-"""Who holds a lock in one session and wants a connection in another is told at once."""
+"""A holder of a lock that wants a connection in another session gets an error at once."""
 
 from __future__ import annotations
 

@@ -293,3 +293,34 @@ class Post(Base):
     id: Mapped[int] = key()
     code: Mapped[str] = mapped_column(ForeignKey("gd_budget.code"))
     value: Mapped[int] = mapped_column(default=0)
+
+
+@document
+class Country(Base):
+    """A natural key; SQLAlchemy changes it in the rows of its cities."""
+
+    __tablename__ = "gd_country"
+    code: Mapped[str] = mapped_column(primary_key=True)
+    total: Mapped[int] = mapped_column(default=0)
+    cities: Mapped[list[City]] = relationship(
+        back_populates="country", cascade=WITH_PARTS, passive_updates=False
+    )
+    rivers: Mapped[list[River]] = relationship(back_populates="country", cascade=WITH_PARTS)
+
+
+class City(Base):
+    __tablename__ = "gd_city"
+    id: Mapped[int] = key()
+    code: Mapped[str] = mapped_column(ForeignKey("gd_country.code", onupdate="CASCADE"))
+    value: Mapped[int] = mapped_column(default=0)
+    country: Mapped[Country] = relationship(back_populates="cities")
+
+
+class River(Base):
+    """The database changes its foreign key, if the country's key is changed."""
+
+    __tablename__ = "gd_river"
+    id: Mapped[int] = key()
+    code: Mapped[str] = mapped_column(ForeignKey("gd_country.code", onupdate="CASCADE"))
+    value: Mapped[int] = mapped_column(default=0)
+    country: Mapped[Country] = relationship(back_populates="rivers")

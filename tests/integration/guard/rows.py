@@ -63,6 +63,9 @@ _ROWS: dict[str, list[dict[str, Any]]] = {
     "gd_budget": [{"id": 1, "code": "a"}, {"id": 2, "code": "b"}],
     "gd_post": [{"id": 1, "code": "a"}, {"id": 2, "code": "b"}],
     "gd_archive": [{"id": 1}, {"id": 2}],
+    "gd_country": [{"code": "aa"}, {"code": "bb"}],
+    "gd_city": [{"id": 1, "code": "aa"}, {"id": 2, "code": "bb"}],
+    "gd_river": [{"id": 1, "code": "aa"}, {"id": 2, "code": "bb"}],
     "gd_box": [{"id": 1, "archive_id": 1}, {"id": 2, "archive_id": 2}],
 }
 

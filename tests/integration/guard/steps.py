@@ -1,4 +1,4 @@
-"""What the tests of the guard do and expect, in their own words."""
+"""The actions and expectations of the tests of the guard, in their own words."""
 
 from __future__ import annotations
 

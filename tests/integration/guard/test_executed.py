@@ -1,4 +1,4 @@
-"""What stands in the way between a statement and the rows that it writes."""
+"""Layers between a statement and the rows that it writes do not hide the write."""
 
 from __future__ import annotations
 

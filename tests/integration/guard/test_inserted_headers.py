@@ -74,6 +74,99 @@ def test_an_insert_rolled_back_with_its_savepoint_makes_none(session: LockingSes
         session.execute(sa.insert(Line).values(id=9, order_id=9))
 
 
+def returning(session: LockingSession) -> Any:
+    return session.execute(sa.insert(Memo).values(total=1).returning(Memo.id)).scalar_one()
+
+
+def returning_scalar(session: LockingSession) -> Any:
+    return session.scalar(sa.insert(Memo).values(total=1).returning(Memo.id))
+
+
+def returning_scalars(session: LockingSession) -> Any:
+    rows = [{"total": 1}, {"total": 2}]
+    return session.scalars(sa.insert(Memo).returning(Memo.id), rows).all()[-1]
+
+
+def returning_more(session: LockingSession) -> Any:
+    statement = sa.insert(MEMOS).values(total=1).returning(MEMOS.c.total, MEMOS.c.id.label("key"))
+    ((_, key),) = session.execute(statement).all()
+    return key
+
+
+def returning_column_of_table(session: LockingSession) -> Any:
+    return session.scalar(sa.insert(Memo).values(total=1).returning(MEMOS.c.id))
+
+
+def returning_attribute_of_class(session: LockingSession) -> Any:
+    return session.scalar(sa.insert(MEMOS).values(total=1).returning(Memo.id.label("key")))
+
+
+def returning_entity(session: LockingSession) -> Any:
+    rows = session.execute(sa.insert(Memo).values(total=1).returning(Memo, Memo.total)).all()
+    return rows[0][0].id
+
+
+def inserted_primary_key(session: LockingSession) -> Any:
+    result: Any = session.execute(sa.insert(MEMOS).values(total=1))
+    return result.inserted_primary_key[0]
+
+
+def inserted_primary_key_of_class(session: LockingSession) -> Any:
+    result: Any = session.execute(sa.insert(Memo).values(total=1))
+    return result.inserted_primary_key[0]
+
+
+def return_defaults(session: LockingSession) -> Any:
+    rows: list[dict[str, Any]] = [{"total": 1}, {"total": 2}]
+    session.bulk_insert_mappings(Memo, rows, return_defaults=True)
+    return rows[1]["id"]
+
+
+def saved_objects(session: LockingSession) -> Any:
+    memos = [Memo(total=1), Memo(total=2)]
+    session.bulk_save_objects(memos, return_defaults=True)
+    return memos[1].id
+
+
+RETURNING = (
+    returning,
+    returning_scalar,
+    returning_scalars,
+    returning_more,
+    returning_column_of_table,
+    returning_attribute_of_class,
+    returning_entity,
+)
+GIVEN: dict[str, Deed] = {
+    one.__name__: one
+    for one in (
+        *RETURNING,
+        inserted_primary_key,
+        inserted_primary_key_of_class,
+        return_defaults,
+        saved_objects,
+    )
+}
+
+
+@pytest.mark.parametrize("deed", GIVEN.values(), ids=GIVEN)
+def test_a_header_whose_key_the_database_gives_is_a_new_document(
+    session: LockingSession, deed: Deed
+) -> None:
+    if deed in RETURNING and not session.connection().dialect.insert_returning:
+        pytest.skip("MySQL has no INSERT .. RETURNING")
+    ident = deed(session)
+    assert isinstance(ident, int)
+    session.execute(sa.insert(Note).values(memo_id=ident))
+    session.add(Note(memo_id=ident))
+    session.get_one(Memo, ident).total = 7
+    session.commit()
+    memo = session.get_one(Memo, ident)
+    memo.total = 8
+    with refused(session, Memo, ident):
+        session.flush()
+
+
 def test_a_header_with_the_databases_key_can_be_locked(session: LockingSession) -> None:
     result: Any = session.execute(sa.insert(MEMOS).values(total=1))
     (ident,) = result.inserted_primary_key

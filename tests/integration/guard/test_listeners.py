@@ -1,4 +1,4 @@
-"""What the program's own listeners change during a flush is looked at too."""
+"""The guard also checks the changes that the program's own listeners make during a flush."""
 
 from __future__ import annotations
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import event
 
 from sa_doclock import LockingSession, UnlockedWrite, UnlockedWriteWarning
 from tests.integration.guard.models import Line, Order, Tax
@@ -44,16 +46,20 @@ def execute_here(session: LockingSession) -> None:
     session.execute(sa.update(Line).where(Line.id == 1).values(value=11))
 
 
-@pytest.mark.parametrize("write", [flush_here, execute_here])
+def commit_here(session: LockingSession) -> None:
+    session.commit()
+
+
+@pytest.mark.parametrize("write", [flush_here, execute_here, commit_here])
 def test_warn_says_it_at_the_line_of_the_program_and_writes(
     make_session: MakeSession, stored: Stored, write: Callable[[LockingSession], None]
 ) -> None:
     session = make_session(guard="warn")
-    line = change_line(session) if write is flush_here else None
-    with pytest.warns(UnlockedWriteWarning, match="Line") as caught:
+    line = None if write is execute_here else change_line(session)
+    with pytest.warns(UnlockedWriteWarning, match="Line rows would be changed") as caught:
         write(session)
     (warning,) = caught
-    assert "Order 1" in str(warning.message)
+    assert "get_entity(Order, ..., LockOptions.ForUpdate)" in str(warning.message)
     assert warning.filename == __file__
     assert warning.lineno == line_number_of(write, 1)
     session.commit()
@@ -61,14 +67,36 @@ def test_warn_says_it_at_the_line_of_the_program_and_writes(
     del line
 
 
-def test_warn_says_it_once_for_each_document_of_a_flush(make_session: MakeSession) -> None:
+def test_a_line_of_the_program_is_shown_once(make_session: MakeSession) -> None:
     session = make_session(guard="warn")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for ident in (1, 3, 1):  # of two orders
+            line = session.get_one(Line, ident)
+            line.value += 1
+            flush_here(session)
+    assert len(caught) == 1
+
+
+def test_each_document_has_a_log_record_and_an_event(
+    make_session: MakeSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = make_session(guard="warn")
+    heard: list[tuple[object, object, str | None]] = []
+    event.listen(
+        session, "unlocked_write", lambda of, error, line: heard.append((of, error.ident, line))
+    )
     lines = session.scalars(sa.select(Line)).all()
     for line in lines:
         line.value += 1
     with pytest.warns(UnlockedWriteWarning) as caught:
-        session.flush()
-    assert sorted(str(warning.message)[:7] for warning in caught) == ["Order 1", "Order 2"]
+        flush_here(session)
+    assert len(caught) == 1
+    where = f"{__file__}:{line_number_of(flush_here, 1)}"
+    assert sorted(heard, key=lambda one: str(one[1])) == [(session, 1, where), (session, 2, where)]
+    records = [record for record in caplog.records if record.name == "sa_doclock"]
+    fields = [(vars(one)["document"], vars(one)["outcome"], vars(one)["line"]) for one in records]
+    assert sorted(fields) == [(f"Order {one}", "unlocked write", where) for one in (1, 2)]
 
 
 def test_warn_says_it_again_for_the_next_flush_and_for_each_statement(
@@ -82,7 +110,7 @@ def test_warn_says_it_again_for_the_next_flush_and_for_each_statement(
     for _ in range(2):
         with pytest.warns(UnlockedWriteWarning) as caught:
             session.execute(sa.update(Line).values(value=1))
-        assert len(caught) == 2
+        assert len(caught) == 1
 
 
 def test_warn_is_silent_under_the_lock(make_session: MakeSession) -> None:
@@ -97,7 +125,7 @@ def test_warn_is_silent_under_the_lock(make_session: MakeSession) -> None:
 def test_a_warning_made_an_error_stops_the_write(make_session: MakeSession) -> None:
     session = make_session(guard="warn")
     line = change_line(session)
-    with pytest.raises(UnlockedWriteWarning, match="Line 1"):  # as pytest makes them all
+    with pytest.raises(UnlockedWriteWarning, match="Line rows"):  # as pytest makes them all
         session.flush()
     assert session.is_modified(line)
 

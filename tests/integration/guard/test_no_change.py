@@ -1,4 +1,4 @@
-"""What is no change of a document needs no lock."""
+"""A write that changes nothing of a document needs no lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which locks permit a write, and for how long."""
+"""The locks that permit a write, and for how long."""
 
 from __future__ import annotations
 
@@ -32,6 +32,31 @@ def test_rows_of_a_set_locked_for_update_are_permitted(session: LockingSession) 
         order.total += 1
         order.lines[0].value += 1
     session.commit()
+
+
+@pytest.mark.parametrize("how", [{}, {"key_share": True}], ids=str)
+def test_a_with_for_update_of_the_program_permits(
+    session: LockingSession, how: dict[str, bool]
+) -> None:
+    orders: list[Order | None] = [
+        session.get(Order, 1, with_for_update=how or True),
+        session.scalars(
+            sa.select(Order).where(Order.id == 2).with_for_update(key_share="key_share" in how)
+        ).one(),
+    ]
+    for order in orders:
+        assert order is not None
+        order.total += 1
+        order.lines[0].value += 1
+    session.commit()
+
+
+def test_a_with_for_update_read_does_not_permit(session: LockingSession) -> None:
+    order = session.get(Order, 1, with_for_update={"read": True})
+    assert order is not None
+    order.lines[0].value = 11
+    with refused(session, Order, 1):
+        session.flush()
 
 
 @pytest.mark.parametrize("lock", [None_, NoLock, SharedRead])

@@ -1,4 +1,4 @@
-"""What UnlockedWrite tells of rows that one statement object has read, each in its own moment."""
+"""UnlockedWrite names rows that one statement object has read, each at its own time."""
 
 from __future__ import annotations
 

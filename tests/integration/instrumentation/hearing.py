@@ -16,7 +16,7 @@ NAMES = ("lock_acquired", "lock_failed", "locks_released")
 
 
 class Heard:
-    """What was told, in order, and of which session."""
+    """The events that listeners received, in order, each with its session."""
 
     def __init__(self) -> None:
         self.acquired: list[tuple[Any, LockOptions]] = []
@@ -28,7 +28,7 @@ class Heard:
 
     @property
     def names(self) -> tuple[int, int, int]:
-        """How often each of the three was told."""
+        """The number of events of each of the three kinds."""
         return len(self.acquired), len(self.failed), len(self.released)
 
     def lock_acquired(

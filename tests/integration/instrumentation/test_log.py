@@ -50,7 +50,12 @@ def times(caplog: pytest.LogCaptureFixture) -> list[tuple[bool, bool]]:
     ]
 
 
-def test_a_lock_and_its_end(session: Session, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lock_and_its_end(
+    session: Session, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        sa_doclock.monitoring.instrumentation, "CONTENDED", math.inf
+    )  # however slow the machine is
     session.get_one_entity(Order, 1, ForUpdate)
     session.commit()
     session.get_one_entity(Voucher, (2024, 1), ForUpdate | NoWait)
@@ -96,21 +101,68 @@ def test_only_contended_ones_where_debugging_is_off(
     assert records(caplog) == [(logging.INFO, ("Order 2", "FOR UPDATE", "granted"))]
 
 
-def test_a_time_out(session: Session, other: Session, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_time_out(
+    session: Session,
+    other: Session,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     other.get_one_entity(Order, 1, ForUpdate)
     caplog.clear()
-    for how in ({"lock_timeout": 0.05}, {"lock_timeout": 0}):
+    monkeypatch.setattr(sa_doclock.monitoring.instrumentation, "SHORT_LIMIT", 0.1)
+    for how in ({"lock_timeout": 0.15}, {"lock_timeout": 0.05}, {"lock_timeout": 0}):
         with pytest.raises(LockNotAvailable) as caught:
             session.get_entity(Order, 1, ForUpdate, **how)
         assert caplog.messages[-1] == caught.value.args[0]
     with pytest.raises(LockNotAvailable):
         session.scalars(session.entity_set(Order, ForUpdate | NoWait)).all()
     assert records(caplog) == [
-        (logging.WARNING, ("Order 1", "FOR UPDATE", "not available")),
-        (logging.WARNING, ("Order 1", "FOR UPDATE NOWAIT", "not available")),
-        (logging.WARNING, ("Order rows", "FOR UPDATE NOWAIT", "not available")),
+        (logging.WARNING, ("Order 1", "FOR UPDATE", "not available")),  # longer than a try
+        (logging.INFO, ("Order 1", "FOR UPDATE", "not available")),
+        (logging.INFO, ("Order 1", "FOR UPDATE NOWAIT", "not available")),
+        (logging.INFO, ("Order rows", "FOR UPDATE NOWAIT", "not available")),
     ]
-    assert times(caplog) == [(True, False)] * 3
+    assert times(caplog) == [(True, False)] * 4
+
+
+_LIMIT_OF_THE_SERVER = {
+    "postgresql": "SET lock_timeout = '50ms'",
+    "mysql": "SET SESSION innodb_lock_wait_timeout = 1",
+    "mariadb": "SET SESSION innodb_lock_wait_timeout = 1",
+    "sqlite": "PRAGMA busy_timeout = 50",
+}
+
+
+def test_a_wait_past_the_servers_own_limit(
+    database: Database,
+    engine: sa.Engine,
+    session: Session,
+    other: Session,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    other.get_one_entity(Order, 1, ForUpdate)
+    caplog.clear()
+
+    def limit(connection: Any, _: object) -> None:
+        cursor = connection.cursor()
+        cursor.execute(_LIMIT_OF_THE_SERVER[database.name])
+        cursor.close()
+        connection.commit()
+
+    sa.event.listen(engine, "connect", limit)
+    with pytest.raises(LockNotAvailable):
+        session.get_entity(Order, 1, ForUpdate)
+    assert records(caplog)[-1] == (logging.WARNING, ("Order 1", "FOR UPDATE", "not available"))
+
+
+def test_an_order_violation(engine: sa.Engine, caplog: pytest.LogCaptureFixture) -> None:
+    with Session(engine, lock_order=(Order, Voucher)) as session:
+        session.get_one_entity(Voucher, (2024, 1), ForUpdate)
+        caplog.clear()
+        with pytest.raises(sa_doclock.LockOrderViolation) as caught:
+            session.get_entity(Order, 1, ForUpdate)
+        assert records(caplog) == [(logging.WARNING, ("Order 1", "FOR UPDATE", "order violation"))]
+        assert caplog.messages == [caught.value.args[0]]
 
 
 def test_a_misuse_is_none(session: Session, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""What is told of locks that the server gave up by itself, and by whom it is heard."""
+"""Events of locks that the server gave up by itself, and the listeners that receive them."""
 
 from __future__ import annotations
 

@@ -39,10 +39,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return noted
 
 
-def use(session: Session, other: Session) -> None:
+def use(session: Session, other: Session, lock_timeout: float = 0.05) -> None:
     session.get_one_entity(Order, 1, ForUpdate)
     with pytest.raises(LockNotAvailable):
-        other.get_entity(Order, 1, ForUpdate, lock_timeout=0)
+        other.get_entity(Order, 1, ForUpdate, lock_timeout=lock_timeout)
     session.commit()
 
 
@@ -55,10 +55,18 @@ def test_nothing_is_asked_for_in_silence(
 
 
 def test_by_default_only_what_failed_is_logged(
-    session: Session, other: Session, asked: list[str]
+    session: Session, other: Session, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sa_doclock.monitoring.instrumentation, "SHORT_LIMIT", 0.01)
     use(session, other)
     assert asked == ["_fields"]
+
+
+def test_a_try_that_does_not_wait_is_not_logged_by_default(
+    session: Session, other: Session, asked: list[str]
+) -> None:
+    use(session, other, lock_timeout=0)
+    assert asked == []
 
 
 def test_somebody_who_listens_is_told(session: Session, other: Session, asked: list[str]) -> None:

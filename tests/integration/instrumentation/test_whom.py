@@ -1,4 +1,4 @@
-"""Whom one can listen to: a class, a subclass, a maker, one session, what an async one wraps."""
+"""Targets of a listener: a class, a subclass, a maker, one session, the one in an async one."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from sa_doclock import (
 
 
 class Next(enum.Enum):
-    """What becomes of a statement that is sent after the one that has failed."""
+    """The result of a statement that is sent after the one that has failed."""
 
     SAME = enum.auto()  # runs in the same transaction: what was written and locked is there
     REFUSED = enum.auto()  # by the server, and what was locked is free
@@ -29,17 +29,17 @@ class Next(enum.Enum):
 
 
 class Left(enum.Enum):
-    """What the server has left of the transaction, in words and as the tests find it."""
+    """The rest of the transaction that the server has kept, in words and as the tests find it."""
 
-    REST = "all but this statement: what was written and locked before stays"
-    ABORTED = "nothing: aborted, its locks are free; with a savepoint, what was before it"
-    GONE = "nothing: rolled back, savepoints too"
+    REST = "all but this statement"
+    ABORTED = "aborted"
+    GONE = "nothing"
     UNKNOWN = "not known: roll back"
-    SNAPSHOT = "what it reads; it can write nothing any more, also after a savepoint"
+    SNAPSHOT = "its reads"
 
     @property
     def next_statement(self) -> Next:
-        """What the server does with the next statement, where no savepoint was set."""
+        """The server's reaction to the next statement, if no savepoint was set."""
         return {Left.ABORTED: Next.REFUSED, Left.GONE: Next.NEW}.get(self, Next.SAME)
 
     @property
@@ -49,7 +49,7 @@ class Left(enum.Enum):
 
 
 class Where(enum.Enum):
-    """What the program was doing."""
+    """The action of the program that fails."""
 
     LOCK = "lock"
     STATEMENT = "statement"
@@ -58,19 +58,14 @@ class Where(enum.Enum):
 
 
 class Do(NamedTuple):
-    """What the program, or somebody else, had better do."""
+    """The advice for the program, or for somebody else."""
 
     words: str
     retryable: bool
 
 
-TELL = Do("tell the user who is first, or try again later", retryable=True)
-LONGER = Do("try again later, or give the lock a longer `lock_timeout=`", retryable=True)
-LIMIT = Do("try again later; the limit is for whole statements, and the server's", retryable=True)
-AGAIN = Do("run the whole transaction again", retryable=True)
-ORDER = Do(
-    "run the whole transaction again; if it is frequent, one order of locking", retryable=True
-)
+RETRY = Do("", retryable=True)  # what the first table of the page says of the error
+LIMIT = Do("try again later; it is a limit for whole statements", retryable=True)
 PRIMARY = Do("lock on the primary, or read with SnapshotRead", retryable=False)
 CHANGE = Do("change the statement: the entity alone, EXISTS in place of a join", retryable=False)
 
@@ -101,7 +96,7 @@ POSTGRESQL = (
         "NoWait, or `lock_timeout=0`",
         (LOCK,),
         Left.ABORTED,
-        TELL,
+        RETRY,
     ),
     Row(
         "55P03",
@@ -111,7 +106,7 @@ POSTGRESQL = (
         "`lock_timeout=` has passed",
         (LOCK,),
         Left.ABORTED,
-        LONGER,
+        RETRY,
     ),
     Row(
         "55P03",
@@ -121,7 +116,7 @@ POSTGRESQL = (
         "the server's `lock_timeout` has passed",
         (LOCK, *WRITES),
         Left.ABORTED,
-        LONGER,
+        RETRY,
     ),
     Row(
         "57014",
@@ -151,7 +146,7 @@ POSTGRESQL = (
         "a circle of waits, after the server's `deadlock_timeout` (1 s)",
         (LOCK, *WRITES),
         Left.ABORTED,
-        ORDER,
+        RETRY,
     ),
     Row(
         "40001",
@@ -161,7 +156,7 @@ POSTGRESQL = (
         "at REPEATABLE READ or SERIALIZABLE, of a row that another has changed",
         WRITES,
         Left.ABORTED,
-        AGAIN,
+        RETRY,
     ),
     Row(
         "40001",
@@ -171,7 +166,7 @@ POSTGRESQL = (
         "at SERIALIZABLE, of reads that another's writes contradict",
         (COMMIT,),
         Left.GONE,
-        AGAIN,
+        RETRY,
     ),
     Row(
         "25006",
@@ -203,7 +198,7 @@ _DEADLOCK = Row(
     "a circle of waits, at once",
     (LOCK, *WRITES),
     Left.GONE,
-    ORDER,
+    RETRY,
 )
 _READ_ONLY = (
     Row(
@@ -227,6 +222,16 @@ _READ_ONLY = (
         PRIMARY,
     ),
 )
+_NO_INDEX = Row(
+    1176,
+    "ER_KEY_DOES_NOT_EXITS",
+    LockNotSupported,
+    "no index for the key",
+    "`get_entities()` of a class whose mapped key is neither the PRIMARY KEY nor a unique index",
+    (LOCK,),
+    Left.REST,
+    Do("give the table that key, or lock one document at a time", retryable=False),
+)
 
 MYSQL = (
     Row(
@@ -237,7 +242,7 @@ MYSQL = (
         "NoWait, or `lock_timeout=0`",
         (LOCK,),
         Left.REST,
-        TELL,
+        RETRY,
     ),
     Row(
         3024,
@@ -247,7 +252,7 @@ MYSQL = (
         "`lock_timeout=` has passed; of a set, or under 0.25 s, `.orig` is the 3572 of a last try",
         (LOCK,),
         Left.REST,
-        LONGER,
+        RETRY,
     ),
     Row(
         3024,
@@ -267,7 +272,7 @@ MYSQL = (
         "`innodb_lock_wait_timeout` has passed",
         (LOCK, *WRITES),
         Left.REST,
-        LONGER,
+        RETRY,
     ),
     _DEADLOCK,
     Row(
@@ -278,9 +283,10 @@ MYSQL = (
         "a circle of [named locks](named-locks.md), at once",
         (LOCK,),
         Left.REST,
-        ORDER,
+        RETRY,
     ),
     *_READ_ONLY,
+    _NO_INDEX,
 )
 
 MARIADB = (
@@ -292,7 +298,7 @@ MARIADB = (
         "NoWait, or `lock_timeout=0`",
         (LOCK,),
         Left.REST,
-        TELL,
+        RETRY,
     ),
     Row(
         1205,
@@ -302,7 +308,7 @@ MARIADB = (
         "`lock_timeout=` of whole seconds has passed",
         (LOCK,),
         Left.REST,
-        LONGER,
+        RETRY,
     ),
     Row(
         1969,
@@ -312,7 +318,7 @@ MARIADB = (
         "a fractional `lock_timeout=` has passed; of a set, or under 0.25 s, `.orig` is a last try's 1205",
         (LOCK,),
         Left.REST,
-        LONGER,
+        RETRY,
     ),
     Row(
         1969,
@@ -332,7 +338,7 @@ MARIADB = (
         "`innodb_lock_wait_timeout` has passed",
         (LOCK, *WRITES),
         Left.REST,
-        LONGER,
+        RETRY,
     ),
     _DEADLOCK,
     Row(
@@ -344,9 +350,10 @@ MARIADB = (
         "that another has changed",
         WRITES,
         Left.GONE,
-        AGAIN,
+        RETRY,
     ),
     *_READ_ONLY,
+    _NO_INDEX,
 )
 
 SQLITE = (
@@ -358,7 +365,7 @@ SQLITE = (
         "NoWait, or `lock_timeout=0`, while another writes in the file",
         (LOCK,),
         Left.REST,
-        TELL,
+        RETRY,
     ),
     Row(
         5,
@@ -368,7 +375,7 @@ SQLITE = (
         "`lock_timeout=` has passed",
         (LOCK,),
         Left.REST,
-        LONGER,
+        RETRY,
     ),
     Row(
         5,
@@ -378,7 +385,7 @@ SQLITE = (
         "the connection's `timeout` has passed",
         (LOCK, *WRITES),
         Left.REST,
-        LONGER,
+        RETRY,
     ),
     Row(
         5,
@@ -427,6 +434,7 @@ SQLITE = (
 _MIGRATE = Do("allow snapshots: the migration of docs/migrations.md", retryable=False)
 _LATER = Do("try again when the migration has ended", retryable=False)
 
+NO_ROWS = "lock another table, or lock_key()"
 MSSQL = (
     Row(
         1222,
@@ -436,7 +444,7 @@ MSSQL = (
         "NoWait, or LOCK_TIMEOUT has passed",
         (LOCK, *WRITES),
         Left.REST,
-        LONGER,
+        RETRY,
     ),
     Row(
         1205,
@@ -446,7 +454,7 @@ MSSQL = (
         "a circle of waits",
         (LOCK, *WRITES),
         Left.GONE,
-        ORDER,
+        RETRY,
     ),
     Row(
         3960,
@@ -456,7 +464,7 @@ MSSQL = (
         "a write under SNAPSHOT of what another has changed",
         WRITES,
         Left.GONE,
-        AGAIN,
+        RETRY,
     ),
     Row(
         3952,
@@ -491,6 +499,31 @@ MSSQL = (
         Left.UNKNOWN,
         Do("take the lock before any other statement of the transaction", retryable=False),
     ),
+    *(
+        Row(number, name, SnapshotConflict, "scripted", when, WRITES, Left.GONE, RETRY)
+        for number, name, when in (
+            (3961, "changed definition", "DDL of another transaction, under SNAPSHOT"),
+            (3966, "row versions removed", "tempdb was full, under SNAPSHOT"),
+        )
+    ),
+    *(
+        Row(number, name, SnapshotConflict, "scripted", when, WRITES, Left.REST, RETRY)
+        for number, name, when in (
+            (13535, "temporal table", "a row whose period begins later than the transaction"),
+            (601, "moved rows", "a scan by NoLock whose rows have moved"),
+        )
+    ),
+    *(
+        Row(number, name, kind, "scripted", when, (LOCK,), Left.UNKNOWN, Do(do, retryable=False))
+        for number, name, kind, when, do in (
+            (650, "READPAST", WrongIsolation, "SkipLocked at SERIALIZABLE", "use READ COMMITTED"),
+            (651, "granularity", LockNotSupported, "a clustered columnstore index", NO_ROWS),
+            (10794, "hint", LockNotSupported, "a memory-optimized table", NO_ROWS),
+            (41332, "level", LockNotSupported, "a memory-optimized table", NO_ROWS),
+            (41368, "level", LockNotSupported, "a memory-optimized table", NO_ROWS),
+            (8622, "no plan", LockNotSupported, "no index begins with the mapped key", "add one"),
+        )
+    ),
 )
 
 ROWS: Mapping[str, tuple[Row, ...]] = {
@@ -506,13 +539,13 @@ ROWS: Mapping[str, tuple[Row, ...]] = {
 def table(database: str) -> Iterator[str]:
     """The lines of the table of one database."""
     heads = ["Number", "Error", "When", "From a", "What is left of the transaction", "What to do"]
-    heads += ["`retryable`", *(["[Evidence](mssql.md#evidence)"] if database == "mssql" else [])]
+    heads += ["[Evidence](mssql.md#evidence)"] if database == "mssql" else []
     yield _line(heads)
     yield "|" + "---|" * len(heads)
     for row in ROWS[database]:
         where = ", ".join(one.value for one in row.where)
         cells = [f"{row.number} {row.name}", f"`{row.error.__name__}`", row.when, where]
-        cells += [row.left.value, row.do.words, "yes" if row.do.retryable else "no"]
+        cells += [row.left.value, row.do.words]
         if database == "mssql":
             cells.append("S" if row.left is Left.UNKNOWN else "S; what is left: M")
         yield _line(cells)

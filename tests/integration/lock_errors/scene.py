@@ -25,7 +25,7 @@ Step = Callable[[Session], Any]
 Own = Literal["written", "locked", "read"]
 
 WRITTEN = 99
-"""What the transaction writes before the lock fails."""
+"""The value that the transaction writes before the lock fails."""
 
 # So that a lock may come after a read.
 _READ_COMMITTED = {"isolation_level": "READ COMMITTED"}

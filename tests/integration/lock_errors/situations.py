@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.orm import registry
 
 from sa_doclock import LockOptions, with_lock
 from tests.integration.lock_errors.rows import Where
@@ -23,12 +24,19 @@ NoWait = LockOptions.ForUpdate | LockOptions.NoWait
 
 
 class Failed(NamedTuple):
-    """Whose lock has failed, how, and what else goes on."""
+    """A failed lock: its victim, its error, and the step that still waits."""
 
     victim: Victim
     error: BaseException
     waiting: Step[Any] | None = None  # of the winner of a deadlock
 
+
+class _Keyless:
+    """A class that believes in a primary key which its table does not have."""
+
+
+_key = sa.Column("code", sa.String(20), primary_key=True)
+registry().map_imperatively(_Keyless, sa.Table("le_keyless", sa.MetaData(), _key))
 
 Situation = Callable[[Scene, Where, bool], Failed]
 SITUATIONS: dict[str, Situation] = {}
@@ -196,6 +204,22 @@ def _read_only_server(scene: Scene, where: Where, savepoint: bool) -> Failed:
     victim.does(begins(savepoint=savepoint, own="locked"))
     scene.stack.enter_context(_server_read_only(scene))
     return fails(victim, attempt(where, 1))
+
+
+@situation("no index for the key")
+def _no_index_for_key(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    assert where is Where.LOCK
+    victim = scene.victim()
+    with scene.database.observer().connect() as connection:
+        connection.exec_driver_sql("CREATE TABLE le_keyless (code VARCHAR(20) NOT NULL)")
+    scene.stack.callback(_drop_keyless, scene)
+    victim.does(begins(savepoint=savepoint, own="locked"))
+    return fails(victim, lambda s: s.get_entities(_Keyless, ["a", "b"], LockOptions.ForUpdate))
+
+
+def _drop_keyless(scene: Scene) -> None:
+    with scene.database.observer().connect() as connection:
+        connection.exec_driver_sql("DROP TABLE le_keyless")
 
 
 @contextmanager

@@ -18,7 +18,11 @@ def test_every_number_of_a_database_has_its_rows(name: str) -> None:
         **{number: kind for number, (kind, _) in strategy.refusals.items()},
         **dict.fromkeys(strategy.statement_limits, LockNotAvailable),
     }
-    assert {row.number: row.error for row in ROWS[name]} == known
+    # An error of a pooler in between is no situation of the server: tests/integration/poolers has it.
+    behind_pooler = set(strategy.advice)
+    assert {row.number: row.error for row in ROWS[name]} == {
+        number: error for number, error in known.items() if number not in behind_pooler
+    }
 
 
 @pytest.mark.parametrize("name", ROWS)

@@ -104,7 +104,7 @@ def check(scene: Scene, row: Row, where: Where, savepoint: bool) -> None:
 
 
 def left_by(row: Row, where: Where) -> Next:
-    """What becomes of the next statement; Session itself rolls back when a flush has failed."""
+    """Return the next statement's result; Session itself rolls back when a flush has failed."""
     return Next.NEW if where in (Where.FLUSH, Where.COMMIT) else row.left.next_statement
 
 

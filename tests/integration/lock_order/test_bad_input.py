@@ -1,4 +1,4 @@
-"""What get_entities cannot take is refused before anything is sent."""
+"""Wrong arguments of get_entities() are refused before anything is sent."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CALLS: dict[str, tuple[Call, type[Exception], str]] = {
         r"\(year, number\), not 2024",
     ),
     "a wrong name": (lambda s, k: s.get_entities(Order, [{"nr": 1}], k), ValueError, "'nr'"),
-    "keys of mixed types": (lambda s, k: s.get_entities(Order, [1, "b"], k), ValueError, "order"),
+    "no number": (lambda s, k: s.get_entities(Order, [1, "b"], k), ValueError, "'b' is no number"),
     "a part that is None": (
         lambda s, k: s.get_entities(Voucher, [(2024, None), (2024, 1)], k),
         ValueError,
@@ -67,7 +67,7 @@ def test_it_is_refused_before_anything_is_sent(
         (ForUpdate | LockOptions.NoWait | LockOptions.SkipLocked, {}, "NoWait"),
         (LockOptions.SkipLocked, {}, "SkipLocked"),
         (ForUpdate | LockOptions.NoWait, {"lock_timeout": 1}, "NoWait"),
-        (ForUpdate | LockOptions.SkipLocked, {"lock_timeout": 1}, "never waits"),
+        (ForUpdate | LockOptions.SkipLocked, {"lock_timeout": 0}, "SkipLocked"),
         (LockOptions.None_, {"lock_timeout": 1}, "never waits"),
         (LockOptions.SnapshotRead, {"lock_timeout": 1}, "never waits"),
         (ForUpdate, {"lock_timeout": -1}, "zero or more"),

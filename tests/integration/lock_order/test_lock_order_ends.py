@@ -1,4 +1,4 @@
-"""When the order of locking starts anew: with the next transaction, or at a savepoint."""
+"""The order of locking starts anew with the next transaction, or at a savepoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a connection is set to, asked of the connection itself."""
+"""The settings of a connection, asked of the connection itself."""
 
 from __future__ import annotations
 

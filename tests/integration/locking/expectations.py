@@ -1,4 +1,4 @@
-"""Where databases differ, and rightly so: what each is expected to do, as data.
+"""Differences between databases that are right: the behaviour expected of each, as data.
 
 ``@on(TABLE, answer)`` limits a test to the columns of the matrix that give this answer.
 """
@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Meeting(enum.Enum):
-    """What happens to the second of two that meet at a document."""
+    """The behaviour of the second of two that meet at a document."""
 
     GOES_ON = enum.auto()
     WAITS = enum.auto()

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-import signal
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import ExitStack
 
 import pytest
 import sqlalchemy as sa
 
 from tests.support.databases import Database
-from tests.support.servers import postgresql
 from tests.support.servers.model import UnavailableError
-from tests.support.servers.probe import wait_until_ready
-from tests.support.servers.process import ServerProcess, free_port, is_root, new_folder, run
+from tests.support.servers.standby import hot_standby
 from tests.support.waits import wait_until
-
-# PostgreSQL refuses to run as root.
-_UNPRIVILEGED = "nobody"
 
 
 class Replication:
@@ -77,6 +69,8 @@ class _Kept(dict[str, Replication]):
 @pytest.fixture
 def replication(documents: Database, replications: dict[str, Replication]) -> Replication:
     """Give the test a standby that has the rows of tests/support/models.py by now."""
+    if documents.pooled:
+        pytest.skip("a standby has no pooler of its own here")
     try:
         found = replications[documents.url]
     except UnavailableError as exc:
@@ -84,51 +78,3 @@ def replication(documents: Database, replications: dict[str, Replication]) -> Re
     found.wait_until("SELECT status = 'streaming' FROM pg_stat_wal_receiver")
     found.catch_up()
     return found
-
-
-@contextmanager
-def hot_standby(url: str) -> Iterator[str]:
-    """Copy the server at this URL, and let the copy follow it; give its URL.
-
-    :raises UnavailableError: no binaries of that version, or the server lets nobody copy it.
-    """
-    primary = sa.make_url(url)
-    with new_folder() as folder:
-        user = _UNPRIVILEGED if is_root() else None
-        installation = postgresql._installation()
-        if user is not None:
-            installation = postgresql._copy_for(user, installation, folder)
-        data, port = folder / "data", free_port()
-        _copy(primary, installation, data)
-        if user is not None:
-            for path in (data, *data.rglob("*")):
-                shutil.chown(path, user)
-        settings = {
-            "port": str(port),
-            "listen_addresses": "127.0.0.1",
-            "unix_socket_directories": "",
-            "max_connections": "300",
-            "shared_buffers": "16MB",
-        }
-        words = (word for key, value in settings.items() for word in ("-c", f"{key}={value}"))
-        process = ServerProcess(
-            [str(installation / "bin" / "postgres"), "-D", str(data), *words],
-            folder,
-            stop_signal=signal.SIGQUIT,
-            user=user,
-        )
-    standby = primary.set(host="127.0.0.1", port=port).render_as_string(hide_password=False)
-    try:
-        wait_until_ready("postgresql", standby, process.check_alive)
-        yield standby
-    finally:
-        process.stop()
-
-
-def _copy(primary: sa.URL, installation: Path, data: Path) -> None:
-    """Copy the server as it is now, with all that a standby needs to follow it."""
-    conninfo = f"host={primary.host} port={primary.port or 5432} user={primary.username}"
-    program = str(installation / "bin" / "pg_basebackup")
-    options = ["--checkpoint=fast", "--no-sync", "--write-recovery-conf"]
-    options += [f"--dbname={conninfo} password={primary.password}"]
-    run([program, "--pgdata", str(data), *options])

@@ -1,4 +1,4 @@
-"""What actors do, in the words of the tests."""
+"""The actions of actors, in the words of the tests."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.orm import column_property, registry
+from sqlalchemy.orm import Bundle, column_property, registry
 
 from sa_doclock import LockingSession, LockOptions, with_lock
 from tests.integration.locking.steps import add_ten, save
@@ -64,8 +64,33 @@ def beside_the_order(session: LockingSession) -> tuple[int, int]:
     return order.total, int(total)
 
 
+def _beside_the_total(session: LockingSession, *columns: Any) -> tuple[int, int]:
+    statement = with_lock(sa.select(*columns).where(Summed.id == 1), ForUpdate, Summed)
+    total, computed = session.execute(statement).one()
+    return total, int(computed)
+
+
+def as_attributes(session: LockingSession) -> tuple[int, int]:
+    return _beside_the_total(session, Summed.total, Summed.sum_of_lines)
+
+
+def as_text(session: LockingSession) -> tuple[int, int]:
+    text: Any = sa.literal_column("(SELECT sum(value) FROM lk_line WHERE order_id = lk_order.id)")
+    return _beside_the_total(session, Summed.total, text)
+
+
+def in_a_bundle(session: LockingSession) -> tuple[int, int]:
+    bundle: Any = Bundle("both", Summed.total, Summed.sum_of_lines)
+    statement = with_lock(sa.select(bundle).where(Summed.id == 1), ForUpdate, Summed)
+    total, computed = session.scalars(statement).one()
+    return total, int(computed)
+
+
+READS = [by_key, by_keys, in_a_set, beside_the_order, as_attributes, as_text, in_a_bundle]
+
+
 @pytest.mark.not_databases("sqlite", "mssql")  # where nobody waits for a row
-@pytest.mark.parametrize("read", [by_key, by_keys, in_a_set, beside_the_order])
+@pytest.mark.parametrize("read", READS)
 def test_header_and_sum_belong_together(
     alice: Actor[LockingSession], bob: Actor[LockingSession], read: Read
 ) -> None:

@@ -1,4 +1,4 @@
-"""What the server finds out only at a write or at the commit, as an error of the same kinds."""
+"""Conflicts that the server finds only at a write or at the commit are errors of the same kinds."""
 
 from __future__ import annotations
 

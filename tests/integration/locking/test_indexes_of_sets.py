@@ -1,4 +1,4 @@
-"""What InnoDB locks where no index serves the statement, and PostgreSQL does not; why it is no more.
+"""InnoDB locks more rows than PostgreSQL if no index serves the statement; the reason for it.
 
 The library cannot add an index: these are the facts behind the traps in docs/mysql.md.
 """

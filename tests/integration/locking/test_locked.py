@@ -29,7 +29,7 @@ NAME = sa.select(Customer.name).where(Customer.id == 1)
 
 
 class UsersOwnError(Exception):
-    """What the code inside of a block raises."""
+    """The error that the code inside of a block raises."""
 
 
 def test_it_saves_and_releases(session: Session, other: Session, elsewhere: Run) -> None:

@@ -31,7 +31,7 @@ NAME = sa.select(Customer.name).where(Customer.id == 1)
 
 
 class UsersOwnError(Exception):
-    """What the code inside of a block raises."""
+    """The error that the code inside of a block raises."""
 
 
 def test_no_row_in_a_callers_transaction(session: Session, elsewhere: Run) -> None:
@@ -53,14 +53,6 @@ def test_an_inner_block_leaves_the_transaction_to_the_outer(
         with session.locked(Order, 1) as again:
             assert again is first
     assert elsewhere(sa.select(Order.total).order_by(Order.id)) == [(31,), (6,)]
-
-
-def test_the_exception_of_an_inner_block_may_be_caught(session: Session, elsewhere: Run) -> None:
-    with session.locked(Order, 1) as order:
-        order.total = 31
-        with pytest.raises(UsersOwnError), session.locked(Order, 2):
-            raise UsersOwnError
-    assert elsewhere(TOTAL) == [(31,)]
 
 
 def test_a_block_after_a_lock_is_an_inner_one(session: Session, other: Session) -> None:

@@ -1,4 +1,4 @@
-"""Why the header's own row is locked first: one statement for two tables shows an old second one.
+"""The header's own row is locked first: one statement for two tables shows an old second one.
 
 These tests run no code of ours. They are the reason for it, and fail when a server changes.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -22,6 +22,13 @@ pytestmark = pytest.mark.databases("mysql", "mariadb")
 def engine(make_engine: Callable[..., sa.Engine]) -> sa.Engine:
     """Make an engine with one connection."""
     return make_engine(pool_size=1, max_overflow=0, pool_timeout=1)
+
+
+@pytest.fixture
+def session(engine: sa.Engine) -> Iterator[LockingSession]:
+    """Open a session with two-phase commit: with any other, no level is set back."""
+    with LockingSession(engine, twophase=True) as session:
+        yield session
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What lets the next one in."""
+"""Each way to release a lock lets the next one in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What SQLAlchemy's own with_for_update() does with a set; why the library refuses, or goes round it."""
+"""SQLAlchemy's own with_for_update() on a set; the reasons why the library refuses or avoids it."""
 
 from __future__ import annotations
 

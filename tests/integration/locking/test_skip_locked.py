@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import text
 
-from sa_doclock import LockingSession, LockNotSupported, LockOptions
+from sa_doclock import LockingSession, LockNotAvailable, LockNotSupported, LockOptions
 from tests.integration.locking.expectations import READER_AFTER_WRITER, WAITS, on
 from tests.integration.locking.steps import finds_held, save
 from tests.support.actors import Actor
@@ -121,3 +122,28 @@ def test_sqlite_has_nothing_to_skip(session: LockingSession, lock: LockOptions) 
     with pytest.raises(LockNotSupported, match="SQLite locks the file, not rows"):
         idents(session, Order, lock | SkipLocked)
     assert not session.in_transaction()
+
+
+@pytest.mark.not_databases("sqlite")
+def test_it_takes_a_limit_to_the_wait(
+    alice: Actor[LockingSession], bob: Actor[LockingSession]
+) -> None:
+    def limited(session: LockingSession) -> list[int]:
+        orders = session.entity_set(Order, ForUpdate | SkipLocked, lock_timeout=0.3)
+        return [order.id for order in session.scalars(orders.order_by(Order.id))]
+
+    alice.does(lambda session: session.get_one_entity(Order, 1, ForUpdate))
+    assert bob.does(limited) == [2]
+
+
+@pytest.mark.databases("postgresql")
+def test_a_table_that_is_locked_is_waited_for_no_longer(
+    alice: Actor[LockingSession], bob: Actor[LockingSession]
+) -> None:
+    def limited(session: LockingSession) -> None:
+        session.scalars(session.entity_set(Order, ForUpdate | SkipLocked, lock_timeout=0.3)).all()
+
+    table = Order.__table__.name  # type: ignore[attr-defined]
+    alice.does(lambda session: session.execute(text(f"LOCK TABLE {table} IN EXCLUSIVE MODE")))
+    with pytest.raises(LockNotAvailable, match=r"not granted within 0\.3 s"):
+        bob.does(limited)

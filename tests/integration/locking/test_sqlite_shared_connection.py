@@ -53,11 +53,16 @@ def test_one_connection_for_all_sessions_is_refused(shared: sa.Engine, lock: Loc
             session.get_entity(Order, 1, lock)  # in a transaction that is open
 
 
-def test_a_connection_that_another_session_uses_is_refused(shared_in_thread: sa.Engine) -> None:
+@pytest.mark.parametrize("lock", LOCKS)
+def test_one_connection_for_a_thread_is_refused(
+    shared_in_thread: sa.Engine, lock: LockOptions
+) -> None:
+    """The commit of another session of the thread would give the lock up."""
     with Session(shared_in_thread) as first, Session(shared_in_thread) as second:
-        order = first.get_one_entity(Order, 1, ForUpdate)
         with pytest.raises(LockNotSupported, match=r"Order 1 .* share this one connection"):
-            second.get_entity(Order, 1, ForUpdate)
-        order.total = 31
-        first.save_changes()
-        assert second.get_one_entity(Order, 1, ForUpdate).total == 31
+            first.get_entity(Order, 1, lock)
+        assert second.get_one(Order, 1).total == 30
+        second.get_one(Order, 1).total = 31
+        second.flush()
+        with pytest.raises(LockNotSupported, match=r"Order 2 .* share this one connection"):
+            second.get_entity(Order, 2, lock)  # in a transaction that is open

@@ -25,7 +25,7 @@ class Base(DeclarativeBase):
 
 
 class Old(Base):
-    """What was made before InnoDB was the default."""
+    """A table made before InnoDB was the default."""
 
     __tablename__ = "lk_old"
     __table_args__ = {"mysql_engine": "MyISAM", "mariadb_engine": "MyISAM"}  # noqa: RUF012

@@ -1,4 +1,4 @@
-"""Who opened the transaction ends it: save_changes() and release_locks()."""
+"""The one who opened the transaction ends it: save_changes() and release_locks()."""
 
 from __future__ import annotations
 

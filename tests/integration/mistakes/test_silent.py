@@ -1,4 +1,4 @@
-"""What goes wrong without a word."""
+"""Mistakes that go wrong without an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was read before the lock is used after it."""
+"""Values that were read before the lock are used after it."""
 
 from __future__ import annotations
 

@@ -9,9 +9,16 @@ import pytest
 import sqlalchemy as sa
 
 from sa_doclock import LockingSession
+from sa_doclock.monitoring import shared_query
 from tests.integration.locking.conftest import *  # noqa: F403  # the fixtures that it names in __all__
 from tests.integration.monitoring.accounts import account
 from tests.support.databases import Database
+
+
+@pytest.fixture(autouse=True)
+def asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Share no answer with who asks later: most tests ask twice, and change something between."""
+    monkeypatch.setattr(shared_query, "SHARED_FOR", 0.0)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the tests of this folder do, in their words."""
+"""The actions of the tests of this folder, in their words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is told where several rows were asked for, or any, and who is not: the session itself."""
+"""The blockers of several rows, or of any, are named, and the session itself is not."""
 
 from __future__ import annotations
 

@@ -37,6 +37,18 @@ Session = Actor[LockingSession]
 Make = Callable[..., sa.Engine]
 
 
+def host_of(database: Database) -> str | None:
+    """Return where the server says that our connections come from."""
+    asked = {
+        "postgresql": "SELECT host(inet_client_addr())",
+        "mysql": "SELECT SUBSTRING_INDEX(USER(), '@', -1)",
+        "mariadb": "SELECT SUBSTRING_INDEX(USER(), '@', -1)",
+    }
+    with database.observer().connect() as connection:
+        host = connection.exec_driver_sql(asked[database.name]).scalar()
+    return None if host is None else str(host)
+
+
 @ON_SERVERS
 def test_nobody_waits(database: Database, alice: Session, bob: Session, engine: sa.Engine) -> None:
     alice.does(locks(Order, 1))
@@ -76,6 +88,9 @@ def test_a_wait_is_told(
     assert "FOR UPDATE" in str(wait.waiter.statement)
     user = sa.make_url(database.url).username
     assert (wait.waiter.user, wait.blocker.user) == (user, user)
+    assert (wait.waiter.host, wait.blocker.host) == 2 * (host_of(database),)
+    assert str(wait).startswith(f"{entity.__tablename__} {key}: {wait.waiter} has waited ")
+    assert f" for {wait.blocker}" in str(wait)
 
 
 @pytest.mark.databases("mysql", "mariadb")  # elsewhere a locking read passes such a row by
@@ -155,13 +170,14 @@ def test_a_wait_for_a_table_is_told(alice: Session, bob: Session, engine: sa.Eng
     assert (wait.table, wait.key) == ("lk_order", None)
 
 
-@pytest.mark.databases("postgresql", "mysql")
+@ON_SERVERS
 def test_a_wait_for_a_named_lock_is_told(
     database: Database, alice: Session, bob: Session, engine: sa.Engine
 ) -> None:
     take = {
         "postgresql": "SELECT pg_advisory_xact_lock(4711)",
         "mysql": "SELECT GET_LOCK('4711', 60)",
+        "mariadb": "SELECT GET_LOCK('4711', 60)",
     }
 
     def name_it(session: LockingSession) -> None:
@@ -176,6 +192,60 @@ def test_a_wait_for_a_named_lock_is_told(
     alice.does(lambda session: session.invalidate())
     queued.result()
     bob.does(lambda session: session.invalidate())
+
+
+@ON_SERVERS
+@pytest.mark.parametrize("key", ["import:prices", "a key of Ann's, " + 90 * "x"])
+def test_a_wait_for_a_key_is_told_by_the_key(
+    alice: Session, bob: Session, engine: sa.Engine, key: str
+) -> None:
+    alice.does(lambda session: session.lock_key(key))
+    queued = bob.starts(lambda session: session.lock_key(key, lock_timeout=60))
+    wait_until_blocked(waiter=bob, holder=alice, step=queued)
+    (wait,) = among(lock_waits(engine), bob)
+    assert (wait.blocker.connection_id, wait.table, wait.key) == (*ids(alice), None, key)
+    alice.does(lambda session: session.rollback())
+    queued.result()
+
+
+@ON_SERVERS
+def test_another_process_tells_the_key_too(
+    alice: Session, bob: Session, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice.does(lambda session: session.lock_key("import:prices of 100%"))
+    queued = bob.starts(lambda session: session.lock_key("import:prices of 100%", lock_timeout=60))
+    wait_until_blocked(waiter=bob, holder=alice, step=queued)
+    recent = "sa_doclock.dialects.recent_keys._keys"
+    with monkeypatch.context() as patched:
+        patched.setattr(recent, {})  # as in a process that has asked for no key
+        (wait,) = among(lock_waits(engine), bob)
+    assert "import:prices" in str(wait.key)
+    alice.does(lambda session: session.rollback())
+    queued.result()
+
+
+@pytest.mark.databases("postgresql")
+@pytest.mark.parametrize(
+    "key", ["a */ SELECT 1 /* b", "100% :pk %(pk)s", "--\n;'\"\\:x", "\u00fc" * 300]
+)
+def test_a_key_cannot_leave_its_comment(alice: Session, bob: Session, key: str) -> None:
+    alice.does(lambda session: session.lock_key(key))
+    queued = bob.starts(lambda session: session.lock_key(key, lock_timeout=60))
+    wait_until_blocked(waiter=bob, holder=alice, step=queued)
+    alice.does(lambda session: session.rollback())
+    queued.result()
+
+
+@pytest.mark.databases("postgresql")
+def test_hidden_parameters_are_in_no_comment(database: Database, documents: Database) -> None:
+    assert documents is database
+    sent: list[str] = []
+    for hide in (False, True):
+        engine = database.engine(hide_parameters=hide)
+        sa.event.listen(engine, "do_execute", lambda _c, statement, *_: sent.append(statement))
+        with LockingSession(engine) as session:
+            session.lock_key("secret")
+    assert [("secret" in one) for one in sent if "advisory" in one] == [True, False]
 
 
 @ON_SERVERS

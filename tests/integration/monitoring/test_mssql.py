@@ -1,4 +1,4 @@
-"""Who holds a row, and who waits for whom, told by a SQL Server: by table, and never for certain.
+"""The holders of a row and its waiters on SQL Server: by table, and never for certain.
 
 The twins for other servers are in the files beside this one.
 """

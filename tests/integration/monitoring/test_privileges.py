@@ -1,4 +1,4 @@
-"""What an account must be granted to see who waits, and that no more is needed."""
+"""The privileges that an account needs to see who waits, and that no more are needed."""
 
 from __future__ import annotations
 

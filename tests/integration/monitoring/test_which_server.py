@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 import sa_doclock.monitoring.diagnosis
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
-from sa_doclock.pool.side_connection import side_connection
+from sa_doclock.monitoring.diagnosis import side_connection
 from tests.support.models import Order
 
 pytestmark = pytest.mark.databases("postgresql", "mysql", "mariadb")

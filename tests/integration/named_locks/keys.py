@@ -16,7 +16,8 @@ HELD: Mapping[str, str] = {
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())""",
     "mysql": f"SELECT COUNT(IS_USED_LOCK(CONCAT(DATABASE(), '.{KEY}')))",
     "mariadb": f"SELECT COUNT(IS_USED_LOCK(CONCAT(DATABASE(), '.{KEY}')))",
-    "mssql": "SELECT COUNT(*) FROM sys.dm_tran_locks WHERE resource_type = 'APPLICATION'",
+    "mssql": "SELECT COUNT(*) FROM sys.dm_tran_locks WHERE resource_type = 'APPLICATION' "
+    "AND resource_database_id = DB_ID()",
 }
 
 

@@ -1,4 +1,4 @@
-"""Who waits for whom, until when, and what is read afterwards."""
+"""Waits for a named lock, their timeouts, and what is read afterwards."""
 
 from __future__ import annotations
 

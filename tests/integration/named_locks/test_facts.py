@@ -1,4 +1,4 @@
-"""What GET_LOCK does by itself: each a trap that lock_key() is built around."""
+"""GET_LOCK by itself: each test is a trap that lock_key() avoids."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is done when the locks are gone, or never."""
+"""Functions that run when the locks are gone, or never."""

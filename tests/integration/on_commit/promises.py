@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class Promises:
-    """What was called, in order."""
+    """The functions that were called, in order."""
 
     def __init__(self) -> None:
         self.kept: list[str] = []

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import event
+from sqlalchemy.exc import DBAPIError
 
 from sa_doclock import LockingSession, LockOptions
 from tests.support.databases import Database
@@ -15,7 +16,7 @@ from tests.support.models import Order
 ForUpdate = LockOptions.ForUpdate
 
 
-@pytest.mark.databases("mysql", "mariadb")  # where a lent Connection gets its level back
+@pytest.mark.databases("mysql", "mariadb")  # where KILL ends a connection in the middle
 def test_it_is_given_up_and_the_promise_is_kept(
     documents: Database, make_engine: Callable[..., sa.Engine]
 ) -> None:
@@ -32,7 +33,10 @@ def test_it_is_given_up_and_the_promise_is_kept(
         event.listen(session, "after_commit", lose, once=True)
         session.commit()
         assert called == ["committed"]
+        with pytest.raises(DBAPIError):
+            session.get_entity(Order, 2, ForUpdate)
         assert lent.invalidated
+        session.rollback()
         lent.rollback()
         session.get_entity(Order, 2, ForUpdate)  # on another one
         session.on_commit(lambda: called.append("rolled back"))

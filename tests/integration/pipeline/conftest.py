@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import LockingSession
+from sa_doclock.dialects import strategy_for
 from tests.integration.pipeline.models import Base, fill
 from tests.integration.timeouts.wire import Wire, over, wire_to
 from tests.support.databases import Database
@@ -36,10 +37,9 @@ def wire(bills: Database) -> Iterator[Wire]:
 
 @pytest.fixture
 def engine(bills: Database, wire: Wire) -> Iterator[sa.Engine]:
-    """Make an engine of one connection, which is in the pool already."""
+    """Make an engine of one connection, which is in the pool already, and has told its level."""
     engine = sa.create_engine(over(wire, bills.url), pool_size=1, max_overflow=0)
-    with engine.connect():
-        pass
+    strategy_for(engine)
     yield engine
     engine.dispose()
 

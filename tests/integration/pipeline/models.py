@@ -1,4 +1,4 @@
-"""What a flush can do that its answer tells: versions, defaults of the server, late constraints."""
+"""Models whose flush needs its answer: versions, defaults of the server, late constraints."""
 
 from __future__ import annotations
 

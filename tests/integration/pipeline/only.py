@@ -1,4 +1,4 @@
-"""Where these tests run: their sessions say themselves whether they are pipelined."""
+"""Marks for tests whose sessions say themselves whether they are pipelined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was read ahead is used only while it is what a read would give now."""
+"""Rows that were read ahead are used only while a read would give the same now."""
 
 from __future__ import annotations
 

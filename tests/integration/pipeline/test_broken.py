@@ -45,7 +45,7 @@ def change(session: LockingSession, number: int) -> None:
 
 
 def numbers(elsewhere: sa.Engine) -> set[int]:
-    """What is committed, once the server has done with the connection that broke."""
+    """Return the numbers that are committed, once the server has closed the broken connection."""
     with elsewhere.connect() as connection:
         connection.exec_driver_sql("BEGIN")
         connection.execute(sa.select(Bill.id).where(Bill.id == 1).with_for_update()).all()

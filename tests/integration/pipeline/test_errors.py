@@ -1,4 +1,4 @@
-"""What the server refuses comes out as without a pipeline: the same error, of the same statement."""
+"""Errors come out as without a pipeline: the same error, of the same statement."""
 
 from __future__ import annotations
 

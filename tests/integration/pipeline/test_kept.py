@@ -1,4 +1,4 @@
-"""What is kept for COMMIT is what would have been sent, and nothing that may yet be undone."""
+"""The writes kept for COMMIT are those that would have been sent, and none that may be undone."""
 
 from __future__ import annotations
 

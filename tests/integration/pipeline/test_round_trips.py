@@ -1,4 +1,4 @@
-"""What travels together; docs/postgresql.md has these figures."""
+"""Statements that travel together; docs/postgresql.md has these figures."""
 
 from __future__ import annotations
 

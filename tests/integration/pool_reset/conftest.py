@@ -38,9 +38,8 @@ def connect(
     def make(**options: Any) -> LockingSession:
         url = sa.make_url(documents.url).set(host="127.0.0.1", port=wire.port)
         url = url.update_query_dict(_PLAIN.get(documents.name, {}))
-        engine = sa.create_engine(
-            url, pool_size=1, max_overflow=0, pool_timeout=5, **read_committed, **options
-        )
+        given = {**read_committed, **options}
+        engine = sa.create_engine(url, pool_size=1, max_overflow=0, pool_timeout=5, **given)
         session = LockingSession(engine)
         made.append(session)
         for _ in range(2):  # what is asked of a server once

@@ -1,4 +1,4 @@
-"""How many round trips the end of a transaction costs."""
+"""The number of round trips at the end of a transaction."""
 
 from __future__ import annotations
 
@@ -52,6 +52,16 @@ def test_it_saves_one(wire: Wire, connect: Connect, use: Callable[[Session], Non
     as_ever = trips(wire, connect(), use)
     assert as_ever == 4
     assert trips(wire, connect(**skip_redundant_rollback()), use) == 3
+
+
+@innodb
+@each_end
+def test_a_default_engine_costs_one_more(
+    wire: Wire, connect: Connect, use: Callable[[Session], None]
+) -> None:
+    assert trips(wire, connect(isolation_level="REPEATABLE READ"), use) == 5
+    spared = connect(isolation_level="REPEATABLE READ", **skip_redundant_rollback())
+    assert trips(wire, spared, use) == 4
 
 
 @innodb

@@ -45,7 +45,7 @@ class Counted:
 
     @property
     def runs(self) -> int:
-        """How often it was called."""
+        """The number of calls."""
         return len(self.sessions)
 
     def __call__(self, session: Session) -> int:

@@ -43,11 +43,11 @@ def by_text(session: Session, ident: int) -> None:
     text = "SELECT id FROM lk_customer WHERE id = :id FOR UPDATE"
     if session.get_bind().dialect.name == "mssql":
         text = "SELECT id FROM lk_customer WITH (UPDLOCK, ROWLOCK) WHERE id = :id"
-    session.execute(sa.text(text), {"id": ident})
+    session.execute(sa.text(text), {"id": ident}).all()  # unread, the connection would be busy
 
 
 class Crossing:
-    """What alice and bob do, crosswise."""
+    """The steps of alice and bob, crosswise."""
 
     def __init__(self, take: Take, take_second: Take | None = None) -> None:
         self.runs: list[tuple[int, Session]] = []

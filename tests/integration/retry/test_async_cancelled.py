@@ -64,11 +64,13 @@ async def test_between_two_attempts(url: sa.URL) -> None:
 
     notice, log = Notice(), logging.getLogger("sa_doclock")
     log.addHandler(notice)
+    log.setLevel(logging.INFO)
     try:
         fn = Counted(*deadlocks(1), act=lambda session: session.get_entity(Order, 1, FOR_UPDATE))
         await check_cancelled(url, fn, reached, backoff=1e6)
     finally:
         log.removeHandler(notice)
+        log.setLevel(logging.NOTSET)
 
 
 @in_a_loop

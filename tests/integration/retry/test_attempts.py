@@ -1,4 +1,4 @@
-"""How often: until it works, until the attempts are used up, and never after any other error."""
+"""Attempts go on until one works, until they are used up, and never after any other error."""
 
 from __future__ import annotations
 

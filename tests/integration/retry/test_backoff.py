@@ -1,4 +1,4 @@
-"""How long it waits: a random part of a time that doubles up to a limit.  Nobody sleeps here."""
+"""The waits: a random part of a time that doubles up to a limit.  Nobody sleeps here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong is told before anything is sent, by a sentence that names the argument."""
+"""Wrong arguments are refused before anything is sent, by a sentence that names the argument."""
 
 from __future__ import annotations
 

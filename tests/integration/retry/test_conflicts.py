@@ -1,4 +1,4 @@
-"""What the server finds out only at a flush or at the commit is repeated as a deadlock is."""
+"""Conflicts found only at a flush or at the commit are repeated as deadlocks are."""
 
 from __future__ import annotations
 

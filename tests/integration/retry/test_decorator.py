@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from sqlalchemy.ext.asyncio import async_sessionmaker
@@ -23,6 +23,7 @@ from tests.integration.retry.counting import NAMES, deadlocks, own_logic
 from tests.support.models import Customer
 
 Run = Callable[..., list[Any]]
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 factory = sessionmaker(class_=LockingSession)
 async_factory = async_sessionmaker(class_=AsyncLockingSession)
@@ -163,6 +164,37 @@ def test_a_method_is_refused(name: str) -> None:
         )
 
 
+def test_a_method_that_calls_its_object_otherwise_is_refused_when_it_is_called() -> None:
+    # Typed as Any: mypy sees the wrong argument.
+    synchronous: Decorator = transactional(cast("Any", factory))
+    asynchronous: Decorator = transactional(cast("Any", async_factory))
+
+    class Orders:
+        @synchronous
+        def place(this, session: Any) -> None: ...  # noqa: N805
+
+        @classmethod
+        @synchronous
+        def of(kind, session: Any) -> None: ...  # noqa: N804
+
+        @asynchronous
+        async def later(this, session: Any) -> None: ...  # noqa: N805
+
+    orders: Any = Orders()
+    with pytest.raises(TypeError, match="would pass the session as its this"):
+        orders.place(7)
+    for owner in (orders, Orders):
+        with pytest.raises(TypeError, match="would pass the session as its kind"):
+            owner.of()
+
+    @in_a_loop
+    async def call() -> None:
+        with pytest.raises(TypeError, match="would pass the session as its this"):
+            await orders.later()
+
+    call()
+
+
 def test_a_static_method_is_a_function() -> None:
     class Orders:
         @staticmethod
@@ -171,6 +203,7 @@ def test_a_static_method_is_a_function() -> None:
             return f"{customer_id} {session.in_transaction()}"
 
     assert Orders.place(7) == Orders().place(7) == "7 True"
+    assert Orders.place(Orders) == f"{Orders} True"  # type: ignore[arg-type]
 
 
 @in_a_loop

@@ -1,4 +1,4 @@
-"""What on_commit() has promised: once for the attempt that is committed, never for another."""
+"""Functions of on_commit() run once for the attempt that is committed, never for another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who reads the log can see each attempt that failed, and on which document."""
+"""The log has each attempt that failed, with its document."""
 
 from __future__ import annotations
 
@@ -19,11 +19,20 @@ factory = sessionmaker(class_=LockingSession)
 FIELDS = ("document", "lock", "waited", "held", "outcome", "attempt", "attempts")
 
 
+LEVELS = {"retried": logging.INFO, "given up": logging.WARNING}
+
+
+@pytest.fixture(autouse=True)
+def from_info_on(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "sa_doclock")
+
+
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[Any, ...]]:
-    for record in caplog.records:
-        assert (record.name, record.levelno) == ("sa_doclock", logging.WARNING)
-    of_retries = [vars(record) for record in caplog.records if hasattr(record, "attempt")]
-    return [tuple(record[name] for name in FIELDS) for record in of_retries]
+    of_retries = [record for record in caplog.records if hasattr(record, "attempt")]
+    for record in of_retries:
+        level = LEVELS[vars(record)["outcome"]]
+        assert (record.name, record.levelno) == ("sa_doclock", level)
+    return [tuple(vars(record)[name] for name in FIELDS) for record in of_retries]
 
 
 def test_every_attempt_that_is_repeated(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""Whose transaction it is, and what becomes of it when the function meddles with it."""
+"""The owner of the transaction, and its end when the function meddles with it."""
 
 from __future__ import annotations
 

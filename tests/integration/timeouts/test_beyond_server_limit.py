@@ -10,12 +10,12 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import event
 
-from sa_doclock import LockingSession, LockNotAvailable, LockOptions, UnsavedChanges
+from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from tests.integration.locking.connections import set_patience
 from tests.integration.locking.steps import TEN_MORE, add_ten, finds_held, locks, reads, save
 from tests.integration.timeouts.ways import WAYS, hold
 from tests.support.actors import PATIENCE, Actor
-from tests.support.models import Customer, Order
+from tests.support.models import Order
 from tests.support.waits import wait_until_blocked
 
 pytestmark = pytest.mark.databases("mysql", "mariadb")
@@ -95,27 +95,6 @@ def test_what_was_done_before_in_the_transaction_stays(
     queued.result()
     totals = sa.select(Order.id, Order.total).order_by(Order.id)
     assert elsewhere(totals) == [(1, 31), (2, 6)]
-
-
-@pytest.mark.databases("mysql")
-def test_a_misuse_that_is_found_then_leaves_the_transaction_as_it_was(
-    attempts: Attempts, alice: Actor[Session], bert: Actor[Session]
-) -> None:
-    def work(session: Session) -> list[Any]:
-        with session.begin():
-            order = session.get_one(Order, 1)
-            order.total = 31
-            with pytest.raises(UnsavedChanges):  # found when the row has told its key
-                session.get_entity(Order, "1", ForUpdate, lock_timeout=29)
-            session.add(Customer(id=9, name="new"))
-            session.flush()
-            return list(session.scalars(sa.select(Customer.id).order_by(Customer.id)))
-
-    alice.does(locks(Order, 1))
-    queued = bert.starts(work)
-    assert attempts.second.wait(PATIENCE)
-    alice.does(lambda session: session.rollback())
-    assert queued.result() == [1, 2, 9]
 
 
 @pytest.mark.slow

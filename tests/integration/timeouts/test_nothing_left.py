@@ -27,11 +27,11 @@ KILL = {"postgresql": "SELECT pg_terminate_backend({})", "mysql": "KILL {}", "ma
 
 
 class Interrupted(BaseException):
-    """What ctrl-C does, in the midst of a statement."""
+    """An exception in the middle of a statement, like that of Ctrl-C."""
 
 
 class Stumbled(Exception):
-    """What a listener of the application's own may do."""
+    """An error that a listener of the application's own raises."""
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ Session = LockingSession
 
 
 class Elsewhere(DeclarativeBase):
-    """What has no tables in any database."""
+    """An entity without a table in any database."""
 
 
 class Nowhere(Elsewhere):

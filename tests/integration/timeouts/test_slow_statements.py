@@ -187,7 +187,7 @@ def heard(target: Any, name: str, listener: Callable[..., Any]) -> Iterator[None
 def test_a_slow_one_leaves_the_callers_transaction_refusing(
     database: Database, session: Session
 ) -> None:
-    """What the statement has locked stays locked, and nothing knows which rows those are."""
+    """Rows that the statement has locked stay locked, and nothing knows which rows those are."""
     with session.begin():
         session.connection()
         with pytest.raises(OperationalError):

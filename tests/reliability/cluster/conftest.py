@@ -1,12 +1,16 @@
-"""Two nodes of a Galera cluster; or one line that says loudly why there are none.
+"""Two nodes of a cluster that both take writes; or one line that says loudly why there are none.
 
-The cluster is started for these tests alone. ``--databases`` or ``--own-logic-on`` without
-``mariadb`` leaves them out, so that CI, which runs all tests twice, starts one.
+Each test runs on MariaDB with Galera, and on MySQL with Group Replication. The clusters are started for
+these tests alone. ``--databases`` or ``--own-logic-on`` without ``mariadb``, or without ``mysql``, leaves
+them out, so that CI, which runs all tests twice, starts each once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import Protocol
 
 import pytest
 import sqlalchemy as sa
@@ -16,38 +20,83 @@ from sa_doclock import LockingSession
 from tests.reliability.cluster.nodes import Nodes
 from tests.support.actors import Actor
 from tests.support.models import Base, refill
-from tests.support.servers import galera
+from tests.support.servers import Server, galera, group_replication
 from tests.support.servers.model import UnavailableError
-from tests.support.workers import note_skipped
+from tests.support.workers import check_required, note_skipped
+
+
+class Started(Protocol):
+    """A cluster that was started."""
+
+    @property
+    def nodes(self) -> tuple[Server, ...]: ...
+    @property
+    def stop(self) -> Callable[[], None]: ...
+
+
+CLUSTERS: Mapping[str, tuple[str, Callable[[], Started]]] = {
+    "galera": ("mariadb", galera.start),
+    "group-replication": ("mysql", partial(group_replication.start, 2, several_primaries=True)),
+}
+"""By name: the database, and how to start two nodes."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that uses ``cluster`` once on each."""
+    if "cluster" in metafunc.fixturenames:
+        only = metafunc.definition.get_closest_marker("only_on")
+        metafunc.parametrize("cluster", only.args if only else CLUSTERS, indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is for another run, and mark the rest: to start the nodes takes long."""
-    ours = [item for item in items if "cluster" in getattr(item, "fixturenames", ())]
-    options = ("databases", "own_logic_on")
-    if all("mariadb" in config.getoption(option).split(",") for option in options):
-        for item in ours:
-            item.add_marker("slow")
-        return
-    config.hook.pytest_deselected(items=ours)
-    items[:] = [item for item in items if item not in ours]
+    options = [config.getoption(name).split(",") for name in ("databases", "own_logic_on")]
+    others = []
+    for item in items:
+        if isinstance(item, pytest.Function) and "cluster" in item.fixturenames:
+            database, _ = CLUSTERS[str(item.callspec.params["cluster"])]
+            if all(database in option for option in options):
+                item.add_marker("slow")
+            else:
+                others.append(item)
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
 
 
 @pytest.fixture(scope="session")  # a random order of modules goes in and out of the package
-def cluster(request: pytest.FixtureRequest) -> Iterator[Nodes]:
-    """Start the nodes, with the tables of tests/support/models.py."""
-    try:
-        started = galera.start()
-    except UnavailableError as exc:
-        note_skipped(request.config, "GALERA CLUSTER", str(exc))
-        pytest.skip(f"no Galera cluster: {exc}")
-    nodes = Nodes(started)
-    try:
+def clusters() -> Iterator[dict[str, Nodes]]:
+    """Keep the clusters for all tests, started when the first test asks for them."""
+    with ExitStack() as stack:
+        yield _Kept(stack)
+
+
+class _Kept(dict[str, Nodes]):
+    def __init__(self, stack: ExitStack) -> None:
+        super().__init__()
+        self._stack = stack
+
+    def __missing__(self, name: str) -> Nodes:
+        """Start the nodes, with the tables of tests/support/models.py."""
+        _, start = CLUSTERS[name]
+        started = start()
+        self._stack.callback(started.stop)
+        nodes = Nodes(started.nodes)
+        self._stack.callback(nodes.close)
         nodes.first.create(Base.metadata)
-        yield nodes
-    finally:
-        nodes.close()
-        started.stop()
+        self[name] = nodes
+        return nodes
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest, clusters: dict[str, Nodes]) -> Nodes:
+    """Give the test one of the clusters."""
+    try:
+        return clusters[request.param]
+    except UnavailableError as exc:
+        check_required(request.param, str(exc))
+        note_skipped(request.config, f"CLUSTER {request.param}", str(exc))
+        pytest.skip(f"no {request.param}: {exc}")
 
 
 @pytest.fixture

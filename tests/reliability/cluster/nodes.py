@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from tests.support.databases import Database
 from tests.support.models import Line, Order
-from tests.support.servers.galera import Cluster
+from tests.support.servers import Server
 
 Seen = tuple[int, list[int]]
 
 # A read waits until the node has applied what was committed on the other one before.
-_CAUGHT_UP = "SET SESSION wsrep_sync_wait = 15"
+_CAUGHT_UP = {
+    "mariadb": "SET SESSION wsrep_sync_wait = 15",
+    "mysql": "SET SESSION group_replication_consistency = 'BEFORE'",
+}
 
 
 class Nodes:
     """A database on each of two servers, which have the same rows."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, servers: Sequence[Server]) -> None:
         """Describe a cluster that has been started."""
-        one, two = cluster.nodes
-        self.first = Database("mariadb", one.url, one.version)
-        self.second = Database("mariadb", two.url, two.version)
+        self.first, self.second = (Database(one.name, one.url, one.version) for one in servers)
 
     def catch_up(self) -> None:
         """Return when each node has applied all that was committed on the other.
@@ -65,5 +67,5 @@ class Nodes:
 
     def _read(self, node: Database, statement: sa.Select[Any]) -> list[Any]:
         with node.observer().connect() as connection:
-            connection.exec_driver_sql(_CAUGHT_UP)
+            connection.exec_driver_sql(_CAUGHT_UP[node.name])
             return list(connection.scalars(statement))

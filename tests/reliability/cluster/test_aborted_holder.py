@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.exc import PendingRollbackError
+from sqlalchemy.exc import InvalidRequestError, PendingRollbackError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from sa_doclock import AsyncLockingSession, DeadlockDetected, LockingSession, LockOptions
@@ -128,6 +128,7 @@ def test_a_rollback_is_no_error(
     assert two.scalar(sa.text("SELECT CONNECTION_ID()")) == pid  # it was not thrown away
 
 
+@pytest.mark.only_on("galera")  # MySQL's ROLLBACK ends well
 def test_a_plain_session_hears_of_it(there: sa.Engine, abort: Abort) -> None:
     with sa.orm.Session(there) as plain:
         plain.get_one(Order, 1, with_for_update=True)
@@ -152,6 +153,35 @@ def test_a_block_of_begin_ends_well_after_a_read(two: LockingSession, abort: Abo
         abort()
         assert order.total == 30
     assert two.get_one_entity(Order, 1).total == 40
+
+
+def test_a_savepoint_does_not_hide_it(nodes: Nodes, two: LockingSession, abort: Abort) -> None:
+    """MySQL's SAVEPOINT would succeed, and what is written behind it would be committed."""
+    order = two.get_one_entity(Order, 1, ForUpdate)
+    abort()
+    with pytest.raises(DeadlockDetected), two.begin_nested():
+        order.total += 5
+    with pytest.raises(PendingRollbackError):
+        two.commit()
+    two.rollback()
+    assert nodes.seen() == TEN_MORE
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_the_end_of_a_savepoint_says_so(
+    nodes: Nodes, two: LockingSession, abort: Abort, end: str
+) -> None:
+    two.get_one_entity(Order, 1, ForUpdate)
+    inner = two.begin_nested()
+    two.connection()  # sends the SAVEPOINT
+    abort()
+    with pytest.raises(DeadlockDetected):
+        getattr(inner, end)()
+    assert not two.held_locks
+    with pytest.raises(InvalidRequestError):
+        execute(two)
+    two.rollback()
+    assert nodes.seen() == TEN_MORE
 
 
 def test_a_savepoint_does_not_help(two: LockingSession, abort: Abort) -> None:

@@ -24,7 +24,7 @@ SOON = 0.02
 
 @dataclass
 class AsyncDesk:
-    """What a client works with."""
+    """The objects that a client works with."""
 
     factory: async_sessionmaker[AsyncLockingSession]
     log: Log

@@ -1,4 +1,4 @@
-"""What a client does to folders that it holds, and how it reads them; recorded as a history."""
+"""A client changes the folders that it holds, and reads them; recorded as a history."""
 
 from __future__ import annotations
 

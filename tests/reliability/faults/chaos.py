@@ -1,4 +1,4 @@
-"""What every kind of fault looks like to a run."""
+"""The interface of every kind of fault."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class FullPool:
         self._open.set()
 
     def before(self) -> None:
-        """What a client calls before each update: a queue, in which the crowd comes first.
+        """Let the crowd in first: a client calls this before each update.
 
         The pool has none: who has just given a connection back is the first to get it again.
         """

@@ -1,4 +1,4 @@
-"""What Ctrl-C does: an exception that nobody expects, at a place chosen at random."""
+"""Exceptions like Ctrl-C, which nobody expects, at a place chosen at random."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Interrupts:
             event.listen(engine, place, self._raiser(place))
 
     def pause(self) -> None:
-        """What a client calls between its changes and their commit."""
+        """Raise the exception, if one is due, between a client's changes and their commit."""
         self._raise_at("in the block")
 
     def inject(self, chance: random.Random) -> int:

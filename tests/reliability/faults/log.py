@@ -1,4 +1,4 @@
-"""What the clients meant to commit, what was acknowledged, and which errors reached them."""
+"""The attempts of the clients, the acknowledged commits, and the errors that reached them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.reliability.history.record import Outcome, Transaction
 
 
 class Injected(BaseException):
-    """What a fault raises within a client, as Ctrl-C would; nobody but the client catches it."""
+    """An exception that a fault raises in a client, as Ctrl-C would; only the client catches it."""
 
 
 @dataclass
@@ -108,7 +108,7 @@ class Log:
 
     @property
     def ended(self) -> int:
-        """How many updates the clients are through with."""
+        """The number of updates that the clients have ended."""
         return self._ended
 
     def wait_for(self, ended: int, seconds: float = 2) -> None:
@@ -126,7 +126,7 @@ class Log:
 
 
 def is_typed(error: BaseException) -> bool:
-    """Whether it is what a client may be given: of the database, and no mistake of its own."""
+    """Return whether a client may get this error: of the database, and no mistake of its own."""
     if isinstance(error, (LockMisuse, sa.exc.IntegrityError, sa.exc.ProgrammingError)):
         return False
     # MariaDB may answer an UPDATE that KILL QUERY has met with "0 rows matched", and no error.

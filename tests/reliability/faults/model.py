@@ -40,7 +40,7 @@ class Sheet(Base):
 
 
 class Mark(Base):
-    """What an attempt did to a folder; in the transaction that did it, and never changed again."""
+    """An attempt's change of a folder; in the transaction that made it, and never changed again."""
 
     __tablename__ = "fl_mark"
     attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)

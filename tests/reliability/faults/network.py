@@ -1,4 +1,4 @@
-"""What a network does to connections."""
+"""Faults of a network."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class HalfOpen:
         return int(self._proxy.harm(leave_open, chance) is not None)
 
     def heal(self) -> int:
-        """What keeps count of connections drops them, in the end."""
+        """Drop the connections in the end, as a router does which counts them."""
         while self._open:
             self._proxy.run_soon(self._open.pop().release)
         return 0

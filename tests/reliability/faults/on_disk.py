@@ -22,7 +22,7 @@ _SUMS = select(Sheet.folder_id, func.sum(Sheet.value).label("total")).group_by(S
 
 @dataclass
 class Found:
-    """What is wrong, each in words.
+    """The errors found, each in words.
 
     :ivar lost: acknowledged, and not there.
     :ivar inconsistent: what does not add up, or is there in part, twice, or against an error.
@@ -102,7 +102,7 @@ def _not_adding_up(connection: Connection, marks: Marks) -> Iterator[str]:
 
 
 def _decide(attempts: Sequence[Attempt], marks: Marks) -> set[int]:
-    """What became of a commit whose answer was lost is known now; when, is not.
+    """Decide the outcome of each commit whose answer was lost; its time stays unknown.
 
     :returns: the attempts that are not there.
     """

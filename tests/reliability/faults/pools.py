@@ -1,4 +1,4 @@
-"""What the pool is like afterwards: all connections back, and none with a setting of ours."""
+"""The pool afterwards: all connections back, and none with a setting of ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the verification looks for, each found where it is."""
+"""Each error that the verification looks for is found."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def go_on() -> None:
 
 @dataclass
 class Desk:
-    """What a client works with.
+    """The objects that a client works with.
 
     :ivar pause: called between a change and its commit.
     """

@@ -38,7 +38,7 @@ Sessions = tuple[str, Engine, Script]
 
 
 class Wish(NamedTuple):
-    """What is asked for.
+    """A lock to ask for, and the state in which it is asked.
 
     :ivar seconds: of the call, ``session_seconds`` of the session.
     :ivar then: what the session has done after ``state``.
@@ -62,6 +62,8 @@ class Wish(NamedTuple):
         """As DESIGN.md has it: no database may be told anything then."""
         if self.lock not in VALID:
             return True
+        if LockOptions.SkipLocked in self.lock:  # it may wait behind a lock on the table
+            return self.seconds == 0
         queues = self.lock in QUEUEING
         waits_for_nobody = LockOptions.NoWait in self.lock and self.seconds == 0
         return self.seconds is not None and not queues and not waits_for_nobody
@@ -76,13 +78,15 @@ class Wish(NamedTuple):
     @property
     def limit(self) -> float | None:
         """The seconds that the database must be told to wait, at most."""
+        if LockOptions.SkipLocked in self.lock:
+            return self.seconds
         if self.lock not in QUEUEING or self.no_wait:
             return None
         return self.session_seconds if self.seconds is None else self.seconds
 
 
 class Answer(NamedTuple):
-    """What came of it: an error, or ``lacks``, what the database was not told.
+    """The result: an error, or ``lacks``, the part of the lock that the database did not receive.
 
     :ivar earlier: what the transaction was told before.
     """
@@ -129,11 +133,11 @@ def answer(served: Sessions, wish: Wish, ask: Ask, *, held: bool = False) -> Ans
 
 
 def _since_checkout(sent: list[str]) -> list[str]:
-    """What the connection was told in this transaction."""
+    """Return the statements that the connection received in this transaction."""
     back = [number for number, sql in enumerate(sent) if sql == "(back to the pool)"]
     return sent[back[-1] + 1 :] if back else list(sent)
 
 
 def is_ours(error: Exception | None) -> bool:
-    """What a caller may have to reckon with; subclasses of ValueError are accidents."""
+    """Return whether a caller must expect this error; subclasses of ValueError are accidents."""
     return isinstance(error, DocLockError) or type(error) in (ValueError, TypeError)

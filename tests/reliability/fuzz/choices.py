@@ -1,4 +1,4 @@
-"""What hypothesis chooses from: everything, but more often what leads somewhere."""
+"""The choices of hypothesis: everything, but more often what leads somewhere."""
 
 from __future__ import annotations
 

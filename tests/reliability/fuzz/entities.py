@@ -54,7 +54,7 @@ CLASSES = {
     "mapped lazy='joined'": Shape(Invoice, "shop_invoice"),
     "declared document": Shape(Delivery, "shop_delivery"),
 }
-"""What has a key to be asked for."""
+"""The entities that have a key to ask for."""
 
 ENTITIES = CLASSES | {
     "aliased": Shape(aliased(Order, name="o"), "o"),
@@ -64,7 +64,7 @@ ENTITIES = CLASSES | {
     "aliased, not flat": Shape(aliased(Lease, name="rented"), "?", kind="lease"),
     "of a subquery": Shape(_derived, "?"),
 }
-"""What a select can be made of."""
+"""The entities that a select can be made of."""
 
 _NO_SCHEMA = {"sqlite": {"schema and quoted names"}}  # the file has no such schema
 

@@ -1,4 +1,4 @@
-"""What a program may give by mistake, in place of anything."""
+"""Values that a program may give by mistake, in place of anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be done to a select: before it gets its lock, and after."""
+"""Changes of a select: before it gets its lock, and after."""
 
 from __future__ import annotations
 
@@ -88,4 +88,4 @@ CHANGES: Mapping[str, Change] = {
 }
 
 USUAL = ("where", "where of a key", "order_by", "limit", "join", "another entity", "a column more")
-"""What most programs do."""
+"""The changes that most programs make."""

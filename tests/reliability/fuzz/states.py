@@ -1,4 +1,4 @@
-"""What a session has done before it is asked for a lock."""
+"""The states of a session before it is asked for a lock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.reliability.fuzz.entities import Shape
 from tests.sql.models import Customer
 
 Prepare = Callable[[LockingSession, Shape], Any]
-"""What it returns has to be kept: the identity map is weak."""
+"""A function that brings a session into a state.  Keep its result: the identity map is weak."""
 
 _new_ids = itertools.count(1000)
 
@@ -86,11 +86,11 @@ AFTERWARDS = (
     *("savepoint", "read in a savepoint", "new elsewhere", "loaded"),
     *("another held ForUpdate", "another held SharedRead"),
 )
-"""What a session may do after that; it ends no transaction."""
+"""The states that may follow the first one; none ends a transaction."""
 
 
 def brought_by(state: str, lock: LockOptions) -> bool:
-    """Whether the state holds the same document as strongly, so that nothing has to be told."""
+    """Return whether the state holds the same document as strongly, so nothing has to be sent."""
     if not state.startswith("held "):
         return False
     strength = (LockOptions.SnapshotRead, LockOptions.SharedRead, LockOptions.ForUpdate)

@@ -16,7 +16,7 @@ PLAIN = CLASSES["plain"]
 
 
 def _ask(served: Sessions, way: str, wish: Wish) -> bool:
-    """Whether the lock was told; otherwise it was refused, or the session has no such state."""
+    """Return whether the lock was sent; else it was refused, or the session has no such state."""
     found = answer(
         served,
         wish,

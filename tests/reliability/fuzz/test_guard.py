@@ -1,4 +1,4 @@
-"""What is written of a declared document: under its lock, or not at all."""
+"""Writes to a declared document: under its lock, or not at all."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_the_lock_is_told_or_an_error_of_ours_comes_out(
 def _fails_without_lock(
     served: Sessions, wish: Wish, build: Callable[[LockOptions | None], Any], run: str
 ) -> bool:
-    """Whether the statement is wrong by itself: the same session cannot run it without a lock."""
+    """Return whether the statement itself is wrong: the session cannot run it without a lock."""
     plain = wish._replace(lock=LockOptions.None_)
     found = answer(served, plain, lambda session: _run(session, build(None), run))
     return found is not None and found.error is not None

@@ -1,4 +1,4 @@
-"""How each database spells a lock, written down here once more, past the library.
+"""The spelling of a lock on each database, written once more, without the library.
 
 :func:`missing` reads what a database was told, and says what is not there of the lock.
 """
@@ -14,7 +14,7 @@ from sa_doclock import LockOptions
 ANY_LOCK = re.compile(
     r"FOR UPDATE|FOR SHARE|SHARE MODE|UPDLOCK|NOLOCK|READPAST|BEGIN IMMEDIATE|READ ONLY|SNAPSHOT"
 )
-_RC = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
+_RC = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
 _FOR_UPDATE, _SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
 _END = r"( WAIT \d+)?(  -- .*)?$"  # MariaDB has a word for a lock_timeout
 
@@ -40,7 +40,7 @@ class Asked(NamedTuple):
 
 
 def missing(database: str, asked: Asked) -> str | None:
-    """What should have been told, and was not; None where all is there."""
+    """Return the part of the lock that was not sent; None if all is there."""
     if asked.lock is LockOptions.None_ or (
         asked.lock is LockOptions.NoLock and database != "mssql"
     ):
@@ -103,9 +103,12 @@ def _mssql(asked: Asked) -> str | None:
     if asked.lock is _SHARED and not asked.skip and snapshot is None:
         return None
     hint = "NOLOCK" if asked.lock is LockOptions.NoLock else "UPDLOCK, ROWLOCK"
-    hint += ", NOWAIT" if asked.no_wait else ", READPAST" if asked.skip else ""
+    hint += ", NOWAIT" if asked.no_wait else ", READPAST, READCOMMITTEDLOCK" if asked.skip else ""
     table = re.escape(_quoted(asked.header, "[]"))
-    return _a_select(asked.told, rf"(?<!\w){table} WITH \({hint}\)")
+    # A join is locked by the keys of its rows, where its alias has no name.
+    return _a_select(
+        asked.told, rf"(?<!\w)({table}|\w+\]?(?=.*FORCESEEK)) WITH \({hint}(, FORCESEEK)?\)"
+    )
 
 
 def _mssql_snapshot(asked: Asked) -> str | None:

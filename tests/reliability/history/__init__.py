@@ -1,1 +1,1 @@
-"""What transactions have read and written, checked afterwards for anomalies by their names."""
+"""Histories of reads and writes, checked afterwards for anomalies by their names."""

@@ -95,7 +95,7 @@ class _Head(NamedTuple):
 
 
 class _Deletions:
-    """Which deletions there are, and which of them lie before a version of the header."""
+    """All deletions, and those of them that lie before a version of the header."""
 
     def __init__(self, transactions: Sequence[Transaction], unborn: set[Item]) -> None:
         self._unborn = unborn

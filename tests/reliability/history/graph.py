@@ -29,7 +29,7 @@ MOMENTS = -1000
 
 
 def graph_of(history: History) -> Graph:
-    """Who depends on whom, of all that count."""
+    """Return the dependencies between all transactions that count."""
     graph: Graph = nx.DiGraph()
     for one in history.committed:
         graph.add_node(one.number, at=one.began, who=str(one))
@@ -60,7 +60,7 @@ def _dependencies(history: History) -> Iterator[tuple[int, int, str]]:
 
 
 def _add_time(graph: Graph, history: History) -> None:
-    """Who had ended leads to a moment, each moment to the next, and the last one to who begins.
+    """Add the edges of time: from an end to a moment, to the next one, and to those who begin then.
 
     Of an unknown outcome the end is not known either: its server may have committed later.
     """

@@ -29,7 +29,7 @@ class Orders:
         return at == one
 
     def _ranks(self) -> dict[tuple[Item, Version], int]:
-        """How many came before each; those that replace each other in a ring have no rank."""
+        """Count those before each version; those that replace each other in a ring have no rank."""
         after: dict[tuple[Item, Version], list[Version]] = {}
         for (item, version), over in self._before.items():
             after.setdefault((item, over), []).append(version)

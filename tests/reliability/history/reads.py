@@ -1,4 +1,4 @@
-"""What the reads of single items show, without a graph."""
+"""Anomalies in the reads of single items, without a graph."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def found_in_reads(history: History) -> Iterator[Anomaly]:
 
 
 def _source(history: History, reader: Transaction, read: Read) -> Iterator[Anomaly]:
-    """Whose write it was, if anybody's, and whether it counts."""
+    """Find a read of a write that does not count, or that nobody made."""
     if read.version in (FIRST, ABSENT) or read.version.writer == reader.number:
         return
     writer = history.transactions.get(read.version.writer)

@@ -78,7 +78,7 @@ def _reader_of(final: Mapping[Item, Version], every: Sequence[Transaction]) -> T
 
 
 def _leans_on(one: Transaction) -> Iterator[int]:
-    """Whose writes it has read or replaced."""
+    """Yield the writers that it has read or replaced."""
     for operation in one.operations:
         version = operation.version if isinstance(operation, Read) else operation.over
         if version is not None and version.writer != one.number:

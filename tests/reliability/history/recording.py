@@ -28,7 +28,7 @@ class VersionedPlan(Plan):
 
 @dataclass
 class Recorder:
-    """What all workers share.
+    """The state that all workers share.
 
     :ivar meet: called by each worker after its first read.
     """

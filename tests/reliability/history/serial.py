@@ -24,7 +24,7 @@ _APART = 10  # ticks between one transaction's moment and the next one's
 
 
 class Change(NamedTuple):
-    """What is done to one detail; an update of what is not there inserts it."""
+    """A change of one detail; an update of a missing one inserts it."""
 
     part: str
     delete: bool
@@ -79,13 +79,13 @@ def plans(overlap: int, *, headers: bool) -> st.SearchStrategy[list[Plan]]:
 
 
 State = dict[Item, Version]
-"""What is there."""
+"""The version of each item."""
 
 
 def carried_out(
     plans: Sequence[Plan], first: Mapping[Item, Version]
 ) -> tuple[list[Transaction], State]:
-    """What the transactions have seen and done, and what is there in the end."""
+    """Return what the transactions have seen and done, and the final state."""
     state: State = dict(first)
     done = []
     for number, plan in enumerate(plans, start=1):

@@ -43,7 +43,7 @@ class Undone(Exception):
 
 @dataclass
 class Run:
-    """What all threads share.
+    """The state that all threads share.
 
     :ivar locks: False: plain reads in place of locks, and no guard.
     :ivar meet: called once in each transaction, between its reads and its writes.
@@ -67,7 +67,7 @@ class Run:
 
 
 class Task(NamedTuple):
-    """What chance decides about one transaction.
+    """The random choices for one transaction.
 
     :ivar changes: what is written, with whether it is deleted in the end; nothing: it reads.
     """

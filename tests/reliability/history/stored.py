@@ -1,4 +1,4 @@
-"""How versions are stored in the tables of the stress fixture, written there and read back.
+"""The versions in the tables of the stress fixture: written there and read back.
 
 A value names its version: ``writer * 100 + number``, 0 for the first.  A header's total is such a
 value too; one detail, the balance, makes the details add up to it, and is no item of the history.
@@ -83,7 +83,7 @@ def balance(document: Document) -> None:
 
 
 def final_state(engine: Engine) -> dict[Item, Version]:
-    """What is in the database when all is quiet."""
+    """Return the state of the database when all is quiet."""
     with engine.connect() as connection:
         headers = connection.execute(select(Document.id, Document.total)).all()
         details = connection.execute(

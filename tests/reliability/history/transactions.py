@@ -1,4 +1,4 @@
-"""What one transaction has read and written.
+"""The reads and writes of one transaction.
 
 Every write makes a version that nobody else makes, so that a read tells whose write it saw; and a
 write says which version it has replaced, which puts the versions of an item in order.  An item that
@@ -24,7 +24,7 @@ class Item(NamedTuple):
 
 
 class Version(NamedTuple):
-    """What an item was after a write: ``number`` counts the writes of one writer to it, from 1."""
+    """An item's state after a write: ``number`` counts the writes of one writer to it, from 1."""
 
     writer: int
     number: int = 1
@@ -94,7 +94,7 @@ class Transaction:
         return (one for one in self.operations if isinstance(one, Write))
 
     def seen(self) -> dict[Item, Version]:
-        """What it first read of each item, before it wrote it itself."""
+        """Return what it first read of each item, before it wrote it itself."""
         seen: dict[Item, Version] = {}
         written = set()
         for one in self.operations:

@@ -13,7 +13,7 @@ from sa_doclock.cli.workload.model import Document
 
 Sessions: TypeAlias = "sessionmaker[LockingSession]"
 Body = Callable[[LockingSession, Sequence[Document]], None]
-"""What is done with the documents; it may begin again, where the way does."""
+"""The work on the documents; it may begin again, if the way repeats it."""
 Way = Callable[[Sessions, Sequence[int], LockOptions, Body], None]
 Reader = Callable[[LockingSession, Sequence[int], LockOptions], Sequence[Document]]
 
@@ -74,6 +74,6 @@ PLAIN: Mapping[str, Way] = {
     ),
     "entity_set": _reading(_entity_set),
 }
-"""What reads without a lock as well, and never begins again."""
+"""The ways that read without a lock as well, and never begin again."""
 
 WAYS: Mapping[str, Way] = {**PLAIN, "locked": _locked, "run_transaction": _run_transaction}

@@ -1,4 +1,4 @@
-"""What the writes of single items show, without a graph."""
+"""Anomalies in the writes of single items, without a graph."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.reliability.history.record import (
 
 
 def found_in_writes(history: History) -> Iterator[Anomaly]:
-    """What each transaction that counts has replaced, and what is left in the end."""
+    """Find wrong replacements by each transaction that counts, and what is missing in the end."""
     for writer in history.committed:
         for write in writer.writes:
             yield from _dirty(history, writer, write)

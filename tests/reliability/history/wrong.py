@@ -188,4 +188,4 @@ DOCUMENTS = {
         f"{_DELETED_TWICE} r4(h3) r4(d-) c4",
     ),
 }
-"""What can be wrong with a document whose details come and go: the name, wrong, right."""
+"""Wrong histories of a document whose details come and go: the name, wrong, right."""

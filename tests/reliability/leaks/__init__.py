@@ -1,1 +1,1 @@
-"""What is left of many locks and failures: nothing."""
+"""Many locks and failures leave nothing behind."""

@@ -33,7 +33,7 @@ class AsyncScene(Scene):
 
     @property
     def async_sessions(self) -> async_sessionmaker[AsyncLockingSession]:
-        """What makes the sessions."""
+        """Return the factory of the sessions."""
         return async_sessionmaker(self.async_engine, class_=AsyncLockingSession)
 
     def run(self, awaitable: Awaitable[Any]) -> None:

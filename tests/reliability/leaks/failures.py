@@ -35,7 +35,7 @@ MISSING = 99
 
 
 class Whim(Exception):
-    """What a function of the program raises for reasons of its own."""
+    """The error that a function of the program raises for reasons of its own."""
 
 
 def held_by_another(scene: Scene) -> None:
@@ -140,7 +140,7 @@ def a_listener(scene: Scene) -> None:
 
 
 def a_listener_of_the_engine(scene: Scene) -> None:
-    """What fails while the limit is set, and the library listens to the connection itself."""
+    """A listener that fails while the limit is set; the library listens to the connection itself."""
     event.listen(scene.engine, "before_execute", _raise_at_the_lock)
     try:
         with scene.sessions() as session, pytest.raises(Whim):

@@ -1,4 +1,4 @@
-"""Where the cycles run: the documents of the stress fixture, and sessions that lock them."""
+"""The scene of the cycles: the documents of the stress fixture, and sessions that lock them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _need_not_reach_the_disk(dbapi_connection: Any, _record: object) -> None:
 
 @dataclass
 class Scene:
-    """What a cycle has to do with.
+    """The objects that a cycle works with.
 
     :ivar compiled: the cache of the engine's statements, one without an upper limit.
     :ivar number: of the cycle, from 0.

@@ -1,4 +1,4 @@
-"""What the database itself says: how many sessions there are, and how many locks."""
+"""The numbers of sessions and of locks, from the database itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left on purpose is found: an object, a number, a listener, a connection, a lock."""
+"""Leaks made on purpose are found: an object, a number, a listener, a connection, a lock."""
 
 from __future__ import annotations
 

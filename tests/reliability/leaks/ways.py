@@ -16,6 +16,7 @@ from sa_doclock import (
     with_lock,
 )
 from sa_doclock.cli.workload.model import Detail, Document
+from tests.reliability.leaks.cycles import WARM_UP
 from tests.reliability.leaks.scene import DOCUMENTS, Scene, Way, new_engine
 
 FOR_UPDATE, SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
@@ -88,7 +89,8 @@ def a_block(scene: Scene) -> None:
 
 def a_name(scene: Scene) -> None:
     with scene.sessions() as session:
-        session.lock_key(f"name {scene.number}")
+        # psycopg keeps 128 statements of the process, of which each key on PostgreSQL is one.
+        session.lock_key(f"name {scene.number % WARM_UP}")
         session.lock_key("all of them", shared=True, lock_timeout=scene.seconds)
 
 

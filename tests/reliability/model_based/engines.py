@@ -1,4 +1,4 @@
-"""Who waits for whom: rows on PostgreSQL, the whole file on SQLite.  Pure Python.
+"""The waits between the two sessions: rows on PostgreSQL, the whole file on SQLite.  Pure Python.
 
 Session A takes any lock, session B only ForUpdate; both refuse to wait.
 """
@@ -30,7 +30,7 @@ class Rows:
         return self._opened is SnapshotRead
 
     def visible(self) -> Committed:
-        """What A reads, but for what it has written itself."""
+        """Return what A reads, but for what it has written itself."""
         return self._committed() if self._snapshot is None else self._snapshot
 
     def read(self, *, nested: bool) -> None:
@@ -64,6 +64,8 @@ class Rows:
     def savepoint(self) -> None: ...
 
     def refuses_b(self, doc: int, held_by_a: Mapping[int, LockOptions]) -> bool:
+        if doc not in self._committed():
+            return False  # B does not see a row that A has only inserted
         return held_by_a.get(doc) in (SharedRead, ForUpdate)
 
     def fails_commit_of_b(self) -> bool:

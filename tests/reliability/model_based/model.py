@@ -1,4 +1,4 @@
-"""What should be: the committed documents, session A with its savepoints, and session B.
+"""The expected state: the committed documents, session A with its savepoints, and session B.
 
 Every method says what the call must end with, and does what the call does.  Pure Python.
 """
@@ -196,8 +196,6 @@ class Model:
     def savepoint(self) -> Failure:
         failure = self.flush()
         if failure is None:
-            if self.a is None:
-                self.begin()  # to SQLAlchemy, begin_nested() is a begin() too
             tx = self.tx
             marks = dict(tx.held), dict(tx.flushed), frozenset(tx.born), len(self.promises)
             tx.savepoints.append(Savepoint(*marks))

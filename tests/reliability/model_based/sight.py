@@ -1,4 +1,4 @@
-"""What a session has in memory, looked at without loading anything."""
+"""The objects that a session has in memory, looked at without loading anything."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.reliability.model_based.world import Line, Order, Tax
 
 
 def disagreements(session: Session, views: Mapping[int, Doc | None]) -> Iterator[str]:
-    """What is loaded of these documents, and is not as it should be."""
+    """Yield the loaded attributes of these documents that are not as they should be."""
     for number, view in views.items():
         assert view is not None
         yield from _of_object(session, Order, number, total=view.total, lines=set(view.lines))

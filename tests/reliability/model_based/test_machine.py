@@ -131,7 +131,8 @@ class Machine(RuleBasedStateMachine):
     def a_refused_lock_permits_nothing(self) -> None:
         """It may have been granted, but what was changed before it is not written under it."""
         tx = self.model.tx
-        assert not [doc for doc in tx.unlawful if (Order, (doc,)) in self.a.held_locks]
+        held = self.a.held_locks  # a read lock permits no write
+        assert not [doc for doc in tx.unlawful if held.get((Order, (doc,))) is ForUpdate]
         if tx.unlawful:
             self.attempt(self.model.flush(), self.a.flush)
 
@@ -307,7 +308,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.b is None)
     @rule(doc=documents, to=documents, kind=kinds, pick=picks)
     def b_does_it_all(self, doc: int, to: int, kind: Kind, pick: int) -> None:
-        """What most often happens meanwhile."""
+        """Lock, change and commit, as others most often do meanwhile."""
         for one in sorted({doc, to}):
             self.b_locks(one)
             if self.model.b is None:

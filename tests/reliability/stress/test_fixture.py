@@ -23,13 +23,12 @@ from sa_doclock.cli.workload import (
     run,
     runner,
 )
-from sa_doclock.cli.workload.history import History
 from sa_doclock.cli.workload.model import LARGEST, NAMES, Detail, Document
 from sa_doclock.cli.workload.plan import Step
 from sa_doclock.cli.workload.runner import broken_documents
 from sa_doclock.cli.workload.tables import fill
 from sa_doclock.cli.workload.tally import Tally, percentile
-from sa_doclock.cli.workload.worker import CHANGES, Worker
+from sa_doclock.cli.workload.worker import CHANGES, History, Worker
 from tests.support.databases import Database
 
 SMALL = Plan(documents=2, threads=3, iterations=4, seed=1)

@@ -1,4 +1,4 @@
-"""What real drivers send to SQL Server, and what becomes of its answers, without one.
+"""Real drivers and what they send to SQL Server, and its answers, without a server.
 
 A small server of TDS 7.4, "[MS-TDS]: Tabular Data Stream Protocol", listens on the loopback. It
 writes down what comes, keeps each session by the rules that Microsoft documents, and answers with

@@ -1,4 +1,4 @@
-"""What a statement is answered: rows, or that it has ended."""
+"""The answers to a statement: rows, or that it has ended."""
 
 from __future__ import annotations
 
@@ -62,4 +62,5 @@ def of_a_table(sql: str, values: Sequence[object]) -> Rows:
     """Answer with one row, as every table has one; or none, where none is meant."""
     names = columns_of(sql)
     empty = MISSING in values or NOTHING.search(sql)
-    return Rows(names, [] if empty else [[_CONTENT.get(name, 1) for name in names]])
+    content = {**_CONTENT, "kind": "fault"} if "shop_ticket" in sql else _CONTENT
+    return Rows(names, [] if empty else [[content.get(name, 1) for name in names]])

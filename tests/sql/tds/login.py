@@ -1,4 +1,4 @@
-"""How a connection begins: without encryption, whoever it is."""
+"""The beginning of a connection: without encryption, for any user."""
 
 from __future__ import annotations
 

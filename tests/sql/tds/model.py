@@ -1,4 +1,4 @@
-"""What a session of SQL Server keeps, and the rules by which it refuses.
+"""The state of a session of SQL Server, and the rules by which it refuses.
 
 From "SET TRANSACTION ISOLATION LEVEL", "SET LOCK_TIMEOUT", "SET statements", "ALTER DATABASE SET
 options", "Table hints" and "Database Engine events and errors", https://learn.microsoft.com/sql/.
@@ -10,11 +10,13 @@ same transaction, but SNAPSHOT does not: 3951.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from tests.sql.tds.answers import Called, Ended, Rows, of_a_table, of_the_server
 from tests.sql.tds.errors import FATAL, Refused
+from tests.sql.tds.plans import Locked, Table, locked
 from tests.sql.tds.tokens import Value
 
 READ_COMMITTED, SNAPSHOT = "READ COMMITTED", "SNAPSHOT"
@@ -25,22 +27,31 @@ _PRIORITIES = {"LOW": -5, "NORMAL": 0, "HIGH": 5}
 
 @dataclass(frozen=True)
 class Settings:
-    """What a SET changes, and what is put back when a procedure ends."""
+    """The settings that a SET changes, put back when a procedure ends."""
 
     level: str = READ_COMMITTED
     lock_timeout: int = -1
     deadlock_priority: int = 0
+    xact_abort: bool = False
 
 
 @dataclass
 class Database:
-    """What all sessions share, as the test wants it."""
+    """The state that all sessions share, as the test wants it."""
 
     snapshot: int = ON  # sys.databases.snapshot_isolation_state
     applock: int = 0  # what sp_getapplock returns
     chatter: Sequence[Ended] = ()  # what it says before
     begins_after_3903: bool = False  # what "roll back and begin" then does is not documented
     failures: list[tuple[str, int]] = field(default_factory=list)  # by a mark, once each
+    tables: Mapping[str, Table] = field(default_factory=dict)  # those whose locks are followed
+    read_committed_snapshot: bool = False
+    read_only: bool = False  # a readable secondary, where hints are ignored
+    hides_views: bool = False  # from an account that may not see them
+    restores: bool = True  # what sp_prepexec has set, at the end of its batch
+    periods: dict[str, int] = field(default_factory=dict)
+    """The newest period of the rows of each temporal table, by the begin of its transaction."""
+    transactions: Iterator[int] = field(default_factory=lambda: count(1000))
 
 
 @dataclass
@@ -50,11 +61,17 @@ class Session:
     database: Database
     settings: Settings = Settings()
     begun_at: str | None = None  # the level of its transaction; None: there is none
+    transaction: int = 0  # its CURRENT_TRANSACTION_ID()
+    savepoints: set[str] = field(default_factory=set)
+    locked: set[Locked] = field(default_factory=set)  # by the statements of its transaction
+    all_locked: set[Locked] = field(default_factory=set)  # by all of them
     implicit: bool = False
     applock: int | None = None  # what sp_getapplock has returned last
 
     def begin(self) -> None:
         self.begun_at = self.settings.level
+        self.transaction = next(self.database.transactions)
+        self.savepoints, self.locked = set(), set()
 
     def end(self, verb: str) -> None:
         """Commit or roll back.
@@ -78,7 +95,8 @@ class Session:
         try:
             yield from self.batch(text, values)
         finally:
-            self.settings = kept
+            if self.database.restores:
+                self.settings = kept
 
     def batch(self, text: str, values: Sequence[object] = ()) -> Iterator[Rows | Ended]:
         """Run one statement after the other; yield what each answers."""
@@ -86,7 +104,7 @@ class Session:
             for statement in _statements(text):
                 yield from self._run(statement, values)
         except Refused as refused:
-            if refused.number in FATAL:
+            if refused.number in FATAL or self.settings.xact_abort:
                 self.begun_at = None
             raise
 
@@ -108,6 +126,7 @@ class Session:
         if found := _OUTPUT.search(sql):
             return of_a_table(f"SELECT {found[1]}", values)
         if not sql.startswith("SELECT"):
+            self._version(sql)
             return Ended(1)
         return of_a_table(sql, values)
 
@@ -119,8 +138,13 @@ class Session:
             raise Refused(3951)
         if level == SNAPSHOT and self.database.snapshot != ON:
             raise Refused(_SNAPSHOT_STATES[self.database.snapshot])
-        if "READPAST" in sql and level in (SNAPSHOT, "SERIALIZABLE"):
-            raise Refused(650)
+        if "READPAST" in sql:
+            versions = self.database.read_committed_snapshot and "READCOMMITTEDLOCK" not in sql
+            if level in (SNAPSHOT, "SERIALIZABLE") or versions:
+                raise Refused(650)
+        if not self.database.read_only:
+            self.locked |= set(locked(sql, self.database.tables))
+        self.all_locked |= self.locked
 
     def _told(self, sql: str) -> Rows | None:
         live: dict[str, Value] = {
@@ -128,8 +152,27 @@ class Session:
             "@@LOCK_TIMEOUT": self.settings.lock_timeout,
             "deadlock_priority": self.settings.deadlock_priority,
             "SELECT @doclock": self.applock,
+            "CURRENT_TRANSACTION_ID()": self._transaction_id(),
+            "temporal_type": len(self.database.periods),
+            "Updateability": "READ_ONLY" if self.database.read_only else "READ_WRITE",
         }
+        if "sys.system_views" in sql and self.database.hides_views:
+            return Rows(["name"], [])
         return of_the_server(sql, live, self.database.snapshot)
+
+    def _version(self, sql: str) -> None:
+        """Begin a row's period at the time of the transaction ("Temporal tables")."""
+        if self.database.read_only:
+            raise Refused(3906)
+        for table, begun in self.database.periods.items():
+            if re.match(rf"(UPDATE|DELETE FROM|INSERT INTO) {table}\b", sql):
+                if self.transaction < begun:
+                    raise Refused(13535)
+                self.database.periods[table] = self.transaction
+
+    def _transaction_id(self) -> int:
+        """Outside of a transaction, every statement is one."""
+        return self.transaction if self.begun_at else next(self.database.transactions)
 
     # What the rules below run.
 
@@ -177,6 +220,18 @@ class Session:
         yield from self.database.chatter
         yield Called()
 
+    def _xact_abort(self, found: re.Match[str]) -> Iterator[Ended]:
+        return self._set(xact_abort=found[1].upper() == "ON")
+
+    def _savepoint(self, found: re.Match[str]) -> Iterator[Ended]:
+        if self.begun_at is None:
+            raise Refused(628 if found["save"] else 3903)
+        if found["save"]:
+            self.savepoints.add(found["name"])
+        elif found["name"] not in self.savepoints:
+            raise Refused(6401)
+        yield Ended()
+
     def _other(self, _: re.Match[str]) -> Iterator[Ended]:
         yield Ended()
 
@@ -192,10 +247,11 @@ _RULES: list[tuple[re.Pattern[str], _Rule]] = [
         (r"SET LOCK_TIMEOUT (-?\d+)$", Session._lock_timeout),
         (r"SET DEADLOCK_PRIORITY (\S+)$", Session._priority),
         (r"SET IMPLICIT_TRANSACTIONS (ON|OFF)$", Session._implicit),
+        (r"SET XACT_ABORT (ON|OFF)$", Session._xact_abort),
         (r"SET \w+ ", Session._other),
         (r"(?P<if>IF @@TRANCOUNT > 0 )?(?P<verb>COMMIT|ROLLBACK)( TRAN\w*)?$", Session._end),
         (r"IF @@TRANCOUNT = 0 BEGIN TRANSACTION$", Session._begin),
-        (r"(SAVE|ROLLBACK) TRANSACTION \w+$", Session._other),  # a savepoint
+        (r"((?P<save>SAVE)|ROLLBACK) TRANSACTION (?P<name>\w+)$", Session._savepoint),
         (r"ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION (ON|OFF)$", Session._alter),
         (r"EXEC sp_executesql N'(.*)'$", Session._executesql),
         (r"EXEC @doclock = sp_getapplock ", Session._getapplock),

@@ -12,7 +12,7 @@ _LAST, _BODY = 1, 4096 - _HEADER.size
 
 
 class Kind(IntEnum):
-    """What a message is."""
+    """The type of a message."""
 
     BATCH = 1
     RPC = 3

@@ -1,4 +1,4 @@
-"""What a driver asks for, read out of its messages ([MS-TDS] 2.2.6)."""
+"""The requests of a driver, read out of its messages ([MS-TDS] 2.2.6)."""
 
 from __future__ import annotations
 

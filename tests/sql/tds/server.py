@@ -16,7 +16,7 @@ from tests.sql.tsql.checker import Checker
 
 @dataclass(frozen=True)
 class Sent:
-    """What a driver has sent, and in which state of its session."""
+    """A text that a driver has sent, with the state of its session."""
 
     session: int
     how: str
@@ -29,7 +29,7 @@ class Sent:
 
 @dataclass
 class TDSServer:
-    """What was sent to it, and the sessions that it has kept."""
+    """A server of TDS: the texts that were sent to it, and the sessions that it has kept."""
 
     database: Database = field(default_factory=Database)
     sent: list[Sent] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Where a driver cannot be had the reason is told, and nothing half-made is left behind."""
+"""A driver that is not available is reported with the reason, and nothing half-made stays."""
 
 from __future__ import annotations
 

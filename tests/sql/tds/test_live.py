@@ -1,4 +1,4 @@
-"""What the suite does first where a URL of SQL Server is given, over both drivers."""
+"""The first steps of the suite if a URL of SQL Server is given, over both drivers."""
 
 from __future__ import annotations
 

@@ -7,12 +7,22 @@ with no count is from "DONE", [MS-TDS] 2.2.7.6, and is not proved here.
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import Engine
 from sqlalchemy.exc import ResourceClosedError
 
 from sa_doclock import LockingSession, LockOptions
 from tests.sql.models import Order
+from tests.sql.servers import take_first_lock
 from tests.sql.tds.answers import Ended
 from tests.sql.tds.server import TDSServer, said
+
+
+@pytest.fixture
+def engine(engine: Engine, wire: TDSServer) -> Engine:
+    """Have asked before what is asked once."""
+    take_first_lock(engine)
+    wire.sent.clear()
+    return engine
 
 
 def test_a_select_behind_a_set(session: LockingSession, wire: TDSServer) -> None:
@@ -20,7 +30,7 @@ def test_a_select_behind_a_set(session: LockingSession, wire: TDSServer) -> None
     assert (order.id, order.total) == (1, 1)
     (sent,) = said(wire, "LOCK_TIMEOUT")
     assert str(sent).startswith("sp_prepexec: SET LOCK_TIMEOUT 300; SELECT ")
-    assert sent.text.endswith("WITH (UPDLOCK, ROWLOCK) WHERE shop_order.id = @P1")
+    assert sent.text.endswith("WITH (UPDLOCK, ROWLOCK, FORCESEEK) WHERE shop_order.id = @P1")
 
 
 def test_a_select_without_parameters_behind_a_set(session: LockingSession, wire: TDSServer) -> None:

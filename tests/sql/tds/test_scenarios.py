@@ -1,4 +1,4 @@
-"""What the golden files say that a driver is told is what the drivers send, and good T-SQL."""
+"""The texts in the golden files are what the drivers send, and good T-SQL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from sa_doclock import DocLockError, LockingSession
 from tests.sql.scenarios import SCENARIOS, Act, told
-from tests.sql.servers import serving
+from tests.sql.servers import serving, take_first_lock
 from tests.sql.tds.server import TDSServer, wrong
 from tests.sql.tsql.checker import Checker
 from tests.sql.tsql.texts import METHODS, with_parameters
@@ -20,6 +20,7 @@ _OWN_LABEL = re.compile(r"\b(\w+)\.(\w+) AS \1_\2\b")  # Session.get() of SQLAlc
 
 def play(act: Act, engine: Engine, wire: TDSServer) -> list[str]:
     """Let a session act, and close it; return the SQL that came over the wire."""
+    take_first_lock(engine)
     wire.sent.clear()
     with LockingSession(engine) as session:
         try:

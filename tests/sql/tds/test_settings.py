@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Engine, text
 
-from sa_doclock import DeadlockDetected, LockFailed, LockingSession, LockOptions
+from sa_doclock import DeadlockDetected, LockFailed, LockingSession, LockNotAvailable, LockOptions
 from tests.sql.models import Lease, Order
 from tests.sql.tds.server import TDSServer, said
 
@@ -22,7 +22,22 @@ def test_a_limit_is_gone_with_its_statement(session: LockingSession, wire: TDSSe
     for entity in (Order, Lease):
         session.get_entity(entity, 1, LockOptions.ForUpdate, lock_timeout=0.3)
     session.scalars(session.entity_set(Order, LockOptions.ForUpdate, lock_timeout=0.3)).all()
-    assert len(said(wire, "SET LOCK_TIMEOUT 300")) == 3
+    assert len(said(wire, "SET LOCK_TIMEOUT 300")) == 4  # a lease is read by a second statement
+    assert _timeouts(wire) == {-1}
+
+
+def test_a_set_that_skips_rows_limits_its_wait_for_a_table(
+    session: LockingSession, wire: TDSServer
+) -> None:
+    """READPAST skips row locks alone: "Table hints", READPAST."""
+    skipping = LockOptions.ForUpdate | LockOptions.SkipLocked
+    session.scalars(session.entity_set(Order, skipping, lock_timeout=0.3)).all()
+    (sent,) = said(wire, "READPAST")
+    assert "SET LOCK_TIMEOUT 300" in sent.text
+    wire.database.failures.append(("READPAST", 1222))
+    with pytest.raises(LockNotAvailable):
+        session.scalars(session.entity_set(Order, skipping, lock_timeout=0.3)).all()
+    session.rollback()
     assert _timeouts(wire) == {-1}
 
 

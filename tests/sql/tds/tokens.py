@@ -16,7 +16,7 @@ Value = int | str | None
 
 
 class Change(IntEnum):
-    """What the driver is told of its session."""
+    """A change of the session that the driver is told of."""
 
     DATABASE = 1
     PACKET_SIZE = 4
@@ -27,7 +27,7 @@ class Change(IntEnum):
 
 
 class Done(IntEnum):
-    """What has ended: a statement of a batch, a procedure, a statement in a procedure."""
+    """The thing that has ended: a statement of a batch, a procedure, a statement in a procedure."""
 
     STATEMENT = 0xFD
     PROCEDURE = 0xFE
@@ -35,7 +35,7 @@ class Done(IntEnum):
 
 
 class Status(IntFlag):
-    """How it has ended."""
+    """The way in which it has ended."""
 
     FINAL = 0
     MORE = 1
@@ -45,7 +45,7 @@ class Status(IntFlag):
 
 
 class Command(IntEnum):
-    """What kind of statement it was; the specification leaves the numbers to the server."""
+    """The kind of statement; the specification leaves the numbers to the server."""
 
     SET = 0xBE
     SELECT = 0xC1

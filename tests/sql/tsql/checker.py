@@ -20,7 +20,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is wrong with a text: for the parser, or, if nothing, for the rules."""
+    """The errors of a text: of the parser, or, if there are none, of the rules."""
 
     syntax: list[str]
     rules: list[str]

@@ -1,4 +1,4 @@
-"""What SQL Server refuses and its parser does not, found on the syntax tree.
+"""Errors that SQL Server finds and its parser does not, found on the syntax tree.
 
 Sources: "Database Engine events and errors", "Table hints", "SET LOCK_TIMEOUT", "SET
 DEADLOCK_PRIORITY", "sp_executesql", all at https://learn.microsoft.com/sql/.
@@ -14,15 +14,17 @@ Nodes = Sequence[Any]
 Parse = Callable[[str], tuple[Nodes, list[str]]]
 
 _DIRTY = frozenset({"NOLOCK", "READUNCOMMITTED"})
-#: At most one of each, by "Table hints"; and a read that takes no locks cannot take this one.
+#: At most one of each, by "Table hints", which has READCOMMITTEDLOCK in the first group too.  Many
+#: programs send it with ROWLOCK, as READPAST needs it where READ_COMMITTED_SNAPSHOT is ON.  And a read
+#: that takes no locks cannot take this one.
 _EXCLUSIVE = (
-    frozenset({"PAGLOCK", "NOLOCK", "READCOMMITTEDLOCK", "ROWLOCK", "TABLOCK", "TABLOCKX"}),
+    frozenset({"PAGLOCK", "NOLOCK", "ROWLOCK", "TABLOCK", "TABLOCKX"}),
     frozenset({"HOLDLOCK", "READCOMMITTED", "REPEATABLEREAD", "SERIALIZABLE"}) | _DIRTY,
     frozenset({"UPDLOCK"}) | _DIRTY,
     frozenset({"XLOCK"}) | _DIRTY,
 )
 _PARAMETER = re.compile(r"@P\d+$")
-_GLOBALS = frozenset({"@@SPID", "@@TRANCOUNT", "@@LOCK_TIMEOUT", "@@VERSION"})
+_GLOBALS = frozenset({"@@SPID", "@@TRANCOUNT", "@@LOCK_TIMEOUT", "@@VERSION", "@@MAX_CONNECTIONS"})
 _PROCEDURES = frozenset({"sp_executesql", "sp_getapplock"})
 _SETTINGS = {  # and what may be their value
     "LockTimeout": re.compile(r"-1|\d+"),

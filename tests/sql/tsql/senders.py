@@ -1,8 +1,11 @@
-"""What is sent to SQL Server, and is in no golden file."""
+"""Texts that are sent to SQL Server, and are in no golden file."""
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import sessionmaker
@@ -12,6 +15,8 @@ from sa_doclock.alembic import DisableSnapshotIsolationOp, EnableSnapshotIsolati
 from tests.docs.pages import blocks_of
 from tests.integration.alembic.scripted import Server, migrating
 from tests.integration.alembic.test_offline import script_of
+from tests.integration.locking.plan_checks import STATEMENTS
+from tests.sql.doctor import check_scripted
 from tests.sql.models import Order
 from tests.sql.scenarios import SCENARIOS, told
 from tests.sql.script import Script
@@ -20,6 +25,14 @@ from tests.sql.test_mssql_waits import ACTS, refused
 from tests.sql.tsql.texts import METHODS
 
 DRIVERS: Mapping[str, Callable[[Script], Engine]] = {"pyodbc": pyodbc, "pymssql": pymssql}
+TESTS = Path(__file__).resolve().parents[2]
+#: A whole statement that no other database takes.
+_TSQL = re.compile(
+    r"^\s*(SELECT|SET|UPDATE|INSERT|DELETE|KILL|WAITFOR)\b.*"
+    r"(sys\.|@@(SPID|LOCK_TIMEOUT|TRANCOUNT)|WITH \((UPDLOCK|HOLDLOCK|NOLOCK|TABLOCK)|LOCK_TIMEOUT|SUSER_SNAME|SHOWPLAN)",
+    re.DOTALL,
+)
+_NAMED = re.compile(r"(?<!:):[a-z]\w*")
 OPERATIONS = (EnableSnapshotIsolationOp, DisableSnapshotIsolationOp)
 
 
@@ -28,7 +41,7 @@ def over(driver: str) -> Iterator[str]:
     for act in (*SCENARIOS.values(), _with_a_limit, _over_a_set):
         with serving("mssql", DRIVERS[driver]) as (engine, script):
             yield from filter(_is_sql, told(act, engine, script))
-    for other in (_as_a_batch, _claims, lock_waits):
+    for other in (_as_a_batch, _claims, lock_waits, check_scripted):
         with serving("mssql", DRIVERS[driver]) as (engine, script):
             other(engine)
             yield from filter(_is_sql, script.sent)
@@ -54,6 +67,18 @@ def in_scripts() -> Iterator[str]:
     for operation in OPERATIONS:
         for rcs in (False, True):
             yield script_of(operation, "mssql", rcs=rcs)
+
+
+def by_tests() -> Iterator[str]:
+    """Yield the T-SQL that tests send themselves: what they hint, lock, wait and ask by."""
+    yield from STATEMENTS
+    for path in sorted(TESTS.rglob("*.py")):
+        if path.is_relative_to(TESTS / "sql"):
+            continue  # those have their texts checked on the wire
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            text = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(text, str) and _TSQL.search(text) and text not in STATEMENTS:
+                yield _NAMED.sub("@P1", text).replace("{}000", "10000")
 
 
 def on_pages() -> Iterator[str]:

@@ -5,6 +5,7 @@ It proves that no statement is refused for how it is written, and nothing about 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
@@ -22,6 +23,7 @@ SENT: dict[str, Callable[[], Iterator[str]]] = {
     "migrations": senders.by_migrations,
     "scripts of migrations": senders.in_scripts,
     "docs/mssql.md": senders.on_pages,
+    "tests": senders.by_tests,
 }
 
 
@@ -60,3 +62,14 @@ def test_every_statement_that_is_sent_by(checker: Checker, sender: str) -> None:
 
 def test_no_golden_file_is_left_out() -> None:
     assert {path.parent.name for path in FOLDER.glob("*/mssql.sql")} == {*GOLDEN, *SCRIPTS}
+
+
+def test_no_test_compares_with_a_truth_value_by_is() -> None:
+    """``column.is_(False)`` compiles to ``IS 0``, which is no T-SQL."""
+    found = [
+        path.name
+        for path in senders.TESTS.rglob("*.py")
+        if path.name != "test_sent.py"
+        and re.search(r"\.is_(not)?\((True|False)\)", path.read_text(encoding="utf-8"))
+    ]
+    assert found == []

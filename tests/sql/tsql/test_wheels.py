@@ -1,4 +1,4 @@
-"""Where the parser cannot be had the reason is told, and nothing half-made is left behind."""
+"""A parser that is not available is reported with the reason, and nothing half-made stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not good T-SQL is refused, for the right reason; else the other tests prove nothing."""
+"""Bad T-SQL is refused, for the right reason; else the other tests prove nothing."""
 
 from __future__ import annotations
 

@@ -51,7 +51,12 @@ def stop_all(servers: Iterable[Server]) -> None:
 def _arguments() -> tuple[argparse.Namespace, list[str]]:
     before, separator, after = _split(sys.argv[1:])
     parser = argparse.ArgumentParser(prog="python -m tests.support.servers", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; else all")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"of {', '.join(NAMES)}, firebird; else all but the last",
+    )
     parser.add_argument(
         "--for", action="store_true", dest="command", help="run the command after -- with them"
     )

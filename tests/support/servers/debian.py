@@ -41,7 +41,7 @@ def command(root: Path, program: str) -> list[str]:
     loaders = [*root.glob("usr/lib/*/ld-linux*.so.*"), *root.glob("lib/*/ld-linux*.so.*")]
     loader = loaders[0]
     triplet = loader.parent.name
-    libraries = f"{root}/usr/lib/{triplet}:{root}/lib/{triplet}"
+    libraries = f"{root}/usr/lib/{triplet}:{root}/lib/{triplet}:{root}/usr/lib"
     return [str(loader), "--library-path", libraries, str(root / program)]
 
 

@@ -1,4 +1,4 @@
-"""Which way to a server applies for which database; all of them tried at the same time."""
+"""The ways to a server, for each database; all of them are tried at the same time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.support.servers import docker, mariadb, mssql, mysql, postgresql
+from tests.support.servers import docker, firebird, mariadb, mssql, mysql, postgresql
 from tests.support.servers.model import (
     NAMES,
     EndedError,
@@ -23,16 +23,17 @@ LOCAL: Mapping[str, Callable[[], Server]] = {
     "postgresql": postgresql.start,
     "mysql": mysql.start,
     "mariadb": mariadb.start,
+    "firebird": firebird.start,  # of an example: no column of the matrix
 }
 
 
 def find_servers(names: Iterable[str]) -> dict[str, Server | Missing]:
     """Provide a server for each of these databases, or say why there is none.
 
-    :param names: of :data:`NAMES`; the answer keeps their order.
+    :param names: of :data:`NAMES`, or firebird; the answer keeps their order.
     """
     wanted = list(names)
-    if unknown := set(wanted) - set(NAMES):
+    if unknown := set(wanted) - {*NAMES, *LOCAL}:
         msg = f"no such server: {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}"
         raise ValueError(msg)
     with ThreadPoolExecutor(max_workers=len(NAMES)) as pool:

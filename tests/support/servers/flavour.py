@@ -1,4 +1,4 @@
-"""Whether the newest or the oldest of the servers that can be unpacked here are wanted."""
+"""The choice between the newest and the oldest of the servers that can be unpacked here."""
 
 from __future__ import annotations
 

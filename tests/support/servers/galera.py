@@ -1,11 +1,12 @@
-"""A Galera cluster of two MariaDB nodes on this machine, out of Debian's package ``galera-4``.
+"""A Galera cluster of MariaDB nodes on this machine, out of Debian's package ``galera-4``.
 
-No state is transferred, which would take programs that nothing here has unpacked: the second node
+No state is transferred, which would take programs that nothing here has unpacked: every other node
 begins with a copy of the first one's data, and says that it is where the cluster is by then.
 """
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import time
 import uuid
@@ -33,57 +34,63 @@ _OPTIONS = (
 # A machine that has no time for a node for some seconds must not be taken for a dead node.
 _PATIENCE = (
     "evs.suspect_timeout=PT60S;evs.inactive_timeout=PT90S;evs.install_timeout=PT90S;"
-    "gmcast.peer_timeout=PT60S;gcache.size=16M;pc.recovery=false"
+    "gmcast.peer_timeout=PT60S;"
 )
+_FILES = "gcache.size=16M;pc.recovery=false"
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Two servers with the same rows; both take writes."""
+    """Servers with the same rows; all of them take writes."""
 
-    nodes: tuple[Server, Server]
+    nodes: tuple[Server, ...]
     stop: Callable[[], None]
 
 
-def start(tries: int = 3) -> Cluster:
-    """Start the nodes, and wait until each of them sees both.
+def start(size: int = 2, *, patient: bool = True, tries: int = 3) -> Cluster:
+    """Start the nodes, and wait until each of them sees all.
 
+    :param size: a cluster that loses a node needs more than half of its nodes to go on: of three, two.
+    :param patient: False: Galera's own limits, after which a node that is silent is taken for dead.
     :raises UnavailableError: no such server or provider here, or they do not come together.
     """
     try:
-        return _start()
+        return _start(size, _PATIENCE if patient else "")
     except EndedError:  # a port was taken meanwhile
         if tries == 1:
             raise
-        return start(tries - 1)
+        return start(size, patient=patient, tries=tries - 1)
 
 
-def _start() -> Cluster:
+def _start(size: int, patience: str) -> Cluster:
     program, share, options, origin = mariadb.installation()
     options = [*options, *_OPTIONS, f"--wsrep-provider={_provider(program)}"]
-    peers = [free_port(), free_port()]
+    peers = [free_port() for _ in range(size)]
     options.append(f"--wsrep-cluster-address=gcomm://{','.join(map(_address, peers))}")
     with ExitStack() as stack:
-        first, second = (stack.enter_context(new_folder()) for _ in peers)
-        mariadb.make_data(program, share, _without_wsrep(options), first / "data")
-        shutil.copytree(first / "data", second / "data")
-        cluster = uuid.uuid4()
+        folders = [stack.enter_context(new_folder()) for _ in peers]
+        mariadb.make_data(program, share, _without_wsrep(options), folders[0] / "data")
+        for folder in folders[1:]:
+            shutil.copytree(folders[0] / "data", folder / "data")
+        cluster, password = uuid.uuid4(), secrets.token_hex(8)
         nodes = []
-        for number, folder in enumerate((first, second)):
-            # The first node's own start is the cluster's transaction 1.
+        for number, folder in enumerate(folders):
+            # The start of each node is a transaction of the cluster, from 1.
             _say_position(folder / "data", cluster, number, bootstrap=not number)
             of_node = [
                 *options,
-                *_addresses(peers[number]),
+                *_addresses(peers[number], patience),
                 *["--wsrep-new-cluster"] * (not number),
             ]
-            node = mysqld.start("mariadb", program, of_node, folder, origin, first=_LOCAL)
+            node = mysqld.start(
+                "mariadb", program, of_node, folder, origin, first=_LOCAL, password=password
+            )
             stack.callback(node.stop)
             nodes.append(node)
         for node in nodes:
-            _wait_until_both(node.url)
+            _wait_until_all(node.url, size)
         started = stack.pop_all()
-    return Cluster((nodes[0], nodes[1]), started.close)
+    return Cluster(tuple(nodes), started.close)
 
 
 _LOCAL = "SET SESSION wsrep_on = OFF;"  # no transaction of the cluster, whose count would go on
@@ -114,9 +121,10 @@ def _say_position(data: Path, cluster: uuid.UUID, position: int, *, bootstrap: b
     )
 
 
-def _addresses(port: int) -> list[str]:
+def _addresses(port: int, patience: str) -> list[str]:
     transfers = _address(free_port())
-    provider = f"gmcast.listen_addr=tcp://{_address(port)};ist.recv_addr={transfers};{_PATIENCE}"
+    listens = f"gmcast.listen_addr=tcp://{_address(port)};ist.recv_addr={transfers}"
+    provider = f"{listens};{patience}{_FILES}"
     return [f"--wsrep-node-address={_address(port)}", f"--wsrep-provider-options={provider}"]
 
 
@@ -124,10 +132,11 @@ def _address(port: int) -> str:
     return f"127.0.0.1:{port}"
 
 
-def _wait_until_both(url: str, seconds: float = 60) -> None:
+def _wait_until_all(url: str, size: int, seconds: float = 60) -> None:
     engine = sa.create_engine(url, poolclass=NullPool)
     deadline = time.monotonic() + seconds
-    wanted = {"wsrep_ready": "ON", "wsrep_cluster_size": "2", "wsrep_local_state_comment": "Synced"}
+    wanted = {"wsrep_ready": "ON", "wsrep_local_state_comment": "Synced"}
+    wanted["wsrep_cluster_size"] = str(size)
     while True:
         with engine.connect() as connection:
             rows = connection.execute(sa.text("SHOW STATUS LIKE 'wsrep_%'"))

@@ -1,4 +1,4 @@
-"""What a search for servers gives back: a server, or the reason why there is none."""
+"""The result of a search for servers: a server, or the reason why there is none."""
 
 from __future__ import annotations
 

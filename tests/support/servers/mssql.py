@@ -1,4 +1,4 @@
-"""What a SQL Server needs before its first test: the migration that a DBA runs, and no ODBC pool."""
+"""Preparations of a SQL Server before its first test: the migration of a DBA, and no ODBC pool."""
 
 from __future__ import annotations
 

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from tests.support.servers import debian, mysqld
 from tests.support.servers.model import Server
 from tests.support.servers.process import installed, new_folder, run
 
+#: A port and a folder, which are not for us.
+CLOSED = ("--mysqlx=OFF", "--secure-file-priv=NULL")
+
 
 def start() -> Server:
     """Start a new, empty server."""
-    program, options, origin = _installation()
+    program, options, origin = installation()
     with new_folder() as folder:
-        data = f"--datadir={folder / 'data'}"
-        run([*program, *mysqld.base_options(), *options, "--initialize-insecure", data])
-        options += ["--mysqlx=OFF", "--secure-file-priv=NULL"]  # a port, a folder: not for us
+        make_data(program, options, folder / "data")
+        options += [*CLOSED]
         options += ["--disable-log-bin"]  # it would only add a second sync to each commit
         return mysqld.start("mysql", program, options, folder, origin)
 
 
-def _installation() -> tuple[list[str], list[str], str]:
+def make_data(program: Sequence[str], options: Sequence[str], data: Path) -> None:
+    """Make the system tables of a new server in a folder that is not there yet."""
+    data_option = f"--datadir={data}"
+    run([*program, *mysqld.base_options(), *options, "--initialize-insecure", data_option])
+
+
+def installation() -> tuple[list[str], list[str], str]:
     """Return how to run it, the options that this needs, and where it comes from."""
     found = installed("mysqld")
     # MariaDB installs a program of this name too.

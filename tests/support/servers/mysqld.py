@@ -1,4 +1,4 @@
-"""What MySQL and MariaDB have in common when a server of theirs is started."""
+"""The start of a server, the same for MySQL and MariaDB."""
 
 from __future__ import annotations
 
@@ -38,12 +38,14 @@ def start(
     origin: str,
     *,
     first: str = "",
+    password: str = "",
 ) -> Server:
     """Start a server on ``folder / "data"``, which is initialised, and wait until it answers.
 
     :param first: SQL to run before the account and the database are made.
+    :param password: of the account, where several servers have the same one.
     """
-    password = secrets.token_hex(8)
+    password = password or secrets.token_hex(8)
     accounts = folder / "accounts.sql"
     accounts.write_text(
         f"{first}\n"

@@ -1,4 +1,4 @@
-"""What runs in a process that is going to be killed: each function here is one's main function.
+"""The main functions of processes that are going to be killed, one function each.
 
 It tells the test on a pipe how far it is, and then waits on it for its end where it is to die at
 a certain point.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import resource
 import signal
+import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
@@ -34,12 +35,17 @@ WAYS = ("get_entity", "get_documents", "locked", "entity_set", "lock_key", "run_
 At = Callable[[Pipe], None]
 
 
+#: Seconds between two changes.  A file has no queue: without a pause the other process may starve.
+_PAUSE = 0.002
+
+
 def change_folders(path: Path, log_path: Path, number: int, pipe: Pipe) -> None:
     """Change folders for ever; tell when a COMMIT is about to be sent."""
     desk, engine = _open(path, log_path, number)
     event.listen(engine, "commit", lambda _: pipe.send_bytes(b"commit"))
     while True:
         take(desk)
+        time.sleep(_PAUSE)
 
 
 def change_once(path: Path, log_path: Path, number: int, way: str, at: At, pipe: Pipe) -> None:

@@ -12,7 +12,7 @@ FROM shop_order WITH (NOLOCK);
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST);
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK);
 
 -- ForUpdate
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -35,7 +35,7 @@ WHERE shop_order.total > ? ORDER BY shop_order.id;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK)
 WHERE shop_order.total > ? ORDER BY shop_order.id;
 
 -- ForUpdate
@@ -59,7 +59,7 @@ FROM shop_order WITH (NOLOCK) ORDER BY shop_order.id;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT TOP 10 shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST) ORDER BY shop_order.id;
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK) ORDER BY shop_order.id;
 
 -- ForUpdate
 SELECT TOP 10 shop_order.id, shop_order.customer_id, shop_order.total
@@ -84,7 +84,7 @@ FETCH FIRST ? ROWS ONLY;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST) ORDER BY shop_order.id
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK) ORDER BY shop_order.id
 OFFSET ? ROWS
 FETCH FIRST ? ROWS ONLY;
 
@@ -113,7 +113,7 @@ OFFSET ? ROWS;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST) ORDER BY shop_order.id
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK) ORDER BY shop_order.id
 OFFSET ? ROWS;
 
 -- ForUpdate
@@ -139,7 +139,7 @@ WHERE o.total > ?;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT o.id, o.customer_id, o.total
-FROM shop_order AS o WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM shop_order AS o WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK)
 WHERE o.total > ?;
 
 -- ForUpdate
@@ -163,7 +163,7 @@ FROM shop_order AS o WITH (NOLOCK) ORDER BY o.id;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT TOP 10 o.id, o.customer_id, o.total
-FROM shop_order AS o WITH (UPDLOCK, ROWLOCK, READPAST) ORDER BY o.id;
+FROM shop_order AS o WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK) ORDER BY o.id;
 
 -- ForUpdate
 SELECT TOP 10 o.id, o.customer_id, o.total
@@ -188,7 +188,7 @@ FETCH FIRST ? ROWS ONLY;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT o.id, o.customer_id, o.total
-FROM shop_order AS o WITH (UPDLOCK, ROWLOCK, READPAST) ORDER BY o.id
+FROM shop_order AS o WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK) ORDER BY o.id
 OFFSET ? ROWS
 FETCH FIRST ? ROWS ONLY;
 
@@ -217,7 +217,7 @@ WHERE shop_line.value > ?;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST) JOIN shop_line ON shop_order.id = shop_line.order_id
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK) JOIN shop_line ON shop_order.id = shop_line.order_id
 WHERE shop_line.value > ?;
 
 -- ForUpdate
@@ -241,7 +241,7 @@ FROM shop_order WITH (NOLOCK) JOIN shop_order AS other ON shop_order.total < oth
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST) JOIN shop_order AS other ON shop_order.total < other.total;
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK) JOIN shop_order AS other ON shop_order.total < other.total;
 
 -- ForUpdate
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -264,7 +264,7 @@ WHERE shop_line.id IS NULL;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST) LEFT OUTER JOIN shop_line ON shop_order.id = shop_line.order_id
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK) LEFT OUTER JOIN shop_line ON shop_order.id = shop_line.order_id
 WHERE shop_line.id IS NULL;
 
 -- ForUpdate
@@ -294,7 +294,7 @@ WHERE shop_order.id = shop_line.order_id AND shop_line.value > ?);
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK)
 WHERE EXISTS (SELECT 1
 FROM shop_line
 WHERE shop_order.id = shop_line.order_id AND shop_line.value > ?);
@@ -328,7 +328,7 @@ FROM shop_line);
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK)
 WHERE shop_order.id IN (SELECT shop_line.order_id
 FROM shop_line);
 
@@ -359,7 +359,7 @@ FROM shop_order AS other);
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK)
 WHERE shop_order.total = (SELECT max(other.total) AS max_1
 FROM shop_order AS other);
 
@@ -386,7 +386,7 @@ FROM shop_order WITH (NOLOCK) JOIN shop_customer ON shop_customer.id = shop_orde
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
-FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST) JOIN shop_customer ON shop_customer.id = shop_order.customer_id;
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK) JOIN shop_customer ON shop_customer.id = shop_order.customer_id;
 
 -- ForUpdate
 SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
@@ -407,7 +407,7 @@ FROM shop_order JOIN shop_customer WITH (NOLOCK) ON shop_customer.id = shop_orde
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
-FROM shop_order JOIN shop_customer WITH (UPDLOCK, ROWLOCK, READPAST) ON shop_customer.id = shop_order.customer_id;
+FROM shop_order JOIN shop_customer WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK) ON shop_customer.id = shop_order.customer_id;
 
 -- ForUpdate
 SELECT shop_order.id, shop_order.customer_id, shop_order.total, shop_customer.id AS id_1, shop_customer.name
@@ -428,7 +428,7 @@ FROM shop_voucher WITH (NOLOCK);
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
-FROM shop_voucher WITH (UPDLOCK, ROWLOCK, READPAST);
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK);
 
 -- ForUpdate
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
@@ -451,7 +451,7 @@ WHERE shop_voucher_entry.id > ?;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
-FROM shop_voucher WITH (UPDLOCK, ROWLOCK, READPAST) JOIN shop_voucher_entry ON shop_voucher.year = shop_voucher_entry.year AND shop_voucher.number = shop_voucher_entry.number
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK) JOIN shop_voucher_entry ON shop_voucher.year = shop_voucher_entry.year AND shop_voucher.number = shop_voucher_entry.number
 WHERE shop_voucher_entry.id > ?;
 
 -- ForUpdate
@@ -479,7 +479,7 @@ FETCH FIRST ? ROWS ONLY;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
-FROM shop_voucher WITH (UPDLOCK, ROWLOCK, READPAST) ORDER BY shop_voucher.year, shop_voucher.number
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK) ORDER BY shop_voucher.year, shop_voucher.number
 OFFSET ? ROWS
 FETCH FIRST ? ROWS ONLY;
 
@@ -508,7 +508,7 @@ WHERE books.[Journal of Group].[order] > ?;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
-FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK)
 WHERE books.[Journal of Group].[order] > ?;
 
 -- ForUpdate
@@ -534,7 +534,7 @@ WHERE j.[order] > ?;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT j.[Key], j.[order], j.[Name]
-FROM books.[Journal of Group] AS j WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM books.[Journal of Group] AS j WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK)
 WHERE j.[order] > ?;
 
 -- ForUpdate
@@ -558,7 +558,7 @@ FROM books.[Journal of Group] WITH (NOLOCK) ORDER BY books.[Journal of Group].[o
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT TOP 10 books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
-FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, READPAST) ORDER BY books.[Journal of Group].[order];
+FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK) ORDER BY books.[Journal of Group].[order];
 
 -- ForUpdate
 SELECT TOP 10 books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
@@ -579,7 +579,7 @@ FROM shop_contract WITH (NOLOCK) JOIN shop_lease WITH (NOLOCK) ON shop_contract.
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
-FROM shop_contract WITH (UPDLOCK, ROWLOCK, READPAST) JOIN shop_lease ON shop_contract.id = shop_lease.id;
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK) JOIN shop_lease ON shop_contract.id = shop_lease.id;
 
 -- ForUpdate
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
@@ -600,7 +600,7 @@ FROM shop_contract WITH (NOLOCK) JOIN shop_lease WITH (NOLOCK) ON shop_contract.
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT TOP 10 shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
-FROM shop_contract WITH (UPDLOCK, ROWLOCK, READPAST) JOIN shop_lease ON shop_contract.id = shop_lease.id ORDER BY shop_lease.id;
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK) JOIN shop_lease ON shop_contract.id = shop_lease.id ORDER BY shop_lease.id;
 
 -- ForUpdate
 SELECT TOP 10 shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
@@ -621,7 +621,7 @@ FROM shop_contract WITH (NOLOCK);
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_contract.id, shop_contract.kind, shop_contract.total
-FROM shop_contract WITH (UPDLOCK, ROWLOCK, READPAST);
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK);
 
 -- ForUpdate
 SELECT shop_contract.id, shop_contract.kind, shop_contract.total
@@ -644,7 +644,7 @@ WHERE rented_shop_lease.rent > ?;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT rented_shop_lease.id, rented_shop_contract.id AS id_1, rented_shop_contract.kind, rented_shop_contract.total, rented_shop_lease.rent
-FROM shop_contract AS rented_shop_contract WITH (UPDLOCK, ROWLOCK, READPAST) JOIN shop_lease AS rented_shop_lease ON rented_shop_contract.id = rented_shop_lease.id
+FROM shop_contract AS rented_shop_contract WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK) JOIN shop_lease AS rented_shop_lease ON rented_shop_contract.id = rented_shop_lease.id
 WHERE rented_shop_lease.rent > ?;
 
 -- ForUpdate
@@ -668,7 +668,7 @@ FROM shop_project WITH (NOLOCK) LEFT OUTER JOIN shop_building WITH (NOLOCK) ON s
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_project.id, shop_project.kind, shop_project.total, shop_building.id AS id_1, shop_building.floors
-FROM shop_project WITH (UPDLOCK, ROWLOCK, READPAST) LEFT OUTER JOIN shop_building ON shop_project.id = shop_building.id;
+FROM shop_project WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK) LEFT OUTER JOIN shop_building ON shop_project.id = shop_building.id;
 
 -- ForUpdate
 SELECT shop_project.id, shop_project.kind, shop_project.total, shop_building.id AS id_1, shop_building.floors
@@ -689,7 +689,7 @@ FROM shop_project WITH (NOLOCK) JOIN shop_building WITH (NOLOCK) ON shop_project
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_building.id, shop_project.id AS id_1, shop_project.kind, shop_project.total, shop_building.floors
-FROM shop_project WITH (UPDLOCK, ROWLOCK, READPAST) JOIN shop_building ON shop_project.id = shop_building.id;
+FROM shop_project WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK) JOIN shop_building ON shop_project.id = shop_building.id;
 
 -- ForUpdate
 SELECT shop_building.id, shop_project.id AS id_1, shop_project.kind, shop_project.total, shop_building.floors
@@ -712,7 +712,7 @@ WHERE shop_ticket.kind IN (?);
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
-FROM shop_ticket WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM shop_ticket WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK)
 WHERE shop_ticket.kind IN (?);
 
 -- ForUpdate
@@ -736,7 +736,7 @@ FROM shop_ticket WITH (NOLOCK);
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total
-FROM shop_ticket WITH (UPDLOCK, ROWLOCK, READPAST);
+FROM shop_ticket WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK);
 
 -- ForUpdate
 SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total
@@ -757,7 +757,7 @@ FROM shop_cold_store WITH (NOLOCK);
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
-FROM shop_cold_store WITH (UPDLOCK, ROWLOCK, READPAST);
+FROM shop_cold_store WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK);
 
 -- ForUpdate
 SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
@@ -782,7 +782,7 @@ FROM shop_invoice;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
-FROM shop_invoice WITH (UPDLOCK, ROWLOCK, READPAST);
+FROM shop_invoice WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK);
 
 -- ForUpdate
 SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
@@ -800,17 +800,17 @@ WHERE shop_order.id = ?;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)
 WHERE shop_order.id = ?;
 
 -- ForUpdate
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_order.id = ?;
 
 -- ForUpdate|NoWait
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT, FORCESEEK)
 WHERE shop_order.id = ?;
 
 -- by key, composite -------------------------------------------------------------------------------
@@ -821,17 +821,17 @@ WHERE shop_voucher.year = ? AND shop_voucher.number = ?;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
-FROM shop_voucher WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)
 WHERE shop_voucher.year = ? AND shop_voucher.number = ?;
 
 -- ForUpdate
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
-FROM shop_voucher WITH (UPDLOCK, ROWLOCK)
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_voucher.year = ? AND shop_voucher.number = ?;
 
 -- ForUpdate|NoWait
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
-FROM shop_voucher WITH (UPDLOCK, ROWLOCK, NOWAIT)
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK, NOWAIT, FORCESEEK)
 WHERE shop_voucher.year = ? AND shop_voucher.number = ?;
 
 -- by key, schema and quoted names -----------------------------------------------------------------
@@ -842,17 +842,17 @@ WHERE books.[Journal of Group].[Key] = ?;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
-FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)
 WHERE books.[Journal of Group].[Key] = ?;
 
 -- ForUpdate
 SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
-FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK)
+FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE books.[Journal of Group].[Key] = ?;
 
 -- ForUpdate|NoWait
 SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
-FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, NOWAIT)
+FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, NOWAIT, FORCESEEK)
 WHERE books.[Journal of Group].[Key] = ?;
 
 -- by key, joined inheritance: the root's row ------------------------------------------------------
@@ -863,17 +863,17 @@ WHERE shop_contract.id = ?;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_contract.id
-FROM shop_contract WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)
 WHERE shop_contract.id = ?;
 
 -- ForUpdate
 SELECT shop_contract.id
-FROM shop_contract WITH (UPDLOCK, ROWLOCK)
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_contract.id = ?;
 
 -- ForUpdate|NoWait
 SELECT shop_contract.id
-FROM shop_contract WITH (UPDLOCK, ROWLOCK, NOWAIT)
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, NOWAIT, FORCESEEK)
 WHERE shop_contract.id = ?;
 
 -- by key, joined inheritance, with_polymorphic: the root's row ------------------------------------
@@ -884,17 +884,17 @@ WHERE shop_project.id = ?;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_project.id
-FROM shop_project WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM shop_project WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)
 WHERE shop_project.id = ?;
 
 -- ForUpdate
 SELECT shop_project.id
-FROM shop_project WITH (UPDLOCK, ROWLOCK)
+FROM shop_project WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_project.id = ?;
 
 -- ForUpdate|NoWait
 SELECT shop_project.id
-FROM shop_project WITH (UPDLOCK, ROWLOCK, NOWAIT)
+FROM shop_project WITH (UPDLOCK, ROWLOCK, NOWAIT, FORCESEEK)
 WHERE shop_project.id = ?;
 
 -- by key, single-table inheritance ----------------------------------------------------------------
@@ -905,17 +905,17 @@ WHERE shop_ticket.id = ? AND shop_ticket.kind IN (__[POSTCOMPILE_kind_1]);
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
-FROM shop_ticket WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM shop_ticket WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)
 WHERE shop_ticket.id = ? AND shop_ticket.kind IN (__[POSTCOMPILE_kind_1]);
 
 -- ForUpdate
 SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
-FROM shop_ticket WITH (UPDLOCK, ROWLOCK)
+FROM shop_ticket WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_ticket.id = ? AND shop_ticket.kind IN (__[POSTCOMPILE_kind_1]);
 
 -- ForUpdate|NoWait
 SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
-FROM shop_ticket WITH (UPDLOCK, ROWLOCK, NOWAIT)
+FROM shop_ticket WITH (UPDLOCK, ROWLOCK, NOWAIT, FORCESEEK)
 WHERE shop_ticket.id = ? AND shop_ticket.kind IN (__[POSTCOMPILE_kind_1]);
 
 -- by key, concrete inheritance --------------------------------------------------------------------
@@ -926,17 +926,17 @@ WHERE shop_cold_store.id = ?;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
-FROM shop_cold_store WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM shop_cold_store WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)
 WHERE shop_cold_store.id = ?;
 
 -- ForUpdate
 SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
-FROM shop_cold_store WITH (UPDLOCK, ROWLOCK)
+FROM shop_cold_store WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_cold_store.id = ?;
 
 -- ForUpdate|NoWait
 SELECT shop_cold_store.total, shop_cold_store.id, shop_cold_store.degrees
-FROM shop_cold_store WITH (UPDLOCK, ROWLOCK, NOWAIT)
+FROM shop_cold_store WITH (UPDLOCK, ROWLOCK, NOWAIT, FORCESEEK)
 WHERE shop_cold_store.id = ?;
 
 -- by key, mapped lazy='joined' --------------------------------------------------------------------
@@ -947,17 +947,17 @@ WHERE shop_invoice.id = ?;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
-FROM shop_invoice WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM shop_invoice WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)
 WHERE shop_invoice.id = ?;
 
 -- ForUpdate
 SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
-FROM shop_invoice WITH (UPDLOCK, ROWLOCK)
+FROM shop_invoice WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_invoice.id = ?;
 
 -- ForUpdate|NoWait
 SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
-FROM shop_invoice WITH (UPDLOCK, ROWLOCK, NOWAIT)
+FROM shop_invoice WITH (UPDLOCK, ROWLOCK, NOWAIT, FORCESEEK)
 WHERE shop_invoice.id = ?;
 
 -- by keys, plain ----------------------------------------------------------------------------------
@@ -973,17 +973,17 @@ WHERE shop_order.id IN (?, ?, ?) ORDER BY shop_order.id;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)
 WHERE shop_order.id IN (?, ?, ?) ORDER BY shop_order.id;
 
 -- ForUpdate
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_order.id IN (?, ?, ?) ORDER BY shop_order.id;
 
 -- ForUpdate|NoWait
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT, FORCESEEK)
 WHERE shop_order.id IN (?, ?, ?) ORDER BY shop_order.id;
 
 -- by keys, composite ------------------------------------------------------------------------------
@@ -999,17 +999,17 @@ WHERE shop_voucher.year = ? AND shop_voucher.number = ? OR shop_voucher.year = ?
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
-FROM shop_voucher WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)
 WHERE shop_voucher.year = ? AND shop_voucher.number = ? OR shop_voucher.year = ? AND shop_voucher.number = ? ORDER BY shop_voucher.year, shop_voucher.number;
 
 -- ForUpdate
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
-FROM shop_voucher WITH (UPDLOCK, ROWLOCK)
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_voucher.year = ? AND shop_voucher.number = ? OR shop_voucher.year = ? AND shop_voucher.number = ? ORDER BY shop_voucher.year, shop_voucher.number;
 
 -- ForUpdate|NoWait
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
-FROM shop_voucher WITH (UPDLOCK, ROWLOCK, NOWAIT)
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK, NOWAIT, FORCESEEK)
 WHERE shop_voucher.year = ? AND shop_voucher.number = ? OR shop_voucher.year = ? AND shop_voucher.number = ? ORDER BY shop_voucher.year, shop_voucher.number;
 
 -- by keys, schema and quoted names ----------------------------------------------------------------
@@ -1025,17 +1025,17 @@ WHERE books.[Journal of Group].[Key] IN (?, ?) ORDER BY books.[Journal of Group]
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
-FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)
 WHERE books.[Journal of Group].[Key] IN (?, ?) ORDER BY books.[Journal of Group].[Key];
 
 -- ForUpdate
 SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
-FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK)
+FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE books.[Journal of Group].[Key] IN (?, ?) ORDER BY books.[Journal of Group].[Key];
 
 -- ForUpdate|NoWait
 SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
-FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, NOWAIT)
+FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, NOWAIT, FORCESEEK)
 WHERE books.[Journal of Group].[Key] IN (?, ?) ORDER BY books.[Journal of Group].[Key];
 
 -- by keys, joined inheritance: the root's rows ----------------------------------------------------
@@ -1051,17 +1051,17 @@ WHERE shop_contract.id IN (?, ?) ORDER BY shop_contract.id;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_contract.id, shop_contract.kind
-FROM shop_contract WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)
 WHERE shop_contract.id IN (?, ?) ORDER BY shop_contract.id;
 
 -- ForUpdate
 SELECT shop_contract.id, shop_contract.kind
-FROM shop_contract WITH (UPDLOCK, ROWLOCK)
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_contract.id IN (?, ?) ORDER BY shop_contract.id;
 
 -- ForUpdate|NoWait
 SELECT shop_contract.id, shop_contract.kind
-FROM shop_contract WITH (UPDLOCK, ROWLOCK, NOWAIT)
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, NOWAIT, FORCESEEK)
 WHERE shop_contract.id IN (?, ?) ORDER BY shop_contract.id;
 
 -- by keys, single-table inheritance ---------------------------------------------------------------
@@ -1077,17 +1077,17 @@ WHERE shop_ticket.id IN (?, ?) AND shop_ticket.kind IN (?) ORDER BY shop_ticket.
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
-FROM shop_ticket WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM shop_ticket WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)
 WHERE shop_ticket.id IN (?, ?) AND shop_ticket.kind IN (?) ORDER BY shop_ticket.id;
 
 -- ForUpdate
 SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
-FROM shop_ticket WITH (UPDLOCK, ROWLOCK)
+FROM shop_ticket WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_ticket.id IN (?, ?) AND shop_ticket.kind IN (?) ORDER BY shop_ticket.id;
 
 -- ForUpdate|NoWait
 SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
-FROM shop_ticket WITH (UPDLOCK, ROWLOCK, NOWAIT)
+FROM shop_ticket WITH (UPDLOCK, ROWLOCK, NOWAIT, FORCESEEK)
 WHERE shop_ticket.id IN (?, ?) AND shop_ticket.kind IN (?) ORDER BY shop_ticket.id;
 
 -- by keys, mapped lazy='joined' -------------------------------------------------------------------
@@ -1108,17 +1108,17 @@ WHERE shop_invoice.id IN (?, ?) ORDER BY shop_invoice.id;
 
 -- SharedRead|SkipLocked, ForUpdate|SkipLocked
 SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
-FROM shop_invoice WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM shop_invoice WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)
 WHERE shop_invoice.id IN (?, ?) ORDER BY shop_invoice.id;
 
 -- ForUpdate
 SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
-FROM shop_invoice WITH (UPDLOCK, ROWLOCK)
+FROM shop_invoice WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_invoice.id IN (?, ?) ORDER BY shop_invoice.id;
 
 -- ForUpdate|NoWait
 SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
-FROM shop_invoice WITH (UPDLOCK, ROWLOCK, NOWAIT)
+FROM shop_invoice WITH (UPDLOCK, ROWLOCK, NOWAIT, FORCESEEK)
 WHERE shop_invoice.id IN (?, ?) ORDER BY shop_invoice.id;
 
 -- parts, one level --------------------------------------------------------------------------------
@@ -1242,43 +1242,43 @@ WHERE shop_lease.rent > ? AND shop_lease.id = ?;
 -- claims, one -------------------------------------------------------------------------------------
 -- ForUpdate
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_order.total > ? AND shop_order.id = ?;
 
 -- ForUpdate|SkipLocked
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)
 WHERE shop_order.total > ? AND shop_order.id = ?;
 
 -- claims, of several ------------------------------------------------------------------------------
 -- ForUpdate
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_order.total > ? AND shop_order.id IN (?, ?) ORDER BY shop_order.id;
 
 -- ForUpdate|SkipLocked
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)
 WHERE shop_order.total > ? AND shop_order.id IN (?, ?) ORDER BY shop_order.id;
 
 -- claims, composite, of several -------------------------------------------------------------------
 -- ForUpdate
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
-FROM shop_voucher WITH (UPDLOCK, ROWLOCK)
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_voucher.year = ? AND shop_voucher.number = ? OR shop_voucher.year = ? AND shop_voucher.number = ? ORDER BY shop_voucher.year, shop_voucher.number;
 
 -- ForUpdate|SkipLocked
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
-FROM shop_voucher WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)
 WHERE shop_voucher.year = ? AND shop_voucher.number = ? OR shop_voucher.year = ? AND shop_voucher.number = ? ORDER BY shop_voucher.year, shop_voucher.number;
 
 -- claims, joined inheritance, of several ----------------------------------------------------------
 -- ForUpdate
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
-FROM shop_contract WITH (UPDLOCK, ROWLOCK) JOIN shop_lease ON shop_contract.id = shop_lease.id
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, FORCESEEK) JOIN shop_lease ON shop_contract.id = shop_lease.id
 WHERE shop_lease.rent > ? AND shop_lease.id IN (?, ?) ORDER BY shop_lease.id;
 
 -- ForUpdate|SkipLocked
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
-FROM shop_contract WITH (UPDLOCK, ROWLOCK, READPAST) JOIN shop_lease ON shop_contract.id = shop_lease.id
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) JOIN shop_lease ON shop_contract.id = shop_lease.id
 WHERE shop_lease.rent > ? AND shop_lease.id IN (?, ?) ORDER BY shop_lease.id;

@@ -4,51 +4,57 @@
 
 -- get_entity ForUpdate ----------------------------------------------------------------------------
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_order.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
 
 -- get_entity ForUpdate|NoWait ---------------------------------------------------------------------
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT, FORCESEEK)
 WHERE shop_order.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
 
 -- get_entity ForUpdate, lock_timeout 0.3 ----------------------------------------------------------
 SET LOCK_TIMEOUT 300; SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_order.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
 
 -- get_entity ForUpdate, composite key, lock_timeout 0.3 -------------------------------------------
 SET LOCK_TIMEOUT 300; SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
-FROM shop_voucher WITH (UPDLOCK, ROWLOCK)
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_voucher.year = ? AND shop_voucher.number = ?  -- 1, 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
 
 -- get_entity ForUpdate, schema and quoted names ---------------------------------------------------
 SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
-FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK)
+FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE books.[Journal of Group].[Key] = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
 
 -- get_entity ForUpdate|NoWait, joined inheritance -------------------------------------------------
-SELECT shop_contract.id
-FROM shop_contract WITH (UPDLOCK, ROWLOCK, NOWAIT)
+SELECT shop_contract.id, shop_contract.kind, shop_contract.total
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, NOWAIT, FORCESEEK)
 WHERE shop_contract.id = ?  -- 1
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
 FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
 WHERE shop_contract.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
@@ -59,6 +65,7 @@ SET TRANSACTION ISOLATION LEVEL SNAPSHOT
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
@@ -70,6 +77,7 @@ SET TRANSACTION ISOLATION LEVEL SNAPSHOT
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
 FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
 WHERE shop_contract.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
@@ -81,6 +89,7 @@ SET TRANSACTION ISOLATION LEVEL SNAPSHOT
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
@@ -89,9 +98,10 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 -- get_entity SharedRead, lock_timeout 0.3 ---------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT
 (commit)
-SELECT shop_order.id, shop_order.customer_id, shop_order.total
+SET LOCK_TIMEOUT 300; SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
@@ -103,6 +113,7 @@ SET TRANSACTION ISOLATION LEVEL SNAPSHOT
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
@@ -118,35 +129,39 @@ WHERE shop_order.id = ?  -- 1
 
 -- get_entity ForUpdate of a missing row -----------------------------------------------------------
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_order.id = ?  -- 99
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
 
 -- get_entity ForUpdate of the same twice ----------------------------------------------------------
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_order.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
 
 -- get_entity ForUpdate, mapped lazy='joined' ------------------------------------------------------
 SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
-FROM shop_invoice WITH (UPDLOCK, ROWLOCK)
+FROM shop_invoice WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_invoice.id = ?  -- 1
 SELECT shop_customer.id, shop_customer.name
 FROM shop_customer
 WHERE shop_customer.id IN (?)  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
 
 -- locked, changes ---------------------------------------------------------------------------------
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_order.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 SELECT shop_line.id, shop_line.order_id, shop_line.value
 FROM shop_line
 WHERE shop_line.order_id = ?  -- 1
@@ -156,12 +171,13 @@ UPDATE shop_order SET total=? WHERE shop_order.id = ?  -- 7, 1
 (rollback)
 
 -- locked, changes to joined inheritance, lock_timeout 0.3 -----------------------------------------
-SET LOCK_TIMEOUT 300; SELECT shop_contract.id
-FROM shop_contract WITH (UPDLOCK, ROWLOCK)
+SET LOCK_TIMEOUT 300; SELECT shop_contract.id, shop_contract.kind, shop_contract.total
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_contract.id = ?  -- 1
-SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+SET LOCK_TIMEOUT 300; SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
 FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
 WHERE shop_contract.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 UPDATE shop_contract SET total=? WHERE shop_contract.id = ?  -- 7, 1
 UPDATE shop_lease SET rent=? WHERE shop_lease.id = ?  -- 8, 1
 (commit)
@@ -170,8 +186,9 @@ UPDATE shop_lease SET rent=? WHERE shop_lease.id = ?  -- 8, 1
 
 -- locked, left by an exception --------------------------------------------------------------------
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_order.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 UPDATE shop_order SET total=? WHERE shop_order.id = ?  -- 7, 1
 (rollback)
 (back to the pool)
@@ -180,30 +197,37 @@ UPDATE shop_order SET total=? WHERE shop_order.id = ?  -- 7, 1
 -- entity_set ForUpdate, limit 10 ------------------------------------------------------------------
 SELECT TOP 10 shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order WITH (UPDLOCK, ROWLOCK) ORDER BY shop_order.id
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
 
 -- entity_set ForUpdate|SkipLocked, limit 10 -------------------------------------------------------
 SELECT TOP 10 shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST) ORDER BY shop_order.id
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK) ORDER BY shop_order.id
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
 
 -- entity_set SharedRead|SkipLocked, limit 10 ------------------------------------------------------
 SELECT TOP 10 shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST) ORDER BY shop_order.id
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK) ORDER BY shop_order.id
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
 
 -- entity_set ForUpdate, joined inheritance --------------------------------------------------------
 SELECT shop_lease.id
-FROM shop_contract WITH (UPDLOCK, ROWLOCK) JOIN shop_lease ON shop_contract.id = shop_lease.id
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
+SELECT shop_contract.id, shop_contract.kind, shop_contract.total
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, FORCESEEK)
+WHERE shop_contract.id IN (?) ORDER BY shop_contract.id  -- 1
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
-FROM shop_contract WITH (UPDLOCK, ROWLOCK) JOIN shop_lease ON shop_contract.id = shop_lease.id
+FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
 WHERE shop_lease.id IN (?)  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
@@ -211,17 +235,22 @@ WHERE shop_lease.id IN (?)  -- 1
 -- entity_set ForUpdate, no parameters, lock_timeout 0.3 -------------------------------------------
 EXEC sp_executesql N'SET LOCK_TIMEOUT 300; SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order WITH (UPDLOCK, ROWLOCK)'
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
 
 -- entity_set ForUpdate, a join, lock_timeout 0.3 --------------------------------------------------
 SET LOCK_TIMEOUT 300; SELECT shop_order.id
-FROM shop_order WITH (UPDLOCK, ROWLOCK) JOIN shop_line ON shop_order.id = shop_line.order_id
+FROM shop_order JOIN shop_line ON shop_order.id = shop_line.order_id
 WHERE shop_line.value > ?  -- 0
 SET LOCK_TIMEOUT 300; SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK) JOIN shop_line ON shop_order.id = shop_line.order_id
+FROM shop_order WITH (UPDLOCK, ROWLOCK, FORCESEEK)
+WHERE shop_order.id IN (?) ORDER BY shop_order.id  -- 1
+SET LOCK_TIMEOUT 300; SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order JOIN shop_line ON shop_order.id = shop_line.order_id
 WHERE shop_line.value > ? AND shop_order.id IN (?)  -- 0, 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
@@ -230,17 +259,22 @@ WHERE shop_line.value > ? AND shop_order.id IN (?)  -- 0, 1
 EXEC sp_executesql N'SET LOCK_TIMEOUT 300; SELECT books.[Journal of Group].[Key], books.[Journal of Group].[order], books.[Journal of Group].[Name]
 FROM books.[Journal of Group] WITH (UPDLOCK, ROWLOCK)
 WHERE books.[Journal of Group].[Name] = ''it''''s'''
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
 
 -- with_lock ForUpdate, a join ---------------------------------------------------------------------
 SELECT shop_order.id
-FROM shop_order WITH (UPDLOCK, ROWLOCK) JOIN shop_line ON shop_order.id = shop_line.order_id
+FROM shop_order JOIN shop_line ON shop_order.id = shop_line.order_id
 WHERE shop_line.value > ?  -- 0
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK) JOIN shop_line ON shop_order.id = shop_line.order_id
+FROM shop_order WITH (UPDLOCK, ROWLOCK, FORCESEEK)
+WHERE shop_order.id IN (?) ORDER BY shop_order.id  -- 1
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order JOIN shop_line ON shop_order.id = shop_line.order_id
 WHERE shop_line.value > ? AND shop_order.id IN (?)  -- 0, 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
@@ -250,8 +284,9 @@ SELECT shop_customer.id, shop_customer.name
 FROM shop_customer
 WHERE shop_customer.id = ?  -- 1
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_order.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
@@ -261,8 +296,9 @@ SELECT shop_customer.id, shop_customer.name
 FROM shop_customer
 WHERE shop_customer.id = ?  -- 1
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_order.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
@@ -272,8 +308,9 @@ SELECT shop_customer.id, shop_customer.name
 FROM shop_customer
 WHERE shop_customer.id = ?  -- 1
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT, FORCESEEK)
 WHERE shop_order.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
@@ -289,12 +326,13 @@ WHERE shop_customer.id = ?  -- 1
 
 -- ForUpdate, then another in a savepoint ----------------------------------------------------------
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_order.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 IF @@TRANCOUNT = 0 BEGIN TRANSACTION
 SAVE TRANSACTION sa_savepoint_1
 SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
-FROM shop_invoice WITH (UPDLOCK, ROWLOCK)
+FROM shop_invoice WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_invoice.id = ?  -- 1
 SELECT shop_customer.id, shop_customer.name
 FROM shop_customer
@@ -307,32 +345,36 @@ WHERE shop_customer.id IN (?)  -- 1
 IF @@TRANCOUNT = 0 BEGIN TRANSACTION
 SAVE TRANSACTION sa_savepoint_1
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_order.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 (commit)
 (back to the pool)
 (rollback)
 
 -- get_entities ForUpdate --------------------------------------------------------------------------
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_order.id IN (?, ?) ORDER BY shop_order.id  -- 1, 2
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
 
 -- get_entities ForUpdate, lock_timeout 0.3 --------------------------------------------------------
 SET LOCK_TIMEOUT 300; SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_order.id IN (?, ?) ORDER BY shop_order.id  -- 1, 2
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
 
 -- get_entities ForUpdate|SkipLocked ---------------------------------------------------------------
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)
 WHERE shop_order.id IN (?, ?) ORDER BY shop_order.id  -- 1, 2
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
@@ -343,6 +385,7 @@ SET TRANSACTION ISOLATION LEVEL SNAPSHOT
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id IN (?, ?) ORDER BY shop_order.id  -- 1, 2
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
@@ -358,29 +401,32 @@ WHERE shop_order.id IN (?, ?) ORDER BY shop_order.id  -- 1, 2
 
 -- get_entities ForUpdate, composite key -----------------------------------------------------------
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
-FROM shop_voucher WITH (UPDLOCK, ROWLOCK)
+FROM shop_voucher WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_voucher.year = ? AND shop_voucher.number = ? OR shop_voucher.year = ? AND shop_voucher.number = ? ORDER BY shop_voucher.year, shop_voucher.number  -- 1, 1, 2, 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
 
 -- get_entities ForUpdate, joined inheritance ------------------------------------------------------
-SELECT shop_contract.id, shop_contract.kind
-FROM shop_contract WITH (UPDLOCK, ROWLOCK)
+SELECT shop_contract.id, shop_contract.kind, shop_contract.total
+FROM shop_contract WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_contract.id IN (?, ?) ORDER BY shop_contract.id  -- 1, 2
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
 FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
 WHERE shop_contract.id IN (?) ORDER BY shop_contract.id  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
 
 -- get_entities ForUpdate, one is held already -----------------------------------------------------
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_order.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_order.id IN (?) ORDER BY shop_order.id  -- 2
 (rollback)
 (back to the pool)
@@ -391,16 +437,18 @@ SELECT shop_customer.id, shop_customer.name
 FROM shop_customer
 WHERE shop_customer.id = ?  -- 1
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_order.id IN (?, ?) ORDER BY shop_order.id  -- 1, 2
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
 
 -- get_document ForUpdate --------------------------------------------------------------------------
 SELECT shop_delivery.id, shop_delivery.total
-FROM shop_delivery WITH (UPDLOCK, ROWLOCK)
+FROM shop_delivery WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_delivery.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.delivery_id = ? ORDER BY shop_box.id  -- 1
@@ -420,6 +468,7 @@ SET TRANSACTION ISOLATION LEVEL SNAPSHOT
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.delivery_id = ? ORDER BY shop_box.id  -- 1
@@ -453,8 +502,9 @@ WHERE shop_box.delivery_id = ? ORDER BY shop_item.id  -- 1
 
 -- get_documents ForUpdate -------------------------------------------------------------------------
 SELECT shop_delivery.id, shop_delivery.total
-FROM shop_delivery WITH (UPDLOCK, ROWLOCK)
+FROM shop_delivery WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_delivery.id IN (?, ?) ORDER BY shop_delivery.id  -- 1, 2
+SELECT CURRENT_TRANSACTION_ID()
 SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.delivery_id = ? ORDER BY shop_box.id  -- 1
@@ -474,6 +524,7 @@ SET TRANSACTION ISOLATION LEVEL SNAPSHOT
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id IN (?, ?) ORDER BY shop_delivery.id  -- 1, 2
+SELECT CURRENT_TRANSACTION_ID()
 SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.delivery_id = ? ORDER BY shop_box.id  -- 1
@@ -490,8 +541,9 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
 -- guard, UPDATE of headers ------------------------------------------------------------------------
 SELECT shop_delivery.id, shop_delivery.total
-FROM shop_delivery WITH (UPDLOCK, ROWLOCK)
+FROM shop_delivery WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_delivery.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 SELECT DISTINCT shop_delivery.id
 FROM shop_delivery
 UPDATE shop_delivery SET total=?  -- 7
@@ -501,8 +553,9 @@ UPDATE shop_delivery SET total=?  -- 7
 
 -- guard, UPDATE and DELETE of parts ---------------------------------------------------------------
 SELECT shop_delivery.id, shop_delivery.total
-FROM shop_delivery WITH (UPDLOCK, ROWLOCK)
+FROM shop_delivery WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_delivery.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 SELECT DISTINCT shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.id > ?  -- 0
@@ -517,8 +570,9 @@ DELETE FROM shop_box WHERE shop_box.delivery_id = ?  -- 1
 
 -- guard, UPDATE and DELETE of parts of parts ------------------------------------------------------
 SELECT shop_delivery.id, shop_delivery.total
-FROM shop_delivery WITH (UPDLOCK, ROWLOCK)
+FROM shop_delivery WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_delivery.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 SELECT DISTINCT shop_item.box_id
 FROM shop_item
 WHERE shop_item.box_id = ?  -- 1
@@ -547,8 +601,9 @@ WHERE shop_box.id > ?  -- 5
 
 -- guard, a part of a part that is changed ---------------------------------------------------------
 SELECT shop_delivery.id, shop_delivery.total
-FROM shop_delivery WITH (UPDLOCK, ROWLOCK)
+FROM shop_delivery WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_delivery.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 SELECT shop_item.id, shop_item.box_id, shop_item.name
 FROM shop_item
 WHERE shop_item.id = ?  -- 1
@@ -568,42 +623,49 @@ WHERE shop_box_1.id = ?  -- 1
 
 -- lock_key ----------------------------------------------------------------------------------------
 DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', @LockOwner = 'Transaction'; SELECT @doclock  -- 'user:42'
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
 
 -- lock_key shared ---------------------------------------------------------------------------------
 DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Shared', @LockOwner = 'Transaction'; SELECT @doclock  -- 'user:42'
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
 
 -- lock_key, lock_timeout 0 ------------------------------------------------------------------------
 DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = 0; SELECT @doclock  -- 'user:42'
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
 
 -- lock_key shared, lock_timeout 0 -----------------------------------------------------------------
 DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Shared', @LockOwner = 'Transaction', @LockTimeout = 0; SELECT @doclock  -- 'user:42'
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
 
 -- lock_key, lock_timeout 0.3 ----------------------------------------------------------------------
 DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = 300; SELECT @doclock  -- 'user:42'
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
 
 -- lock_key, lock_timeout 5 ------------------------------------------------------------------------
 DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = 5000; SELECT @doclock  -- 'user:42'
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
 
 -- lock_key of two, twice --------------------------------------------------------------------------
 DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', @LockOwner = 'Transaction'; SELECT @doclock  -- 'user:42'
+SELECT CURRENT_TRANSACTION_ID()
 DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', @LockOwner = 'Transaction'; SELECT @doclock  -- '_o__s_own#03838b7a8a50011e20d6c7c3d01e54af'
 (commit)
 (back to the pool)
@@ -611,8 +673,9 @@ DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = '
 
 -- lock_key, then locked ---------------------------------------------------------------------------
 DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', @LockOwner = 'Transaction'; SELECT @doclock  -- 'user:42'
+SELECT CURRENT_TRANSACTION_ID()
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE shop_order.id = ?  -- 1
 UPDATE shop_order SET total=? WHERE shop_order.id = ?  -- 6, 1
 (commit)
@@ -624,6 +687,7 @@ SELECT shop_customer.id, shop_customer.name
 FROM shop_customer
 WHERE shop_customer.id = ?  -- 1
 DECLARE @doclock int; EXEC @doclock = sp_getapplock @Resource = ?, @LockMode = 'Exclusive', @LockOwner = 'Transaction'; SELECT @doclock  -- 'user:42'
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
@@ -639,8 +703,9 @@ WHERE shop_order.total > ? ORDER BY shop_order.id  -- 0
 (back to the pool)
 (rollback)
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)
 WHERE shop_order.total > ? AND shop_order.id = ?  -- 0, 1
+SELECT CURRENT_TRANSACTION_ID()
 UPDATE shop_order SET total=? WHERE shop_order.id = ?  -- 7, 1
 (commit)
 (back to the pool)
@@ -657,8 +722,9 @@ WHERE shop_order.total > ? ORDER BY shop_order.id  -- 0
 (back to the pool)
 (rollback)
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
-FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST)
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)
 WHERE shop_order.total > ? AND shop_order.id = ?  -- 0, 1
+SELECT CURRENT_TRANSACTION_ID()
 IF @@TRANCOUNT = 0 BEGIN TRANSACTION
 SAVE TRANSACTION sa_savepoint_1
 UPDATE shop_order SET total=? WHERE shop_order.id = ?  -- 7, 1
@@ -672,9 +738,50 @@ SET DEADLOCK_PRIORITY LOW
 IF @@TRANCOUNT = 0 BEGIN TRANSACTION
 SAVE TRANSACTION sa_savepoint_1
 SET LOCK_TIMEOUT 60000; SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT, FORCESEEK)
+WHERE shop_order.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
+(rollback)
+SET DEADLOCK_PRIORITY 0
+(back to the pool)
+(rollback)
+
+-- with_for_update() of the program ----------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update(nowait=True) of the program -----------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT)
 WHERE shop_order.id = ?  -- 1
 (rollback)
-SET DEADLOCK_PRIORITY 0
+(back to the pool)
+(rollback)
+
+-- with_for_update(skip_locked=True) of the program ------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK)
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update(read=True) of the program -------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get(with_for_update=True) of the program --------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id = ?  -- 1
+(rollback)
 (back to the pool)
 (rollback)

@@ -3,8 +3,7 @@
 -- here.
 
 -- get_entity ForUpdate ----------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
@@ -12,15 +11,12 @@ WHERE shop_order.id = %s FOR UPDATE  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entity ForUpdate|NoWait ---------------------------------------------------------------------
 -- raises LockNotSupported
 
 -- get_entity ForUpdate, lock_timeout 0.3 ----------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
@@ -28,12 +24,9 @@ WHERE shop_order.id = %s FOR UPDATE  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entity ForUpdate, composite key, lock_timeout 0.3 -------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_voucher'
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_voucher.year, shop_voucher.number, shop_voucher.total
 FROM shop_voucher
@@ -41,12 +34,9 @@ WHERE shop_voucher.year = %s AND shop_voucher.number = %s FOR UPDATE  -- 1, 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entity ForUpdate, schema and quoted names ---------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- 'books', 'Journal of Group'
 SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group`
@@ -54,15 +44,12 @@ WHERE books.`Journal of Group`.`Key` = %s FOR UPDATE  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entity ForUpdate|NoWait, joined inheritance -------------------------------------------------
 -- raises LockNotSupported
 
 -- get_entity SharedRead ---------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
@@ -70,12 +57,9 @@ WHERE shop_order.id = %s LOCK IN SHARE MODE  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entity SharedRead, joined inheritance -------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
 SELECT shop_contract.id
 FROM shop_contract
@@ -86,15 +70,12 @@ WHERE shop_contract.id = %s  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entity SharedRead|NoWait --------------------------------------------------------------------
 -- raises LockNotSupported
 
 -- get_entity SharedRead, lock_timeout 0.3 ---------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
@@ -102,8 +83,6 @@ WHERE shop_order.id = %s LOCK IN SHARE MODE  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entity SnapshotRead -------------------------------------------------------------------------
 START TRANSACTION READ ONLY
@@ -123,8 +102,7 @@ WHERE shop_order.id = %s  -- 1
 (rollback)
 
 -- get_entity ForUpdate of a missing row -----------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
@@ -132,12 +110,9 @@ WHERE shop_order.id = %s FOR UPDATE  -- 99
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entity ForUpdate of the same twice ----------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
@@ -145,12 +120,9 @@ WHERE shop_order.id = %s FOR UPDATE  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entity ForUpdate, mapped lazy='joined' ------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_invoice'
 SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
 FROM shop_invoice
@@ -161,12 +133,9 @@ WHERE shop_customer.id IN (%s)  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- locked, changes ---------------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
@@ -178,12 +147,9 @@ UPDATE shop_order SET total=%s WHERE shop_order.id = %s  -- 7, 1
 (commit)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- locked, changes to joined inheritance, lock_timeout 0.3 -----------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_contract.id
 FROM shop_contract
@@ -196,12 +162,9 @@ UPDATE shop_lease SET rent=%s WHERE shop_lease.id = %s  -- 8, 1
 (commit)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- locked, left by an exception --------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
@@ -210,12 +173,9 @@ UPDATE shop_order SET total=%s WHERE shop_order.id = %s  -- 7, 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- entity_set ForUpdate, limit 10 ------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order ORDER BY shop_order.id
@@ -223,8 +183,6 @@ LIMIT %s FOR UPDATE  -- 10
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- entity_set ForUpdate|SkipLocked, limit 10 -------------------------------------------------------
 -- raises LockNotSupported
@@ -233,8 +191,7 @@ COMMIT
 -- raises LockNotSupported
 
 -- entity_set ForUpdate, joined inheritance --------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
 SELECT shop_lease.id
 FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id
@@ -247,24 +204,18 @@ WHERE shop_lease.id IN (%s)  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- entity_set ForUpdate, no parameters, lock_timeout 0.3 -------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order FOR UPDATE
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- entity_set ForUpdate, a join, lock_timeout 0.3 --------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id
 FROM shop_order INNER JOIN shop_line ON shop_order.id = shop_line.order_id
@@ -278,12 +229,9 @@ WHERE shop_line.value > %s AND shop_order.id IN (%s)  -- 0, 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- entity_set ForUpdate, names and texts in quotes, lock_timeout 0.3 -------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- 'books', 'Journal of Group'
 SELECT /*+ MAX_EXECUTION_TIME(300) */ books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group`
@@ -291,12 +239,9 @@ WHERE books.`Journal of Group`.`Name` = 'it''s' FOR UPDATE
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- with_lock ForUpdate, a join ---------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id
 FROM shop_order INNER JOIN shop_line ON shop_order.id = shop_line.order_id
@@ -310,8 +255,6 @@ WHERE shop_line.value > %s AND shop_order.id IN (%s)  -- 0, 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- after a plain read, ForUpdate -------------------------------------------------------------------
 SELECT shop_customer.id, shop_customer.name
@@ -350,8 +293,7 @@ WHERE shop_customer.id = %s  -- 1
 (rollback)
 
 -- ForUpdate, then another in a savepoint ----------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
@@ -368,12 +310,9 @@ RELEASE SAVEPOINT sa_savepoint_1
 (commit)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- begin, savepoint, ForUpdate ---------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SAVEPOINT sa_savepoint_1
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -383,12 +322,9 @@ RELEASE SAVEPOINT sa_savepoint_1
 (commit)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entities ForUpdate --------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order FORCE INDEX (PRIMARY)
@@ -396,12 +332,9 @@ WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE  -- 1, 2
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entities ForUpdate, lock_timeout 0.3 --------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order FORCE INDEX (PRIMARY)
@@ -409,15 +342,12 @@ WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE  -- 1, 2
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entities ForUpdate|SkipLocked ---------------------------------------------------------------
 -- raises LockNotSupported
 
 -- get_entities SharedRead -------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order FORCE INDEX (PRIMARY)
@@ -425,8 +355,6 @@ WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id LOCK IN SHARE MODE  -- 1,
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entities NoLock -----------------------------------------------------------------------------
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -437,8 +365,7 @@ WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id  -- 1, 2
 (rollback)
 
 -- get_entities ForUpdate, composite key -----------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_voucher'
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
 FROM shop_voucher FORCE INDEX (PRIMARY)
@@ -446,12 +373,9 @@ WHERE shop_voucher.year = %s AND shop_voucher.number = %s OR shop_voucher.year =
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entities ForUpdate, joined inheritance ------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
 SELECT shop_contract.id, shop_contract.kind
 FROM shop_contract FORCE INDEX (PRIMARY)
@@ -462,12 +386,9 @@ WHERE shop_contract.id IN (%s) ORDER BY shop_contract.id  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entities ForUpdate, one is held already -----------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
@@ -478,8 +399,6 @@ WHERE shop_order.id IN (%s) ORDER BY shop_order.id FOR UPDATE  -- 2
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- after a plain read, get_entities SharedRead -----------------------------------------------------
 SELECT shop_customer.id, shop_customer.name
@@ -491,8 +410,7 @@ WHERE shop_customer.id = %s  -- 1
 (rollback)
 
 -- get_document ForUpdate --------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
@@ -509,8 +427,6 @@ WHERE shop_box.delivery_id = %s ORDER BY shop_item.id  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_document SnapshotRead -----------------------------------------------------------------------
 START TRANSACTION READ ONLY
@@ -548,8 +464,7 @@ WHERE shop_box.delivery_id = %s ORDER BY shop_item.id  -- 1
 (rollback)
 
 -- get_documents ForUpdate -------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery FORCE INDEX (PRIMARY)
@@ -566,8 +481,6 @@ WHERE shop_box.delivery_id = %s ORDER BY shop_item.id  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_documents SnapshotRead ----------------------------------------------------------------------
 START TRANSACTION READ ONLY
@@ -588,8 +501,7 @@ WHERE shop_box.delivery_id = %s ORDER BY shop_item.id  -- 1
 (rollback)
 
 -- guard, UPDATE of headers ------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
@@ -600,12 +512,9 @@ UPDATE shop_delivery SET total=%s  -- 7
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- guard, UPDATE and DELETE of parts ---------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
@@ -621,12 +530,9 @@ DELETE FROM shop_box WHERE shop_box.delivery_id = %s  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- guard, UPDATE and DELETE of parts of parts ------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
@@ -647,8 +553,6 @@ DELETE FROM shop_item
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- guard, DELETE without a lock --------------------------------------------------------------------
 SELECT DISTINCT shop_box.delivery_id
@@ -660,8 +564,7 @@ WHERE shop_box.id > %s  -- 5
 (rollback)
 
 -- guard, a part of a part that is changed ---------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
@@ -682,78 +585,57 @@ WHERE shop_box_1.id = %s  -- 1
 (commit)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- lock_key ----------------------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop.user:42'
 (rollback)
 DO RELEASE_LOCK('shop.user:42')
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- lock_key shared ---------------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop.user:42'
 (rollback)
 DO RELEASE_LOCK('shop.user:42')
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- lock_key, lock_timeout 0 ------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT GET_LOCK(%s, 0)  -- 'shop.user:42'
 (rollback)
 DO RELEASE_LOCK('shop.user:42')
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- lock_key shared, lock_timeout 0 -----------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT GET_LOCK(%s, 0)  -- 'shop.user:42'
 (rollback)
 DO RELEASE_LOCK('shop.user:42')
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- lock_key, lock_timeout 0.3 ----------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT /*+ MAX_EXECUTION_TIME(300) */ GET_LOCK(%s, 1)  -- 'shop.user:42'
 (rollback)
 DO RELEASE_LOCK('shop.user:42')
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- lock_key, lock_timeout 5 ------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT GET_LOCK(%s, 5)  -- 'shop.user:42'
 (rollback)
 DO RELEASE_LOCK('shop.user:42')
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- lock_key of two, twice --------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop.user:42'
 SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop._o__s_own#c366db42f19989c93b28e3d65cc39d97'
 (commit)
@@ -761,12 +643,9 @@ DO RELEASE_LOCK('shop._o__s_own#c366db42f19989c93b28e3d65cc39d97')
 DO RELEASE_LOCK('shop.user:42')
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- lock_key, then locked ---------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop.user:42'
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -777,8 +656,6 @@ UPDATE shop_order SET total=%s WHERE shop_order.id = %s  -- 6, 1
 DO RELEASE_LOCK('shop.user:42')
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- after a plain read, lock_key --------------------------------------------------------------------
 SELECT shop_customer.id, shop_customer.name
@@ -813,3 +690,43 @@ LIMIT %s  -- 0, 101
 
 -- batch session, ForUpdate ------------------------------------------------------------------------
 -- raises LockNotSupported
+
+-- with_for_update() of the program ----------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update(nowait=True) of the program -----------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE NOWAIT  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update(skip_locked=True) of the program ------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE SKIP LOCKED  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update(read=True) of the program -------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s LOCK IN SHARE MODE  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get(with_for_update=True) of the program --------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE  -- 1
+(rollback)
+(back to the pool)
+(rollback)

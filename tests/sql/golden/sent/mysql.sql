@@ -3,8 +3,7 @@
 -- here.
 
 -- get_entity ForUpdate ----------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
@@ -12,12 +11,9 @@ WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entity ForUpdate|NoWait ---------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
@@ -25,12 +21,9 @@ WHERE shop_order.id = %s FOR UPDATE OF shop_order NOWAIT  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entity ForUpdate, lock_timeout 0.3 ----------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
@@ -38,12 +31,9 @@ WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entity ForUpdate, composite key, lock_timeout 0.3 -------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_voucher'
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_voucher.year, shop_voucher.number, shop_voucher.total
 FROM shop_voucher
@@ -51,12 +41,9 @@ WHERE shop_voucher.year = %s AND shop_voucher.number = %s FOR UPDATE OF shop_vou
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entity ForUpdate, schema and quoted names ---------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- 'books', 'Journal of Group'
 SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group`
@@ -64,12 +51,9 @@ WHERE books.`Journal of Group`.`Key` = %s FOR UPDATE OF `Journal of Group`  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entity ForUpdate|NoWait, joined inheritance -------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
 SELECT shop_contract.id
 FROM shop_contract
@@ -80,12 +64,9 @@ WHERE shop_contract.id = %s  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entity SharedRead ---------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
@@ -93,12 +74,9 @@ WHERE shop_order.id = %s FOR SHARE OF shop_order  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entity SharedRead, joined inheritance -------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
 SELECT shop_contract.id
 FROM shop_contract
@@ -109,12 +87,9 @@ WHERE shop_contract.id = %s  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entity SharedRead|NoWait --------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
@@ -122,12 +97,9 @@ WHERE shop_order.id = %s FOR SHARE OF shop_order NOWAIT  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entity SharedRead, lock_timeout 0.3 ---------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
@@ -135,8 +107,6 @@ WHERE shop_order.id = %s FOR SHARE OF shop_order  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entity SnapshotRead -------------------------------------------------------------------------
 START TRANSACTION READ ONLY
@@ -156,8 +126,7 @@ WHERE shop_order.id = %s  -- 1
 (rollback)
 
 -- get_entity ForUpdate of a missing row -----------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
@@ -165,12 +134,9 @@ WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 99
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entity ForUpdate of the same twice ----------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
@@ -178,12 +144,9 @@ WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entity ForUpdate, mapped lazy='joined' ------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_invoice'
 SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
 FROM shop_invoice
@@ -194,12 +157,9 @@ WHERE shop_customer.id IN (%s)  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- locked, changes ---------------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
@@ -211,12 +171,9 @@ UPDATE shop_order SET total=%s WHERE shop_order.id = %s  -- 7, 1
 (commit)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- locked, changes to joined inheritance, lock_timeout 0.3 -----------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_contract.id
 FROM shop_contract
@@ -229,12 +186,9 @@ UPDATE shop_lease SET rent=%s WHERE shop_lease.id = %s  -- 8, 1
 (commit)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- locked, left by an exception --------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
@@ -243,12 +197,9 @@ UPDATE shop_order SET total=%s WHERE shop_order.id = %s  -- 7, 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- entity_set ForUpdate, limit 10 ------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order ORDER BY shop_order.id
@@ -256,12 +207,9 @@ LIMIT %s FOR UPDATE OF shop_order  -- 10
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- entity_set ForUpdate|SkipLocked, limit 10 -------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order ORDER BY shop_order.id
@@ -269,12 +217,9 @@ LIMIT %s FOR UPDATE OF shop_order SKIP LOCKED  -- 10
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- entity_set SharedRead|SkipLocked, limit 10 ------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order ORDER BY shop_order.id
@@ -282,12 +227,9 @@ LIMIT %s FOR SHARE OF shop_order SKIP LOCKED  -- 10
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- entity_set ForUpdate, joined inheritance --------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
 SELECT shop_lease.id
 FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id FOR UPDATE OF shop_contract
@@ -297,24 +239,18 @@ WHERE shop_lease.id IN (%s)  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- entity_set ForUpdate, no parameters, lock_timeout 0.3 -------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order FOR UPDATE OF shop_order
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- entity_set ForUpdate, a join, lock_timeout 0.3 --------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id
 FROM shop_order INNER JOIN shop_line ON shop_order.id = shop_line.order_id
@@ -325,12 +261,9 @@ WHERE shop_line.value > %s AND shop_order.id IN (%s)  -- 0, 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- entity_set ForUpdate, names and texts in quotes, lock_timeout 0.3 -------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- 'books', 'Journal of Group'
 SELECT /*+ MAX_EXECUTION_TIME(300) */ books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group`
@@ -338,12 +271,9 @@ WHERE books.`Journal of Group`.`Name` = 'it''s' FOR UPDATE OF `Journal of Group`
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- with_lock ForUpdate, a join ---------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id
 FROM shop_order INNER JOIN shop_line ON shop_order.id = shop_line.order_id
@@ -354,8 +284,6 @@ WHERE shop_line.value > %s AND shop_order.id IN (%s)  -- 0, 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- after a plain read, ForUpdate -------------------------------------------------------------------
 SELECT shop_customer.id, shop_customer.name
@@ -394,8 +322,7 @@ WHERE shop_customer.id = %s  -- 1
 (rollback)
 
 -- ForUpdate, then another in a savepoint ----------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
@@ -412,12 +339,9 @@ RELEASE SAVEPOINT sa_savepoint_1
 (commit)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- begin, savepoint, ForUpdate ---------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SAVEPOINT sa_savepoint_1
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -427,12 +351,9 @@ RELEASE SAVEPOINT sa_savepoint_1
 (commit)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entities ForUpdate --------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order FORCE INDEX (PRIMARY)
@@ -440,12 +361,9 @@ WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE OF shop_order 
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entities ForUpdate, lock_timeout 0.3 --------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order FORCE INDEX (PRIMARY)
@@ -453,12 +371,9 @@ WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE OF shop_order 
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entities ForUpdate|SkipLocked ---------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order FORCE INDEX (PRIMARY)
@@ -466,12 +381,9 @@ WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE OF shop_order 
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entities SharedRead -------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order FORCE INDEX (PRIMARY)
@@ -479,8 +391,6 @@ WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR SHARE OF shop_order  
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entities NoLock -----------------------------------------------------------------------------
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -491,8 +401,7 @@ WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id  -- 1, 2
 (rollback)
 
 -- get_entities ForUpdate, composite key -----------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_voucher'
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
 FROM shop_voucher FORCE INDEX (PRIMARY)
@@ -500,12 +409,9 @@ WHERE shop_voucher.year = %s AND shop_voucher.number = %s OR shop_voucher.year =
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entities ForUpdate, joined inheritance ------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
 SELECT shop_contract.id, shop_contract.kind
 FROM shop_contract FORCE INDEX (PRIMARY)
@@ -516,12 +422,9 @@ WHERE shop_contract.id IN (%s) ORDER BY shop_contract.id  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_entities ForUpdate, one is held already -----------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
@@ -532,8 +435,6 @@ WHERE shop_order.id IN (%s) ORDER BY shop_order.id FOR UPDATE OF shop_order  -- 
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- after a plain read, get_entities SharedRead -----------------------------------------------------
 SELECT shop_customer.id, shop_customer.name
@@ -545,8 +446,7 @@ WHERE shop_customer.id = %s  -- 1
 (rollback)
 
 -- get_document ForUpdate --------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
@@ -563,8 +463,6 @@ WHERE shop_box.delivery_id = %s ORDER BY shop_item.id  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_document SnapshotRead -----------------------------------------------------------------------
 START TRANSACTION READ ONLY
@@ -602,8 +500,7 @@ WHERE shop_box.delivery_id = %s ORDER BY shop_item.id  -- 1
 (rollback)
 
 -- get_documents ForUpdate -------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery FORCE INDEX (PRIMARY)
@@ -620,8 +517,6 @@ WHERE shop_box.delivery_id = %s ORDER BY shop_item.id  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- get_documents SnapshotRead ----------------------------------------------------------------------
 START TRANSACTION READ ONLY
@@ -642,8 +537,7 @@ WHERE shop_box.delivery_id = %s ORDER BY shop_item.id  -- 1
 (rollback)
 
 -- guard, UPDATE of headers ------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
@@ -654,12 +548,9 @@ UPDATE shop_delivery SET total=%s  -- 7
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- guard, UPDATE and DELETE of parts ---------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
@@ -675,12 +566,9 @@ DELETE FROM shop_box WHERE shop_box.delivery_id = %s  -- 1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- guard, UPDATE and DELETE of parts of parts ------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
@@ -701,8 +589,6 @@ DELETE FROM shop_item
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- guard, DELETE without a lock --------------------------------------------------------------------
 SELECT DISTINCT shop_box.delivery_id
@@ -714,8 +600,7 @@ WHERE shop_box.id > %s  -- 5
 (rollback)
 
 -- guard, a part of a part that is changed ---------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
@@ -736,78 +621,57 @@ WHERE shop_box_1.id = %s  -- 1
 (commit)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- lock_key ----------------------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop.user:42'
 (rollback)
 DO RELEASE_LOCK('shop.user:42')
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- lock_key shared ---------------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop.user:42'
 (rollback)
 DO RELEASE_LOCK('shop.user:42')
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- lock_key, lock_timeout 0 ------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT GET_LOCK(%s, 0)  -- 'shop.user:42'
 (rollback)
 DO RELEASE_LOCK('shop.user:42')
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- lock_key shared, lock_timeout 0 -----------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT GET_LOCK(%s, 0)  -- 'shop.user:42'
 (rollback)
 DO RELEASE_LOCK('shop.user:42')
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- lock_key, lock_timeout 0.3 ----------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT /*+ MAX_EXECUTION_TIME(300) */ GET_LOCK(%s, 1)  -- 'shop.user:42'
 (rollback)
 DO RELEASE_LOCK('shop.user:42')
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- lock_key, lock_timeout 5 ------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT GET_LOCK(%s, 5)  -- 'shop.user:42'
 (rollback)
 DO RELEASE_LOCK('shop.user:42')
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- lock_key of two, twice --------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop.user:42'
 SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop._o__s_own#c366db42f19989c93b28e3d65cc39d97'
 (commit)
@@ -815,12 +679,9 @@ DO RELEASE_LOCK('shop._o__s_own#c366db42f19989c93b28e3d65cc39d97')
 DO RELEASE_LOCK('shop.user:42')
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- lock_key, then locked ---------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop.user:42'
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -831,8 +692,6 @@ UPDATE shop_order SET total=%s WHERE shop_order.id = %s  -- 6, 1
 DO RELEASE_LOCK('shop.user:42')
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- after a plain read, lock_key --------------------------------------------------------------------
 SELECT shop_customer.id, shop_customer.name
@@ -852,8 +711,7 @@ LIMIT %s  -- 0, 101
 (commit)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
@@ -862,8 +720,6 @@ UPDATE shop_order SET total=%s WHERE shop_order.id = %s  -- 7, 1
 (commit)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- claim_each in batches ---------------------------------------------------------------------------
 SHOW FULL TABLES FROM `shop`
@@ -874,8 +730,7 @@ LIMIT %s  -- 0, 101
 (commit)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
@@ -886,12 +741,9 @@ RELEASE SAVEPOINT sa_savepoint_1
 (commit)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
 
 -- batch session, ForUpdate ------------------------------------------------------------------------
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
-COMMIT
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SAVEPOINT sa_savepoint_1
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 SELECT /*+ MAX_EXECUTION_TIME(60000) */ shop_order.id, shop_order.customer_id, shop_order.total
@@ -901,5 +753,43 @@ RELEASE SAVEPOINT sa_savepoint_1
 (rollback)
 (back to the pool)
 (rollback)
-SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ
-COMMIT
+
+-- with_for_update() of the program ----------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update(nowait=True) of the program -----------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE NOWAIT  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update(skip_locked=True) of the program ------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE SKIP LOCKED  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update(read=True) of the program -------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR SHARE  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get(with_for_update=True) of the program --------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE  -- 1
+(rollback)
+(back to the pool)
+(rollback)

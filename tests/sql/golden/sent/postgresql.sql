@@ -20,11 +20,11 @@ WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order NOWAIT  -- 1
 
 -- get_entity ForUpdate, lock_timeout 0.3 ----------------------------------------------------------
 (pipeline)
-SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '300ms'
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true), set_config('doclock.statement_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', CASE WHEN current_setting('statement_timeout')::interval BETWEEN '0.001 s' AND %s THEN current_setting('statement_timeout') ELSE %s END, true)  -- '300ms', '330ms', '330ms'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
-SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true), set_config('statement_timeout', current_setting('doclock.statement_timeout'), true)
 (end of pipeline)
 (rollback)
 (back to the pool)
@@ -32,11 +32,11 @@ SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
 
 -- get_entity ForUpdate, composite key, lock_timeout 0.3 -------------------------------------------
 (pipeline)
-SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '300ms'
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true), set_config('doclock.statement_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', CASE WHEN current_setting('statement_timeout')::interval BETWEEN '0.001 s' AND %s THEN current_setting('statement_timeout') ELSE %s END, true)  -- '300ms', '330ms', '330ms'
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
 FROM shop_voucher
 WHERE shop_voucher.year = %(pk_0)s::INTEGER AND shop_voucher.number = %(pk_1)s::INTEGER FOR UPDATE OF shop_voucher  -- 1, 1
-SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true), set_config('statement_timeout', current_setting('doclock.statement_timeout'), true)
 (end of pipeline)
 (rollback)
 (back to the pool)
@@ -90,11 +90,11 @@ WHERE shop_order.id = %(pk_0)s::INTEGER FOR SHARE OF shop_order NOWAIT  -- 1
 
 -- get_entity SharedRead, lock_timeout 0.3 ---------------------------------------------------------
 (pipeline)
-SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '300ms'
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true), set_config('doclock.statement_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', CASE WHEN current_setting('statement_timeout')::interval BETWEEN '0.001 s' AND %s THEN current_setting('statement_timeout') ELSE %s END, true)  -- '300ms', '330ms', '330ms'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR SHARE OF shop_order  -- 1
-SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true), set_config('statement_timeout', current_setting('doclock.statement_timeout'), true)
 (end of pipeline)
 (rollback)
 (back to the pool)
@@ -163,11 +163,11 @@ UPDATE shop_order SET total=%(total)s::INTEGER WHERE shop_order.id = %(shop_orde
 
 -- locked, changes to joined inheritance, lock_timeout 0.3 -----------------------------------------
 (pipeline)
-SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '300ms'
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true), set_config('doclock.statement_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', CASE WHEN current_setting('statement_timeout')::interval BETWEEN '0.001 s' AND %s THEN current_setting('statement_timeout') ELSE %s END, true)  -- '300ms', '330ms', '330ms'
 SELECT shop_contract.id
 FROM shop_contract
 WHERE shop_contract.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_contract  -- 1
-SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true), set_config('statement_timeout', current_setting('doclock.statement_timeout'), true)
 (end of pipeline)
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
 FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
@@ -512,15 +512,15 @@ WHERE shop_delivery.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY sh
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id IN (%(keys_1)s::INTEGER) ORDER BY shop_delivery.id FOR UPDATE OF shop_delivery  -- 2
-SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
-WHERE shop_box.delivery_id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_box.id  -- 1, 1
-SELECT shop_label.id, shop_delivery_label.delivery_id
+WHERE shop_box.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_box.id  -- 1
+SELECT shop_label.id
 FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
-WHERE shop_delivery_label.delivery_id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_label.id  -- 1, 1
+WHERE shop_delivery_label.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_label.id  -- 1
 SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
 FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
-WHERE shop_box.delivery_id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_item.id  -- 1, 1
+WHERE shop_box.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_item.id  -- 1
 (rollback)
 (back to the pool)
 (rollback)
@@ -534,15 +534,15 @@ WHERE shop_delivery.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY sh
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id IN (%(keys_1)s::INTEGER) ORDER BY shop_delivery.id  -- 2
-SELECT shop_box.id, shop_box.delivery_id, shop_box.delivery_id AS delivery_id__1
+SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
-WHERE shop_box.delivery_id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_box.id  -- 1, 1
-SELECT shop_label.id, shop_delivery_label.delivery_id
+WHERE shop_box.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_box.id  -- 1
+SELECT shop_label.id
 FROM shop_label JOIN shop_delivery_label ON shop_label.id = shop_delivery_label.label_id
-WHERE shop_delivery_label.delivery_id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_label.id  -- 1, 1
+WHERE shop_delivery_label.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_label.id  -- 1
 SELECT shop_item.id, shop_item.box_id, shop_item.name, shop_box.id AS id_1
 FROM shop_box JOIN shop_item ON shop_box.id = shop_item.box_id
-WHERE shop_box.delivery_id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_item.id  -- 1, 1
+WHERE shop_box.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_item.id  -- 1
 (rollback)
 (back to the pool)
 (rollback)
@@ -627,13 +627,13 @@ WHERE shop_box_1.id = %(detail_0)s::INTEGER  -- 1
 (rollback)
 
 -- lock_key ----------------------------------------------------------------------------------------
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery() /* sa_doclock key: user:42 */  -- 'user:42'
 (rollback)
 (back to the pool)
 (rollback)
 
 -- lock_key shared ---------------------------------------------------------------------------------
-SELECT pg_advisory_xact_lock_shared(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
+SELECT pg_advisory_xact_lock_shared(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery() /* sa_doclock key: user:42 */  -- 'user:42'
 (rollback)
 (back to the pool)
 (rollback)
@@ -653,7 +653,7 @@ SELECT pg_try_advisory_xact_lock_shared(hashtextextended(%(key)s, 0)) WHERE NOT 
 -- lock_key, lock_timeout 0.3 ----------------------------------------------------------------------
 (pipeline)
 SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '300ms'
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery() /* sa_doclock key: user:42 */  -- 'user:42'
 SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
 (end of pipeline)
 (rollback)
@@ -663,7 +663,7 @@ SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
 -- lock_key, lock_timeout 5 ------------------------------------------------------------------------
 (pipeline)
 SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '5000ms'
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery() /* sa_doclock key: user:42 */  -- 'user:42'
 SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
 (end of pipeline)
 (rollback)
@@ -671,14 +671,14 @@ SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
 (rollback)
 
 -- lock_key of two, twice --------------------------------------------------------------------------
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- "Zoë's own"
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery() /* sa_doclock key: user:42 */  -- 'user:42'
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery() /* sa_doclock key: Zoë_s own */  -- "Zoë's own"
 (commit)
 (back to the pool)
 (rollback)
 
 -- lock_key, then locked ---------------------------------------------------------------------------
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery() /* sa_doclock key: user:42 */  -- 'user:42'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
@@ -691,7 +691,7 @@ UPDATE shop_order SET total=%(total)s::INTEGER WHERE shop_order.id = %(shop_orde
 SELECT shop_customer.id, shop_customer.name
 FROM shop_customer
 WHERE shop_customer.id = %(pk_1)s::INTEGER  -- 1
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
+SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery() /* sa_doclock key: user:42 */  -- 'user:42'
 (rollback)
 (back to the pool)
 (rollback)
@@ -745,13 +745,53 @@ RELEASE SAVEPOINT sa_savepoint_1
 -- batch session, ForUpdate ------------------------------------------------------------------------
 SAVEPOINT sa_savepoint_1
 (pipeline)
-SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '60000ms'
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true), set_config('doclock.statement_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', CASE WHEN current_setting('statement_timeout')::interval BETWEEN '0.001 s' AND %s THEN current_setting('statement_timeout') ELSE %s END, true)  -- '60000ms', '60030ms', '60030ms'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order NOWAIT  -- 1
-SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true), set_config('statement_timeout', current_setting('doclock.statement_timeout'), true)
 (end of pipeline)
 RELEASE SAVEPOINT sa_savepoint_1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update() of the program ----------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(id_1)s::INTEGER FOR UPDATE  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update(nowait=True) of the program -----------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(id_1)s::INTEGER FOR UPDATE NOWAIT  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update(skip_locked=True) of the program ------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(id_1)s::INTEGER FOR UPDATE SKIP LOCKED  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update(read=True) of the program -------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(id_1)s::INTEGER FOR SHARE  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get(with_for_update=True) of the program --------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_1)s::INTEGER FOR UPDATE  -- 1
 (rollback)
 (back to the pool)
 (rollback)

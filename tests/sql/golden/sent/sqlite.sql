@@ -757,3 +757,45 @@ PRAGMA busy_timeout = 5000
 (rollback)
 (back to the pool)
 (rollback)
+
+-- with_for_update() of the program ----------------------------------------------------------------
+BEGIN IMMEDIATE
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update(nowait=True) of the program -----------------------------------------------------
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 0
+BEGIN IMMEDIATE
+PRAGMA busy_timeout = 5000
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update(skip_locked=True) of the program ------------------------------------------------
+-- raises LockNotSupported
+
+-- with_for_update(read=True) of the program -------------------------------------------------------
+BEGIN
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- get(with_for_update=True) of the program --------------------------------------------------------
+BEGIN IMMEDIATE
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)

@@ -1,0 +1,129 @@
+"""The steps of the site's build that are this project's own; mkdocs calls the functions by their names.
+
+The pages are written for GitHub and for the site.  What differs is changed here:
+
+- the README is the first page, and CHANGELOG.md the page on changes;
+- a link out of docs/ (to a test, to CONTRIBUTING.md) leads to the repository;
+- the hidden samples and marks of the tests are left out;
+- a page that the navigation does not name is added at its end.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from posixpath import normpath
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOT_PAGES = {"index.md": "README.md", "changes.md": "CHANGELOG.md"}
+"""Pages of the site that are files of the repository's root."""
+
+SINCE: dict[str, str] = {
+    f"sa_doclock.{name}": version
+    for version, names in json.loads(
+        Path(__file__).with_name("since.json").read_text(encoding="utf-8")
+    ).items()
+    for name in names
+}
+"""The version that a public name came with."""
+
+_FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
+_COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
+_LINK = re.compile(r"(\]\()([^)\s]+)(\))")
+_CODE = re.compile(r"`[^`\n]+`")
+_ROLE = re.compile(r":(?:class|func|meth|attr|exc|mod):<code>~?(?:\w+\.)*?([\w.]+)</code>")
+
+_OF_A_MODULE = re.compile(r"^sa_doclock\.(?:\w+\.)*(\w+)\.\1$")
+_API_HEADING = re.compile(
+    r'(?P<start><h\d id="(?P<name>sa_doclock[\w.]*)" class="doc doc-heading">.*?)'
+    r'(?P<end><a [^>]*class="headerlink".*?</h\d>)',
+    re.DOTALL,
+)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Add the pages that have no place in the navigation."""
+    named = set(_paths(config.nav or []))
+    docs = Path(config.docs_dir)
+    found = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")}
+    if more := sorted(found - named):
+        assert config.nav is not None
+        config.nav.append({"More": more})
+    return config
+
+
+def _paths(nav: Any) -> list[str]:
+    if isinstance(nav, str):
+        return [nav]
+    entries = nav.values() if isinstance(nav, dict) else nav
+    return [path for entry in entries for path in _paths(entry)]
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages of the repository's root."""
+    for name, source in ROOT_PAGES.items():
+        text = (ROOT / source).read_text(encoding="utf-8")
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Write the page for the site."""
+    name = page.file.src_uri
+    folder = "" if name in ROOT_PAGES else f"docs/{Path(name).parent.as_posix()}/"
+    repository = config.extra["repository"]
+    parts = _FENCED.split(_COMMENT.sub("", markdown))
+    for number in range(0, len(parts), 2):  # the others are fenced
+        text = _LINK.sub(
+            lambda link: f"{link[1]}{_target(link[2], folder, name, repository)}{link[3]}",
+            parts[number],
+        )
+        lines = text.split("\n")
+        parts[number] = "\n".join(_with_plain_pipes(line) for line in lines)
+    return "".join(parts)
+
+
+def _with_plain_pipes(line: str) -> str:
+    """Take the backslash away that GitHub needs in front of a ``|`` in the code of a table."""
+    if not line.startswith("|"):
+        return line
+    return _CODE.sub(lambda code: code[0].replace(r"\|", "|"), line)
+
+
+def _target(link: str, folder: str, name: str, repository: str) -> str:
+    """Return the link as the site has it."""
+    if link.startswith(("https://", "http://", "mailto:", "#")):
+        return link
+    path, mark, anchor = link.partition("#")
+    from_root = normpath(folder + path)
+    up = "../" * name.count("/")
+    for page, source in ROOT_PAGES.items():
+        if from_root == source:
+            return f"{up}{page}{mark}{anchor}"
+    if from_root.startswith("docs/"):
+        return f"{up}{from_root.removeprefix('docs/')}{mark}{anchor}"
+    target = ROOT / from_root
+    if not target.exists():
+        raise PluginError(f"{name}: the link {link} leads to nothing")
+    kind = "tree" if target.is_dir() else "blob"
+    return f"{repository}/{kind}/main/{from_root}{mark}{anchor}"
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Show the references in docstrings, ``:class:`X```, as code, and the versions of names."""
+    return _API_HEADING.sub(_with_since, _ROLE.sub(r"<code>\1</code>", html))
+
+
+def _with_since(heading: re.Match[str]) -> str:
+    name = _OF_A_MODULE.sub(r"sa_doclock.\1", heading["name"])
+    version = SINCE.get(name)
+    if version is None:
+        return heading[0]
+    return f'{heading["start"]}<span class="doc-since">since {version}</span> {heading["end"]}'

@@ -1,0 +1,227 @@
+"""Firebird 3.0 by sqlalchemy-firebird and firebird-driver.
+
+"Language Reference" is https://firebirdsql.org/file/documentation/html/en/refdocs/fblangref30/ ;
+what is called measured was seen on Firebird 3.0.11.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from firebird.driver import TPB, Isolation, TraAccessMode
+from sqlalchemy import Connection, Table
+
+from sa_doclock import (
+    DeadlockDetected,
+    DocLockError,
+    LockNotAvailable,
+    LockNotSupported,
+    LockOptions,
+    SnapshotConflict,
+    WrongIsolation,
+)
+from sa_doclock.dialects.base import (
+    READ_COMMITTED,
+    REPEATABLE_READ,
+    LockStrategy,
+    NativeCode,
+    base_of,
+)
+
+from .monitoring import FirebirdMonitoring, remember_id
+
+FOR_UPDATE, SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
+SNAPSHOT_READ = LockOptions.SnapshotRead
+
+DEADLOCK = 335544336  # isc_deadlock
+LOCK_CONFLICT = 335544345  # isc_lock_conflict
+UPDATE_CONFLICT = 335544451  # isc_update_conflict
+LOCK_TIMEOUT = 335544510  # isc_lock_timeout
+READ_ONLY = 335544361  # isc_read_only_trans
+# dsql_wlock_simple, _aggregates, _conflict; forupdate_virtualtbl, _systbl, _temptbl
+NOT_LOCKABLE = (336397326, 336397328, 336397329, 335545073, 335545074, 335545075)
+_MOST_TELLING = (LOCK_TIMEOUT, LOCK_CONFLICT, UPDATE_CONFLICT, DEADLOCK)
+
+FOREVER = -1
+_LEVELS = {Isolation.SNAPSHOT: REPEATABLE_READ, Isolation.SERIALIZABLE: "SERIALIZABLE"}
+_ONE_LIMIT = (
+    "Firebird limits the waits of a transaction, not those of one lock, and this transaction is "
+    "open already with {}; give the lock_timeout to its first lock, or lock in a session of its own"
+)
+
+
+class FirebirdLocks(LockStrategy):
+    """The locks of Firebird: WITH LOCK at READ COMMITTED, and snapshots for readers."""
+
+    name = "firebird.firebird"
+    # "How TPB settings affect explicit locking", isc_tpb_read_committed + isc_tpb_wait: the
+    # transaction waits and "attempts to get the lock on the record again"; what it returns is
+    # "the record version that is the most currently committed".  In a SNAPSHOT the same wait ends
+    # with an update conflict.
+    # Readers get a SNAPSHOT, SQLAlchemy's REPEATABLE READ: there is no shared lock on a record.
+    levels = {  # noqa: RUF012  # LockStrategy declares it ClassVar
+        FOR_UPDATE: (READ_COMMITTED,),
+        SHARED: (REPEATABLE_READ, READ_COMMITTED),
+        SNAPSHOT_READ: (REPEATABLE_READ,),
+    }
+    queued = frozenset({FOR_UPDATE})
+    # sqlalchemy-firebird 2.2 has no set_isolation_level() that works with firebird-driver 2: the
+    # level is a parameter of each transaction, which begin() starts.
+    sets_level_once = True
+    # sqlalchemy-firebird writes FOR UPDATE for with_for_update(), which locks nothing (measured), and
+    # FOR UPDATE WITH LOCK for nowait=True, which does not wait if its transaction does not.
+    suffixes = {FOR_UPDATE: "WITH LOCK"}  # noqa: RUF012
+    max_parameters = 1_400  # an IN list has at most 1500 members
+    # Measured: who waits for a row that is deleted and inserted again meanwhile does not find it.
+    retries_missing_rows = True
+    failures = {  # noqa: RUF012
+        LOCK_CONFLICT: LockNotAvailable,  # of a table: the transaction is NO WAIT
+        LOCK_TIMEOUT: LockNotAvailable,  # of a table: its LOCK TIMEOUT has passed
+    }
+    refusals = {  # noqa: RUF012
+        READ_ONLY: (LockNotSupported, "the transaction or the database is read-only"),
+        # "WITH LOCK can only be used with a top-level, single-table SELECT statement", and not
+        # "with a view", "with an external table", of an aggregate.
+        **dict.fromkeys(NOT_LOCKABLE, (LockNotSupported, "WITH LOCK needs one stored table")),
+    }
+    monitoring = FirebirdMonitoring()
+    notes_begin = True
+
+    def check_support(self, lock: LockOptions) -> None:
+        """Refuse SkipLocked, which came with Firebird 5."""
+        if LockOptions.SkipLocked in lock:
+            raise LockNotSupported("Firebird 3 and 4 have no SKIP LOCKED")
+
+    def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
+        """Return no lock for readers in a snapshot, and else ForUpdate: never weaker than asked."""
+        if base_of(lock) is SNAPSHOT_READ:
+            return LockOptions.None_
+        if base_of(lock) is SHARED:
+            return LockOptions.None_ if level == REPEATABLE_READ else lock & ~SHARED | FOR_UPDATE
+        return lock
+
+    def locks_one_table_of_join(self) -> bool:
+        """Return False: "WITH LOCK" is not available "for joined sets"."""
+        return False
+
+    def note_default_level(self, connection: Connection) -> None:
+        """Tell SQLAlchemy the level of the driver's transactions, which its dialect does not know."""
+        default = TPB()
+        default.parse_buffer(_driver(connection).main_transaction.default_tpb)
+        level = _LEVELS.get(default.isolation, READ_COMMITTED)
+        connection.dialect.default_isolation_level = level  # type: ignore[assignment]
+
+    def note_begin(self, connection: Connection) -> None:
+        """Remember the connection's id: nobody can ask for it while a statement waits."""
+        remember_id(connection)
+
+    def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
+        """Start the transaction with the level and the time limit of its first lock."""
+        driver = _driver(connection)
+        if driver.is_active():  # a listener for after_begin has sent a statement
+            self._refuse_other(connection, lock, seconds)
+            return
+        writes = base_of(lock) is not SNAPSHOT_READ
+        driver.begin(
+            TPB(
+                access_mode=TraAccessMode.WRITE if writes else TraAccessMode.READ,
+                isolation=_isolation(lock),
+                lock_timeout=_limit(lock, seconds),
+            ).get_buffer()
+        )
+
+    def _refuse_other(
+        self, connection: Connection, lock: LockOptions, seconds: float | None
+    ) -> None:
+        found = _driver(connection).main_transaction.info.isolation
+        if _LEVELS.get(found, READ_COMMITTED) not in self.levels_for(lock):
+            raise WrongIsolation("a listener has opened the transaction at another level")
+        _refuse_other_limit(connection, lock, seconds)
+
+    def set_level_once(self, connection: Connection, level: str) -> None:
+        """Leave it to begin(), which is called next."""
+
+    def join(
+        self,
+        connection: Connection,
+        lock: LockOptions,
+        seconds: float | None,
+        level: str | None,
+        opened_for: LockOptions | None,
+        header: Table | None,
+    ) -> bool:
+        """Take the lock in the open transaction, if that waits as long as the lock may."""
+        if not _driver(connection).is_active():  # the driver begins with the first statement
+            self.begin(connection, lock, seconds)
+            return True
+        opens = super().join(connection, lock, seconds, level, opened_for, header)
+        if base_of(self.row_lock(lock, level)) is FOR_UPDATE:
+            _refuse_other_limit(connection, lock, seconds)
+        return opens
+
+    def longest_wait(self, connection: Connection) -> float | None:
+        """Return the limit of the open transaction."""
+        if not _driver(connection).is_active():
+            return None
+        limit = _limit_of(connection)
+        return None if limit == FOREVER else float(limit)
+
+    def in_transaction(self, connection: Connection) -> bool | None:
+        """Return the driver's word."""
+        return bool(_driver(connection).is_active())
+
+    def native_code(self, orig: BaseException) -> NativeCode | None:
+        """Return the one of the GDS codes that tells most: the first is often isc_deadlock."""
+        codes: tuple[int, ...] = getattr(orig, "gds_codes", ())
+        known = (*_MOST_TELLING, *self.refusals)
+        return next((code for code in known if code in codes), codes[0] if codes else None)
+
+    def failure(
+        self, code: NativeCode, connection: Connection, *, locking: bool
+    ) -> type[DocLockError] | None:
+        """Return the meaning of an update conflict, of which Firebird knows but one kind.
+
+        "No special gdscodes are returned from conflicts involving pessimistic locks."  NO WAIT, a
+        LOCK TIMEOUT that has passed, a deadlock and another's newer version are all 335544336 with
+        335544451 (measured).  WITH LOCK at READ COMMITTED never meets a newer version, and a wait
+        with a limit takes no part in the search for deadlocks (measured), so the limit of the
+        transaction decides.
+        """
+        if code not in (UPDATE_CONFLICT, DEADLOCK):
+            return super().failure(code, connection, locking=locking)
+        if not locking:
+            return SnapshotConflict
+        return DeadlockDetected if _limit_of(connection) == FOREVER else LockNotAvailable
+
+
+def _driver(connection: Connection) -> Any:
+    return connection.connection.driver_connection
+
+
+def _isolation(lock: LockOptions) -> Isolation:
+    if base_of(lock) is FOR_UPDATE:
+        # Not NO RECORD_VERSION, where a reader of the details waits for writers of others.
+        return Isolation.READ_COMMITTED_RECORD_VERSION
+    return Isolation.SNAPSHOT
+
+
+def _limit(lock: LockOptions, seconds: float | None) -> int:
+    if LockOptions.NoWait in lock:
+        return 0
+    return FOREVER if seconds is None else math.ceil(seconds)
+
+
+def _limit_of(connection: Connection) -> int:
+    return int(_driver(connection).main_transaction.info.lock_timeout)
+
+
+def _refuse_other_limit(connection: Connection, lock: LockOptions, seconds: float | None) -> None:
+    """Raise LockNotSupported if the lock was to wait shorter or longer than its transaction."""
+    wanted = _limit(lock, seconds)
+    if wanted == FOREVER:
+        return  # as the transaction is configured
+    limit = _limit_of(connection)
+    if wanted != limit:
+        words = "waits without a limit" if limit == FOREVER else f"a limit of {limit} s"
+        raise LockNotSupported(_ONE_LIMIT.format(words))

@@ -1,0 +1,91 @@
+"""The pytest plugin of sa_doclock: the test kit as fixtures, ``--doclock-guard``, unlocked writes.
+
+pytest imports this package in every run.  So it is no part of sa_doclock, which it loads, and
+SQLAlchemy with it, only where a test or an option uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .unlocked_writes import UnlockedWrites
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from sqlalchemy import Connection
+
+    from sa_doclock import LockingSession
+    from sa_doclock.testing import LockRecord, Outcome
+
+_GUARD_MODES = ("raise", "warn", "off")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option."""
+    parser.getgroup("sa_doclock", "locks of documents (sa_doclock)").addoption(
+        "--doclock-guard",
+        choices=_GUARD_MODES,
+        help="the write guard of every LockingSession of this run, whatever the session says; "
+        "warn: let unlocked writes through, and list them at the end",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin to look for unlocked writes; set the mode of the guard."""
+    writes = UnlockedWrites(config)
+    config.pluginmanager.register(writes, "sa_doclock.unlocked_writes")
+    mode = config.getoption("doclock_guard")
+    if mode is not None:
+        writes.set_guard(mode)
+
+
+@pytest.fixture
+def recorded_locks() -> Iterator[Sequence[LockRecord]]:
+    """The locks that sessions take in this test, as sa_doclock.testing.recorded_locks() yields them."""
+    from sa_doclock import testing  # noqa: PLC0415  # only tests that use it load it
+
+    with testing.recorded_locks() as locks:
+        yield locks
+
+
+@pytest.fixture
+def two_at_once() -> Callable[..., tuple[Outcome, Outcome]]:
+    """The function sa_doclock.testing.two_at_once()."""
+    from sa_doclock import testing  # noqa: PLC0415
+
+    return testing.two_at_once
+
+
+@pytest.fixture
+def wait_until_blocked() -> Callable[..., None]:
+    """The function sa_doclock.testing.wait_until_blocked()."""
+    from sa_doclock import testing  # noqa: PLC0415
+
+    return testing.wait_until_blocked
+
+
+@pytest.fixture
+def rollback_session() -> Iterator[Callable[..., LockingSession]]:
+    """The function sa_doclock.testing.rollback_session(); its sessions are closed after the test."""
+    from contextlib import ExitStack  # noqa: PLC0415
+
+    from sa_doclock import testing  # noqa: PLC0415
+
+    with ExitStack() as sessions:
+
+        def make(connection: Connection, **options: Any) -> LockingSession:
+            return sessions.enter_context(testing.rollback_session(connection, **options))
+
+        yield make
+
+
+@pytest.fixture
+def assert_locked() -> Callable[..., AbstractContextManager[None]]:
+    """The function sa_doclock.testing.assert_locked()."""
+    from sa_doclock import testing  # noqa: PLC0415
+
+    return testing.assert_locked

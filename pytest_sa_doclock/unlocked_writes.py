@@ -1,0 +1,111 @@
+"""The writes without a lock that sessions with ``guard="warn"`` have let through, as a table."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from sa_doclock import UnlockedWrite
+    from sa_doclock.guard import GuardMode
+
+_OUTPUT = "sa_doclock_unlocked_writes"
+
+
+class UnlockedWrites:
+    """Counts the unlocked writes of a run, those of pytest-xdist's workers included.
+
+    It listens from the first test on before which sa_doclock was imported.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._counts: Counter[tuple[str, str]] = Counter()  # by line and class
+        self._listens = self._sets_guard = False
+
+    def set_guard(self, mode: GuardMode) -> None:
+        """Give every session of the run this mode."""
+        from sa_doclock.guard import set_guard_of_all  # noqa: PLC0415
+
+        set_guard_of_all(mode)
+        self._sets_guard = True
+        if mode == "warn":
+            # It is in the table; and an error would stop the write.
+            ignored = "ignore::sa_doclock.UnlockedWriteWarning"
+            self._config.addinivalue_line("filterwarnings", ignored)
+            self._listen()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        """Listen, where the test modules have imported sa_doclock."""
+        self._listen_if_loaded()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_call(self) -> None:
+        """Listen, where a fixture has imported it."""
+        self._listen_if_loaded()
+
+    def pytest_sessionfinish(self) -> None:
+        """Give what a worker has counted to its controller."""
+        output: dict[str, Any] | None = getattr(self._config, "workeroutput", None)
+        if output is not None:
+            output[_OUTPUT] = [(*key, times) for key, times in self._counts.items()]
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Add what a worker has counted; nothing comes of one that has crashed."""
+        for line, name, times in getattr(node, "workeroutput", {}).get(_OUTPUT, ()):
+            self._counts[line, name] += times
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the table, if there were any."""
+        if not self._counts:
+            return
+        terminalreporter.ensure_newline()
+        terminalreporter.section("unlocked writes (sa_doclock)")
+        rows = sorted(self._counts.items(), key=lambda row: (-row[1], row[0]))
+        table = [("line", "class", "times")]
+        table += [(line, name, str(times)) for (line, name), times in rows]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        for line, name, times in table:
+            terminalreporter.write_line(
+                f"{line:<{widths[0]}}  {name:<{widths[1]}}  {times:>{widths[2]}}"
+            )
+
+    def pytest_unconfigure(self) -> None:
+        """Listen no more, and let the sessions have their own guard."""
+        if self._listens:
+            from sqlalchemy import event  # noqa: PLC0415
+
+            from sa_doclock import LockingSession  # noqa: PLC0415
+
+            event.remove(LockingSession, "unlocked_write", self._count)
+            self._listens = False
+        if self._sets_guard:
+            from sa_doclock.guard import set_guard_of_all  # noqa: PLC0415
+
+            set_guard_of_all(None)
+
+    def _listen_if_loaded(self) -> None:
+        if not self._listens and "sa_doclock.session" in sys.modules:
+            self._listen()
+
+    def _listen(self) -> None:
+        from sqlalchemy import event  # noqa: PLC0415
+
+        from sa_doclock import LockingSession  # noqa: PLC0415
+
+        event.listen(LockingSession, "unlocked_write", self._count)
+        self._listens = True
+
+    def _count(self, _session: object, error: UnlockedWrite, line: str | None) -> None:
+        name = "" if error.entity is None else error.entity.__name__
+        self._counts[self._shown(line or "unknown"), name] += 1
+
+    def _shown(self, line: str) -> str:
+        """Return the line with its file as seen from the folder where pytest was called."""
+        return line.removeprefix(f"{self._config.invocation_params.dir}{os.sep}")

@@ -1,0 +1,75 @@
+"""``sa-doclock doctor``: what is set wrong for locks in a database, and how to cure it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Annotated, Final, Optional
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from ..doctor import SEVERITIES, Finding, Severity, check_database
+from .console import ServerUrl, errors_as_text, results
+from .database import BadUsage, open_database
+from .models import import_name
+
+_STYLES: Final[Mapping[Severity, str]] = {"error": "bold red", "warning": "bold yellow", "info": ""}
+
+
+def doctor(
+    url: ServerUrl,
+    models: Annotated[
+        Optional[str],  # noqa: UP045  # as Url
+        typer.Option(
+            metavar="MODULE:BASE",
+            help="The declarative base of the documents: their tables are checked too.",
+            show_default="none",
+        ),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit status 1 for warnings too.")
+    ] = False,
+    json_wanted: Annotated[bool, typer.Option("--json", help="A list of objects.")] = False,
+) -> None:
+    """Find what makes locks wrong, endless or slow, and the cure.
+
+    Reads settings and catalogs; takes no lock and changes nothing.
+
+    Exit status: 0; 1 for warnings with --strict; 2 for errors, or if it cannot be checked.
+    """
+    with errors_as_text(database_error=2), open_database(url, 1, patient=False) as target:
+        base = None if models is None else import_name(models)
+        try:
+            found = check_database(target.engine, base)
+        except TypeError as error:
+            raise BadUsage(f"--models: {error}") from None
+    if json_wanted:
+        typer.echo(json.dumps([asdict(one) | {"link": one.link} for one in found], indent=2))
+    else:
+        print_report(results(), f"{target.product} {target.version}, {target.url}", found)
+    if status := _status(found, strict=strict):
+        raise typer.Exit(status)
+
+
+def print_report(out: Console, database: str, found: Sequence[Finding]) -> None:
+    """Print the findings, and how many there are of each severity."""
+    out.print(database, markup=False, soft_wrap=True)
+    for finding in found:
+        out.print()
+        severity = (finding.severity, _STYLES[finding.severity])
+        out.print(Text.assemble(severity, f": {finding.text}"), soft_wrap=True)
+        for line in (finding.cure, finding.link):
+            out.print(f"  {line}", markup=False, soft_wrap=True)
+    counts = [sum(one.severity == severity for one in found) for severity in SEVERITIES]
+    out.print()
+    out.print("{} errors, {} warnings, {} to know".format(*counts))
+
+
+def _status(found: Sequence[Finding], *, strict: bool) -> int:
+    severities = {finding.severity for finding in found}
+    if "error" in severities:
+        return 2
+    return 1 if strict and "warning" in severities else 0

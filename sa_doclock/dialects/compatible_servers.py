@@ -1,0 +1,363 @@
+"""Products that answer as PostgreSQL or MySQL, and which of their locks are real.
+
+A row has what its vendor says, with the source of each fact.  None of these products was run by the
+tests.  A server that is not in the table is treated as the product that it says it is, and so is
+what a row has no fact about.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from ..errors import LockNotSupported
+from ..options import LockOptions, base_of
+
+
+class LockFeature(Enum):
+    """A part of a lock that a server must give; the value is its name in errors and on the page."""
+
+    FOR_UPDATE = "ForUpdate"
+    SHARED_READ = "SharedRead"
+    SNAPSHOT_READ = "SnapshotRead"
+    NO_WAIT = "NoWait"
+    SKIP_LOCKED = "SkipLocked"
+    NAMED = "a named lock"
+    TIMEOUT = "lock_timeout"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A statement of a vendor about one feature.
+
+    :ivar text: the statement in a few words; empty: it is as in the original.
+    :ivar source: the page or issue that says it.
+    :ivar before: it holds for versions of the product below this one; None: for all.
+    """
+
+    text: str
+    source: str
+    before: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class CompatibleServer:
+    """One product: a row of the table.
+
+    :ivar protocol: SQLAlchemy's name of the dialect that it answers to.
+    :ivar mark: found in the text of its version; its groups are the product's own version.  None: its
+        version is not told from that of the product that it is compatible with.
+    :ivar host: found in the name of the host, where the version does not tell.
+    :ivar refused: the features that are no lock there, or another one than was asked for.
+    :ivar real: the features that the vendor documents as those of the original.
+    :ivar notes: what else a program must know.
+    :ivar sets_next_level: ``SET TRANSACTION ISOLATION LEVEL`` counts for the next transaction.
+    """
+
+    name: str
+    protocol: str
+    mark: str | None
+    refused: Mapping[LockFeature, Fact] = field(default_factory=dict)
+    real: Mapping[LockFeature, Fact] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    host: str | None = None
+    sets_next_level: bool = True
+
+
+@dataclass(frozen=True)
+class FoundServer:
+    """A product of the table that has answered, with its version; empty where it tells none."""
+
+    product: CompatibleServer
+    version: tuple[int, ...]
+
+    def refusal(self, feature: LockFeature) -> str | None:
+        """Return why this feature is not used there; None where it is."""
+        fact = self.product.refused.get(feature)
+        if fact is None or (fact.before and self.version and self.version >= fact.before):
+            return None
+        known = ".".join(map(str, self.version))
+        name = f"{self.product.name} {known}".rstrip()
+        return f"{feature.value} is not given by {name}: {fact.text}; see {fact.source}"
+
+    def check_lock(self, lock: LockOptions) -> None:
+        """:raises LockNotSupported: the lock, or a modifier of it, is not a real one there."""
+        for feature in _features_of(lock):
+            self._check(feature)
+
+    def check_request(self, seconds: float | None, *, named: bool) -> None:
+        """:raises LockNotSupported: a named lock, or its limit, is not a real one there.
+
+        :param seconds: the ``lock_timeout``; None and 0 need none of the server.
+        """
+        if named:
+            self._check(LockFeature.NAMED)
+        if seconds:
+            self._check(LockFeature.TIMEOUT)
+
+    def _check(self, feature: LockFeature) -> None:
+        reason = self.refusal(feature)
+        if reason is not None:
+            raise LockNotSupported(reason)
+
+
+_BASES: Final = {
+    LockOptions.ForUpdate: LockFeature.FOR_UPDATE,
+    LockOptions.SharedRead: LockFeature.SHARED_READ,
+    LockOptions.SnapshotRead: LockFeature.SNAPSHOT_READ,
+}
+_MODIFIERS: Final = {
+    LockOptions.NoWait: LockFeature.NO_WAIT,
+    LockOptions.SkipLocked: LockFeature.SKIP_LOCKED,
+}
+
+
+def _features_of(lock: LockOptions) -> Iterator[LockFeature]:
+    if base_of(lock) in _BASES:
+        yield _BASES[base_of(lock)]
+    yield from (feature for modifier, feature in _MODIFIERS.items() if modifier in lock)
+
+
+def find_server(protocol: str, version: str, host: str | None = None) -> FoundServer | None:
+    """Return the product of the table that answers with this version; None where it is none.
+
+    :param protocol: SQLAlchemy's name of the dialect.
+    :param version: the text of the server's version.
+    """
+    for product in COMPATIBLE_SERVERS:
+        if product.protocol != protocol:
+            continue
+        found = product.mark and re.search(product.mark, version, re.IGNORECASE)
+        if found:
+            return FoundServer(product, tuple(int(one) for one in found.groups() if one))
+        if product.host and host and re.search(product.host, host, re.IGNORECASE):
+            return FoundServer(product, ())
+    return None
+
+
+_COCKROACH: Final = "https://www.cockroachlabs.com/docs/v26.3/"
+_YUGABYTE: Final = "https://docs.yugabyte.com/stable/architecture/transactions/concurrency-control/"
+_DSQL: Final = "https://docs.aws.amazon.com/aurora-dsql/latest/userguide/"
+_REDSHIFT: Final = "https://docs.aws.amazon.com/redshift/latest/dg/c_serial_isolation.html"
+_TIDB: Final = "https://docs.pingcap.com/tidb/stable/pessimistic-transaction"
+_TIDB_ISSUES: Final = "https://github.com/pingcap/tidb/"
+_VITESS: Final = "https://vitess.io/docs/22.0/reference/"
+_OCEANBASE: Final = "https://en.oceanbase.com/docs/common-oceanbase-database-10000000001974038"
+_LOCK_FREE: Final = Fact(
+    "it has no locks: of two transactions that change a row, one fails at its COMMIT",
+    f"{_DSQL}working-with-concurrency-control.html",
+)
+_TABLE_LOCKS: Final = Fact("it locks tables, at serializable isolation, and no rows", _REDSHIFT)
+
+COMPATIBLE_SERVERS: Final = (
+    CompatibleServer(
+        "CockroachDB",
+        "postgresql",
+        r"CockroachDB(?: \S+)* v(\d+)\.(\d+)(?:\.(\d+))?|CockroachDB",
+        refused={
+            LockFeature.SHARED_READ: Fact(
+                "FOR SHARE locks nothing at SERIALIZABLE by default, and READ COMMITTED runs as "
+                "SERIALIZABLE where the cluster has not enabled it",
+                f"{_COCKROACH}select-for-update#for-share-usage",
+            ),
+            LockFeature.NAMED: Fact(
+                "advisory locks are not supported, and some of the functions do nothing",
+                f"{_COCKROACH}postgresql-compatibility",
+            ),
+        },
+        real={
+            LockFeature.FOR_UPDATE: Fact(
+                "at READ COMMITTED; at SERIALIZABLE a best effort, and a conflict is 40001",
+                f"{_COCKROACH}select-for-update",
+            ),
+            LockFeature.NO_WAIT: Fact("", f"{_COCKROACH}select-for-update#wait-policies"),
+            LockFeature.SKIP_LOCKED: Fact("", f"{_COCKROACH}select-for-update#wait-policies"),
+            LockFeature.TIMEOUT: Fact(
+                "", "https://www.cockroachlabs.com/docs/v25.2/session-variables#lock-timeout"
+            ),
+        },
+        notes=(
+            (
+                "The table says what the vendor documents. Here every lock is LockNotSupported: SQLAlchemy's "
+                "dialect postgresql does not connect to CockroachDB, and the dialect cockroachdb has no "
+                "locks of this library"
+            ),
+        ),
+    ),
+    CompatibleServer(
+        "YugabyteDB",
+        "postgresql",
+        r"-YB-(\d+)\.(\d+)(?:\.(\d+))?|Yugabyte",
+        refused={
+            LockFeature.TIMEOUT: Fact(
+                "the setting lock_timeout limits advisory locks, and no wait for a row",
+                "https://github.com/yugabyte/yugabyte-db/releases/tag/2.25.2.0-b321",
+            ),
+            LockFeature.NAMED: Fact(
+                "advisory locks are not supported before 2025.1",
+                "https://dev.to/yugabyte/advisorycustomapplication-lock-with-yugabytedb-jao",
+                before=(2025, 1),
+            ),
+        },
+        real={
+            LockFeature.FOR_UPDATE: Fact("", f"{_YUGABYTE}#wait-on-conflict"),
+            LockFeature.SHARED_READ: Fact("", f"{_YUGABYTE}#wait-on-conflict"),
+            LockFeature.NO_WAIT: Fact(
+                "at READ COMMITTED", "https://github.com/yugabyte/yugabyte-db/issues/11760"
+            ),
+            LockFeature.SKIP_LOCKED: Fact("", f"{_YUGABYTE}#row-level-explicit-locking-clauses"),
+        },
+        notes=(
+            (
+                "without yb_enable_read_committed_isolation a transaction at READ COMMITTED runs at "
+                "REPEATABLE READ, where a lock can end in 40001, a SnapshotConflict: "
+                "https://github.com/yugabyte/yugabyte-db/issues/12004"
+            ),
+            "from 2025.1 on advisory locks have to be enabled by a flag of the server",
+        ),
+    ),
+    CompatibleServer(
+        "Aurora DSQL",
+        "postgresql",
+        r"Aurora DSQL",
+        refused=dict.fromkeys(
+            (
+                LockFeature.FOR_UPDATE,
+                LockFeature.SHARED_READ,
+                LockFeature.NO_WAIT,
+                LockFeature.SKIP_LOCKED,
+                LockFeature.NAMED,
+                LockFeature.TIMEOUT,
+            ),
+            _LOCK_FREE,
+        ),
+        host=r"\.dsql\.[\w-]+\.on\.aws$",
+    ),
+    CompatibleServer(
+        "Amazon Redshift",
+        "postgresql",
+        r"Redshift(?: (\d+)\.(\d+)\.(\d+))?",
+        refused=dict.fromkeys(
+            (
+                LockFeature.FOR_UPDATE,
+                LockFeature.SHARED_READ,
+                LockFeature.NO_WAIT,
+                LockFeature.SKIP_LOCKED,
+            ),
+            _TABLE_LOCKS,
+        ),
+    ),
+    CompatibleServer("Aurora PostgreSQL", "postgresql", None),
+    CompatibleServer("AlloyDB", "postgresql", None),
+    CompatibleServer("Neon", "postgresql", None),
+    CompatibleServer("Greenplum", "postgresql", r"Greenplum"),
+    CompatibleServer("Materialize", "postgresql", r"Materialize"),
+    CompatibleServer("QuestDB", "postgresql", r"QuestDB"),
+    CompatibleServer(
+        "TiDB in optimistic mode",
+        "mysql",
+        r"TiDB(?:-v(\d+)\.(\d+)(?:\.(\d+))?)?.* optimistic",
+        refused=dict.fromkeys(
+            LockFeature,
+            Fact(
+                "FOR UPDATE does not wait, and one of two transactions fails at its COMMIT; "
+                "SET GLOBAL tidb_txn_mode = 'pessimistic'",
+                "https://docs.pingcap.com/tidb/stable/optimistic-transaction",
+            ),
+        ),
+    ),
+    CompatibleServer(
+        "TiDB",
+        "mysql",
+        r"TiDB(?:-v(\d+)\.(\d+)(?:\.(\d+))?)?",
+        refused={
+            LockFeature.SHARED_READ: Fact(
+                "LOCK IN SHARE MODE and FOR SHARE are errors, or do nothing with "
+                "tidb_enable_noop_functions",
+                f"{_TIDB}#differences-from-mysql-innodb",
+            ),
+            LockFeature.SKIP_LOCKED: Fact(
+                "FOR UPDATE SKIP LOCKED skips nothing and locks nothing",
+                f"{_TIDB_ISSUES}issues/69720",
+            ),
+            LockFeature.SNAPSHOT_READ: Fact(
+                "START TRANSACTION READ ONLY is an error, or does nothing with "
+                "tidb_enable_noop_functions",
+                f"{_TIDB_ISSUES}pull/23818",
+            ),
+            LockFeature.TIMEOUT: Fact(
+                "MAX_EXECUTION_TIME does not end a SELECT FOR UPDATE that waits; set "
+                "innodb_lock_wait_timeout in the server",
+                f"{_TIDB_ISSUES}issues/62960",
+            ),
+        },
+        real={
+            LockFeature.FOR_UPDATE: Fact("in pessimistic transactions, the default", _TIDB),
+            LockFeature.NO_WAIT: Fact("", f"{_TIDB}#behaviors"),
+            LockFeature.NAMED: Fact(
+                "a wait is at least 1 s, also for NoWait, and deadlocks are not detected",
+                "https://docs.pingcap.com/tidb/stable/locking-functions",
+            ),
+        },
+        notes=(
+            (
+                "a lock that is held in memory can be lost when a node of TiKV fails; the transaction "
+                f"then fails at its COMMIT: {_TIDB}#in-memory-pessimistic-lock"
+            ),
+        ),
+    ),
+    CompatibleServer(
+        "Vitess",
+        "mysql",
+        r"Vitess|PlanetScale",
+        real={
+            LockFeature.NAMED: Fact(
+                "by a connection that is reserved for the session",
+                f"{_VITESS}query-serving/reserved-conn/#get_lock-and-reserved-connections",
+            ),
+        },
+        notes=(
+            (
+                "the isolation level is set for the session, since Vitess cannot set that of the next "
+                f"transaction alone: {_VITESS}compatibility/mysql-compatibility/#set-transaction"
+            ),
+        ),
+        sets_next_level=False,
+    ),
+    CompatibleServer(
+        "SingleStore",
+        "mysql",
+        r"SingleStore|MemSQL",
+        refused={
+            LockFeature.SNAPSHOT_READ: Fact(
+                "READ COMMITTED is its only isolation level, so that two reads of a transaction can "
+                "differ",
+                "https://docs.singlestore.com/db/v9.1/introduction/faqs/durability/",
+            ),
+        },
+        notes=(
+            (
+                "by default it ignores what it does not support of a statement, with a warning; set "
+                "warn_level to errors: "
+                "https://docs.singlestore.com/cloud/developer-resources/unsupported-mysql-features/"
+            ),
+        ),
+    ),
+    CompatibleServer(
+        "OceanBase",
+        "mysql",
+        r"OceanBase(?:[ _-](?:CE[ -])?v?(\d+)\.(\d+)(?:\.(\d+))?)?",
+        real={
+            LockFeature.FOR_UPDATE: Fact("", _OCEANBASE),
+            LockFeature.NO_WAIT: Fact("where it says to be MySQL 8", _OCEANBASE),
+            LockFeature.SKIP_LOCKED: Fact("where it says to be MySQL 8", _OCEANBASE),
+        },
+    ),
+    CompatibleServer("Aurora MySQL", "mysql", r"aurora"),
+    CompatibleServer("ProxySQL", "mysql", r"ProxySQL"),
+    CompatibleServer("Doris", "mysql", r"Doris"),
+)
+"""The table.  The first product whose mark or host is found is the one that answers."""

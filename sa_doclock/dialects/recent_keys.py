@@ -1,0 +1,26 @@
+"""The keys of named locks that this process has asked for: a server knows them by other names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from threading import Lock
+
+_KEPT = 1_000
+# Global: a name does not depend on the engine, and lock_waits() asks over an engine of its own.
+_keys: dict[str, str] = {}
+_changing = Lock()
+
+
+def remember_key(key: str, name: str) -> None:
+    """Remember the key that a server knows by this name, so that lock_waits() can tell it."""
+    if name not in _keys:
+        with _changing:
+            _keys[name] = key
+            if len(_keys) > _KEPT:
+                del _keys[next(iter(_keys))]
+
+
+def recent_keys() -> Mapping[str, str]:
+    """Return the last keys that this process has asked for, by their names at the server."""
+    with _changing:
+        return dict(_keys)

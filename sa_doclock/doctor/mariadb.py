@@ -1,0 +1,34 @@
+"""Checks of MariaDB alone; those that MySQL has too are in innodb.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .check import Check, Problem, Subject, check
+
+_WITH_SKIP_LOCKED = (10, 6)
+
+
+@check("mariadb-version", "warning")
+def version(subject: Subject) -> Iterator[Problem]:
+    """The version is older than 10.6: there is no SKIP LOCKED, and claiming work fails."""
+    if subject.version and subject.version < _WITH_SKIP_LOCKED:
+        found = ".".join(map(str, subject.version))
+        yield Problem(f"MariaDB {found} has no SKIP LOCKED", "upgrade to MariaDB 10.11 or 11.8")
+
+
+@check("mariadb-idle-limit", "warning")
+def idle_limit(subject: Subject) -> Iterator[Problem]:
+    """A program that stops in the middle of a transaction holds its locks until it ends, or for
+    `wait_timeout`: the server has no limit for an idle transaction (`idle_transaction_timeout`).
+    """
+    names = ("idle_transaction_timeout", "idle_write_transaction_timeout")
+    if all(subject.settings.get(name) == "0" for name in names):
+        yield Problem(
+            "a transaction that sits idle holds its locks: idle_transaction_timeout is 0",
+            "SET GLOBAL idle_transaction_timeout = 60; or give the sessions a hold_limit: "
+            "sessionmaker(engine, class_=LockingSession, hold_limit=60)",
+        )
+
+
+CHECKS: tuple[Check, ...] = (version, idle_limit)

@@ -1,0 +1,47 @@
+"""Checks of MySQL alone; those that MariaDB has too are in innodb.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .check import Check, Problem, Subject, check
+
+_WITH_NOWAIT = (8, 0, 1)
+_LONG_IDLE = 3600  # seconds; the default is 8 hours
+
+
+@check("mysql-version", "warning")
+def version(subject: Subject) -> Iterator[Problem]:
+    """The version is older than 8.0.1: there is neither NOWAIT nor SKIP LOCKED nor FOR SHARE, a join locks
+    the rows of all its tables, and the server does not tell who holds a row.
+    """
+    if subject.version and subject.version < _WITH_NOWAIT:
+        found = ".".join(map(str, subject.version))
+        yield Problem(f"MySQL {found} has no NOWAIT and no SKIP LOCKED", "upgrade to MySQL 8.4")
+
+
+@check("mysql-idle-limit", "warning")
+def idle_limit(subject: Subject) -> Iterator[Problem]:
+    """MySQL has no limit for a transaction that sits idle, but one for a connection (`wait_timeout`). A
+    program that stops in the middle of a transaction holds its locks for so long.
+    """
+    found = int(subject.settings.get("wait_timeout", 0))
+    if found > _LONG_IDLE:
+        yield Problem(
+            f"a transaction that sits idle holds its locks for {found / 3600:g} hours: wait_timeout",
+            "SET GLOBAL wait_timeout = 600; with create_engine(url, pool_recycle=300); or give the "
+            "sessions a hold_limit: sessionmaker(engine, class_=LockingSession, hold_limit=60)",
+        )
+
+
+@check("mysql-performance-schema", "warning")
+def performance_schema(subject: Subject) -> Iterator[Problem]:
+    """The Performance Schema is off, and with it all that the server tells about locks."""
+    if subject.settings.get("performance_schema") == "OFF":
+        yield Problem(
+            "the Performance Schema is off: the server does not tell who holds a lock",
+            "performance_schema = ON in the server's configuration, and a restart",
+        )
+
+
+CHECKS: tuple[Check, ...] = (version, idle_limit, performance_schema)

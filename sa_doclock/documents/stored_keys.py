@@ -1,0 +1,67 @@
+"""The keys of headers as the database has them.
+
+Python and the database do not always agree on which keys are equal: ``ABC`` is ``abc`` in a
+collation that ignores case, ``"1"`` is 1 to MySQL, and a TypeDecorator may return anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Integer, Select, Uuid, bindparam, literal_column, select, union_all
+from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.types import TypeEngine
+
+from ..lock_info import Identity
+from .declare import parts_of
+from .mapping import mapper_cache
+
+Types = Sequence[TypeEngine[Any]]
+
+_KEYS_OF_A_STATEMENT: Final = 100  # SQLite combines 500 SELECTs at most
+
+
+@mapper_cache
+def compares_in_python(root: Mapper[Any]) -> bool:
+    """Return whether two keys of these documents are equal in Python if they are in the database.
+
+    Integers are, and UUIDs, where the foreign keys have the same type as the key.
+    """
+    keys = set(root.primary_key)
+    if not all(isinstance(column.type, (Integer, Uuid)) for column in root.primary_key):
+        return False
+    pairs = (pair for part in parts_of(root) for pair in part.relationship.synchronize_pairs)
+    return all(_is_same(key.type, other.type) for key, other in pairs if key in keys)
+
+
+def _is_same(one: TypeEngine[Any], other: TypeEngine[Any]) -> bool:
+    if isinstance(one, Uuid) and isinstance(other, Uuid):
+        return one.as_uuid == other.as_uuid
+    return isinstance(one, Integer) and isinstance(other, Integer)
+
+
+def select_stored_keys(
+    session: Session, root: Mapper[Any], keys: Mapping[Identity, Types | None]
+) -> dict[Identity, Identity]:
+    """Return the primary keys of the rows that have these keys; none for a key without a row.
+
+    :param keys: each with the types of its values; None: those of the primary key.
+    """
+    asked = list(keys)
+    found: dict[Identity, Identity] = {}
+    for start in range(0, len(asked), _KEYS_OF_A_STATEMENT):
+        some = asked[start : start + _KEYS_OF_A_STATEMENT]
+        selects = [_select(root, place, key, keys[key]) for place, key in enumerate(some)]
+        statement = selects[0] if len(selects) == 1 else union_all(*selects)
+        with session.no_autoflush:
+            rows = session.execute(statement, bind_arguments={"mapper": root}).all()
+        found.update({some[place]: tuple(stored) for place, *stored in rows})
+    return found
+
+
+def _select(root: Mapper[Any], place: int, key: Identity, types: Types | None) -> Select[Any]:
+    columns = root.primary_key
+    typed = zip(columns, key, types or [column.type for column in columns], strict=True)
+    where = (column == bindparam(None, value, type_=type_) for column, value, type_ in typed)
+    return select(literal_column(str(place), Integer()), *columns).where(*where)

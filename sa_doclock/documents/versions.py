@@ -1,0 +1,125 @@
+"""The version of a document: what a caller has seen, and a change of a part that raises it.
+
+The version is the ``version_id_col`` of the header, which SQLAlchemy raises in each UPDATE of the
+header's row: https://docs.sqlalchemy.org/en/20/orm/versioning.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+from sqlalchemy import TypeDecorator
+from sqlalchemy.orm import InstanceState, Mapper, Session, object_mapper
+from sqlalchemy.orm.attributes import flag_modified, instance_state
+
+from ..errors import LockMisuse, StaleDocument
+from ..lock_info import Identity
+from ..sqlalchemy_internals import deleted_states, new_states
+from .declare import document_root, is_versioned
+from .mapping import mapper_cache
+from .owners import HeaderResolver, has_null
+
+
+def check_version(mapper: Mapper[Any], version: Any) -> None:
+    """Raise before anything is sent if rows of this class cannot be compared with the version.
+
+    :raises LockMisuse: the class has no ``version_id_col``.
+    :raises TypeError: the version is of another type, such as the text of an HTTP header.
+    """
+    column = mapper.version_id_col
+    if column is None:
+        raise LockMisuse(
+            f"{mapper.class_.__name__} has no version to compare with {version!r}: map a column "
+            "as version_id_col, or leave out version="
+        )
+    if isinstance(column.type, TypeDecorator):
+        return  # only it knows the type of its values
+    try:
+        wanted = column.type.python_type
+    except NotImplementedError:
+        return
+    if not isinstance(version, wanted):
+        raise TypeError(
+            f"the version of {mapper.class_.__name__} is of type {wanted.__name__}, not {version!r}"
+        )
+
+
+def refuse_stale(mapper: Mapper[Any], found: Any, version: Any) -> None:
+    """:raises StaleDocument: the object has another version."""
+    actual = getattr(found, _attribute(mapper))
+    if actual != version:
+        raise StaleDocument(
+            f"its version is {actual!r}, not {version!r}: it was changed since the caller has "
+            "read it; show what it is now, and ask again",
+            expected=version,
+            found=actual,
+        )
+
+
+@mapper_cache
+def _attribute(mapper: Mapper[Any]) -> str:
+    assert mapper.version_id_col is not None  # check_version() and @document have refused
+    return mapper.get_property_by_column(mapper.version_id_col).key
+
+
+def raise_versions(session: Session) -> None:
+    """Raise the version of each document of which this flush writes a part, once.
+
+    Of headers that are inserted or deleted along, nothing is changed.
+    """
+    deleted, new = deleted_states(session), new_states(session)
+    for header in list(_changed_headers(session)):
+        if instance_state(header) in deleted or instance_state(header) in new:
+            continue
+        mapper = object_mapper(header)
+        name = _attribute(mapper)
+        if instance_state(header).attrs[name].history.added:
+            continue  # the program has set it
+        generator = mapper.version_id_generator
+        if callable(generator):
+            setattr(header, name, generator(getattr(header, name)))
+        else:  # the server sets it, in any UPDATE of the row
+            other = other_attribute(mapper)
+            assert other is not None  # @document has refused
+            getattr(header, other)
+            flag_modified(header, other)
+
+
+def _changed_headers(session: Session) -> Iterator[Any]:
+    for root, identity in dict.fromkeys(_changed_documents(session)):
+        with session.no_autoflush:
+            header = session.get(root.class_, identity)
+        if header is not None:
+            yield header
+
+
+def _changed_documents(session: Session) -> Iterator[tuple[Mapper[Any], Identity]]:
+    resolvers: dict[Mapper[Any], HeaderResolver] = {}
+    for state in _written(session):
+        root = document_root(state.mapper)
+        if root is not None and is_versioned(root):
+            if root not in resolvers:
+                resolvers[root] = HeaderResolver(session, root, ask=True)
+            for identity in resolvers[root].headers(state):
+                if identity and not has_null(identity):
+                    yield root, identity
+
+
+def _written(session: Session) -> Iterator[InstanceState[Any]]:
+    changed = (one for one in session.dirty if session.is_modified(one))
+    for instance in chain(list(session.new), list(changed), list(session.deleted)):
+        yield instance_state(instance)
+
+
+@mapper_cache
+def other_attribute(mapper: Mapper[Any]) -> str | None:
+    """Return an attribute whose UPDATE makes the server raise the version; None if there is none."""
+    column = mapper.version_id_col
+    for attribute in mapper.column_attrs:
+        (first, *_) = attribute.columns
+        own = column is not None and getattr(first, "table", None) is column.table
+        if own and first is not column and not first.primary_key:
+            return attribute.key
+    return None

@@ -1,0 +1,395 @@
+"""The objects of documents in a session, each looked at once for each time that it is loaded.
+
+A lock has to know what the session has of its document, and what else may have become a part of
+it.  To look through all of the session for that would make each lock slower than the one before.
+So objects are put in order as they come: new entries stand at the end of the identity map, and
+events tell of the others.  The cost of a lock depends on its document, and on what came since the
+last lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from itertools import takewhile
+from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import event
+from sqlalchemy.orm import InstanceState, Mapper, Session
+from sqlalchemy.orm.attributes import instance_state
+
+from ..documents import (
+    UNKNOWN,
+    HeaderResolver,
+    Part,
+    compares_in_python,
+    has_null,
+    header_identity,
+    is_header,
+    key_attributes,
+    loaded_headers,
+    loaded_owner,
+    mapper_cache,
+    parts_of,
+    parts_with_detail,
+    root_of,
+)
+from ..lock_info import Identity
+from ..session_ref import session_ref
+from ..sqlalchemy_internals import deleted_states, modified_states, new_states
+from ..transaction import Ledger
+
+Unreadable = dict[Part, list[Any]]
+"""By part, the objects whose part is ``lazy="raise"`` and was expired: no access loads it again."""
+
+States = Iterable[InstanceState[Any]]
+
+_RAISING: Final = ("raise", "raise_on_sql")
+_OF_SESSION: Final = "sa_doclock.loaded"  # in the info of a session
+_FEW: Final = 8  # objects that were freed may stay on the lists
+
+
+class Role(NamedTuple):
+    """The role of the objects of one class in the documents of one root.
+
+    :ivar header: they are headers.
+    :ivar parts: what they can be parts of.
+    :ivar direct: the foreign key that names the header, where they are parts of it and no other.
+    :ivar collections: the attributes that lead to their parts, and that load themselves.
+    :ivar raising: the parts that no access loads.
+    """
+
+    header: bool
+    parts: tuple[Part, ...]
+    direct: tuple[str, ...] | None
+    collections: frozenset[str]
+    raising: tuple[Part, ...]
+
+
+@mapper_cache
+def role_of(root: Mapper[Any], mapper: Mapper[Any]) -> Role | None:
+    """Return what objects of this class are in documents of this root; None for nothing."""
+    header, parts = root_of(mapper) is root, parts_with_detail(root, mapper)
+    if not (header or parts):
+        return None
+    below = {part.name: part for part in parts_of(root) if _may_own(mapper, part)}
+    raising = {name: part for name, part in below.items() if part.relationship.lazy in _RAISING}
+    direct = parts[0].foreign_key if len(parts) == 1 and is_header(root, parts[0].owner) else None
+    names = frozenset(below.keys() - raising)
+    return Role(header, parts, direct, names, tuple(raising.values()))
+
+
+def _may_own(mapper: Mapper[Any], part: Part) -> bool:
+    related = mapper.isa(part.owner) or part.owner.isa(mapper)
+    return related and part.name in mapper.relationships
+
+
+class LoadedDocuments:
+    """The objects of one session, for the locks that it takes."""
+
+    def __init__(self, session: Session, ledger: Ledger) -> None:
+        self._session = session_ref(session)
+        self._ledger = ledger
+        self._by_root: dict[Mapper[Any], DocumentIndex] = {}
+        self._noted: list[InstanceState[Any]] = []
+        # Keys in the identity map that were seen, by their ids.  One of an object that was freed,
+        # and comes again, is another tuple.
+        self._seen: dict[int, Any] = {}
+        session.info[_OF_SESSION] = self
+
+    def note(self, state: InstanceState[Any]) -> None:
+        """Note an object that was added, loaded again or moved to another owner."""
+        self._noted.append(state)
+
+    def note_again(self, state: InstanceState[Any]) -> None:
+        """Note an object that has come back, to another place of the identity map."""
+        self._seen.pop(id(state.key), None)
+
+    def note_flush(self) -> None:
+        """Note that what had pending changes may have none from now on."""
+        for index in self._by_root.values():
+            index.note_flush()
+
+    def of(self, root: Mapper[Any]) -> DocumentIndex:
+        """Return the objects of documents of this root."""
+        session = self._session()
+        noted, self._noted = self._noted, []
+        come = [*self._arrived(session), *noted]
+        for known in self._by_root.values():
+            known.add(come)
+        index = self._by_root.get(root)
+        if index is None:
+            _listen_to(root)
+            index = self._by_root[root] = DocumentIndex(session, self._ledger, root)
+            index.add([*session.identity_map.all_states(), *new_states(session)])
+        return index
+
+    def _arrived(self, session: Session) -> States:
+        """Return the states that came to the identity map since the last call."""
+        seen, known = self._seen, session.identity_map
+        keys: Any = known.keys()
+        if id(next(reversed(keys), None)) in seen:  # nothing has come
+            return ()
+        try:
+            arrived = list(takewhile(lambda key: id(key) not in seen, reversed(keys)))
+        except RuntimeError:  # an object was freed meanwhile
+            arrived = list(keys)
+        if len(seen) > _FEW + 2 * len(known):
+            seen.clear()
+            seen.update((id(key), key) for key in list(keys))
+        seen.update((id(key), key) for key in arrived)
+        return [state for key in arrived if (state := known.fast_get_state(key)) is not None]
+
+
+class DocumentIndex:
+    """The objects of documents of one root in one session."""
+
+    def __init__(self, session: Session, ledger: Ledger, root: Mapper[Any]) -> None:
+        self._session = session_ref(session)
+        self._ledger = ledger
+        self._root = root
+        self._releases = ledger.releases
+        # By header, as the session knows it, the parts; and new headers, by their own key.
+        self._by_header: dict[Identity, set[InstanceState[Any]]] = {UNKNOWN: set()}
+        self._fresh: list[InstanceState[Any]] = []  # loaded since they were looked at
+        self._held: list[InstanceState[Any]] = []  # loaded, and nobody else can change them
+        self._headers: list[InstanceState[Any]] = []  # loaded, of documents that are not held
+        self._pending: list[InstanceState[Any]] = []  # not expired, because of pending changes
+        self._size = 0
+
+    def add(self, states: Collection[InstanceState[Any]]) -> None:
+        """Add objects that have come, were loaded again, or were moved."""
+        root, by_header, unknown = self._root, self._by_header, self._by_header[UNKNOWN]
+        for state in states:
+            role = role_of(root, state.mapper)
+            if role is None:
+                continue
+            headers = self._headers_of(state, role)
+            if UNKNOWN not in headers:
+                unknown.discard(state)
+            for header in headers:
+                known = by_header.get(header)
+                if known is None:
+                    by_header[header] = {state}
+                else:
+                    known.add(state)
+            if state.key is not None:
+                self._fresh.append(state)
+        self._size += len(states)
+        if self._size > _FEW + 2 * len(self._session().identity_map):
+            self._forget_freed()
+
+    def _headers_of(self, state: InstanceState[Any], role: Role) -> Collection[Identity]:
+        if state.key is not None and not state.modified:
+            return self._known_headers(state, role) if role.parts else ()
+        headers: set[Identity] = set()
+        if role.parts:
+            headers.update(HeaderResolver(self._session(), self._root, ask=False).headers(state))
+        if role.header and state.key is None:
+            headers.add(header_identity(state, self._root))
+        return headers
+
+    def _known_headers(self, state: InstanceState[Any], role: Role) -> Collection[Identity]:
+        """Return the headers of a part, as what is loaded tells them."""
+        loaded = state.dict
+        if role.direct is None:
+            return list(loaded_headers(self._session(), self._root, state.mapper, loaded))
+        try:
+            header = tuple([loaded[name] for name in role.direct])
+        except KeyError:
+            return (UNKNOWN,)
+        return () if has_null(header) else (header,)
+
+    def note_flush(self) -> None:
+        """Look again at what had pending changes."""
+        self._fresh += self._pending
+        self._pending.clear()
+
+    def pending(self, identities: Iterable[Identity]) -> Iterator[InstanceState[Any]]:
+        """Yield what has pending changes, and may be header or part of these documents."""
+        session, found = self._session(), set[InstanceState[Any]]()
+        modified, deleted, new = (
+            modified_states(session),
+            deleted_states(session),
+            new_states(session),
+        )
+        for some in (modified, deleted, new):
+            found |= _in_both(some, self._by_header[UNKNOWN])
+        found.update(*self._parts_of_others())
+        for identity in identities:
+            found.update(self._by_header.get(identity, ()))
+            header = self._header(identity)
+            if header is not None:
+                found.add(header)
+        for state in found:
+            changed = state in modified and session.is_modified(state.obj())
+            if changed or state in deleted or state in new:
+                yield state
+
+    def _parts_of_others(self) -> Iterator[set[InstanceState[Any]]]:
+        """Yield the parts of documents not held, where the database may know them by another key."""
+        if compares_in_python(self._root):
+            return
+        held, may_write, entity = self._ledger.held, self._ledger.may_write, self._root.class_
+        for header, states in self._by_header.items():
+            document = entity, header
+            if document not in held and not may_write(document):
+                yield states
+
+    def _header(self, identity: Identity) -> InstanceState[Any] | None:
+        key = self._root.identity_key_from_primary_key(identity)
+        known = self._session().identity_map.get(key)
+        return None if known is None else instance_state(known)
+
+    def expire(self, identities: Collection[Identity] | None) -> Unreadable:
+        """Expire what may be older than the locks of these documents; see expire_documents()."""
+        if self._releases != self._ledger.releases:
+            self._releases = self._ledger.releases
+            self._fresh += self._held
+            self._held.clear()
+        fresh, self._fresh = self._fresh, []
+        unreadable: Unreadable = {}
+        for state in fresh:
+            role = role_of(self._root, state.mapper)
+            if role is not None:
+                self._expire_fresh(state, role, identities, unreadable)
+        if identities is None:
+            headers, self._headers = self._headers, []
+            for state in headers:
+                self._expire_header(state, unreadable)
+        else:
+            for identity in identities:
+                header = self._header(identity)
+                if header is not None:
+                    self._expire_header(header, unreadable)
+        return unreadable
+
+    def _expire_header(self, state: InstanceState[Any], unreadable: Unreadable) -> None:
+        if not self._ledger.is_fresh((self._root.class_, state.identity or ())):
+            self._expire(state, unreadable)
+
+    def _expire_fresh(
+        self,
+        state: InstanceState[Any],
+        role: Role,
+        identities: Collection[Identity] | None,
+        unreadable: Unreadable,
+    ) -> None:
+        """Expire an object that was loaded without the lock of its document."""
+        root, is_fresh = self._root.class_, self._ledger.is_fresh
+        if role.parts:
+            headers = self._known_headers(state, role)
+            if not headers or not all(is_fresh((root, header)) for header in headers):
+                self._expire_collections_with(state, role)
+                self._expire(state, unreadable)
+                return
+        if role.header and not is_fresh((root, state.identity or ())):
+            self._headers.append(state)
+            if identities is not None and state.identity not in identities:
+                _expire_loaded(self._session(), state, role.collections)
+        else:
+            self._held.append(state)
+
+    def _expire_collections_with(self, state: InstanceState[Any], role: Role) -> None:
+        """Expire the collections that have it: else their members come back one by one."""
+        session = self._session()
+        for part in role.parts:
+            identity = loaded_owner(part, state.dict)
+            key = part.owner.identity_key_from_primary_key(identity) if identity else None
+            owner = None if key is None else session.identity_map.get(key)
+            if owner is None:
+                continue
+            above = instance_state(owner)
+            may_load = role_of(self._root, above.mapper)
+            held = self._ledger.is_fresh((self._root.class_, above.identity or ()))
+            if may_load is not None and part.name in may_load.collections and not held:
+                _expire_loaded(session, above, (part.name,))
+
+    def _expire(self, state: InstanceState[Any], unreadable: Unreadable) -> None:
+        role = role_of(self._root, state.mapper)
+        loaded = state.dict
+        for part in role.raising if role is not None else ():
+            if part.name in loaded:
+                unreadable.setdefault(part, []).append(state.obj())
+        if not _expire_loaded(self._session(), state, None):
+            self._pending.append(state)
+        elif role is not None and role.parts:
+            # It may be moved by others, and be changed here, before it is read again.
+            self._by_header[UNKNOWN].add(state)
+
+    def _forget_freed(self) -> None:
+        for header, states in list(self._by_header.items()):
+            alive = {state for state in states if state.obj() is not None}
+            if alive or header is UNKNOWN:
+                self._by_header[header] = alive
+            else:
+                del self._by_header[header]
+        for one in (self._fresh, self._held, self._headers, self._pending):
+            one[:] = [state for state in one if state.obj() is not None]
+        self._size = sum(map(len, self._by_header.values()))
+
+
+def _in_both(some: AbstractSet[Any], others: AbstractSet[Any]) -> set[Any]:
+    """Return the intersection, by going through the smaller one, which is mostly empty."""
+    if isinstance(some, set):
+        return some.intersection(others)
+    small, large = (some, others) if len(some) < len(others) else (others, some)
+    return {one for one in small if one in large}
+
+
+def _expire_loaded(
+    session: Session, state: InstanceState[Any], only: Collection[str] | None
+) -> bool:
+    """Expire these attributes, or all, as far as they are loaded; return False where it may not."""
+    # Named, for two reasons: expire(instance) goes down the "refresh-expire" cascade and
+    # drops pending changes there, and a deferred column never loaded stays deferred.
+    mapped = state.mapper.attrs if only is None else only
+    loaded = [key for key in state.dict if key in mapped]
+    instance = state.obj()
+    if not loaded or instance is None or not session.identity_map.contains_state(state):
+        return True
+    if _is_pending(session, instance, state):
+        return False
+    session.expire(instance, loaded)
+    # Not named, it would be so by itself: Session.get() then looks whether the row is there.
+    state.expired = state.expired or only is None
+    return True
+
+
+def _is_pending(session: Session, instance: Any, state: InstanceState[Any]) -> bool:
+    modified = state.modified and session.is_modified(instance)
+    return modified or state in deleted_states(session)
+
+
+# Events of the classes of documents that were locked.
+
+# Global, as mapped classes are: each attribute is listened to once, for all sessions of the process.
+_followed: WeakKeyDictionary[type[Any], set[str]] = WeakKeyDictionary()
+
+
+@mapper_cache
+def _listen_to(root: Mapper[Any]) -> None:
+    """Have the sessions note the objects of these documents that are loaded again, or moved."""
+    _listen_once(root, key_attributes(root))
+    for part in parts_of(root):
+        _listen_once(part.detail, part.foreign_key or (name for name, _ in part.reference))
+        _listen_once(part.detail, part.backrefs)
+
+
+def _listen_once(mapper: Mapper[Any], names: Iterable[str]) -> None:
+    entity = mapper.class_
+    if entity not in _followed:
+        _followed[entity] = set()
+        event.listen(entity, "refresh", _note, raw=True, propagate=True)
+    for name in set(names).difference(_followed[entity]):
+        _followed[entity].add(name)
+        event.listen(getattr(entity, name), "set", _note, raw=True, propagate=True)
+
+
+def _note(state: InstanceState[Any], *_: object) -> None:
+    """Note that it was loaded again, or that what names its owner was set."""
+    session = state.session
+    loaded = None if session is None else session.info.get(_OF_SESSION)
+    if loaded is not None:
+        loaded.note(state)

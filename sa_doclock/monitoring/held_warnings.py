@@ -1,0 +1,143 @@
+"""Warnings about locks that are held for long: while they are held, and when they are released.
+
+The first comes from a thread, since the program may be stuck in its block: one daemon thread for all
+sessions of the process, started by the first lock of a session with ``warn_held_after``.  It knows
+documents and lines of the program, never a session or a connection.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from threading import Condition, Thread
+from typing import Any, Final
+from weakref import ref
+
+from ..caller import line_of_program
+from ..events import ReleasedLock
+from ..lock_info import DocumentKey, LockedName, document_label, public_key
+from ..options import LockOptions, lock_label
+
+_log = logging.getLogger("sa_doclock")
+_numbers = count()
+
+
+@dataclass(eq=False)
+class _HeldLock:
+    document: DocumentKey | LockedName
+    lock: LockOptions
+    line: str | None
+    since: float = field(default_factory=time.monotonic)
+    number: int = field(default_factory=lambda: next(_numbers))
+
+    def warn(self, held: float, outcome: str, words: str) -> None:
+        if not _log.isEnabledFor(logging.WARNING):
+            return
+        entity, identity = self.document
+        label, lock = document_label(entity, public_key(identity)), lock_label(self.lock)
+        fields: dict[str, Any] = {"document": label, "lock": lock, "waited": None, "held": held}
+        fields |= {"outcome": outcome, "line": self.line}
+        line = self.line or "an unknown line"
+        text = "%s %s: held for %.3f s, taken at %s: %s"
+        _log.warning(text, label, lock, held, line, words, extra=fields)
+
+
+class HeldWarnings:
+    """The locks that one session holds, each with the line of the program that took it.
+
+    :param seconds: after which a lock is warned of.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._held: dict[DocumentKey | LockedName, _HeldLock] = {}
+
+    def note_granted(
+        self, documents: Iterable[DocumentKey | LockedName], lock: LockOptions
+    ) -> None:
+        """Note these locks, which the program has taken just now."""
+        line = line_of_program()
+        for document in documents:
+            if document not in self._held:
+                held = self._held[document] = _HeldLock(document, lock, line)
+                _watcher.add(held, self._seconds)
+
+    def note_released(self, released: Iterable[ReleasedLock], outcome: str) -> None:
+        """Warn of those of these locks that were held for long."""
+        for one in released:
+            held = self._held.pop(one.document, None)
+            if held is not None:
+                _watcher.remove(held, self._seconds)
+                if one.held >= self._seconds:
+                    held.warn(one.held, outcome, outcome)
+
+
+class _Watcher:
+    """The thread that warns of locks while they are held.
+
+    Locks with the same number of seconds are due in the order in which they came.  It refers to them
+    weakly: of a session that was collected nothing is held.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin again without a thread, as in the child of a fork, where there is none."""
+        self._changed = Condition()  # on an RLock: a collection of garbage may come in between
+        self._waiting: dict[float, dict[int, ref[_HeldLock]]] = {}
+        self._thread: Thread | None = None
+
+    def add(self, held: _HeldLock, seconds: float) -> None:
+        """Warn of this lock when it has been held for so long."""
+        with self._changed:
+            of_same_time = self._waiting.setdefault(seconds, {})
+            is_first = not of_same_time
+            of_same_time[held.number] = ref(held)
+            if self._thread is None:
+                self._thread = Thread(target=self._run, name="sa_doclock held locks", daemon=True)
+                with suppress(RuntimeError):  # the interpreter ends
+                    self._thread.start()
+            elif is_first:
+                self._changed.notify()
+
+    def remove(self, held: _HeldLock, seconds: float) -> None:
+        """Warn of it no more: it was released."""
+        with self._changed:
+            self._waiting.get(seconds, {}).pop(held.number, None)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                due, pause = self._due(time.monotonic())
+                if not due:
+                    self._changed.wait(pause)
+            for held in due:
+                held.warn(time.monotonic() - held.since, "held", "still held")
+            due.clear()
+
+    def _due(self, now: float) -> tuple[list[_HeldLock], float | None]:
+        """Return the locks to warn of, and the seconds until the next one; None: there is none."""
+        due: list[_HeldLock] = []
+        pauses = []
+        for seconds, waiting in [*self._waiting.items()]:
+            while waiting:
+                number, reference = next(iter(waiting.items()))
+                held = reference()
+                if held is not None and held.since + seconds > now:
+                    pauses.append(held.since + seconds - now)
+                    break
+                waiting.pop(number, None)
+                if held is not None:
+                    due.append(held)
+        return due, min(pauses, default=None)
+
+
+_watcher: Final = _Watcher()  # global: one thread for the process
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_watcher.reset)

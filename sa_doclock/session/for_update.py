@@ -1,0 +1,191 @@
+"""SQLAlchemy's own ``with_for_update()``, in a LockingSession: a lock that is real and recorded.
+
+The statement, its autoflush, isolation level and refresh rules stay SQLAlchemy's.  Where its SQL
+would carry no lock, the session makes it real: by the transaction, or by a table hint.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Result, Select, inspect
+from sqlalchemy.orm import Mapper, Session
+
+from ..dialects import product_of, strategy_for
+from ..dialects.base import READ_COMMITTED, LockStrategy
+from ..documents import document_key, header_table, tables_within
+from ..errors import DocLockError, LockNotSupported
+from ..lock_info import DocumentKey, LockedName
+from ..locking import LockContext
+from ..options import LockOptions, is_row_lock
+from ..sqlalchemy_internals import ForUpdate, buffer_rows, for_update_of, for_update_tables
+from ..statements import add_hints, add_suffixes
+from ..transaction import Ledger, LockRequest, add_document, make_plan
+
+Run = Callable[[Select[Any]], Result[Any]]
+
+
+def lock_of_for_update(statement: Select[Any]) -> LockOptions | None:
+    """Return the lock that the statement's ``with_for_update()`` is.
+
+    None where it has none, and for ``FOR KEY SHARE``, which protects no document.
+    """
+    found = for_update_of(statement)
+    if found is None or (found.read and found.key_share):
+        return None
+    lock = LockOptions.SharedRead if found.read else LockOptions.ForUpdate
+    return lock | _modifiers(found)
+
+
+def _modifiers(found: ForUpdate) -> LockOptions:
+    return (
+        (LockOptions.NoKey if found.key_share else LockOptions.None_)
+        | (LockOptions.NoWait if found.nowait else LockOptions.None_)
+        | (LockOptions.SkipLocked if found.skip_locked else LockOptions.None_)
+    )
+
+
+def execute_for_update(
+    session: Session,
+    context: LockContext,
+    statement: Select[Any],
+    lock: LockOptions,
+    run: Run,
+    execution_options: Mapping[str, Any],
+    bind_arguments: Mapping[str, Any],
+) -> Result[Any]:
+    """Run the statement, its lock made real, and record the headers whose rows it returns.
+
+    :raises LockNotSupported: this database has no such lock, or not of such a statement.
+    """
+    entities = _locked_entities(statement)
+    if not entities:  # a select of tables
+        return run(statement)
+    mapper: Mapper[Any] = inspect(entities[0]).mapper
+    arguments = {"mapper": mapper, "clause": statement, **bind_arguments}
+    request = LockRequest(mapper.class_, None, lock, mapper=mapper, bind_arguments=arguments)
+    if context.routing is not None:
+        request = context.routing.route(request)
+    bind = session.get_bind(**request.bind_arguments)
+    strategy = strategy_for(bind)
+    opens = not session.in_transaction()
+
+    def clock() -> float:
+        return time.monotonic() - context.connections.connecting
+
+    started = clock()
+    with context.instrumentation.reporting_call(mapper.class_, lock, clock) as granted:
+        context.adopting = request
+        try:
+            statement = _made_real(context, statement, lock, strategy, entities, bind)
+            _limit_hold(context, lock, bind)
+            result = run(statement)
+        except DocLockError as error:
+            add_document(error, mapper.class_, None, lock, product_of(bind.dialect))
+            raise
+        finally:
+            context.adopting = None
+        if _is_kept(session, strategy, bind) and not _streams(statement, execution_options):
+            granted.extend(_adopt(context.ledger, _headers(statement, result, entities), lock))
+            try:
+                context.instrumentation.report_granted(granted, lock, clock() - started)
+            except BaseException:  # a listener's, as an error of the call
+                if opens:
+                    context.roll_back_quietly()
+                raise
+    return result
+
+
+def _adopt(
+    ledger: Ledger, headers: Iterable[Any], lock: LockOptions
+) -> Sequence[DocumentKey | LockedName]:
+    """Record the lock of these objects; return the documents that were not held as strongly."""
+    of_call, ledger.new = ledger.new, []  # of a call whose listener runs this statement
+    try:
+        for instance in headers:
+            state = inspect(instance, raiseerr=False)  # None: of an outer join
+            if state is not None and state.identity is not None:
+                ledger.adopt(document_key(state.mapper, state.identity), lock)
+        return ledger.new
+    finally:
+        ledger.new = of_call
+
+
+def _locked_entities(statement: Select[Any]) -> list[Any]:
+    """Return the classes and aliases whose header rows the statement locks."""
+    of = set(tables_within(for_update_tables(statement)))
+    selected = (described["entity"] for described in statement.column_descriptions)
+    entities = {id(entity): entity for entity in selected if entity is not None}
+    return [one for one in entities.values() if not of or header_table(one) in of]
+
+
+def _made_real(
+    context: LockContext,
+    statement: Select[Any],
+    lock: LockOptions,
+    strategy: LockStrategy,
+    entities: Sequence[Any],
+    bind: Any,
+) -> Select[Any]:
+    if strategy.compatible is not None:
+        strategy.compatible.check_lock(lock)
+    row_lock, mapper = strategy.row_lock(lock, READ_COMMITTED), inspect(entities[0]).mapper
+    if not is_row_lock(row_lock):  # the lock is the transaction's
+        opens = not context.session().in_transaction()
+        seconds = 0.0 if LockOptions.NoWait in lock else None
+        try:
+            plan = make_plan(mapper, lock, strategy)
+            context.connections.prepare(bind, strategy, plan, seconds)
+        except BaseException:
+            if opens:
+                context.roll_back_quietly()
+            raise
+    elif row_lock in strategy.suffixes:
+        strategy.check_support(lock)
+        statement = add_suffixes(statement, row_lock)
+    elif row_lock in strategy.hints:
+        strategy.check_support(lock)
+        statement = add_hints(statement, map(header_table, entities), row_lock)
+    if context.routing is not None:
+        Session.connection(context.session(), {"bind": bind})  # begins what ends the pin
+        context.routing.pin(mapper, bind)
+    return statement
+
+
+def _limit_hold(context: LockContext, lock: LockOptions, bind: Any) -> None:
+    """Limit the time that the transaction may hold the lock, where the session has a limit."""
+    hold_limit = context.connections.hold_limit
+    if hold_limit is not None:
+        connection = Session.connection(context.session(), {"bind": bind})
+        joined = context.connections.find(connection)
+        assert joined is not None
+        hold_limit.set_before(joined, lock)
+
+
+def _is_kept(session: Session, strategy: LockStrategy, bind: Any) -> bool:
+    """Return whether the lock outlives its statement, as it does not under AUTOCOMMIT."""
+    try:
+        strategy.check_autocommit(session.connection(bind_arguments={"bind": bind}))
+    except LockNotSupported:
+        return False
+    return True
+
+
+def _streams(statement: Select[Any], execution_options: Mapping[str, Any]) -> bool:
+    options = {**statement.get_execution_options(), **execution_options}
+    return bool(options.get("yield_per") or options.get("stream_results"))
+
+
+def _headers(statement: Select[Any], result: Result[Any], entities: Sequence[Any]) -> Iterator[Any]:
+    """Yield the objects of the locked classes among the rows, which stay in the result."""
+    locked = {id(entity) for entity in entities}
+    positions = [
+        position
+        for position, one in enumerate(statement.column_descriptions)
+        if one["expr"] is one["entity"] and id(one["entity"]) in locked
+    ]
+    for row in buffer_rows(result) if positions else ():
+        objects = row if isinstance(row, tuple) else (row,)
+        yield from map(objects.__getitem__, positions)

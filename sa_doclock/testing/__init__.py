@@ -1,0 +1,16 @@
+"""A kit for the tests of programs that lock documents; it does not need pytest."""
+
+from .concurrent import Outcome, two_at_once
+from .records import LockRecord, assert_locked, recorded_locks
+from .rollback import rollback_session
+from .waiting import wait_until_blocked
+
+__all__ = [
+    "LockRecord",
+    "Outcome",
+    "assert_locked",
+    "recorded_locks",
+    "rollback_session",
+    "two_at_once",
+    "wait_until_blocked",
+]

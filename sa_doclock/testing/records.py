@@ -1,0 +1,157 @@
+"""recorded_locks() and assert_locked(): the locks that the sessions of this process take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import event
+from sqlalchemy.orm import Session
+
+from ..documents import document_key, identity_of, mapper_of
+from ..errors import LockFailed, outcome_of
+from ..events import ReleasedLock
+from ..lock_info import DocumentKey, LockedName, document_label, public_key
+from ..options import LockOptions, is_row_lock, lock_label
+from ..session import LockingSession, check_block_lock
+from ..transaction import strength_of
+
+_EVENTS: Final = ("lock_acquired", "lock_failed", "locks_released")
+_GRANTED: Final = "granted"
+
+
+@dataclass(eq=False, slots=True)
+class LockRecord:
+    """One lock that a session of this process has taken, or that the database has refused.
+
+    :ivar entity: the root mapped class, as in ``held_locks``; None for a named lock, and for an
+        error that names no document.
+    :ivar ident: the primary key, a scalar or a tuple; or the name.
+    :ivar lock: as it was asked for, with its modifiers; None for an error of a flush or commit.
+    :ivar outcome: ``"granted"``, ``"not_available"``, ``"deadlock"``, ``"snapshot_conflict"``, or
+        the name of another error in this style.
+    :ivar waited: the seconds that the call took; None for an error of a flush or commit.
+    :ivar held: the seconds from the grant to the end of the lock; None while it is held.
+    :ivar ended: ``"committed"``, ``"rolled back"`` or ``"lost"``; None while it is held.
+    """
+
+    entity: type[Any] | None
+    ident: Any
+    lock: LockOptions | None
+    outcome: str
+    waited: float | None
+    held: float | None = None
+    ended: str | None = None
+    _granted_at: float = field(default_factory=time.monotonic, init=False, repr=False)
+
+    def __str__(self) -> str:
+        lock = "" if self.lock is None else f" {lock_label(self.lock)}"
+        end = self.outcome if self.ended is None else f"{self.outcome}, {self.ended}"
+        return f"{document_label(self.entity, self.ident)}{lock}: {end}"
+
+
+@contextmanager
+def recorded_locks() -> Iterator[Sequence[LockRecord]]:
+    """Record the locks that the sessions of this process take in the block.
+
+    The context manager yields a sequence of :class:`LockRecord`, in the order of the grants.  It grows
+    while the block runs, and stays as it is afterwards.  A lock that the transaction holds already
+    is not taken again, and has no second record, unless the second is stronger.  Recorded is what
+    LockingSessions and AsyncLockingSessions lock: by methods of ours, by ``with_lock()`` and by
+    SQLAlchemy's ``with_for_update()``.
+    """
+    recorder = _Recorder()
+    for name in _EVENTS:
+        event.listen(LockingSession, name, getattr(recorder, name))
+    try:
+        yield recorder.records
+    finally:
+        for name in _EVENTS:
+            event.remove(LockingSession, name, getattr(recorder, name))
+
+
+@contextmanager
+def assert_locked(
+    entity: type[Any] | None, ident: Any, lock: LockOptions = LockOptions.ForUpdate
+) -> Iterator[None]:
+    """Check at the end of the block that some session has taken at least this lock in it.
+
+    :param entity: a mapped class; None for a name that ``lock_key()`` locks.
+    :param ident: the primary key as for ``get_entity()``; or the name.
+    :param lock: ForUpdate includes ForUpdate with NoKey, which includes SharedRead, which includes
+        SnapshotRead.  NoWait and SkipLocked make no difference.
+    :raises AssertionError: nobody has; the text says what was taken instead.  An error of the
+        block itself comes out as it is.
+    :raises TypeError: not a mapped class, not a LockOptions.
+    :raises ValueError: a key of the wrong shape; a lock that locks nothing.
+    """
+    check_block_lock(lock, "assert_locked")
+    wanted = _document(entity, ident)
+    with recorded_locks() as locks:
+        yield
+    if not any(_is_enough(one, wanted, lock) for one in locks):
+        raise AssertionError(_what_was_taken(locks, wanted, lock))
+
+
+class _Recorder:
+    """Listens to the events that its methods are named for."""
+
+    def __init__(self) -> None:
+        self.records: list[LockRecord] = []
+        self._held: WeakKeyDictionary[Session, dict[DocumentKey | LockedName, list[LockRecord]]] = (
+            WeakKeyDictionary()
+        )
+
+    def lock_acquired(
+        self,
+        session: Session,
+        document: DocumentKey | LockedName,
+        lock: LockOptions,
+        waited: float,
+    ) -> None:
+        record = LockRecord(document[0], public_key(document[1]), lock, _GRANTED, waited)
+        self.records.append(record)
+        self._held.setdefault(session, {}).setdefault(document, []).append(record)
+
+    def lock_failed(self, _session: Session, error: LockFailed, waited: float | None) -> None:
+        self.records.append(
+            LockRecord(error.entity, error.ident, error.lock, outcome_of(error), waited)
+        )
+
+    def locks_released(
+        self, session: Session, released: Sequence[ReleasedLock], outcome: str
+    ) -> None:
+        now, held = time.monotonic(), self._held.get(session, {})
+        for one in released:
+            for record in held.pop(one.document, ()):
+                record.held, record.ended = now - record._granted_at, outcome  # noqa: SLF001
+
+
+def _document(entity: type[Any] | None, ident: Any) -> tuple[type[Any] | None, Any]:
+    if entity is None:
+        return None, ident
+    mapper = mapper_of(entity)
+    root, identity = document_key(mapper, identity_of(mapper, ident))
+    return root, public_key(identity)
+
+
+def _is_enough(record: LockRecord, wanted: tuple[type[Any] | None, Any], lock: LockOptions) -> bool:
+    if record.outcome != _GRANTED or record.lock is None:
+        return False
+    same = (record.entity, record.ident) == wanted
+    return same and strength_of(record.lock) >= strength_of(lock)
+
+
+def _what_was_taken(
+    locks: Sequence[LockRecord], wanted: tuple[type[Any] | None, Any], lock: LockOptions
+) -> str:
+    verb = "locked" if is_row_lock(lock) else "read"
+    text = f"nobody has {verb} {document_label(*wanted)} {lock_label(lock)}"
+    if not locks:
+        return f"{text}; no lock was taken"
+    lines = "".join(f"\n  {one}" for one in locks)
+    return f"{text}; these locks were taken:{lines}"

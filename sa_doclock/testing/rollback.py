@@ -1,0 +1,65 @@
+"""rollback_session(): a session for the fixture that rolls everything back after each test."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+from ..dialects import ROLLED_BACK_LATER, strategy_for
+from ..errors import WrongIsolation
+from ..options import LockOptions
+from ..session import LockingSession
+from ..transaction import level_of
+
+_OWN: Final = frozenset({"bind", "binds", "join_transaction_mode", "twophase"})
+
+
+def rollback_session(connection: Connection, **options: Any) -> LockingSession:
+    """Return a session whose commits are undone when the connection is closed.
+
+    It works in the transaction of this connection, which it begins where there is none, at the
+    isolation level that ForUpdate needs.  Each transaction of the session is a savepoint in it::
+
+        with engine.connect() as connection, rollback_session(connection) as session:
+            ...  # the test
+
+    Several sessions of one connection see what the others have committed.  Where a function of the
+    program wants a factory, give ``partial(rollback_session, connection)``.  ``save_changes()``,
+    ``on_commit()``, ``run_transaction()``, ``claim_each()`` and SnapshotRead work.  In-memory SQLite
+    with one connection for all (``StaticPool``) can be locked here, and nowhere else.
+
+    What is not promised here: sessions of one connection do not exclude each other; the server holds
+    their locks until the connection is closed; SnapshotRead is a plain read of this transaction; a
+    deadlock on MySQL and MariaDB ends it.
+
+    :param options: of :class:`LockingSession`, except those of the connection and its transaction.
+    :raises TypeError: not a Connection; an option that is set here.
+    :raises WrongIsolation: the connection is in a transaction that cannot protect a document.
+    :raises LockNotSupported: the connection is in AUTOCOMMIT.
+    """
+    if not isinstance(connection, Connection):
+        raise TypeError(f"rollback_session() needs a Connection, not {connection!r}")
+    if not _OWN.isdisjoint(options):
+        names = ", ".join(sorted(_OWN & options.keys()))
+        raise TypeError(f"rollback_session() sets {names} itself")
+    begins = not connection.in_transaction()
+    strategy = strategy_for(connection)
+    if begins:
+        connection.rollback()  # of what strategy_for() has asked
+    levels = strategy.levels_for(LockOptions.ForUpdate)
+    level = level_of(connection)
+    strategy.check_autocommit(connection)
+    if levels and level not in levels:
+        if not begins:
+            raise WrongIsolation(
+                f"the connection is in a transaction at {level}, in which a document cannot be "
+                "locked; give rollback_session() a connection without a transaction"
+            )
+        connection.rollback()
+        connection.execution_options(isolation_level=levels[0])
+    if not connection.in_transaction():
+        connection.begin()
+    strategy.before_savepoint(connection)  # which would be a transaction of its own on SQLite
+    connection.execution_options(**{ROLLED_BACK_LATER: True})
+    return LockingSession(connection, join_transaction_mode="create_savepoint", **options)

@@ -1,0 +1,307 @@
+"""The schedule of two functions: both have read before either writes, unless a lock stops one.
+
+A function that is about to write waits for its turn.  It gets it when the other one is about to
+write too, has ended, or waits for a lock.  The one that has had fewer turns goes first.  A turn
+ends at the next write after another read.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextvars import ContextVar
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.exc import OperationalError
+
+from .server_waits import ServerWaits, connection_id, locks_database, monitoring_of
+
+FIRST_LOOK: Final = 0.005
+"""Seconds without a sign of life after which the server is asked."""
+
+NEXT_LOOK: Final = 0.12
+"""Seconds between two questions: MariaDB answers from a copy that it renews only when nobody has
+read it for 0.1 s (CACHE_MIN_IDLE in its trx0i_s.cc)."""
+
+LONG_COMMIT: Final = 0.25
+"""Seconds after which a COMMIT on SQLite waits for a reader, whom nothing names."""
+
+LONG_STATEMENT: Final = 1.0
+"""Seconds after which a statement waits for a lock, whatever the server tells: it may not know, or
+not show it to this account."""
+
+_WRITE: Final = re.compile(r"\s*(INSERT|UPDATE|DELETE|MERGE|REPLACE)\b", re.IGNORECASE)
+_READ: Final = re.compile(r"\s*(SELECT|WITH|VALUES|TABLE)\b", re.IGNORECASE)
+_COMMIT: Final = "COMMIT"
+# What SQLite runs without the file's write lock.
+_NEEDS_NO_LOCK: Final = re.compile(
+    r"\s*(SELECT|PRAGMA(?! incremental_vacuum| user_version =)|SAVEPOINT|RELEASE|ROLLBACK"
+    r"|BEGIN( DEFERRED)?\s*$)",
+    re.IGNORECASE,
+)
+
+
+class Party:
+    """One of the two functions, as the schedule sees it.
+
+    :ivar turn: what it waits for before it writes; None while it runs.
+    :ivar turns: the number of turns that it has had.
+    :ivar has_read: it has read since its last turn began, or has had none.
+    :ivar statement: that runs now; None between two.
+    :ivar refused: a lock was refused since the other one waits.
+    :ivar active_at: the time of its last sign of life.
+    :ivar blocked_at: the same, when it was seen to wait for a lock.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.done = self.refused = False
+        self.turn: Future[None] | None = None
+        self.turns = 0
+        self.has_read = True
+        self.statement: str | None = None
+        self.connection: Connection | None = None
+        self.locked_files: set[int] = set()
+        self.blocked_at: float | None = None
+        self.active_at = time.monotonic()
+
+    def note(self, connection: Connection | None = None, statement: str | None = None) -> None:
+        """Note a sign of life."""
+        self.connection = connection or self.connection
+        self.statement = statement
+        self.active_at = time.monotonic()
+
+    @property
+    def needs_the_other(self) -> bool:
+        """True if it has ended, a lock was refused, or it was seen to wait, and does so still."""
+        return self.done or self.refused or self.blocked_at == self.active_at
+
+
+current_party: ContextVar[Party | None] = ContextVar("sa_doclock.testing.party", default=None)
+"""The function that runs in this thread or task, and in those that it has started."""
+
+
+class Schedule:
+    """Gives two functions their turns.
+
+    :param patience: seconds without a sign of life after which a function waits for the other one
+        inside of the process.
+    :param run: runs a function of SQLAlchemy's on an asynchronous engine.
+    """
+
+    def __init__(self, patience: float, run: Callable[[Callable[[], Any]], Any]) -> None:
+        self.parties = Party("first"), Party("second")
+        self._patience, self._run = patience, run
+        self._changed = threading.Condition()
+        self._servers: dict[Engine, ServerWaits | None] = {}
+        self._owners: dict[int, Party] = {}  # by the server's id of the connection
+        self._over = False
+        self._listeners: list[tuple[str, Callable[..., Any]]] = [
+            ("before_cursor_execute", self._before_statement),
+            ("after_cursor_execute", self._after_statement),
+            ("handle_error", self._on_error),
+            ("commit", self._on_commit),
+            ("rollback", self._on_rollback),
+        ]
+
+    def start(self) -> None:
+        """Listen to all engines of the process, until :meth:`stop`."""
+        for name, function in self._listeners:
+            event.listen(Engine, name, function)
+
+    def stop(self) -> None:
+        """Listen no more, and let a function that waits for its turn go on."""
+        with self._changed:
+            self._over = True
+            for party in self.parties:
+                self._release(party)
+        for name, function in self._listeners:
+            event.remove(Engine, name, function)
+        for engine, server in self._servers.items():
+            if server is not None:
+                self._ask(engine, server.close)
+
+    def note_done(self, party: Party) -> None:
+        """Note that a function has ended."""
+        with self._changed:
+            party.done = True
+            self._changed.notify_all()
+
+    def direct(self, timeout: float) -> None:
+        """Give the turns until both have ended.
+
+        :raises TimeoutError: one of them has not.
+        """
+        end = time.monotonic() + timeout
+        while not all(party.done for party in self.parties):
+            left = end - time.monotonic()
+            if left <= 0:
+                running = " and the ".join(one.name for one in self.parties if not one.done)
+                raise TimeoutError(f"the {running} has not ended after {timeout:g} s")
+            pause = self._step(left)
+            if pause:
+                with self._changed:
+                    self._changed.wait(min(pause, left))
+
+    def _step(self, left: float) -> float:
+        """Give a turn, if it is time; return the seconds until the next look."""
+        with self._changed:
+            one, other = self._waiting_and_running()
+            if one is None:
+                if not all(party.done for party in self.parties):
+                    self._changed.wait(left)
+                return 0
+            if other is None or other.needs_the_other:
+                self._release(one)
+                return 0
+            seen_at = other.active_at
+        quiet = time.monotonic() - seen_at
+        if quiet < FIRST_LOOK:
+            return FIRST_LOOK - quiet
+        if quiet < self._patience and not self._waits(other, one, quiet):
+            return NEXT_LOOK
+        other.blocked_at = seen_at
+        return 0
+
+    def _waiting_and_running(self) -> tuple[Party | None, Party | None]:
+        """Return the function whose turn is next, if it waits, and the one that it waits for.
+
+        Both wait: the one that has had fewer turns, and None.
+        """
+        first, second = self.parties
+        if first.turn is not None and second.turn is not None:
+            return (second if second.turns < first.turns else first), None
+        if first.turn is not None:
+            return first, second
+        return (second, first) if second.turn is not None else (None, None)
+
+    def _release(self, party: Party) -> None:
+        if party.turn is not None:
+            for one in self.parties:
+                one.refused = False
+            turn, party.turn = party.turn, None
+            party.turns += 1
+            party.has_read = False
+            party.note()
+            turn.set_result(None)
+
+    def _waits(self, other: Party, one: Party, quiet: float) -> bool:
+        """Return whether the other function waits for a lock in the database."""
+        if other.connection is None:
+            return False
+        engine = other.connection.engine
+        if locks_database(engine):
+            return _waits_for_file(other, one, quiet)
+        if any(self._owners.get(waiter) is other for waiter in self._blockers(engine) or ()):
+            return True
+        return other.statement is not None and quiet >= LONG_STATEMENT
+
+    def _blockers(self, engine: Engine) -> Any:
+        """Ask the server; None where it cannot be asked."""
+        if engine not in self._servers:
+            known = monitoring_of(engine) is not None
+            self._servers[engine] = (
+                self._ask(engine, lambda: ServerWaits(engine)) if known else None
+            )
+        server = self._servers[engine]
+        return None if server is None else self._ask(engine, server.blockers)
+
+    def _ask(self, engine: Engine, question: Callable[[], Any]) -> Any:
+        return self._run(question) if engine.dialect.is_async else question()
+
+    # Listeners, in the thread or task of the function.
+
+    def _party(self) -> Party | None:
+        party = current_party.get()
+        return party if party in self.parties and not self._over else None
+
+    def _before_statement(
+        self,
+        connection: Connection,
+        _cursor: object,
+        statement: str,
+        _parameters: object,
+        context: Any,
+        _executemany: bool,
+    ) -> None:
+        party = self._party()
+        if party is None:
+            return
+        writes = _is_write(context, statement)
+        if writes and party.has_read:
+            self._wait_for_turn(party, connection)
+        number = connection_id(connection)
+        with self._changed:
+            if number is not None:
+                self._owners[number] = party
+            party.has_read = party.has_read or bool(_READ.match(statement))
+            party.note(connection, statement)
+            self._changed.notify_all()
+
+    def _after_statement(
+        self, connection: Connection, _cursor: object, statement: str, *_: object
+    ) -> None:
+        party = self._party()
+        if party is None:
+            return
+        if locks_database(connection) and not _NEEDS_NO_LOCK.match(statement):
+            driver: Any = connection.connection.driver_connection
+            if driver.in_transaction:
+                party.locked_files.add(id(driver))
+        party.note(connection)
+
+    def _on_error(self, context: ExceptionContext) -> None:
+        party = self._party()
+        if party is None:
+            return
+        with self._changed:
+            party.note(context.connection)
+            party.refused = isinstance(context.sqlalchemy_exception, OperationalError)
+            self._changed.notify_all()
+
+    def _on_commit(self, connection: Connection) -> None:
+        self._on_end(connection, _COMMIT)
+
+    def _on_rollback(self, connection: Connection) -> None:
+        self._on_end(connection, None)
+
+    def _on_end(self, connection: Connection, statement: str | None) -> None:
+        party = self._party()
+        if party is not None:
+            if locks_database(connection) and not connection.invalidated:
+                party.locked_files.discard(id(connection.connection.driver_connection))
+            party.note(connection, statement)
+
+    def _wait_for_turn(self, party: Party, connection: Connection) -> None:
+        turn: Future[None] = Future()
+        with self._changed:
+            if self._over:
+                return
+            party.turn = turn
+            party.note(connection)
+            self._changed.notify_all()
+        if connection.dialect.is_async:
+            from asyncio import wrap_future  # noqa: PLC0415  # it needs a running loop
+
+            adapted: Any = connection.connection.dbapi_connection
+            adapted.run_async(lambda _: wrap_future(turn))
+        else:
+            turn.result()
+
+
+def _waits_for_file(other: Party, one: Party, quiet: float) -> bool:
+    if other.statement is None:
+        return False
+    if other.statement == _COMMIT:
+        return quiet >= LONG_COMMIT
+    return bool(one.locked_files) and not _NEEDS_NO_LOCK.match(other.statement)
+
+
+def _is_write(context: Any, statement: str) -> bool:
+    flags = ("isinsert", "isupdate", "isdelete")
+    return any(getattr(context, flag, False) for flag in flags) or bool(_WRITE.match(statement))

@@ -1,0 +1,122 @@
+"""The events of a Connection that the program has in hand.
+
+By ``session.connection()``, or by lending its own, a program can end a transaction or a savepoint
+that the session counts on.  A session whose Connection nobody else has pays nothing for this.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+from weakref import ReferenceType
+
+from sqlalchemy import Connection, event
+
+from ..dialects.base import LockStrategy
+from .ledger import NO_LOCKS, Mark
+
+if TYPE_CHECKING:
+    from .state import TransactionState
+
+_EVENTS: Final = (
+    "after_cursor_execute",
+    "commit",
+    "rollback",
+    "commit_twophase",
+    "rollback_twophase",
+)
+# SQLAlchemy's event of a savepoint comes before the savepoint has its name, and a program may write
+# its own.  SAVE TRANSACTION and ROLLBACK TRANSACTION with a name are those of SQL Server.
+_SAVEPOINT: Final = re.compile(
+    r"\s*(SAVEPOINT|SAVE\s+TRAN\w*|RELEASE(?:\s+SAVEPOINT)?"
+    r"|ROLLBACK(?:\s+(?:WORK|TRAN\w*))?(?:\s+TO(?:\s+SAVEPOINT)?)?)\s+(\S+?)\s*;?\s*$",
+    re.IGNORECASE,
+)
+
+
+class ConnectionEvents:
+    """Tells the state of a session what happens on one Connection.
+
+    The methods named as events of SQLAlchemy listen to them.
+
+    :param lent: the Connection is the program's own.
+    :param strategy: None where nothing is known of the database.
+    """
+
+    def __init__(
+        self,
+        state: ReferenceType[TransactionState],
+        connection: Connection,
+        strategy: LockStrategy | None,
+        *,
+        lent: bool,
+    ) -> None:
+        self._state, self._strategy, self._lent = state, strategy, lent
+        self._savepoints: list[tuple[str, Mark]] = []
+        for name in _EVENTS:
+            event.listen(connection, name, getattr(self, name))
+
+    def remove(self, connection: Connection) -> None:
+        """Listen no more; needed only where the Connection outlives the transaction."""
+        for name in _EVENTS:
+            event.remove(connection, name, getattr(self, name))
+
+    @property
+    def innermost(self) -> tuple[str, Mark] | None:
+        """The name of the innermost savepoint, and what was held when it was set."""
+        return self._savepoints[-1] if self._savepoints else None
+
+    def after_cursor_execute(
+        self, connection: Connection, cursor: Any, statement: str, *_: object
+    ) -> None:
+        """Forget the locks that this statement has released."""
+        state = self._state()
+        if state is None:
+            return
+        found = _SAVEPOINT.match(statement)
+        if found is not None and self._note_savepoint(state, *found.groups()):
+            return
+        strategy = self._strategy
+        if strategy is None or not state.counts_on_transaction(strategy):
+            return
+        if strategy.in_transaction_after(connection, cursor, statement) is False:
+            self._end(state, connection, "lost")
+
+    def _note_savepoint(self, state: TransactionState, verb: str, name: str) -> bool:
+        """Note what a statement has done to a savepoint; return whether it is one that we know."""
+        if verb.upper().startswith("SAVE"):
+            self._savepoints.append((name, state.ledger.mark()))
+            return True
+        names = [known for known, _ in self._savepoints]
+        if name not in names:
+            # Older than all that the session has locked, or nobody knows what was locked since.
+            session_knows = name.startswith("sa_savepoint_") and not self._lent
+            if " TO" in verb.upper() and not session_knows:
+                state.roll_back_connection(NO_LOCKS, names)
+            return False
+        position = len(names) - 1 - names[::-1].index(name)
+        _, locks = self._savepoints[position]
+        if verb.upper().startswith("RELEASE"):
+            del self._savepoints[position:]
+        else:
+            del self._savepoints[position + 1 :]  # it stays, and can be rolled back to once more
+            state.roll_back_connection(locks, names[position:])
+        return True
+
+    def commit(self, connection: Connection, *_: object) -> None:
+        """Forget all locks, unless it is the commit of the session itself."""
+        state = self._state()
+        if state is not None and not state.commits_now:
+            self._end(state, connection, "committed")
+
+    def rollback(self, connection: Connection, *_: object) -> None:
+        """Forget all locks."""
+        state = self._state()
+        if state is not None:
+            self._end(state, connection, "rolled back")
+
+    commit_twophase, rollback_twophase = commit, rollback
+
+    def _end(self, state: TransactionState, connection: Connection, outcome: str) -> None:
+        self._savepoints.clear()
+        state.note_ended(connection, outcome)

@@ -1,0 +1,89 @@
+"""A pytest plugin that puts our sessions in the place of those of the package under test.
+
+``-p locking_sessions`` loads it, before a test module imports a Session.  It also writes the tests
+that failed into a file.  It is no part of our package ``tests``: the package under test may have one.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy.ext.asyncio
+import sqlalchemy.orm
+from sqlalchemy import event
+from sqlalchemy.orm import SessionEvents
+
+from sa_doclock import AsyncLockingSession, LockingSession
+from sa_doclock.session import hooks
+
+
+def pytest_report_header() -> str:
+    """Return a line that says what is tested."""
+    return f"SQLAlchemy {sqlalchemy.__version__}, {sqlalchemy.orm.Session.__name__}"
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Write what has failed, and the number of tests that have passed."""
+    stats = terminalreporter.stats
+    failed = {report.nodeid for kind in ("failed", "error") for report in stats.get(kind, ())}
+    results = {"failed": sorted(failed), "passed": len(stats.get("passed", ()))}
+    path = Path(os.environ["SA_DOCLOCK_COMPAT_RESULTS"])
+    path.write_text(json.dumps(results), encoding="utf-8")
+
+
+def replace_sqlalchemy() -> None:
+    """Have SQLAlchemy's tests use our sessions, and makers that make them."""
+    # Not sqlalchemy.orm.session.Session: a test lists the methods that stand in that very class.
+    replaced: Any = (
+        (sqlalchemy.orm, "Session", sqlalchemy.orm.sessionmaker, LockingSession),
+        (
+            sqlalchemy.ext.asyncio,
+            "AsyncSession",
+            sqlalchemy.ext.asyncio.async_sessionmaker,
+            AsyncLockingSession,
+        ),
+    )
+    for module, name, maker, ours in replaced:
+        setattr(module, name, ours)
+        maker.__init__.__kwdefaults__["class_"] = ours
+    # After each test they remove all listeners of sessions.  Ours are no listeners of a test.
+    events: Any = SessionEvents
+    clear = events._clear
+    names = [name for name in vars(hooks) if hasattr(events, name[1:])]
+
+    def clear_and_listen(_: object) -> None:
+        clear()
+        for name in names:
+            event.listen(hooks.SessionWithContext, name[1:], getattr(hooks, name))
+
+    events._clear = classmethod(clear_and_listen)
+
+
+def replace_in(module: str, name: str, ours: type[Any]) -> None:
+    """Replace a Session class of another package by one that is made of it and of ours."""
+    theirs = getattr(import_module(module), name)
+    made = type(name, (theirs, ours), {"__module__": module})
+    package = module.partition(".")[0]
+    for loaded in [one for key, one in sys.modules.items() if key.partition(".")[0] == package]:
+        for key, value in [*vars(loaded).items()]:
+            if value is theirs:
+                setattr(loaded, key, made)
+
+
+if not os.environ["SA_DOCLOCK_COMPAT_COLLECT_GARBAGE"]:
+    gc.disable()
+package = os.environ["SA_DOCLOCK_COMPAT_PACKAGE"]
+if package == "sqlalchemy":
+    replace_sqlalchemy()
+elif package == "sqlmodel":
+    replace_in("sqlmodel.orm.session", "Session", LockingSession)
+    replace_in("sqlmodel.ext.asyncio.session", "AsyncSession", AsyncLockingSession)
+elif package == "flask_sqlalchemy":
+    replace_in("flask_sqlalchemy.session", "Session", LockingSession)
+# else the stock sessions, for comparison

@@ -1,0 +1,77 @@
+"""The list of differences is short and has reasons; ids of tests are compared without a database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.compat import __main__ as compat
+from tests.compat.differences import DIFFERENCES
+
+SUITE = compat.SUITES["sqlalchemy-2.1"]
+LISTED = next(iter(DIFFERENCES))
+
+
+def test_there_are_at_most_ten_each_with_a_reason() -> None:
+    assert len(DIFFERENCES) <= 10
+    assert all(DIFFERENCES.values())
+    assert list(DIFFERENCES) == [compat.name_of(node) for node in DIFFERENCES]
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "test/orm/test_x.py::XTest_sqlite+pysqlite_3_40_1::test_y[a-b]",
+        "test/orm/test_x.py::XTest_postgresql+psycopg_18_4::test_y",
+        "test/orm/test_x.py::XTest::test_y[sqlite]",
+    ],
+)
+def test_an_id_is_that_of_every_database(node: str) -> None:
+    assert compat.name_of(node) == "test/orm/test_x.py::XTest::test_y"
+
+
+def fake(
+    monkeypatch: pytest.MonkeyPatch,
+    ours: list[str],
+    stock: list[str],
+    again: list[str] | None = None,
+) -> None:
+    """Replace the runs.
+
+    :param again: what fails on our sessions in the second run; None for the same.
+    """
+
+    def run(
+        _suite: Any, package: str, _tests: Any, _workers: int, *, collect_garbage: bool = True
+    ) -> tuple[list[str], int]:
+        if not package:
+            assert not collect_garbage
+            return stock, 0
+        return (ours if collect_garbage or again is None else again), 7
+
+    monkeypatch.setattr(compat, "run", run)
+
+
+def test_what_fails_on_ours_alone_and_is_not_listed_is_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake(monkeypatch, [*DIFFERENCES, "test/a.py::new", "test/a.py::broken"], ["test/a.py::broken"])
+    assert compat.check("x", SUITE, (), 1) == [
+        "x: fails on our sessions alone: test/a.py::new",
+    ]
+
+
+def test_what_fails_once_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(monkeypatch, [*DIFFERENCES, "test/a.py::new"], [], again=[])
+    assert compat.check("x", SUITE, (), 1) == []
+
+
+def test_what_is_listed_and_passes_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(monkeypatch, [*DIFFERENCES][1:], [])
+    assert compat.check("x", SUITE, (), 1) == [f"x: no difference any more: {LISTED}"]
+
+
+def test_a_run_in_which_nothing_passes_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compat, "run", lambda *_: ([*DIFFERENCES], 0))
+    assert compat.check("x", SUITE, (), 1) == ["x: no test has passed"]

@@ -1,0 +1,56 @@
+"""The table of docs/compatible-servers.md, from the table of the dialects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sa_doclock.dialects import COMPATIBLE_SERVERS, LockFeature
+from sa_doclock.dialects.compatible_servers import CompatibleServer, Fact
+
+_ORIGINALS = {"postgresql": "PostgreSQL", "mysql": "MySQL"}
+
+
+def sections() -> Iterator[str]:
+    """Yield a section for each product that has facts, and one line for the others."""
+    for product in COMPATIBLE_SERVERS:
+        if product.refused or product.real or product.notes:
+            yield from _section(product)
+    without = [one for one in COMPATIBLE_SERVERS if not (one.refused or one.real or one.notes)]
+    yield "## Others"
+    yield ""
+    yield "No facts are known of these, so each is treated as the product that it is compatible with:"
+    yield ""
+    for product in without:
+        told = "told by its version" if product.mark else "its version does not tell it"
+        yield f"- {product.name}, as {_ORIGINALS[product.protocol]}; {told}."
+    yield ""
+
+
+def _section(product: CompatibleServer) -> Iterator[str]:
+    yield f"## {product.name}"
+    yield ""
+    yield f"Answers as {_ORIGINALS[product.protocol]}. Not run by the tests."
+    yield ""
+    yield "| | | |"
+    yield "|---|---|---|"
+    for feature in LockFeature:
+        yield _row(feature, product)
+    yield ""
+    for note in product.notes:
+        yield f"- {note[0].upper()}{note[1:]}."
+    if product.notes:
+        yield ""
+
+
+def _row(feature: LockFeature, product: CompatibleServer) -> str:
+    refused, real = product.refused.get(feature), product.real.get(feature)
+    if refused is not None:
+        below = f" below {'.'.join(map(str, refused.before))}" if refused.before else ""
+        return f"| {feature.value} | LockNotSupported{below} | {_cited(refused)} |"
+    if real is not None:
+        return f"| {feature.value} | real | {_cited(real)} |"
+    return f"| {feature.value} | not verified | |"
+
+
+def _cited(fact: Fact) -> str:
+    return f"{fact.text} [(source)]({fact.source})".strip()

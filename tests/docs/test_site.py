@@ -1,0 +1,179 @@
+"""The site: it builds strictly, every public name is in it, and a browser shows it without an error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urldefrag, urljoin
+
+import pytest
+
+from tests.docs.browser import build, chromium, served
+from tests.docs.pages import ROOT, text_of
+from tests.docs.public_names import described, paths, public_name, public_names, since
+
+PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
+
+METHODS = [name for name in public_names() if name.startswith("LockingSession.")]
+
+# Of what a page shows: how much wider than the screen it is, pictures, links, the size of its words.
+LOOK = """() => ({
+    wider: document.documentElement.scrollWidth - window.innerWidth,
+    broken: [...document.images].filter(image => !image.naturalWidth).map(image => image.src),
+    links: [...document.querySelectorAll('a[href]')].map(link => link.href),
+    smallest: Math.min(...[...document.querySelectorAll('article p, article li')]
+        .map(shown => parseFloat(getComputedStyle(shown).fontSize)), 99),
+})"""
+
+
+# Asked again and again: the page listens only when its script and the index have been loaded.
+ASK_AND_COUNT = """() => {
+    const input = document.querySelector('input.md-search__input');
+    input.focus();
+    input.value = 'SkipLocked';
+    input.dispatchEvent(new Event('keyup', {bubbles: true}));
+    return document.querySelectorAll('.md-search-result__item').length > 2;
+}"""
+
+
+class _Ids(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.ids |= {value for name, value in attrs if name in ("id", "name") and value}
+
+
+def test_every_public_name_is_described_and_has_its_version() -> None:
+    """A new name belongs into docs/site/since.json, and on a page of docs/api."""
+    names, pages = public_names(), described()
+    assert sorted(names) == sorted(since())
+    missing = [n for n in names if n not in pages and not n.startswith("LockingSession.")]
+    assert missing == []
+    listed = re.findall(r"^ +- (\w+)$", text_of("docs/api/session.md"), re.MULTILINE)
+    methods = [n.partition(".")[2] for n in names if n.startswith("LockingSession.")]
+    assert sorted(listed) == sorted(methods)
+
+
+def test_the_site_names_the_repository_as_the_package_does() -> None:
+    config, package = ((ROOT / name).read_text() for name in ("mkdocs.yml", "pyproject.toml"))
+    (repository,) = re.findall(r"repository: &repository (\S+)", config)
+    assert f'Source = "{repository}"' in package
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    build(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def url(site: Path) -> Iterator[str]:
+    with served(site) as found:
+        yield found
+
+
+def pages_of(site: Path) -> list[str]:
+    return sorted(path.relative_to(site).as_posix() for path in site.rglob("*.html"))
+
+
+@pytest.mark.slow
+def test_nothing_comes_from_another_server(site: Path) -> None:
+    for page in pages_of(site):
+        text = (site / page).read_text(encoding="utf-8")
+        loaded = re.findall(r'<(?:script|img|link|iframe|source)[^>]+(?:src|href)="([^"]+)"', text)
+        assert [one for one in loaded if re.match(r"(https?:)?//", one)] == [], page
+
+
+@pytest.mark.slow
+def test_the_reference_has_each_name_with_its_version(site: Path) -> None:
+    html = "".join(path.read_text(encoding="utf-8") for path in site.glob("api/*.html"))
+    assert "doc-symbol-module" not in html  # a module in place of the function of its name
+    found = dict(
+        re.findall(
+            r'<h\d id="sa_doclock\.([\w.]+)" class="doc doc-heading">'
+            r'(?:(?!</h\d>).)*?class="doc-since">since ([\d.]+)<',
+            html,
+            re.DOTALL,
+        )
+    )
+    ours = {path: since()[public_name(path)] for path in (*paths(), *METHODS)}
+    assert {path: found.get(path) for path in ours} == ours
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)  # sixty pages; a busy machine takes minutes
+def test_a_browser_shows_every_page(site: Path, url: str, tmp_path: Path) -> None:
+    said: list[str] = []
+    links: dict[str, str] = {}
+    with chromium(tmp_path) as context:
+        page = context.pages[0]
+        page.on("console", lambda message: said.append(f"{page.url}: {message.text}"))
+        page.on("pageerror", lambda error: said.append(f"{page.url}: {error}"))
+        page.on("requestfailed", lambda request: said.extend(_failed(request)))
+        page.on("response", lambda answer: said.extend(_refused(answer)))
+        page.on("request", lambda request: said.extend(_foreign(request.url, url)))
+        for size in (DESKTOP, PHONE):
+            page.set_viewport_size(size)
+            for name in pages_of(site):
+                page.goto(url + name)
+                seen: dict[str, Any] = page.evaluate(LOOK)
+                assert (name, size["width"], seen["wider"]) == (name, size["width"], 0)
+                assert (name, seen["broken"]) == (name, [])
+                assert seen["smallest"] >= 12, name
+                links.update(dict.fromkeys(seen["links"], name))
+    assert said == []
+    broken = {link: name for link, name in links.items() if not _leads_somewhere(link, url, site)}
+    assert broken == {}
+
+
+def _failed(request: Any) -> list[str]:
+    aborted = request.failure == "net::ERR_ABORTED"  # by going on to the next page
+    return [] if aborted else [f"{request.failure}: {request.url}"]
+
+
+def _refused(answer: Any) -> list[str]:
+    return [f"{answer.status}: {answer.url}"] if answer.status >= 400 else []
+
+
+def _foreign(address: str, url: str) -> list[str]:
+    return [] if address.startswith((url, "data:", "blob:")) else [f"fetched: {address}"]
+
+
+def _leads_somewhere(link: str, url: str, site: Path) -> bool:
+    if not link.startswith(url):
+        return link.startswith("https://")
+    address, anchor = urldefrag(link)
+    path = site / unquote(address.removeprefix(url))
+    path = path / "index.html" if path.is_dir() else path
+    if not path.is_file():
+        return False
+    if not anchor or path.suffix != ".html":
+        return True
+    return unquote(anchor) in _Ids(path.read_text(encoding="utf-8")).ids
+
+
+@pytest.mark.slow
+def test_the_search_finds_a_page(url: str, tmp_path: Path) -> None:
+    with chromium(tmp_path, viewport=DESKTOP) as context:
+        page = context.pages[0]
+        page.goto(urljoin(url, "index.html"))
+        page.locator("input.md-search__input").click()
+        page.wait_for_function(ASK_AND_COUNT, polling=1000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("wanted", "shown"), [("light", "default"), ("dark", "slate")])
+def test_it_has_the_colours_of_the_system(
+    url: str, tmp_path: Path, wanted: str, shown: str
+) -> None:
+    with chromium(tmp_path, color_scheme=wanted) as context:
+        page = context.pages[0]
+        page.goto(urljoin(url, "index.html"))
+        page.wait_for_selector(f"body[data-md-color-scheme={shown}]")

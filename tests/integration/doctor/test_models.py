@@ -1,0 +1,192 @@
+"""The checks of the tables of documents, on tables that have the fault and on tables that have not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, registry, relationship
+
+from sa_doclock import Finding, check_database, document
+from tests.support.databases import Database
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+@document(parts=("lines",))
+class Order(Base):
+    __tablename__ = "dr_order"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    lines: Mapped[list[Line]] = relationship()
+
+
+class Line(Base):
+    __tablename__ = "dr_line"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    order_id: Mapped[int] = mapped_column(sa.ForeignKey("dr_order.id"))
+
+
+class Elsewhere(DeclarativeBase):
+    """A base without a single header: there is nothing to look at."""
+
+
+Make = Callable[..., None]
+
+
+@pytest.fixture
+def make(database: Database) -> Iterator[Make]:
+    """Return a function that makes the two tables, with these words at their ends, anew."""
+    statements = (
+        "DROP VIEW IF EXISTS dr_order",
+        "DROP TABLE IF EXISTS dr_line",
+        "DROP TABLE IF EXISTS dr_order",
+    )
+
+    def drop() -> None:
+        with database.observer().connect() as connection:
+            for statement in statements:
+                if "VIEW" not in statement or _is_view(connection):
+                    connection.exec_driver_sql(statement)
+
+    def make_tables(*more: str, key: str = "PRIMARY KEY", end: str = "", order: str = "") -> None:
+        drop()
+        with database.observer().connect() as connection:
+            connection.exec_driver_sql(
+                order or f"CREATE TABLE dr_order (id integer NOT NULL {key}){end}"
+            )
+            connection.exec_driver_sql(
+                f"CREATE TABLE dr_line (id integer NOT NULL PRIMARY KEY, order_id integer NOT NULL){end}"
+            )
+            for statement in more:
+                connection.exec_driver_sql(statement)
+
+    yield make_tables
+    drop()
+
+
+def _is_view(connection: sa.Connection) -> bool:
+    return "dr_order" in sa.inspect(connection).get_view_names()
+
+
+def found(database: Database, code: str) -> list[Finding]:
+    return [one for one in check_database(database.engine(), Base) if one.code == code]
+
+
+def cure(database: Database, finding: Finding) -> None:
+    """Paste the cure."""
+    with database.observer().connect() as connection:
+        connection.exec_driver_sql(finding.cure)
+
+
+def test_a_part_without_an_index(database: Database, make: Make) -> None:
+    make()
+    (finding,) = found(database, "part-without-index")
+    assert "dr_line has no index on (order_id)" in finding.text
+    cure(database, finding)
+    assert found(database, "part-without-index") == []
+
+
+def test_an_index_that_begins_with_the_foreign_key_is_enough(
+    database: Database, make: Make
+) -> None:
+    make("CREATE INDEX dr_ix ON dr_line (order_id, id)")
+    assert found(database, "part-without-index") == []
+    make("CREATE INDEX dr_ix ON dr_line (id, order_id)")
+    assert len(found(database, "part-without-index")) == 1
+
+
+@pytest.mark.not_databases("sqlite")  # it cannot add a primary key
+def test_a_key_that_is_not_unique(database: Database, make: Make) -> None:
+    make(key="")
+    (finding,) = found(database, "key-not-unique")
+    cure(database, finding)
+    assert found(database, "key-not-unique") == []
+
+
+def test_a_key_with_a_unique_index_is_enough(database: Database, make: Make) -> None:
+    make(key="")
+    assert len(found(database, "key-not-unique")) == 1
+    make("CREATE UNIQUE INDEX dr_ux ON dr_order (id)", key="")
+    assert found(database, "key-not-unique") == []
+
+
+def test_a_table_that_is_missing(database: Database, make: Make) -> None:
+    make("DROP TABLE dr_line")
+    (finding,) = found(database, "table-missing")
+    assert "dr_line" in finding.text
+    assert found(database, "not-checked") == []
+    make()
+    assert found(database, "table-missing") == []
+
+
+@pytest.mark.databases("postgresql")
+def test_tables_are_looked_for_in_the_schema_that_the_engine_says(
+    database: Database, make: Make
+) -> None:
+    make()
+    with database.observer().connect() as connection:
+        connection.exec_driver_sql("CREATE SCHEMA IF NOT EXISTS dr_other")
+        try:
+            connection.exec_driver_sql("CREATE TABLE dr_other.dr_order (id integer NOT NULL)")
+            engine = database.engine().execution_options(schema_translate_map={None: "dr_other"})
+            told = {one.code: one for one in check_database(engine, Base)}
+            assert "dr_line" in told["table-missing"].text
+            connection.exec_driver_sql(told["key-not-unique"].cure)
+            assert "key-not-unique" not in {one.code for one in check_database(engine, Base)}
+        finally:
+            connection.exec_driver_sql("DROP SCHEMA dr_other CASCADE")
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_a_table_without_row_locks(database: Database, make: Make) -> None:
+    make(end=" ENGINE=MyISAM")
+    both = found(database, "table-cannot-lock")
+    assert ["'dr_order'" in one.text or "'dr_line'" in one.text for one in both] == [True, True]
+    for finding in both:
+        cure(database, finding)
+    assert found(database, "table-cannot-lock") == []
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_without_models_all_tables_of_the_database_count(database: Database, make: Make) -> None:
+    def others() -> list[Finding]:
+        told = check_database(database.engine())
+        return [
+            one for one in told if one.code == "other-storage-engines" and "dr_order" in one.text
+        ]
+
+    make(end=" ENGINE=MyISAM")
+    (finding,) = others()
+    cure(database, finding)
+    assert others() == []
+
+
+@pytest.mark.databases("postgresql")
+def test_a_header_that_is_a_view(database: Database, make: Make) -> None:
+    make(order="CREATE VIEW dr_order AS SELECT 1 AS id")
+    (finding,) = found(database, "foreign-table")
+    assert "dr_order is a view" in finding.text
+    make()
+    assert found(database, "foreign-table") == []
+
+
+@pytest.mark.databases("sqlite")
+def test_a_base_without_headers_and_a_registry(database: Database) -> None:
+    engine = database.engine()
+    for base in (Elsewhere, registry(), Base.registry):
+        assert isinstance(check_database(engine, base), list)
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize("base", [object, Order.__table__, "Base", sa.MetaData()])
+def test_what_is_no_base(database: Database, base: object) -> None:
+    with pytest.raises(TypeError, match="a declarative base or a registry is needed"):
+        check_database(database.engine(), base)
+
+
+def test_what_is_no_engine() -> None:
+    with pytest.raises(TypeError, match="needs an Engine"):
+        check_database("sqlite://")  # type: ignore[arg-type]

@@ -1,0 +1,214 @@
+"""explain_lock() shows what a session sends, and neither waits nor keeps anybody waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+from sa_doclock import LockingSession, LockNotSupported, LockOptions, explain_lock
+from tests.integration.locking.steps import locks, roll_back
+from tests.support.actors import Actor
+from tests.support.databases import Database
+from tests.support.models import Lease, Order, Voucher
+
+Actors = Actor[LockingSession]
+FOR_UPDATE, SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
+KINDS = [
+    FOR_UPDATE,
+    FOR_UPDATE | LockOptions.NoWait,
+    FOR_UPDATE | LockOptions.NoKey,
+    SHARED,
+    LockOptions.SnapshotRead,
+    LockOptions.NoLock,
+]
+
+
+@contextmanager
+def sent_by(engine: sa.Engine) -> Iterator[list[str]]:
+    """Collect what the driver is given."""
+    sent: list[str] = []
+
+    def do_execute(_cursor: object, statement: str, *_: object) -> None:
+        sent.append(" ".join(statement.split()))
+
+    names = ("do_execute", "do_execute_no_params")
+    for name in names:
+        sa.event.listen(engine, name, do_execute)
+    yield sent
+    for name in names:
+        sa.event.remove(engine, name, do_execute)
+
+
+def really_sent(
+    engine: sa.Engine, entity: type[Any], ident: Any, lock: LockOptions, **how: Any
+) -> list[str]:
+    for _ in range(2):  # some things are asked once for each engine
+        with LockingSession(engine) as session, sent_by(engine) as sent:
+            assert session.get_document(entity, ident, lock, **how) is not None
+    return sent
+
+
+@pytest.mark.parametrize("lock", KINDS, ids=str)
+@pytest.mark.parametrize(("entity", "ident"), [(Order, 1), (Lease, 1), (Voucher, (2024, 1))])
+def test_the_statements_are_those_of_a_session(
+    engine: sa.Engine, entity: type[Any], ident: Any, lock: LockOptions
+) -> None:
+    told = explain_lock(engine, entity, lock)
+    assert list(told.statements) == really_sent(engine, entity, ident, lock)
+
+
+def test_with_a_limit_too(database: Database, engine: sa.Engine) -> None:
+    told = explain_lock(engine, Order, FOR_UPDATE, lock_timeout=0.3)
+    really = really_sent(engine, Order, 1, FOR_UPDATE, lock_timeout=0.3)
+    statements = list(told.statements)
+    if database.name == "postgresql":  # psycopg sends these two with the lock, past SQLAlchemy
+        assert "'300ms'" in statements.pop(0)
+        assert "doclock.lock_timeout" in statements.pop(1)
+    assert statements == really
+
+
+@pytest.mark.not_databases("sqlite")
+def test_a_level_that_the_program_has_chosen(database: Database, documents: Database) -> None:
+    assert documents is database
+    level = {"isolation_level": "READ COMMITTED"}
+    for engine in (database.engine(**level), database.engine().execution_options(**level)):
+        told = explain_lock(engine, Order, FOR_UPDATE)
+        assert list(told.statements) == really_sent(engine, Order, 1, FOR_UPDATE)
+        assert told.level == "READ COMMITTED"
+
+
+@pytest.mark.parametrize("lock", [FOR_UPDATE, SHARED], ids=str)
+def test_it_does_not_wait_for_a_holder_and_nobody_waits_for_it(
+    alice: Actors, bob: Actors, engine: sa.Engine, lock: LockOptions
+) -> None:
+    alice.does(locks(Order, 1))
+    told = explain_lock(engine, Order, lock)  # with the lock it would wait for alice
+    alice.does(roll_back)
+    assert told.statements
+
+    def explain_in_the_middle(session: LockingSession) -> None:
+        # Nothing of it is held when it has returned.
+        explain_lock(session, Order, lock)
+        session.get_one_entity(Order, 1, FOR_UPDATE | LockOptions.NoWait)
+
+    bob.does(explain_in_the_middle)
+    bob.does(roll_back)
+
+
+@pytest.mark.not_databases("sqlite")
+def test_what_a_server_says_about_it(database: Database, engine: sa.Engine) -> None:
+    told = explain_lock(engine, Order, FOR_UPDATE)
+    assert (told.entity, told.lock, told.database) == (Order, FOR_UPDATE, database.name)
+    assert told.level == "READ COMMITTED"
+    assert told.rows == ("the row of lk_order with this key: an exclusive lock",)
+    assert any("UPDATE and DELETE" in one for one in told.waits_for)
+    text = str(told)
+    assert text.startswith(
+        f"Order FOR UPDATE on {database.name}\nisolation level: READ COMMITTED\n"
+    )
+    assert "FOR UPDATE" in text.partition("sends:")[2]
+    for part in (*told.statements, *told.rows, *told.waits_for, *told.notes):
+        assert f"  {part}" in text
+
+
+@pytest.mark.databases("postgresql")
+def test_no_key_lets_rows_be_inserted_that_refer_to_it(engine: sa.Engine) -> None:
+    refers = "INSERT and UPDATE of rows that refer to it by a foreign key"
+    assert refers in explain_lock(engine, Order, FOR_UPDATE).waits_for
+    assert refers not in explain_lock(engine, Order, FOR_UPDATE | LockOptions.NoKey).waits_for
+
+
+def test_a_read_that_locks_nothing_says_so(engine: sa.Engine) -> None:
+    told = explain_lock(engine, Order, LockOptions.SnapshotRead)
+    assert (told.rows, told.waits_for) == ((), ())
+    assert "no row" in str(told)
+    assert "nobody" in str(told)
+
+
+@pytest.mark.databases("sqlite")
+def test_sqlite_locks_the_file(engine: sa.Engine) -> None:
+    told = explain_lock(engine, Order, FOR_UPDATE)
+    assert told.level is None
+    assert told.rows == ("the write lock of the whole file",)
+    assert told.statements[0] == "BEGIN IMMEDIATE"
+
+
+@pytest.mark.not_databases("sqlite")
+def test_skip_locked_is_explained_for_a_set(engine: sa.Engine) -> None:
+    told = explain_lock(engine, Order, FOR_UPDATE | LockOptions.SkipLocked)
+    assert any("SKIP LOCKED" in one for one in told.statements)
+
+
+@pytest.mark.databases("sqlite")
+def test_what_the_database_cannot_is_refused_as_by_a_lock(engine: sa.Engine) -> None:
+    with pytest.raises(LockNotSupported, match="nothing to skip"):
+        explain_lock(engine, Order, FOR_UPDATE | LockOptions.SkipLocked)
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Crate(Base):
+    __tablename__ = "ex_crate"
+    label: Mapped[str] = mapped_column(sa.String(20), primary_key=True)
+    items: Mapped[list[Item]] = relationship()
+
+
+class Item(Base):
+    __tablename__ = "ex_item"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    crate_label: Mapped[str] = mapped_column(sa.ForeignKey("ex_crate.label"))
+
+
+def test_an_empty_table(database: Database) -> None:
+    database.create(Base.metadata)
+    engine = database.engine()
+    told = explain_lock(engine, Crate, FOR_UPDATE)
+    assert any("ex_crate" in one for one in told.statements)
+    assert not any("ex_item" in one for one in told.statements)
+    assert "the table has no rows" in told.notes[-1]
+    with engine.begin() as connection:
+        connection.execute(sa.insert(Crate).values(label="a"))
+    told = explain_lock(engine, Crate, FOR_UPDATE)
+    assert "ex_item" in told.statements[-1]
+    assert "the table has no rows" not in told.notes[-1]
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_a_table_without_row_locks_is_refused(database: Database) -> None:
+    database.create(Base.metadata)
+    with database.observer().connect() as connection:
+        connection.exec_driver_sql("DROP TABLE ex_item")
+        connection.exec_driver_sql("ALTER TABLE ex_crate ENGINE=MyISAM")
+    with pytest.raises(LockNotSupported, match="MyISAM"):
+        explain_lock(database.engine(), Crate, FOR_UPDATE)
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("sqlite://", Order, FOR_UPDATE), TypeError),
+        ((None, object, FOR_UPDATE), TypeError),
+        ((None, Order, 4), TypeError),
+        ((None, Order, FOR_UPDATE | SHARED), ValueError),
+    ],
+)
+def test_bad_arguments(
+    engine: sa.Engine, arguments: tuple[Any, ...], error: type[Exception]
+) -> None:
+    bind, *others = arguments
+    with pytest.raises(error):
+        explain_lock(bind or engine, *others)
+
+
+@pytest.mark.databases("sqlite")
+def test_a_limit_without_a_wait_is_refused(engine: sa.Engine) -> None:
+    with pytest.raises(ValueError, match="never waits"):
+        explain_lock(engine, Order, LockOptions.SnapshotRead, lock_timeout=1)

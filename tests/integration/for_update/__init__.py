@@ -1,0 +1,1 @@
+"""SQLAlchemy's own with_for_update() in a LockingSession."""

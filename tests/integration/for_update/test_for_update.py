@@ -1,0 +1,249 @@
+"""with_for_update() is a lock: real on each database, in held_locks, known to the guard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import InvalidRequestError, OperationalError
+from sqlalchemy.orm import Session, aliased, joinedload, selectinload
+
+from sa_doclock import (
+    LockingSession,
+    LockNotAvailable,
+    LockNotSupported,
+    LockOptions,
+    LockUpgradeRefused,
+)
+from tests.integration.locking.steps import finds_held, recorded, roll_back
+from tests.support.actors import Actor
+from tests.support.models import Customer, Invoice, Lease, Line, Order
+from tests.support.waits import wait_until_blocked
+
+pytestmark = pytest.mark.read_committed
+
+ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
+NoWait, NoKey = LockOptions.NoWait, LockOptions.NoKey
+FIRST = sa.select(Order).where(Order.id == 1)
+HELD = {(Order, (1,)): ForUpdate}
+Take = Callable[[Any], Any]
+
+
+def _for_update(statement: sa.Select[Any]) -> sa.Select[Any]:
+    return statement.with_for_update()
+
+
+def _refresh(session: Session) -> Order:
+    order = session.get_one(Order, 1)
+    session.refresh(order, with_for_update=True)
+    return order
+
+
+def _get_loaded(session: Session) -> Order | None:
+    session.get_one(Order, 1)
+    return session.get(Order, 1, with_for_update=True)
+
+
+class OwnSelect(sa.Select[Any]):
+    """A select of a library's own class, as SQLModel's are."""
+
+    inherit_cache = True
+
+
+WAYS: dict[str, Take] = {
+    "execute": lambda s: s.execute(FIRST.with_for_update()).scalar_one(),
+    "scalars": lambda s: s.scalars(FIRST.with_for_update()).one(),
+    "scalar": lambda s: s.scalar(FIRST.with_for_update()),
+    "of": lambda s: s.scalar(FIRST.with_for_update(of=Order)),
+    "of a column": lambda s: s.scalar(FIRST.with_for_update(of=Order.id)),
+    "of a table": lambda s: s.scalar(FIRST.with_for_update(of=Order.__table__)),
+    "nowait": lambda s: s.scalar(FIRST.with_for_update(nowait=True)),
+    "Query": lambda s: s.query(Order).filter_by(id=1).with_for_update().one(),
+    "Query.first": lambda s: s.query(Order).filter_by(id=1).with_for_update().first(),
+    "get": lambda s: s.get(Order, 1, with_for_update=True),
+    "get with options": lambda s: s.get(Order, 1, with_for_update={"of": Order}),
+    "get_one": lambda s: s.get_one(Order, 1, with_for_update=True),
+    "get what is loaded": _get_loaded,
+    "refresh": _refresh,
+    "lambda_stmt": lambda s: s.scalar(sa.lambda_stmt(lambda: FIRST) + _for_update),
+    "aliased": lambda s: s.scalar(
+        sa.select(o := aliased(Order)).where(o.id == 1).with_for_update(of=o)
+    ),
+    "join": lambda s: s.scalars(
+        sa.select(Order).join(Order.lines).where(Line.value > 5, Order.id == 1).with_for_update()
+    ).first(),
+    "joinedload": lambda s: (
+        s.scalars(FIRST.options(joinedload(Order.lines)).with_for_update(of=Order)).unique().one()
+    ),
+    "a select of another class": lambda s: s.scalar(
+        OwnSelect(Order).where(Order.id == 1).with_for_update()
+    ),
+    "selectinload": lambda s: s.scalar(FIRST.options(selectinload(Order.lines)).with_for_update()),
+}
+each_way = pytest.mark.parametrize("take", WAYS.values(), ids=WAYS)
+
+
+@each_way
+def test_it_is_held_and_recorded(
+    session: LockingSession, other: LockingSession, take: Take
+) -> None:
+    order = take(session)
+    assert isinstance(order, Order)
+    assert dict(session.held_locks) == HELD
+    assert finds_held()(other)
+    session.rollback()
+    assert not session.held_locks
+    assert not finds_held()(other)
+
+
+def test_the_second_waits_for_the_first(
+    alice: Actor[LockingSession], bob: Actor[LockingSession]
+) -> None:
+    alice.does(WAYS["scalar"])
+    queued = bob.starts(WAYS["get"])
+    wait_until_blocked(waiter=bob, holder=alice, step=queued)
+    alice.does(roll_back)
+    queued.result()
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+@each_way
+def test_the_same_is_sent_as_by_a_plain_session(engine: sa.Engine, take: Take) -> None:
+    texts = []
+    for kind in (Session, LockingSession):
+        with kind(engine) as session, recorded(engine) as statements:
+            take(session)
+        texts.append(list(statements))
+    assert texts[0] == texts[1]
+
+
+def test_the_kinds_of_locks(session: LockingSession) -> None:
+    kinds: list[tuple[dict[str, Any], LockOptions]] = [
+        ({"read": True}, SharedRead),
+        ({"key_share": True}, ForUpdate | NoKey),
+        ({"nowait": True}, ForUpdate),
+    ]
+    for how, lock in kinds:
+        session.scalars(FIRST.with_for_update(**how)).one()
+        assert dict(session.held_locks) == {(Order, (1,)): lock}
+        session.rollback()
+
+
+@pytest.mark.databases("postgresql")
+def test_for_key_share_is_no_lock_of_a_document(session: LockingSession) -> None:
+    session.scalars(FIRST.with_for_update(read=True, key_share=True)).one()
+    assert not session.held_locks
+
+
+def test_skip_locked(session: LockingSession, other: LockingSession, documents: Any) -> None:
+    every = sa.select(Order).order_by(Order.id).with_for_update(skip_locked=True)
+    if documents.name == "sqlite":
+        with pytest.raises(LockNotSupported, match=r"^Order"):
+            session.scalars(every).all()
+        assert not session.in_transaction()
+        return
+    other.get_one_entity(Order, 1, ForUpdate)
+    assert [order.id for order in session.scalars(every)] == [2]
+    assert list(session.held_locks) == [(Order, (2,))]
+
+
+def test_nowait_is_a_typed_error(session: LockingSession, other: LockingSession) -> None:
+    other.get_one_entity(Order, 1, ForUpdate)
+    with pytest.raises(LockNotAvailable, match=r"^Order") as caught:
+        session.scalars(FIRST.with_for_update(nowait=True)).one()
+    assert isinstance(caught.value, OperationalError)
+    assert caught.value.entity is Order
+    assert not session.held_locks
+
+
+def test_of_says_which_headers(session: LockingSession) -> None:
+    both = sa.select(Invoice, Customer).join(Invoice.customer).where(Invoice.id == 1)
+    session.execute(both.with_for_update(of=Customer)).all()
+    assert dict(session.held_locks) == {(Customer, (1,)): ForUpdate}
+    session.rollback()
+    session.execute(both.with_for_update()).all()
+    assert session.held_locks.keys() == {(Customer, (1,)), (Invoice, (1,))}
+
+
+def test_joined_inheritance(session: LockingSession, other: LockingSession) -> None:
+    session.scalars(sa.select(Lease).where(Lease.id == 1).with_for_update(of=Lease)).one()
+    assert [key for _, key in session.held_locks] == [(1,)]
+    assert finds_held(Lease, 1)(other)
+
+
+def test_columns_are_locked_and_not_listed(session: LockingSession, other: LockingSession) -> None:
+    session.execute(sa.select(Order.total).where(Order.id == 1).with_for_update()).one()
+    assert not session.held_locks
+    assert finds_held()(other)
+
+
+def test_a_result_is_what_sqlalchemy_gives(session: LockingSession) -> None:
+    statement = FIRST.options(joinedload(Order.lines)).with_for_update(of=Order)
+    with pytest.raises(InvalidRequestError, match="unique"):
+        session.scalars(statement).all()
+    assert len(session.scalars(statement).unique().all()) == 1
+    pair = sa.select(Order, Line).join(Order.lines).order_by(Line.id).with_for_update(of=Order)
+    assert [line.id for _, line in session.execute(pair)] == [1, 2, 3]
+    result = session.execute(sa.select(Order).order_by(Order.id).with_for_update())
+    assert [order.id for order in result.yield_per(1).scalars()] == [1, 2]
+    result = session.execute(sa.select(Order).order_by(Order.id).with_for_update())
+    assert [len(result.fetchmany(1)) for _ in range(3)] == [1, 1, 0]
+    assert session.execute(FIRST.with_for_update()).mappings().one()["Order"].id == 1
+
+
+def test_what_is_streamed_is_locked_and_not_listed(session: LockingSession) -> None:
+    statement = sa.select(Order).with_for_update().execution_options(yield_per=1)
+    assert len(session.scalars(statement).all()) == 2
+    assert not session.held_locks
+
+
+def test_a_lock_of_ours_afterwards_reads_again(
+    session: LockingSession, elsewhere: Callable[..., list[Any]]
+) -> None:
+    session.expire_on_commit = False
+    order = session.get_one(Order, 1)
+    assert [line.value for line in order.lines] == [10, 20]
+    session.commit()
+    elsewhere(
+        sa.update(Order).where(Order.id == 1).values(total=31),
+        sa.update(Line).where(Line.id == 1).values(value=11),
+    )
+    session.scalars(FIRST.with_for_update()).one()
+    assert order.total == 30  # as SQLAlchemy leaves it
+    assert session.get_one_entity(Order, 1, ForUpdate) is order
+    assert (order.total, order.lines[0].value) == (31, 11)
+    assert dict(session.held_locks) == HELD
+
+
+def test_a_read_lock_may_become_for_update_as_in_sqlalchemy(session: LockingSession) -> None:
+    session.scalars(FIRST.with_for_update(read=True)).one()
+    with pytest.raises(LockUpgradeRefused):
+        session.get_entity(Order, 1, ForUpdate)
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+def test_a_stronger_one_is_recorded(session: LockingSession) -> None:
+    session.scalars(FIRST.with_for_update(read=True)).one()
+    savepoint = session.begin_nested()
+    session.scalars(FIRST.with_for_update()).one()
+    assert dict(session.held_locks) == HELD
+    savepoint.rollback()
+    assert dict(session.held_locks) == {(Order, (1,)): SharedRead}
+
+
+def test_an_autocommit_connection_holds_nothing(engine: sa.Engine, documents: Any) -> None:
+    with LockingSession(engine.execution_options(isolation_level="AUTOCOMMIT")) as session:
+        if documents.name == "sqlite":
+            with pytest.raises(LockNotSupported, match="AUTOCOMMIT"):
+                session.scalars(FIRST.with_for_update()).one()
+        else:
+            session.scalars(FIRST.with_for_update()).one()
+        assert not session.held_locks
+
+
+def test_it_can_be_turned_off(engine: sa.Engine) -> None:
+    with LockingSession(engine, adopt_for_update=False) as session:
+        session.scalars(FIRST.with_for_update()).one()
+        assert not session.held_locks

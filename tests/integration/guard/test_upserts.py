@@ -1,0 +1,168 @@
+"""An INSERT that may update the row which is there already, under the lock of its document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+from sa_doclock import LockingSession, document
+from tests.integration.guard.steps import hold, refused
+from tests.support.databases import Database
+
+pytestmark = pytest.mark.not_databases("mssql")  # has no such INSERT
+Upsert = Callable[..., Any]
+
+
+class Base(DeclarativeBase):
+    """The tables of this file."""
+
+
+@document(parts=("items",))
+class Basket(Base):
+    """A header."""
+
+    __tablename__ = "up_basket"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    total: Mapped[int] = mapped_column(default=0)
+    items: Mapped[list[Item]] = relationship(order_by="Item.sku")
+
+
+class Item(Base):
+    """A part with a natural key in its document, and a number that the database generates."""
+
+    __tablename__ = "up_item"
+    __table_args__ = (sa.UniqueConstraint("basket_no", "sku", name="up_item_key"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    basket_id: Mapped[int] = mapped_column("basket_no", sa.ForeignKey("up_basket.id"))
+    sku: Mapped[str] = mapped_column(sa.String(10))
+    quantity: Mapped[int]
+
+
+@pytest.fixture
+def session(database: Database) -> Iterator[LockingSession]:
+    """Return a session on tables with two baskets of one item each."""
+    database.create(Base.metadata)
+    engine = database.engine()
+    with engine.begin() as connection:
+        connection.execute(sa.insert(Basket), [{"id": 1, "total": 1}, {"id": 2, "total": 2}])
+        rows = [{"basket_no": n, "sku": "pen", "quantity": n} for n in (1, 2)]
+        connection.execute(sa.insert(Item.__table__), rows)  # type: ignore[arg-type]
+    with LockingSession(engine) as session:
+        yield session
+
+
+@pytest.fixture
+def upsert(database: Database) -> Upsert:
+    """Make ``INSERT .. ON CONFLICT (columns) DO UPDATE SET ..``, MySQL's where that is meant."""
+
+    def make(entity: Any, row: dict[str, Any], columns: Any, **sets: Any) -> Any:
+        if database.name in ("mysql", "mariadb"):
+            statement: Any = mysql.insert(entity).values(row)
+            return statement.on_duplicate_key_update(
+                {key: of(statement.inserted) if callable(of) else of for key, of in sets.items()}
+            )
+        module: Any = postgresql if database.name == "postgresql" else sqlite
+        statement = module.insert(entity).values(row)
+        sets = {key: of(statement.excluded) if callable(of) else of for key, of in sets.items()}
+        how = "constraint" if isinstance(columns, str) else "index_elements"
+        return statement.on_conflict_do_update(**{how: columns}, set_=sets)
+
+    return make
+
+
+KEY = ["basket_no", "sku"]
+
+
+def item(basket: int, quantity: int = 7, **more: Any) -> dict[str, Any]:
+    return {"basket_id": basket, "sku": "pen", "quantity": quantity, **more}
+
+
+def quantities(session: LockingSession) -> list[tuple[Any, ...]]:
+    rows = session.execute(sa.select(Item.basket_id, Item.quantity).order_by(Item.basket_id))
+    return [tuple(row) for row in rows]
+
+
+def test_a_part_of_a_held_document_is_updated(session: LockingSession, upsert: Upsert) -> None:
+    held = hold(session, Basket, 1)
+    session.execute(upsert(Item, item(1), KEY, quantity=lambda new: new.quantity))
+    session.execute(
+        upsert(Item, item(1, sku="ink"), KEY, quantity=9, basket_no=lambda new: new.basket_no)
+    )
+    session.save_changes()
+    assert held
+    assert quantities(session) == [(1, 7), (1, 7), (2, 2)]
+
+
+def test_a_list_of_rows_is_checked_one_by_one(session: LockingSession, upsert: Upsert) -> None:
+    statement = upsert(Item.__table__, item(1), KEY, quantity=9)
+    with refused(session, Basket, 2, "inserted"):
+        held = hold(session, Basket, 1)
+        session.execute(
+            statement,
+            [{"basket_no": n, "sku": "pen", "quantity": 7} for n in (1, 2)],
+        )
+    assert held
+
+
+def test_a_part_of_a_document_that_is_not_held_is_not(
+    session: LockingSession, upsert: Upsert
+) -> None:
+    with refused(session, Basket, 1, "inserted"):
+        session.execute(upsert(Item, item(1), KEY, quantity=9))
+
+
+@pytest.mark.parametrize(
+    ("columns", "more", "sets"),
+    [
+        (KEY, {}, {"basket_no": 2}),
+        (KEY, {}, {"basket_no": lambda new: new.quantity}),
+        (KEY, {}, {"basket_no": sa.text("basket_no + 1")}),
+        (["id"], {"id": 2}, {"quantity": 9}),
+    ],
+    ids=["moved", "moved by a column", "moved by text", "found by another key"],
+)
+def test_a_row_that_may_be_of_another_document_is_refused(
+    session: LockingSession, upsert: Upsert, columns: Any, more: Any, sets: Any
+) -> None:
+    with refused(session, Basket, None, "may overwrite"):
+        held = hold(session, Basket, 1)
+        session.execute(upsert(Item, item(1, **more), columns, **sets))
+    assert held
+
+
+@pytest.mark.databases("postgresql")
+def test_a_conflict_may_be_given_by_its_constraint(session: LockingSession, upsert: Upsert) -> None:
+    with refused(session, Basket, None, "may overwrite"):
+        session.execute(upsert(Item, item(1), "unknown", quantity=9))
+    session.rollback()
+    held = hold(session, Basket, 1)
+    session.execute(upsert(Item, item(1), "up_item_key", quantity=9))
+    session.save_changes()
+    assert held
+    assert quantities(session) == [(1, 9), (2, 2)]
+
+
+@pytest.mark.databases("postgresql", "sqlite")
+def test_an_index_of_expressions_is_refused(session: LockingSession, upsert: Upsert) -> None:
+    with refused(session, Basket, None, "may overwrite"):
+        held = hold(session, Basket, 1)
+        session.execute(upsert(Item, item(1), [sa.func.lower(Item.sku)], quantity=9))
+    assert held
+
+
+def test_a_header_is_updated_where_it_is_held(session: LockingSession, upsert: Upsert) -> None:
+    held = hold(session, Basket, 1)
+    session.execute(upsert(Basket, {"id": 1, "total": 5}, ["id"], total=5))
+    with refused(session, Basket, 2, "inserted"):
+        session.execute(upsert(Basket, {"id": 2, "total": 5}, ["id"], total=5))
+    with refused(session, Basket, None, "may overwrite"):
+        session.execute(upsert(Basket, {"id": 1, "total": 5}, ["id"], id=3))
+    session.save_changes()
+    assert held
+    found = session.execute(sa.select(Basket.id, Basket.total).order_by(Basket.id))
+    assert [tuple(row) for row in found] == [(1, 5), (2, 2)]

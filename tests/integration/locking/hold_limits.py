@@ -1,0 +1,59 @@
+"""A clock that can be put forward, and the limits of servers, for the tests of hold_limit."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+#: Long enough for every step of a test; the clock is put forward past it.
+LONG = 600
+
+
+class Clock:
+    """The clock by which a session knows how long it has held its locks."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._ahead = 0.0
+        monkeypatch.setattr(
+            "sa_doclock.transaction.ledger.time", SimpleNamespace(monotonic=self._now)
+        )
+
+    def _now(self) -> float:
+        return time.monotonic() + self._ahead
+
+    def put_forward(self, seconds: float = LONG + 1) -> None:
+        self._ahead += seconds
+
+
+#: The limits of a connection, in seconds or as the server writes them.
+LIMITS = {
+    "postgresql": "SELECT current_setting('idle_in_transaction_session_timeout'), "
+    "current_setting('transaction_timeout', true)",  # NULL before PostgreSQL 17
+    "mysql": "SELECT @@SESSION.wait_timeout",
+    "mariadb": "SELECT @@SESSION.idle_transaction_timeout",
+}
+DEFAULTS = {"postgresql": ("0", "0"), "mysql": (28800,), "mariadb": (0,)}
+LIMITED = {"postgresql": ("10min", "10min"), "mysql": (LONG,), "mariadb": (LONG,)}
+#: Where the limit is sent in front of the lock, for whose wait transaction_timeout would count.
+LIMITED_BEFORE = {**LIMITED, "postgresql": ("10min", "0")}
+
+
+def limits_of(bind: sa.Engine | Session, database: str) -> tuple[object, ...]:
+    """Return the limits of the connection that is used next."""
+    statement = sa.text(LIMITS[database])
+    if isinstance(bind, Session):
+        return known(bind.execute(statement).one())
+    with bind.connect() as connection:
+        return known(connection.execute(statement).one())
+
+
+def known(limits: sa.Row[Any]) -> tuple[object, ...]:
+    """Return the limits; skip the rest of the test on a server that has only one of them."""
+    if None in limits:
+        pytest.skip("transaction_timeout came with PostgreSQL 17")
+    return tuple(limits)

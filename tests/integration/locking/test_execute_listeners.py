@@ -1,0 +1,193 @@
+"""do_orm_execute listeners: a locking statement that one of them has changed is checked again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.orm import (
+    column_property,
+    joinedload,
+    registry,
+    selectinload,
+    subqueryload,
+    undefer,
+    with_loader_criteria,
+)
+
+from sa_doclock import LockingSession, LockMisuse, LockNotSupported, LockOptions, claim_each
+from tests.integration.locking.steps import add_ten, save, seen
+from tests.support.actors import Actor
+from tests.support.models import Contract, Lease, Line, Order, Ticket
+from tests.support.waits import wait_until_blocked
+
+ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
+Listener = Callable[[Any], Any]
+_orders: Any = Order.__table__
+
+
+class Counted:
+    """An order with the number of its lines, which is loaded where an option says so."""
+
+    id: Any
+    lines: Any
+
+
+registry().map_imperatively(
+    Counted,
+    _orders,
+    properties={
+        "lines": column_property(
+            sa.select(sa.func.count(Line.id))
+            .where(Line.order_id == _orders.c.id)
+            .scalar_subquery(),
+            deferred=True,
+        )
+    },
+)
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    event.listen(LockingSession, "do_orm_execute", listener)
+    try:
+        yield
+    finally:
+        event.remove(LockingSession, "do_orm_execute", listener)
+
+
+def adding(option: Any) -> Listener:
+    """Return a listener that adds the option to every SELECT of the program."""
+
+    def listen(state: Any) -> None:
+        if state.is_select and not state.is_relationship_load and not state.is_column_load:
+            state.statement = state.statement.options(option)
+
+    return listen
+
+
+WAYS: dict[str, Callable[..., Any]] = {
+    "get_entity": lambda session, entity, lock: session.get_entity(entity, 1, lock),
+    "get_entities": lambda session, entity, lock: session.get_entities(entity, [1, 2], lock),
+    "entity_set": lambda session, entity, lock: session.scalars(
+        session.entity_set(entity, lock).where(entity.id == 1)
+    ).all(),
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("lock", [ForUpdate, SharedRead])
+@pytest.mark.parametrize(
+    ("entity", "option"),
+    [
+        (Order, joinedload(Order.lines)),
+        (Order, subqueryload(Order.lines)),
+        (Contract, joinedload(Contract.clauses)),
+        (Lease, joinedload(Lease.clauses)),
+        (Counted, undefer(Counted.lines)),
+    ],
+)
+def test_details_by_the_locking_statement_are_refused(
+    session: LockingSession, way: Callable[..., Any], entity: Any, option: Any, lock: LockOptions
+) -> None:
+    with (
+        listening(adding(option)),
+        pytest.raises(LockNotSupported, match="a do_orm_execute listener has added"),
+    ):
+        way(session, entity, lock)
+    assert dict(session.held_locks) == {}
+    assert not session.in_transaction()
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("entity", [Order, Lease, Ticket])
+def test_other_options_are_honoured(
+    session: LockingSession, way: Callable[..., Any], entity: Any
+) -> None:
+    option = (
+        selectinload(Order.lines)
+        if entity is Order
+        else selectinload(Lease.clauses)
+        if entity is Lease
+        else undefer("*")
+    )
+    with listening(adding(option)):
+        way(session, entity, ForUpdate)
+    assert session.held_locks
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_criteria_leave_out_what_they_say(session: LockingSession, way: Callable[..., Any]) -> None:
+    with listening(adding(with_loader_criteria(Order, Order.total < 10))):
+        found = way(session, Order, ForUpdate)
+    found = found if isinstance(found, list) else [found] if found else []
+    assert all(order.id == 2 for order in found)
+    assert (Order, (1,)) not in session.held_locks
+
+
+@pytest.mark.not_databases("sqlite", "mssql")  # where nobody waits for a row
+def test_lines_are_not_older_than_the_lock(
+    alice: Actor[LockingSession], bob: Actor[LockingSession]
+) -> None:
+    with listening(adding(selectinload(Order.lines))):
+        alice.does(add_ten)
+        step = bob.starts(lambda s: seen(s.get_one_entity(Order, 1, ForUpdate)))
+        wait_until_blocked(waiter=bob, holder=alice, step=step)
+        alice.does(save)
+        assert step.result() == (40, [20, 20])
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("lock", [ForUpdate, LockOptions.SnapshotRead])
+def test_an_answer_without_the_database_is_no_lock(
+    session: LockingSession, way: Callable[..., Any], lock: LockOptions
+) -> None:
+    if way is WAYS["entity_set"] and lock is LockOptions.SnapshotRead:
+        pytest.skip("a set has no snapshot")
+    cached = session.execute(sa.select(Order).where(Order.id == 1)).freeze()
+    session.rollback()
+
+    def answer(state: Any) -> Any:
+        return None if state.is_column_load else cached()
+
+    with listening(answer), pytest.raises(LockMisuse, match="has answered"):
+        way(session, Order, lock)
+    assert dict(session.held_locks) == {}
+
+
+@pytest.mark.not_databases("sqlite")  # where the transaction is the lock
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_a_statement_without_the_lock_is_no_lock(
+    session: LockingSession, way: Callable[..., Any]
+) -> None:
+    def replace(state: Any) -> None:
+        state.statement = sa.select(Order).where(Order.id == 1)
+
+    with listening(replace), pytest.raises(LockMisuse, match="without the lock"):
+        way(session, Order, ForUpdate)
+    assert dict(session.held_locks) == {}
+
+
+def test_an_invoked_statement_is_checked_too(session: LockingSession) -> None:
+    def invoke(state: Any) -> Any:
+        return state.invoke_statement(state.statement.options(joinedload(Order.lines)))
+
+    with listening(invoke), pytest.raises(LockNotSupported):
+        session.get_entity(Order, 1, ForUpdate)
+    with listening(lambda state: state.invoke_statement()):
+        assert session.get_entity(Order, 1, ForUpdate) is not None
+
+
+def test_claims_are_checked(session_factory: Callable[[], LockingSession]) -> None:
+    with (
+        listening(adding(with_loader_criteria(Order, Order.id > 1))),
+    ):
+        rows = []
+        for claim in claim_each(session_factory, sa.select(Order)):
+            with claim as order:
+                rows.append(order.id)
+    assert rows == [2]

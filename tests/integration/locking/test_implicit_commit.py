@@ -1,0 +1,187 @@
+"""Statements of MySQL and MariaDB that commit the open transaction by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError, PendingRollbackError
+
+from sa_doclock import LockingSession, LockLost, LockOptions, WrongIsolation
+from tests.integration.locking.steps import finds_held
+from tests.support.models import Customer, Order
+
+pytestmark = [pytest.mark.databases("mysql", "mariadb"), pytest.mark.read_committed]
+
+ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
+FIRST = (Order, (1,))
+Session = LockingSession
+Run = Callable[..., list[Any]]
+TOTALS = sa.select(Order.total).order_by(Order.id)
+metadata = sa.MetaData()
+cache = sa.Table("lk_cache", metadata, sa.Column("id", sa.Integer, primary_key=True))
+
+
+def execute(statement: str) -> Callable[[Session], object]:
+    return lambda session: session.execute(sa.text(statement))
+
+
+def drop_by_metadata(session: Session) -> None:
+    metadata.drop_all(session.connection())
+
+
+def create_index(session: Session) -> None:
+    session.execute(sa.schema.CreateIndex(sa.Index("lk_cache_id", cache.c.id)))
+
+
+WAYS = {
+    "TRUNCATE": execute("TRUNCATE lk_cache"),
+    "TRUNCATE, with a comment": execute("/* no more of it */ truncate table lk_cache"),
+    "ALTER": execute("ALTER TABLE lk_cache COMMENT 'altered'"),
+    "CREATE INDEX": create_index,
+    "drop_all": drop_by_metadata,
+    "LOCK TABLES": execute("LOCK TABLES lk_order WRITE, lk_cache WRITE"),
+    "COMMIT": execute("COMMIT"),
+    "COMMIT AND CHAIN": execute("COMMIT AND CHAIN"),
+    "ROLLBACK": execute("ROLLBACK"),
+    "BEGIN": execute("BEGIN"),
+    "START TRANSACTION": execute("START TRANSACTION"),
+}
+KEEPING = {
+    "CREATE TEMPORARY TABLE": execute("CREATE TEMPORARY TABLE lk_aside (id INT)"),
+    "SET": execute("SET @number = 1"),
+    "SELECT": execute("SELECT * FROM lk_cache"),
+    "INSERT": execute("INSERT INTO lk_cache VALUES (1)"),
+    "SAVEPOINT": execute("SAVEPOINT mine"),
+    "DO": execute("DO 1"),
+}
+
+
+@pytest.fixture(autouse=True)
+def table(engine: sa.Engine) -> Iterator[None]:
+    """Make the table that is no document's."""
+    with engine.begin() as connection:
+        metadata.drop_all(connection)
+        metadata.create_all(connection)
+    yield
+    with engine.begin() as connection:
+        metadata.drop_all(connection)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_is_held_and_nothing_written(
+    session: Session, other: Session, elsewhere: Run, way: str
+) -> None:
+    order = session.get_one_entity(Order, 1, ForUpdate)
+    WAYS[way](session)
+    assert not session.held_locks
+    if way != "LOCK TABLES":
+        assert not finds_held()(other)
+        session.get_one(Customer, 1)  # opens another transaction
+        elsewhere(sa.update(Order).where(Order.id == 1).values(total=50))
+    order.total += 1
+    with pytest.raises(LockLost, match="Order 1: "):
+        session.save_changes()
+    session.rollback()
+    if way == "LOCK TABLES":
+        session.execute(sa.text("UNLOCK TABLES"))
+        session.rollback()
+    else:
+        assert elsewhere(TOTALS) == [(50,), (5,)]
+    with session.locked(Order, 1) as again:
+        again.total = 60
+    assert elsewhere(TOTALS) == [(60,), (5,)]
+
+
+@pytest.mark.parametrize("way", KEEPING)
+def test_what_commits_nothing(session: Session, other: Session, elsewhere: Run, way: str) -> None:
+    with session.locked(Order, 1) as order:
+        session.connection()
+        KEEPING[way](session)
+        session.lock_key("a")
+        KEEPING["SET"](session)
+        assert list(session.held_locks) == [FIRST]
+        assert finds_held()(other)
+        order.total = 31
+    assert elsewhere(TOTALS) == [(31,), (5,)]
+
+
+def test_what_was_flushed_before_is_committed(session: Session, elsewhere: Run) -> None:
+    with session.locked(Order, 1) as order:
+        order.total = 31
+        session.flush()
+        WAYS["TRUNCATE"](session)
+        assert elsewhere(TOTALS) == [(31,), (5,)]
+    assert elsewhere(TOTALS) == [(31,), (5,)]
+
+
+def test_a_name_alone_outlives_it(session: Session, elsewhere: Run) -> None:
+    session.lock_key("a")
+    session.connection()
+    KEEPING["SET"](session)
+    WAYS["TRUNCATE"](session)
+    session.get_one(Order, 1).total = 31  # under the name, which the connection still has
+    session.save_changes()
+    assert elsewhere(TOTALS) == [(31,), (5,)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["DROP TABLE lk_missing", "CREATE TABLE lk_order (id INT)", "CALL lk_fails()"],
+)
+def test_ddl_that_fails_commits_too(
+    session: Session, other: Session, elsewhere: Run, statement: str
+) -> None:
+    elsewhere(
+        sa.text("DROP PROCEDURE IF EXISTS lk_fails"),
+        sa.text("CREATE PROCEDURE lk_fails() BEGIN COMMIT; SELECT * FROM lk_missing; END"),
+    )
+    session.get_one_entity(Order, 1, ForUpdate)
+    with pytest.raises(DBAPIError):
+        session.execute(sa.text(statement))
+    assert not session.held_locks
+    assert not finds_held()(other)
+    with pytest.raises(PendingRollbackError):
+        session.execute(sa.update(Order).where(Order.id == 1).values(total=31))
+    session.rollback()
+    elsewhere(sa.text("DROP PROCEDURE lk_fails"))
+    assert elsewhere(TOTALS) == [(30,), (5,)]
+
+
+def test_a_procedure_that_commits(session: Session, other: Session, elsewhere: Run) -> None:
+    elsewhere(
+        sa.text("DROP PROCEDURE IF EXISTS lk_commits"),
+        sa.text("CREATE PROCEDURE lk_commits() COMMIT"),
+    )
+    session.get_one_entity(Order, 1, ForUpdate)
+    session.execute(sa.text("CALL lk_commits()"))
+    assert not session.held_locks
+    assert not finds_held()(other)
+    elsewhere(sa.text("DROP PROCEDURE lk_commits"))
+
+
+@pytest.mark.parametrize(
+    "statement", ["SELECT * FROM lk_missing", "INSERT INTO lk_order VALUES (1, 1, '')", "NONSENSE"]
+)
+def test_what_fails_alone(session: Session, elsewhere: Run, statement: str) -> None:
+    with session.locked(Order, 1) as order:
+        order.total = 31
+        with pytest.raises(DBAPIError):
+            session.execute(sa.text(statement))
+        assert list(session.held_locks) == [FIRST]
+    assert elsewhere(TOTALS) == [(31,), (5,)]
+
+
+def test_the_next_transaction_has_the_level_of_the_server(
+    make_session: Callable[..., LockingSession],
+) -> None:
+    session = make_session()
+    session.get_one_entity(Order, 1, ForUpdate)
+    WAYS["TRUNCATE"](session)
+    with pytest.raises(WrongIsolation, match="REPEATABLE READ"):
+        session.get_entity(Order, 1, ForUpdate)
+    session.rollback()
+    with session.locked(Order, 1) as order:
+        order.total = 31

@@ -1,0 +1,89 @@
+"""A process that is stopped while it holds a lock: the server frees the document, where it can."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from sa_doclock import LockingSession, LockOptions
+from tests.integration.locking.steps import finds_held, soon_free
+from tests.support.databases import PGPOOL, Database
+from tests.support.models import Order
+from tests.support.waits import wait_until
+
+pytestmark = [
+    pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="there is no SIGSTOP"),
+    pytest.mark.slow,
+]
+
+Run = Callable[..., list[Any]]
+TOTAL = sa.select(Order.total).where(Order.id == 1)
+LIMIT = 1
+
+
+@contextmanager
+def stopped(url: str, seconds: float) -> Iterator[subprocess.Popen[str]]:
+    """Stop a process that holds order 1, with a change that is not committed."""
+    command = [sys.executable, "-m", "tests.integration.locking.stopped", url, str(seconds)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "locked\n"
+            os.kill(process.pid, signal.SIGSTOP)
+            yield process
+        finally:
+            process.kill()
+
+
+def wake(process: subprocess.Popen[str]) -> str:
+    """Let it go on to its commit; return what came of that."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    os.kill(process.pid, signal.SIGCONT)
+    process.stdin.write("commit\n")
+    process.stdin.flush()
+    return process.stdout.readline().strip()
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+def test_it_loses_its_lock_and_cannot_commit(
+    documents: Database, session: LockingSession, elsewhere: Run
+) -> None:
+    with stopped(documents.url, LIMIT) as process:
+        assert soon_free(session)  # while the process stands still
+        session.get_one_entity(Order, 1, LockOptions.ForUpdate).total = 31
+        session.commit()
+        if documents.column == PGPOOL:
+            return  # it does not notice transaction_timeout, and never answers: docs/poolers.md
+        assert wake(process) == "lost"
+    assert elsewhere(TOTAL) == [(31,)]
+
+
+@pytest.mark.databases("sqlite")
+def test_by_its_own_clock_it_cannot_commit(
+    documents: Database, session: LockingSession, elsewhere: Run
+) -> None:
+    with stopped(documents.url, LIMIT) as process:
+        since = time.monotonic()
+        wait_until(lambda: time.monotonic() > since + LIMIT)
+        assert finds_held()(session)  # what hold_limit does not promise there
+        assert wake(process) == "lost"
+        session.get_one_entity(Order, 1, LockOptions.ForUpdate, lock_timeout=30).total = 31
+        session.commit()
+    assert elsewhere(TOTAL) == [(31,)]
+
+
+def test_one_that_is_not_stopped_for_long_commits(documents: Database, elsewhere: Run) -> None:
+    with stopped(documents.url, 600) as process:
+        assert wake(process) == "committed"
+    assert elsewhere(TOTAL) == [(1000,)]

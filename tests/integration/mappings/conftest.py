@@ -1,0 +1,94 @@
+"""The tables of the mappings, made once, and two sessions that meet at documents of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import sessionmaker
+
+from sa_doclock import LockingSession
+from tests.integration.mappings.mapped_document import MappedDocument
+from tests.integration.mappings.meeting import Meeting
+from tests.integration.mappings.ways import Way
+from tests.support.actors import Actor
+from tests.support.databases import Database, new_sqlite_file
+
+
+class Tables:
+    """A database with the tables of those mappings that were asked for."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        patient = {"connect_args": {"timeout": 60}} if database.name == "sqlite" else {}
+        self._engine = database.engine(**patient)
+        self._made: dict[sa.MetaData, sa.Engine] = {}
+
+    def engine_of(self, mapping: MappedDocument) -> sa.Engine:
+        """Return the engine for this mapping, its tables made."""
+        metadata = mapping.header.metadata
+        if metadata not in self._made:
+            engine = self._engine.execution_options(schema_translate_map=mapping.schemas)
+            self._made[metadata] = engine
+            metadata.drop_all(engine)  # a run that was killed has left its tables behind
+            metadata.create_all(engine)
+        return self._made[metadata]
+
+    def close(self) -> None:
+        """Drop the tables."""
+        for metadata, engine in self._made.items():
+            metadata.drop_all(engine)
+        self.database.close()
+
+
+@pytest.fixture(scope="session")
+def all_tables() -> Iterator[dict[str, Tables]]:
+    """Keep the tables from test to test: making them takes longer than a test."""
+    found: dict[str, Tables] = {}
+    yield found
+    for tables in found.values():
+        tables.close()
+
+
+@pytest.fixture
+def tables(
+    database: Database, all_tables: dict[str, Tables], tmp_path_factory: pytest.TempPathFactory
+) -> Tables:
+    """Return the tables of this database; on SQLite, in a file for all tests."""
+    if database.column not in all_tables:
+        own = Database(database.column, database.url, database.version)
+        if database.name == "sqlite":
+            own = new_sqlite_file(database.column, tmp_path_factory.mktemp("mappings"))
+        all_tables[database.column] = Tables(own)
+    return all_tables[database.column]
+
+
+Meet = Callable[..., AbstractContextManager[Meeting]]
+
+
+@pytest.fixture
+def meet(tables: Tables) -> Meet:
+    """Return a function that brings alice and bob to new documents of a mapping."""
+
+    @contextmanager
+    def meet(
+        mapping: MappedDocument, way: Way, changes: Sequence[str], *, pipeline: bool
+    ) -> Iterator[Meeting]:
+        makes = sessionmaker(
+            tables.engine_of(mapping),
+            class_=LockingSession,
+            expire_on_commit=False,
+            pipeline=pipeline,
+        )
+        actors = [Actor(name, makes, tables.database) for name in ("alice", "bob")]
+        try:
+            yield Meeting(mapping, way, changes, makes, actors)
+        finally:
+            for actor in actors:
+                actor.leave()
+            for actor in actors:
+                actor.join()
+
+    return meet

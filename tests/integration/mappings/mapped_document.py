@@ -1,0 +1,206 @@
+"""A document of some mapping: how a program makes, reads and changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.orm.interfaces import ORMOption
+
+OWNED = "all, delete-orphan"
+
+#: Every detail has another id, in all tables.
+_ids = count(1)
+
+
+def next_id() -> int:
+    """Return an id that no detail has yet."""
+    return next(_ids)
+
+
+def mapper_args(**arguments: Any) -> Any:
+    """Return ``__mapper_args__``."""
+    return arguments
+
+
+class State(NamedTuple):
+    """All that can be read of a document.
+
+    :ivar more: what this mapping has beside the total and the details.
+    """
+
+    total: int
+    touched: int
+    values: list[int]
+    more: Any
+
+
+@dataclass
+class PlainLine:
+    """A detail without a mapping."""
+
+    value: int
+
+
+@dataclass
+class PlainHeader:
+    """A document without a mapping, for what is expected of the others."""
+
+    total: int
+    touched: int = 0
+    parts_touched: int = 0
+    lines: list[PlainLine] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MappedDocument:
+    """A mapping whose header has ``total`` and ``touched``, and whose details have a ``value``.
+
+    :ivar header: the class that is asked for.
+    :ivar line: the class of the details.
+    :ivar row: the class of the header's row, where a superclass of it is asked for.
+    :ivar root: the class by which ``held_locks`` names the document.
+    :ivar writer: the class by which the other session asks for it.
+    :ivar lines: the attribute of the header that has the details.
+    :ivar identity: returns the primary key of a document that has a number.
+    :ivar options: returns the loader options of every read.
+    :ivar schemas: ``schema_translate_map``.
+    """
+
+    name: str
+    header: Any
+    line: Any
+    row: Any = None
+    root: Any = None
+    writer: Any = None
+    lines: str = "lines"
+    identity: Callable[[int], tuple[Any, ...]] = lambda number: (number,)
+    options: Callable[[], Sequence[ORMOption]] = tuple
+    schemas: Mapping[str, str | None] | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+    # What is asked for.
+
+    def ident(self, number: int) -> Any:
+        """Return the key as a caller of get_entity() gives it."""
+        identity = self.identity(number)
+        return identity if len(identity) > 1 else identity[0]
+
+    def keys(self) -> list[Any]:
+        """Return the columns of the primary key, as attributes of the class."""
+        mapper = sa.inspect(self.header)
+        found = (mapper.get_property_by_column(column).key for column in mapper.primary_key)
+        return [getattr(self.header, key) for key in found]
+
+    def where(self, numbers: Iterable[int]) -> sa.ColumnElement[bool]:
+        """Return the condition for these documents."""
+        keys = self.keys()
+        identities = (self.identity(number) for number in numbers)
+        return sa.or_(*(sa.and_(*map(sa.ColumnElement.__eq__, keys, one)) for one in identities))
+
+    def held_as(self, number: int) -> tuple[Any, tuple[Any, ...]]:
+        """Return the key of the document in ``held_locks``."""
+        return self.root or self.header, self.identity(number)
+
+    # What is done with it.
+
+    def new(self, number: int, values: Iterable[int]) -> Any:
+        """Return a new document."""
+        names = [key.key for key in self.keys()]
+        key = dict(zip(names, self.identity(number), strict=True))
+        header = (self.row or self.header)(**key, total=sum(values), touched=0)
+        for value in values:
+            self.add(header, value)
+        return header
+
+    def new_line(self, value: int) -> Any:
+        """Return a new detail."""
+        return self.line(id=next_id(), value=value)
+
+    def members(self, header: Any) -> list[Any]:
+        """Return the details."""
+        return list(getattr(header, self.lines))
+
+    def put(self, header: Any, line: Any) -> None:
+        """Put the detail into the document."""
+        getattr(header, self.lines).append(line)
+
+    def take(self, header: Any, line: Any) -> None:
+        """Take the detail out of the document."""
+        getattr(header, self.lines).remove(line)
+
+    def add(self, header: Any, value: int) -> None:
+        """Add a detail."""
+        self.put(header, self.new_line(value))
+
+    def change(self, header: Any, old: int, new: int) -> None:
+        """Change the detail that has the old value."""
+        self._find(header, old).value = new
+
+    def remove(self, header: Any, value: int) -> None:
+        """Remove the detail that has this value."""
+        self.take(header, self._find(header, value))
+
+    def move(self, source: Any, target: Any, value: int) -> None:
+        """Move the detail that has this value."""
+        line = self._find(source, value)
+        self.members(target)  # loaded now: a flush in between would delete what has no header
+        self.take(source, line)
+        self.put(target, line)
+
+    def _find(self, header: Any, value: int) -> Any:
+        (found,) = (line for line in self.members(header) if line.value == value)
+        return found
+
+    def touch(self, header: Any) -> None:
+        """Change every column of the header that is no total."""
+        header.touched += 1
+
+    def touch_parts(self, header: Any) -> None:
+        """Change what belongs to the document and is no detail that is added up."""
+
+    # What is read.
+
+    def state(self, header: Any) -> State:
+        """Return all that can be read of a document."""
+        return State(header.total, header.touched, sorted(self.values(header)), self.more(header))
+
+    def values(self, header: Any) -> list[int]:
+        """Return the values of the details."""
+        return [line.value for line in self.members(header)]
+
+    def more(self, header: Any) -> Any:
+        """Return what this mapping has beside the total and the details."""
+        return None
+
+    def expected_more(self, plain: PlainHeader) -> Any:
+        """Return what :meth:`more` is to return."""
+        return None
+
+    def expected(self, plain: PlainHeader) -> State:
+        """Return what :meth:`state` is to return."""
+        values = sorted(line.value for line in plain.lines)
+        return State(plain.total, plain.touched, values, self.expected_more(plain))
+
+
+class _Plain(MappedDocument):
+    def touch_parts(self, header: PlainHeader) -> None:
+        header.parts_touched += 1
+
+    def touch(self, header: PlainHeader) -> None:
+        super().touch(header)
+
+    def new(self, number: int, values: Iterable[int]) -> PlainHeader:
+        return PlainHeader(sum(values), lines=[PlainLine(value) for value in values])
+
+    def new_line(self, value: int) -> PlainLine:
+        return PlainLine(value)
+
+
+#: What is expected of every mapping, without a database.
+PLAIN = _Plain(name="plain", header=PlainHeader, line=PlainLine)

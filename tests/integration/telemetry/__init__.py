@@ -1,0 +1,1 @@
+"""sa_doclock.opentelemetry, with OpenTelemetry's exporters in memory."""

@@ -1,0 +1,205 @@
+"""A span for each lock: its name, attributes, parent and children."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import StatusCode
+from sqlalchemy.orm import sessionmaker
+
+from sa_doclock import LockingSession, LockNotAvailable, LockOptions, WrongIsolation, claim_each
+from tests.integration.locking.crosswise import cross, set_total
+from tests.integration.locking.steps import locks
+from tests.integration.telemetry.conftest import Instrument, Told
+from tests.support.actors import Actor
+from tests.support.models import Order, Voucher
+
+pytestmark = [
+    pytest.mark.databases("sqlite", "postgresql"),
+    pytest.mark.read_committed,
+]
+
+ForUpdate, NoWait = LockOptions.ForUpdate, LockOptions.NoWait
+Session = LockingSession
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    """Return the attributes, but for the time, which is there and no more than that of the span."""
+    found = dict(span.attributes or {})
+    waited: Any = found.pop("doclock.waited")
+    assert span.start_time is not None
+    assert span.end_time is not None
+    assert 0 < waited <= (span.end_time - span.start_time) / 1e9 + 0.01
+    return found
+
+
+def only(told: Told) -> ReadableSpan:
+    (span,) = told.spans
+    return span
+
+
+@contextmanager
+def statement_spans(engine: sa.Engine, told: Told) -> Iterator[None]:
+    """Make a span of each statement, as an instrumentation of SQLAlchemy does."""
+    tracer = told.tracers.get_tracer("statements")
+
+    def before(*_: object) -> None:
+        tracer.start_span("statement").end()
+
+    sa.event.listen(engine, "before_cursor_execute", before)
+    yield
+    sa.event.remove(engine, "before_cursor_execute", before)
+
+
+def test_a_lock_that_is_granted(session: Session, told: Told) -> None:
+    session.get_one_entity(Order, 1, ForUpdate)
+    span = only(told)
+    assert span.name == "lock Order"
+    assert attributes(span) == {
+        "doclock.entity": "Order",
+        "doclock.lock": "ForUpdate",
+        "doclock.outcome": "granted",
+        "doclock.documents": 1,
+    }
+    assert span.status.status_code is StatusCode.UNSET
+    assert span.parent is None
+    session.get_one_entity(Order, 1, ForUpdate)  # held already
+    session.get_entity(Order, 2)  # no lock
+    assert len(told.spans) == 1
+
+
+def test_its_statements_are_its_children(session: Session, engine: sa.Engine, told: Told) -> None:
+    tracer = told.tracers.get_tracer("the program")
+    with tracer.start_as_current_span("request"), statement_spans(engine, told):
+        session.get_one_entity(Order, 1, ForUpdate)
+        session.scalar(sa.text("SELECT 1"))
+    *inside, lock, after, request = told.spans
+    assert (lock.name, request.name) == ("lock Order", "request")
+    assert inside
+    assert {one.name for one in (*inside, after)} == {"statement"}
+    assert lock.context is not None
+    assert request.context is not None
+    assert {one.parent and one.parent.span_id for one in inside} == {lock.context.span_id}
+    for one in (lock, after):
+        assert one.parent is not None
+        assert one.parent.span_id == request.context.span_id
+
+
+def test_one_that_is_not_available(session: Session, other: Session, told: Told) -> None:
+    other.get_one_entity(Order, 1, ForUpdate)
+    told.clear()
+    with pytest.raises(LockNotAvailable):
+        session.get_entity(Order, 1, ForUpdate | NoWait)
+    span = only(told)
+    assert attributes(span) == {
+        "doclock.entity": "Order",
+        "doclock.lock": "ForUpdate|NoWait",
+        "doclock.outcome": "not_available",
+        "doclock.documents": 0,
+        "error.type": "LockNotAvailable",
+    }
+    assert span.status.status_code is StatusCode.UNSET  # a try
+
+
+@pytest.mark.not_databases("sqlite")
+def test_a_deadlock(alice: Actor[Session], bob: Actor[Session], told: Told) -> None:
+    alice.does(set_total(1, 31))
+    bob.does(set_total(2, 6))
+    told.clear()
+    loser, _, winner, step = cross(alice, bob, lambda ident: locks(Order, ident))
+    step.result()
+    for actor in (loser, winner):
+        actor.does(lambda session: session.rollback())
+    outcomes = {(span.attributes or {})["doclock.outcome"]: span for span in told.spans}
+    assert outcomes.keys() == {"granted", "deadlock"}
+    assert outcomes["deadlock"].status.status_code is StatusCode.ERROR
+    assert outcomes["deadlock"].status.description == "DeadlockDetected"
+    assert not outcomes["deadlock"].events  # an exception's text has the key in it
+
+
+@pytest.mark.not_databases("sqlite")
+def test_an_error_of_the_program(make_session: Callable[..., Session], told: Told) -> None:
+    session = make_session(isolation_level="SERIALIZABLE")
+    session.connection(execution_options={"isolation_level": "REPEATABLE READ"})
+    session.scalar(sa.text("SELECT 1"))
+    with pytest.raises(WrongIsolation):
+        session.get_entity(Order, 1, ForUpdate)
+    assert attributes(only(told))["doclock.outcome"] == "wrong_isolation"
+
+
+def test_many_and_sets_and_with_for_update(session: Session, told: Told) -> None:
+    session.get_entities(Order, [1, 2, 99], ForUpdate)
+    session.rollback()
+    session.scalars(session.entity_set(Order, ForUpdate)).all()
+    session.rollback()
+    session.scalars(sa.select(Order).with_for_update()).all()
+    session.rollback()
+    assert session.get_entity(Order, 99, ForUpdate) is None
+    found = [attributes(span) for span in told.spans]
+    assert [one["doclock.documents"] for one in found] == [2, 2, 2, 0]
+    assert {one["doclock.entity"] for one in found} == {"Order"}
+    assert {one["doclock.outcome"] for one in found} == {"granted"}
+
+
+def test_a_with_for_update_that_fails(
+    session: Session, other: Session, engine: sa.Engine, told: Told
+) -> None:
+    if engine.dialect.name == "sqlite":
+        other.connection()
+    other.get_one_entity(Order, 1, ForUpdate)
+    told.clear()
+    with pytest.raises(LockNotAvailable):
+        session.scalars(sa.select(Order).with_for_update(nowait=True)).all()
+    assert attributes(only(told))["doclock.outcome"] == "not_available"
+    assert told.sums("doclock.lock.outcomes")["Order", "ForUpdate|NoWait", "not_available"] == 1
+
+
+def test_a_named_lock(session: Session, told: Told) -> None:
+    session.lock_key("user:42")
+    span = only(told)
+    assert span.name == "lock key"
+    assert attributes(span)["doclock.entity"] == "key"
+
+
+def test_claims(session_factory: sessionmaker[Session], told: Told) -> None:
+    for claim in claim_each(session_factory, sa.select(Order)):
+        with claim as order:
+            order.total += 1
+    assert [span.name for span in told.spans] == ["lock Order"] * len(told.spans)
+    assert sum(attributes(span)["doclock.documents"] for span in told.spans) == 2
+
+
+def everything(session: Session) -> None:
+    session.get_one_entity(Voucher, (2024, 1), ForUpdate)
+    session.rollback()
+    session.get_entities(Order, [1, 2], ForUpdate)
+    session.rollback()
+    session.lock_key("user:42")
+    session.rollback()
+
+
+def test_no_key_is_told(session: Session, told: Told) -> None:
+    everything(session)
+    text = " ".join(span.to_json() for span in told.spans)
+    assert "2024" not in text.replace("2024-", "")
+    assert "user:42" not in text
+    assert "doclock.key" not in text
+    for name in told.units():
+        for point in told.points(name):
+            assert "doclock.key" not in point.attributes
+
+
+def test_keys_are_told_where_they_are_asked_for(session: Session, instrumented: Instrument) -> None:
+    told = instrumented(keys=True)
+    everything(session)
+    voucher, orders, name = (attributes(span) for span in told.spans)
+    assert voucher["doclock.key"] == "(2024, 1)"
+    assert orders["doclock.keys"] == ("1", "2")
+    assert name["doclock.key"] == "user:42"
+    held = {point.attributes["doclock.key"] for point in told.points("doclock.lock.hold")}
+    assert held == {"(2024, 1)", "1", "2", "user:42"}

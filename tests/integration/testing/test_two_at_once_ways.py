@@ -1,0 +1,280 @@
+"""Functions, coroutines and clients of applications in two_at_once(), and its outcomes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.orm import sessionmaker
+from sqlalchemy.pool import NullPool
+
+from sa_doclock import AsyncLockingSession, DocumentGate, LockingSession, LockOptions
+from sa_doclock.testing import two_at_once
+from tests.integration.asyncio.drivers import PATIENT, drivers_of, url_for
+from tests.support.databases import Database
+from tests.support.models import Customer, Line, Order
+
+pytestmark = pytest.mark.read_committed
+
+ForUpdate = LockOptions.ForUpdate
+Total = Callable[[], int]
+BOTH, LOST = 50, 40  # 30, and ten of each, or of one
+NUMBERS = count(1000)  # of new rows
+
+
+@pytest.fixture
+def total(elsewhere: Callable[..., list[Any]]) -> Total:
+    return lambda: elsewhere(sa.select(Order.total).where(Order.id == 1))[0][0]
+
+
+@pytest.fixture
+def async_engines(
+    documents: Database, read_committed: dict[str, Any]
+) -> Iterator[list[AsyncEngine]]:
+    """Make an engine for each asynchronous driver."""
+    options = {**PATIENT.get(documents.name, {}), **read_committed}
+    engines = [
+        create_async_engine(url_for(documents, driver), poolclass=NullPool, **options)
+        for driver in drivers_of(documents.column)
+    ]
+    yield engines
+    for engine in engines:
+        asyncio.run(engine.dispose())
+
+
+async def add_ten(session: AsyncLockingSession, lock: LockOptions) -> int:
+    async with session:
+        order = await session.get_one_entity(Order, 1, lock)
+        order.total += 10
+        found = order.total
+        await session.commit()
+        return found
+
+
+def test_coroutine_functions(
+    async_engines: list[AsyncEngine], total: Total, start_over: Callable[[], None]
+) -> None:
+    for engine in async_engines:
+        for lock, expected in ((LockOptions.None_, LOST), (ForUpdate, BOTH)):
+            start_over()
+
+            async def call(engine: AsyncEngine = engine, lock: LockOptions = lock) -> int:
+                return await add_ten(AsyncLockingSession(engine), lock)
+
+            first, second = two_at_once(call, call)
+            assert (first.error, second.error) == (None, None)
+            assert total() == expected
+            assert {first.value, second.value} == ({40} if expected == LOST else {40, 50})
+
+
+@pytest.mark.databases("sqlite")
+def test_a_coroutine_beside_a_function_and_in_a_test_that_is_a_coroutine(
+    engine: sa.Engine, async_engines: list[AsyncEngine], total: Total
+) -> None:
+    def function() -> None:
+        with LockingSession(engine) as session:
+            session.get_one(Order, 1).total += 10
+            session.commit()
+
+    async def test() -> None:
+        session = AsyncLockingSession(async_engines[0])
+        outcomes = two_at_once(function, lambda: add_ten(session, LockOptions.None_))
+        assert [one.error for one in outcomes] == [None, None]
+
+    asyncio.run(test())
+    assert total() == LOST
+
+
+def read_other_rows_first(session: LockingSession, lock: LockOptions) -> None:
+    """Write what is not in question before the order is read."""
+    user = session.get_one(Customer, 1)
+    session.add(Line(id=next(NUMBERS), order_id=2, name=user.name, value=1))
+    session.flush()
+    session.get_one_entity(Order, 1, lock).total += 10
+    session.commit()
+
+
+@pytest.mark.not_databases("sqlite")  # whose lock is on the file, from the first write on
+def test_a_write_before_the_read(
+    session_factory: Callable[[], LockingSession], total: Total, start_over: Callable[[], None]
+) -> None:
+    for lock, expected in ((LockOptions.None_, LOST), (ForUpdate, BOTH)):
+        start_over()
+
+        def call(lock: LockOptions = lock) -> None:
+            with session_factory() as session:
+                read_other_rows_first(session, lock)
+
+        outcomes = two_at_once(call, call)
+        assert [one.error for one in outcomes] == [None, None]
+        assert total() == expected
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+def test_the_transaction_before_is_no_turn(
+    session_factory: Callable[[], LockingSession], total: Total
+) -> None:
+    def call() -> None:
+        with session_factory() as session:
+            session.add(Line(id=next(NUMBERS), order_id=2, name="log", value=1))
+            session.commit()
+            session.get_one(Order, 1).total += 10
+            session.commit()
+
+    two_at_once(call, call)
+    assert total() == LOST
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize("locks", [False, True])
+def test_a_client_of_fastapi(
+    engine: sa.Engine, async_engines: list[AsyncEngine], total: Total, locks: bool
+) -> None:
+    fastapi = pytest.importorskip("fastapi")
+    httpx = pytest.importorskip("httpx")
+    lock, expected = (ForUpdate, BOTH) if locks else (LockOptions.None_, LOST)
+    app = fastapi.FastAPI()
+
+    def in_a_thread() -> None:
+        with LockingSession(engine) as session:
+            session.get_one_entity(Order, 1, lock).total += 10
+            session.commit()
+
+    async def in_a_task() -> int:
+        return await add_ten(AsyncLockingSession(async_engines[0]), lock)
+
+    app.post("/threads")(in_a_thread)
+    app.post("/tasks")(in_a_task)
+
+    async def post(path: str) -> int:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            status: int = (await client.post(path)).status_code
+            return status
+
+    for path in ("/threads", "/tasks"):
+        outcomes = two_at_once(partial(post, path), partial(post, path))
+        assert [one.result() for one in outcomes] == [200, 200]
+    assert total() - 30 == 2 * (expected - 30)
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize("locks", [False, True])
+def test_a_client_of_flask(
+    session_factory: Callable[[], LockingSession], total: Total, locks: bool
+) -> None:
+    flask = pytest.importorskip("flask")
+    app = flask.Flask("shop")
+
+    def add() -> str:
+        with session_factory() as session:
+            lock = ForUpdate if locks else LockOptions.None_
+            session.get_one_entity(Order, 1, lock).total += 10
+            session.commit()
+        return ""
+
+    app.post("/")(add)
+    with app.app_context():  # of the test: not that of the requests
+        outcomes = two_at_once(*[lambda: app.test_client().post("/").status_code] * 2)
+    assert [one.value for one in outcomes] == [200, 200]
+    assert total() == (BOTH if locks else LOST)
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+def test_a_wait_inside_of_the_process(engine: sa.Engine, total: Total) -> None:
+    make = sessionmaker(engine, class_=LockingSession, gate=DocumentGate())
+    mutex = threading.Lock()
+
+    def at_gate() -> None:
+        with make() as session, session.locked(Order, 1) as order:
+            order.total += 10
+
+    def under_mutex() -> None:
+        with mutex, LockingSession(engine) as session:
+            session.get_one(Order, 1).total -= 10
+            session.commit()
+
+    for call in (at_gate, under_mutex):
+        outcomes = two_at_once(call, call, patience=0.1)
+        assert [one.error for one in outcomes] == [None, None]
+    assert total() == 30
+
+
+def test_what_comes_out(session_factory: Callable[[], LockingSession]) -> None:
+    class Interrupt(BaseException):
+        pass
+
+    def fails() -> None:
+        with session_factory() as session:
+            session.get_one(Order, 1).total += 10
+            session.flush()
+            raise Interrupt
+
+    first, second = two_at_once(fails, lambda: 7)
+    assert isinstance(first.error, Interrupt)
+    assert first.value is None
+    assert (second.value, second.error, second.result()) == (7, None, 7)
+    with pytest.raises(Interrupt):
+        first.result()
+
+
+@pytest.mark.databases("sqlite")
+def test_statements_of_others_do_not_wait(session: LockingSession, total: Total) -> None:
+    """Only the two functions wait: what the test does meanwhile does not."""
+
+    def call() -> None:
+        def other() -> None:
+            session.get_one(Order, 1).total += 10
+            session.commit()
+
+        thread = threading.Thread(target=other)  # without the context of this one
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
+
+    two_at_once(call, lambda: None)
+    assert total() == LOST
+
+
+def test_a_function_that_does_not_end() -> None:
+    go_on = threading.Event()
+    with pytest.raises(TimeoutError, match=r"^the second has not ended after 0\.05 s$"):
+        two_at_once(lambda: None, go_on.wait, timeout=0.05)
+    go_on.set()
+
+
+def test_a_coroutine_that_does_not_end() -> None:
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError, match="the first and the second has not ended"):
+        two_at_once(hang, hang, timeout=0.05)
+
+
+def test_what_is_no_function() -> None:
+    def generator() -> Iterator[int]:
+        yield 1
+
+    for wrong in (None, 7, generator):
+        arguments: Any = (lambda: None, wrong)
+        with pytest.raises(TypeError, match="second"):
+            two_at_once(*arguments)
+
+
+def test_the_listeners_are_gone_afterwards(engine: sa.Engine) -> None:
+    dispatch: Any = engine.dispatch
+    before = len(dispatch.before_cursor_execute)
+
+    def look() -> int:
+        return len(dispatch.before_cursor_execute)
+
+    first, _ = two_at_once(look, look)
+    assert first.value == before + 1
+    assert len(dispatch.before_cursor_execute) == before

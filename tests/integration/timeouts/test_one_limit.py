@@ -1,0 +1,131 @@
+"""PostgreSQL waits twice behind another that waits; a lock_timeout is for both waits together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import DeclarativeBase, Mapped, column_property
+
+from sa_doclock import LockingSession, LockNotAvailable, LockOptions
+from tests.integration.locking.steps import locks, save
+from tests.integration.timeouts.ways import WAYS
+from tests.support.actors import Actor
+from tests.support.databases import Database
+from tests.support.models import Lease, Order
+from tests.support.waits import wait_until, wait_until_blocked
+
+pytestmark = pytest.mark.databases("postgresql")
+
+ForUpdate = LockOptions.ForUpdate
+LIMITS = "SELECT current_setting('lock_timeout'), current_setting('statement_timeout')"
+WAITS_LONGER = sa.text(
+    "SELECT now() - query_start > interval '100 ms' FROM pg_stat_activity WHERE pid = :pid"
+)
+
+
+def limits_of(session: LockingSession) -> tuple[str, ...]:
+    return tuple(session.connection().exec_driver_sql(LIMITS).one())
+
+
+def set_limits(session: LockingSession, of_lock: str, of_statement: str) -> None:
+    session.begin()
+    session.connection().exec_driver_sql(
+        f"SET LOCAL lock_timeout = '{of_lock}'; SET LOCAL statement_timeout = '{of_statement}'"
+    )
+
+
+def document_of(name: str) -> type[Any]:
+    return Lease if name == "of two tables" else Order
+
+
+@pytest.mark.parametrize("name", ["get_entity", "of two tables"])
+def test_two_waits_have_one_limit(
+    database: Database,
+    alice: Actor[LockingSession],
+    bob: Actor[LockingSession],
+    carol: Actor[LockingSession],
+    name: str,
+) -> None:
+    """Bob has the turn behind alice, and loses it; carol then has the turn, and not the row."""
+    alice.does(locks(document_of(name), 1))
+    first = bob.starts(locks(document_of(name), 1))
+    wait_until_blocked(waiter=bob, holder=alice, step=first)
+    second = carol.starts(lambda session: WAYS[name](session, lock_timeout=1))
+    wait_until_blocked(waiter=carol, holder=bob, step=second)
+    with database.observer().connect() as server:  # the limit of the statement is 30 ms longer
+        wait_until(lambda: server.execute(WAITS_LONGER, {"pid": carol.connection_id()}).scalar())
+        server.execute(sa.select(sa.func.pg_cancel_backend(bob.connection_id())))
+    with pytest.raises(LockNotAvailable, match="a cancel request"):
+        first.result(10)
+    with pytest.raises(LockNotAvailable, match="not granted within 1 s") as caught:
+        second.result(10)
+    assert getattr(caught.value.orig, "sqlstate", None) == "57014"  # the limit of the statement
+    assert caught.value.entity is document_of(name)
+    alice.does(save)
+    carol.does(lambda session: WAYS[name](session, lock_timeout=1))
+
+
+@pytest.mark.parametrize("name", [name for name in WAYS if name != "locked"])
+def test_both_limits_are_put_back(session: LockingSession, name: str) -> None:
+    set_limits(session, "7s", "9min")
+    WAYS[name](session, lock_timeout=29.5)
+    assert limits_of(session) == ("7s", "9min")
+    session.rollback()
+    assert limits_of(session) == ("0", "0")
+
+
+def test_both_are_put_back_after_a_savepoint(
+    session: LockingSession, other: LockingSession
+) -> None:
+    other.get_one_entity(Order, 1, ForUpdate)
+    set_limits(session, "7s", "9min")
+    with session.begin_nested() as savepoint:
+        with pytest.raises(LockNotAvailable):
+            session.get_entity(Order, 1, ForUpdate, lock_timeout=0.01)
+        savepoint.rollback()
+    assert limits_of(session) == ("7s", "9min")
+
+
+class OwnBase(DeclarativeBase):
+    pass
+
+
+class Limited(OwnBase):
+    """An order that tells the limit of the statement that has read it."""
+
+    __table__ = Order.__table__
+    id: Mapped[int]
+    limit: Mapped[str] = column_property(sa.func.current_setting("statement_timeout"))
+
+
+@pytest.mark.parametrize(
+    ("own", "within"),
+    [("0", "30030ms"), ("1h", "30030ms"), ("30s", "30s"), ("400ms", "400ms"), ("1d", "30030ms")],
+)
+def test_the_users_own_limit_stays_where_it_is_shorter(
+    session: LockingSession, own: str, within: str
+) -> None:
+    set_limits(session, "0", own)
+    assert session.get_one_entity(Limited, 1, ForUpdate, lock_timeout=30).limit == within
+    assert limits_of(session) == ("0", own)
+
+
+def test_a_short_limit_leaves_the_statement_its_time(session: LockingSession) -> None:
+    assert session.get_one_entity(Limited, 1, ForUpdate, lock_timeout=0.001).limit == "250ms"
+
+
+def test_a_set_is_not_limited_as_a_whole(session: LockingSession) -> None:
+    """Reading many rows takes time without a wait."""
+    statement = session.entity_set(Limited, ForUpdate, lock_timeout=30).where(Order.id == 1)
+    assert session.scalars(statement).one().limit == "0"
+
+
+def test_the_users_own_limit_is_told_from_ours(
+    session: LockingSession, other: LockingSession
+) -> None:
+    other.get_one_entity(Order, 1, ForUpdate)
+    set_limits(session, "0", "40ms")
+    with pytest.raises(LockNotAvailable, match="statement_timeout or a cancel request"):
+        session.get_entity(Order, 1, ForUpdate, lock_timeout=60)

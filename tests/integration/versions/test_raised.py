@@ -1,0 +1,114 @@
+"""``@document(version=True)``: a flush that changes any part raises the version, once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.orm import DeclarativeBase, Mapped, configure_mappers, mapped_column
+
+from sa_doclock import LockingSession, LockOptions, StaleDocument, document
+from tests.integration.versions.models import KINDS, Numbered, NumberedLine
+
+ForUpdate = LockOptions.ForUpdate
+each_kind = pytest.mark.parametrize(("header", "line"), KINDS)
+
+
+def _change(document: Any, _: Any) -> None:
+    document.lines[0].value = 11
+
+
+def _add(document: Any, line: Any) -> None:
+    document.lines.append(line(id=3, value=5))
+
+
+def _delete(document: Any, _: Any) -> None:
+    document.lines.pop()
+
+
+def _change_several(document: Any, _: Any) -> None:
+    document.lines.pop()
+    document.lines[0].value = document.total = 12
+
+
+CHANGES = (_change, _add, _delete, _change_several)
+each_change = pytest.mark.parametrize("change", CHANGES)
+
+
+@each_kind
+@each_change
+def test_a_change_of_a_part_is_seen_by_who_has_the_old_version(
+    session: LockingSession, other: LockingSession, header: Any, line: Any, change: Any
+) -> None:
+    seen = session.get_one(header, 1).version
+    session.rollback()
+    with other.locked_document(header, 1, version=seen) as document:
+        change(document, line)
+    with pytest.raises(StaleDocument):
+        session.get_entity(header, 1, ForUpdate, version=seen)
+
+
+@each_change
+def test_it_is_raised_once_for_each_flush(session: LockingSession, change: Any) -> None:
+    with session.locked_document(Numbered, 1) as found:
+        change(found, NumberedLine)
+        session.flush()
+        assert found.version == 2
+        found.lines[0].value = 77
+    assert session.get_one(Numbered, 1).version == 3
+
+
+def test_a_flush_that_changes_nothing_does_not_raise_it(session: LockingSession) -> None:
+    with session.locked_document(Numbered, 1) as found:
+        found.lines[0].value = found.lines[0].value
+    assert session.get_one(Numbered, 1).version == 1
+
+
+def test_a_part_that_moves_raises_both(session: LockingSession) -> None:
+    with session.locked_documents(Numbered, [1, 2]) as [one, two]:
+        two.lines.append(one.lines.pop())
+    assert [session.get_one(Numbered, ident).version for ident in (1, 2)] == [2, 2]
+
+
+def test_another_document_keeps_its_own(session: LockingSession) -> None:
+    with session.locked_document(Numbered, 1) as found:
+        found.lines[0].value = 77
+    assert session.get_one(Numbered, 2).version == 1
+
+
+def test_a_version_that_the_program_sets_stays(session: LockingSession) -> None:
+    with session.locked_document(Numbered, 1) as found:
+        found.version = 40
+        found.lines[0].value = 77
+    assert session.get_one(Numbered, 1).version == 40
+
+
+def test_without_the_guard_too(engine: sa.Engine) -> None:
+    with LockingSession(engine, guard="off") as session:
+        session.get_one(NumberedLine, 1).value = 77  # its header is not in the session
+        session.commit()
+        assert session.get_one(Numbered, 1).version == 2
+
+
+def test_a_header_that_is_new_or_deleted_is_left_alone(session: LockingSession) -> None:
+    session.add(Numbered(id=3, lines=[NumberedLine(id=5, value=1)]))
+    session.commit()
+    assert session.get_one(Numbered, 3).version == 1
+    with session.locked_document(Numbered, 3) as found:
+        session.delete(found)
+    assert session.get(Numbered, 3) is None
+
+
+def test_a_class_without_a_version_cannot_be_declared_so() -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    @document(version=True)
+    class Plain(Base):
+        __tablename__ = "vs_plain"
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    with pytest.raises(ArgumentError, match="Plain: version=True needs a column"):
+        configure_mappers()

@@ -1,0 +1,21 @@
+"""The checks of a scripted server: all but those of tables, whose reflection no script can answer."""
+
+from __future__ import annotations
+
+from sqlalchemy import Engine
+
+from sa_doclock import Finding
+from sa_doclock.dialects import strategy_for
+from sa_doclock.doctor import CHECKS, every_database
+from sa_doclock.doctor.check import Subject
+from sa_doclock.doctor.checks import findings_of, headers_of
+from tests.sql.models import Base
+
+
+def check_scripted(engine: Engine) -> list[Finding]:
+    """Check it, with mapped classes."""
+    strategy = strategy_for(engine)
+    with engine.connect() as connection:
+        subject = Subject(engine, connection, strategy, headers_of(Base))
+        checks = (*every_database.CHECKS, *CHECKS[strategy.name])
+        return [finding for check in checks for finding in findings_of(check, subject)]

@@ -1,0 +1,219 @@
+"""An error that ends the transaction is noticed, though the driver begins the next one by itself.
+
+Which errors do so is Microsoft's: "SET XACT_ABORT", and the texts of the errors.  The model plays
+it: after one of them CURRENT_TRANSACTION_ID() is another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+from sqlalchemy import Connection, Engine, event, insert, select, update
+from sqlalchemy.exc import DBAPIError, PendingRollbackError
+
+from sa_doclock import LockFailed, LockingSession, LockNotAvailable, LockOptions, SnapshotConflict
+from tests.sql.models import Customer, Order
+from tests.sql.tds.model import Session
+from tests.sql.tds.server import TDSServer, said
+from tests.sql.tds.test_errors import assert_locks_again
+
+
+def _change(session: LockingSession) -> None:
+    session.get_one(Order, 1).total = 9
+    session.flush()
+
+
+def _set_savepoint(session: LockingSession) -> None:
+    with session.begin_nested():
+        session.connection()
+
+
+def _lock_and_update(session: LockingSession) -> None:
+    session.get_one_entity(Order, 1, LockOptions.ForUpdate)
+    session.execute(update(Customer).values(name="Bob"))
+
+
+ENDS = (245, 3609, 3616, 3958, 3998)
+OTHERS: Mapping[str, Callable[[LockingSession], object]] = {
+    "statement": lambda session: session.execute(select(Order.total)),
+    "lock": lambda session: session.get_entity(Order, 2, LockOptions.ForUpdate),
+    "named lock": lambda session: session.lock_key("a"),
+    "flush": _change,
+    "commit": lambda session: session.commit(),
+    "savepoint": _set_savepoint,
+}
+either = pytest.mark.parametrize("begins", [False, True], ids=["no transaction", "begins"])
+asks = "CURRENT_TRANSACTION_ID()"
+
+
+@pytest.fixture
+def aborting(engine: Engine) -> Engine:
+    """Have every connection of the engine at XACT_ABORT ON, as some programs do."""
+
+    @event.listens_for(engine, "begin")
+    def _set(connection: Connection) -> None:
+        connection.exec_driver_sql("SET XACT_ABORT ON")
+
+    return engine
+
+
+def fails(session: LockingSession, wire: TDSServer, number: int) -> None:
+    """Have a statement of the program fail, which catches the error and goes on."""
+    wire.database.failures.append(("FROM shop_customer", number))
+    with pytest.raises(DBAPIError, match=rf"\({number}\)"):
+        session.execute(select(Customer))
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+@pytest.mark.parametrize("number", ENDS)
+def test_everything_is_refused_until_rollback(
+    session: LockingSession,
+    wire: TDSServer,
+    number: int,
+    other: Callable[[LockingSession], object],
+) -> None:
+    session.get_one_entity(Order, 1, LockOptions.ForUpdate)
+    fails(session, wire, number)
+    wire.sent.clear()
+    with pytest.raises(PendingRollbackError, match=r"has ended this transaction at the server"):
+        other(session)
+    assert said(wire, "shop_order") == []
+    assert said(wire, "applock") == []
+    assert not [sent for sent in wire.sent if sent.how.startswith("commit")]
+    assert_locks_again(session, wire)
+
+
+@pytest.mark.parametrize("number", [*ENDS, 2627])
+def test_it_is_asked_of_the_server_what_is_held(
+    session: LockingSession, wire: TDSServer, number: int
+) -> None:
+    session.get_one_entity(Order, 1, LockOptions.ForUpdate)
+    session.lock_key("a")
+    fails(session, wire, number)
+    assert bool(session.held_locks) is (number == 2627)
+
+
+def test_an_error_of_the_statement_alone_changes_nothing(
+    session: LockingSession, wire: TDSServer
+) -> None:
+    order = session.get_one_entity(Order, 1, LockOptions.ForUpdate)
+    fails(session, wire, 2627)
+    order.total = 9
+    session.save_changes()
+    assert len(said(wire, asks)) == 2  # at the first lock, and once after the error
+    assert len(said(wire, "UPDATE shop_order")) == 1
+
+
+def test_xact_abort_makes_every_error_one_of_them(aborting: Engine, wire: TDSServer) -> None:
+    with LockingSession(aborting) as session:
+        order = session.get_one_entity(Order, 1, LockOptions.ForUpdate)
+        fails(session, wire, 2627)
+        order.total = 9
+        with pytest.raises(PendingRollbackError):
+            session.save_changes()
+        assert said(wire, "UPDATE shop_order") == []
+
+
+def test_also_a_lock_that_is_not_available(aborting: Engine, wire: TDSServer) -> None:
+    with LockingSession(aborting) as session:
+        session.get_one_entity(Order, 1, LockOptions.ForUpdate)
+        wire.database.failures.append(("FROM shop_order", 1222))
+        with pytest.raises(LockNotAvailable):
+            session.get_entity(Order, 2, LockOptions.ForUpdate | LockOptions.NoWait)
+        assert session.held_locks == {}
+        assert_locks_again(session, wire)
+
+
+def test_a_savepoint_is_gone_too(session: LockingSession, wire: TDSServer) -> None:
+    session.get_one_entity(Order, 1, LockOptions.ForUpdate)
+    with pytest.raises(DBAPIError, match="245"), session.begin_nested():
+        fails(session, wire, 245)
+    with pytest.raises(PendingRollbackError):
+        session.execute(select(Order.total))
+    assert_locks_again(session, wire)
+
+
+def test_where_it_is_there_the_savepoint_undoes_the_error(
+    session: LockingSession, wire: TDSServer
+) -> None:
+    session.get_one_entity(Order, 1, LockOptions.ForUpdate)
+    wire.database.failures.append(("INSERT INTO shop_customer", 2627))
+    with pytest.raises(DBAPIError, match="2627"), session.begin_nested():
+        session.execute(insert(Customer).values(id=5, name="Ann"))
+    assert session.held_locks
+    session.save_changes()
+
+
+@pytest.mark.parametrize(("number", "retries"), [(3961, True), (3966, True), (3958, False)])
+def test_a_snapshot_that_was_given_up(
+    session: LockingSession, wire: TDSServer, number: int, *, retries: bool
+) -> None:
+    wire.database.failures.append(("FROM shop_order", number))
+    with pytest.raises(DBAPIError) as caught:
+        session.get_entity(Order, 1, LockOptions.SnapshotRead)
+    assert (type(caught.value) is SnapshotConflict) is retries
+    assert getattr(caught.value, "retryable", False) is retries
+    assert isinstance(caught.value, LockFailed) is retries
+    assert_locks_again(session, wire)
+
+
+@either
+@pytest.mark.parametrize("end", [LockingSession.rollback, LockingSession.close])
+def test_who_has_caught_it_ends_the_transaction_in_peace(
+    engine: Engine,
+    wire: TDSServer,
+    end: Callable[[LockingSession], None],
+    *,
+    begins: bool,
+) -> None:
+    wire.database.begins_after_3903 = begins
+    with LockingSession(engine) as session:
+        session.get_one_entity(Order, 1, LockOptions.ForUpdate)
+        fails(session, wire, 245)
+        end(session)
+        with LockingSession(engine) as another:  # there is one connection
+            assert_locks_again(another, wire)
+
+
+@either
+def test_the_error_is_what_comes_out_of_a_block(
+    session: LockingSession, wire: TDSServer, *, begins: bool
+) -> None:
+    wire.database.begins_after_3903 = begins
+    wire.database.failures.append(("UPDATE shop_customer", 245))
+    with pytest.raises(DBAPIError, match="245"), session.begin():
+        _lock_and_update(session)
+    assert_locks_again(session, wire)
+
+
+def test_without_a_lock_nothing_is_asked(session: LockingSession, wire: TDSServer) -> None:
+    session.execute(select(Order.total))
+    fails(session, wire, 2627)
+    session.commit()
+    assert said(wire, asks) == []
+
+
+def test_the_driver_begins_anew_by_itself(engine: Engine, wire: TDSServer) -> None:
+    """The rule of the model: what a program without this library falls into."""
+    with engine.connect() as connection:
+        before = connection.exec_driver_sql(f"SELECT {asks}").scalar_one()
+        wire.database.failures.append(("FROM shop_customer", 245))
+        with pytest.raises(DBAPIError, match=r"\(245\)"):
+            connection.execute(select(Customer.__table__))
+        after = connection.exec_driver_sql(f"SELECT {asks}").scalar_one()
+        assert after != before
+        assert isinstance(wire.sessions[-1], Session)
+        connection.invalidate()
+
+
+@pytest.mark.filterwarnings("ignore:transaction already deassociated")
+def test_a_lock_after_a_commit_of_the_programs_own_is_that_transactions(
+    session: LockingSession, wire: TDSServer
+) -> None:
+    session.get_one_entity(Order, 1, LockOptions.ForUpdate)
+    session.connection().commit()
+    assert session.held_locks == {}
+    session.get_one_entity(Order, 1, LockOptions.ForUpdate)
+    fails(session, wire, 2627)
+    assert session.held_locks == {(Order, (1,)): LockOptions.ForUpdate}

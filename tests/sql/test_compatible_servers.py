@@ -1,0 +1,237 @@
+"""Products that answer as PostgreSQL or MySQL: scripted servers with the texts of their versions.
+
+None of these products was run.  What is tested is what is sent to them, and what is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from sqlalchemy import Engine, create_engine, select, text
+
+from sa_doclock import LockingSession, LockNotSupported, LockOptions
+from sa_doclock.dialects import COMPATIBLE_SERVERS, LockFeature, find_server, strategy_for
+from tests.sql import servers
+from tests.sql.doctor import check_scripted
+from tests.sql.driver import PsycopgConnection
+from tests.sql.models import Order
+from tests.sql.script import Script
+from tests.sql.servers import mysql, serving
+
+Act = Callable[[LockingSession], object]
+
+COCKROACH = "CockroachDB CCL v23.1.11 (x86_64-pc-linux-gnu, built 2023/09/27 01:53:43, go1.19.10)"
+YUGABYTE = "PostgreSQL 11.2-YB-2.20.1.3-b0 on x86_64-pc-linux-gnu, compiled by clang version 16.0.6"
+YUGABYTE_2025 = "PostgreSQL 15.12-YB-2025.1.0.1-b3 on x86_64-pc-linux-gnu"
+REDSHIFT = (
+    "PostgreSQL 8.0.2 on i686-pc-linux-gnu, compiled by GCC gcc (GCC) 3.4.2 20041017 "
+    "(Red Hat 3.4.2-6.fc3), Redshift 1.0.12103"
+)
+ORIGINAL = "PostgreSQL 18.4 on x86_64-pc-linux-gnu"
+DSQL = "abc123.dsql.us-east-1.on.aws"
+
+
+def postgresql(version: str, host: str = "") -> Callable[[Script], Engine]:
+    def connect(script: Script) -> Engine:
+        engine = servers.postgresql(script)
+        script.handshake = {**script.handshake, "pg_catalog.version()": version}
+        if not host:
+            return engine
+        return create_engine(
+            f"postgresql+psycopg://{host}/shop",
+            creator=lambda: PsycopgConnection(script),
+            use_native_hstore=False,
+        )
+
+    return connect
+
+
+@contextmanager
+def session_on(version: str, host: str = "") -> Iterator[tuple[LockingSession, Script]]:
+    answers_as_postgresql = version.startswith(("PostgreSQL", "CockroachDB"))
+    name = "postgresql" if answers_as_postgresql else "mysql"
+    connect = postgresql(version, host) if answers_as_postgresql else mysql(version)
+    with serving(name, connect) as (engine, script), LockingSession(engine) as session:
+        yield session, script
+
+
+def takes(lock: LockOptions, lock_timeout: float | None = None) -> Act:
+    if LockOptions.SkipLocked in lock:
+        return lambda session: session.scalars(session.entity_set(Order, lock)).all()
+    return lambda session: session.get_entity(Order, 1, lock, lock_timeout=lock_timeout)
+
+
+def by_for_update(session: LockingSession) -> object:
+    return session.scalars(select(Order).with_for_update(skip_locked=True)).all()
+
+
+FOR_UPDATE, SHARED, SNAPSHOT = (
+    LockOptions.ForUpdate,
+    LockOptions.SharedRead,
+    LockOptions.SnapshotRead,
+)
+ACTS: dict[str, Act] = {
+    "ForUpdate": takes(FOR_UPDATE),
+    "SharedRead": takes(SHARED),
+    "SnapshotRead": takes(SNAPSHOT),
+    "NoWait": takes(FOR_UPDATE | LockOptions.NoWait),
+    "SkipLocked": takes(FOR_UPDATE | LockOptions.SkipLocked),
+    "a named lock": lambda session: session.lock_key("a key"),
+    "lock_timeout": takes(FOR_UPDATE, 2),
+    "with_for_update": by_for_update,
+}
+TIDB = "8.0.11-TiDB-v8.5.6"
+EVERYTHING = set(ACTS)
+CASES = [
+    (TIDB, "TiDB", {"SharedRead", "SkipLocked", "SnapshotRead", "lock_timeout", "with_for_update"}),
+    ("8.0.30-Vitess", "Vitess", set()),
+    ("8.0.32-SingleStore", "SingleStore", {"SnapshotRead"}),
+    ("8.0.25-OceanBase-v4.3.5", "OceanBase", set()),
+    ("8.0.39-SomethingNew", None, set()),
+    ("9.7.0", None, set()),
+    (YUGABYTE, "YugabyteDB", {"lock_timeout", "a named lock"}),
+    (YUGABYTE_2025, "YugabyteDB", {"lock_timeout"}),
+    (
+        REDSHIFT,
+        "Amazon Redshift",
+        EVERYTHING - {"SnapshotRead"},
+    ),
+    (f"{ORIGINAL} (CockroachDB)", "CockroachDB", {"SharedRead", "a named lock"}),
+    (f"{ORIGINAL}, SomethingNew 1.0", None, set()),
+    (ORIGINAL, None, set()),
+]
+
+
+@pytest.mark.parametrize("name", ACTS)
+@pytest.mark.parametrize(("version", "product", "refused"), CASES)
+def test_locks_that_are_not_real_are_refused_and_nothing_is_sent(
+    version: str, product: str | None, refused: set[str], name: str
+) -> None:
+    with session_on(version) as (session, script):
+        if name not in refused:
+            ACTS[name](session)
+            assert script.selects
+            return
+        assert product is not None
+        with pytest.raises(LockNotSupported, match=product) as caught:
+            ACTS[name](session)
+        assert "https://" in str(caught.value)
+        assert script.selects == []
+        assert not session.held_locks
+
+
+@pytest.mark.parametrize("name", sorted(EVERYTHING - {"SnapshotRead"}))
+def test_aurora_dsql_is_told_by_its_host(name: str) -> None:
+    with session_on("PostgreSQL 16", DSQL) as (session, script):
+        with pytest.raises(LockNotSupported, match="Aurora DSQL"):
+            ACTS[name](session)
+        assert script.selects == []
+
+
+@pytest.mark.parametrize("name", sorted(EVERYTHING))
+def test_tidb_in_optimistic_mode_gives_no_lock(name: str) -> None:
+    def connect(script: Script) -> Engine:
+        engine = mysql(TIDB)(script)
+        told = [("version", TIDB), ("tidb_txn_mode", "optimistic")]
+        script.handshake = {**script.handshake, "innodb_rollback_on_timeout": told}
+        return engine
+
+    with serving("mysql", connect) as (engine, script), LockingSession(engine) as session:
+        with pytest.raises(LockNotSupported, match="optimistic"):
+            ACTS[name](session)
+        assert script.selects == []
+
+
+def test_a_text_that_sqlalchemy_cannot_read_names_its_product() -> None:
+    script = Script()
+    engine = postgresql(COCKROACH)(script)
+    with (
+        LockingSession(engine) as session,
+        pytest.raises(LockNotSupported, match=r"is CockroachDB, to which .* does not connect"),
+    ):
+        session.get_entity(Order, 1, FOR_UPDATE)
+    engine.dispose()
+
+
+def test_one_that_nobody_knows_stays_sqlalchemys_error() -> None:
+    engine = postgresql("SomethingNew 1.0")(Script())
+    with pytest.raises(AssertionError, match="SomethingNew"):
+        strategy_for(engine)
+    engine.dispose()
+
+
+@pytest.mark.parametrize("version", [ORIGINAL, YUGABYTE, TIDB, "9.7.0"])
+def test_the_version_is_read_once_for_an_engine(version: str) -> None:
+    with session_on(version) as (session, script):
+        for key in (1, 2):
+            session.get_entity(Order, key, FOR_UPDATE)
+            session.release_locks()
+        assert not [sql for sql in script.sent if "version()" in sql.lower()]
+
+
+def test_the_question_leaves_no_transaction_open() -> None:
+    script = Script()
+    engine = postgresql(ORIGINAL)(script)
+    with engine.connect():
+        pass
+    script.sent.clear()
+    with LockingSession(engine) as session:
+        session.execute(text("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"))
+        asked = script.sent.index("SELECT pg_catalog.version()")
+        assert script.sent[asked + 1] == "(rollback)"
+        assert script.sent.index("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE") > asked + 1
+    engine.dispose()
+
+
+def test_vitess_gets_the_level_of_the_session() -> None:
+    with session_on("8.0.30-Vitess") as (session, script):
+        session.get_entity(Order, 1, FOR_UPDATE)
+        assert "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED" in script.sent
+    with session_on("9.7.0") as (session, script):
+        session.get_entity(Order, 1, FOR_UPDATE)
+        assert "SET TRANSACTION ISOLATION LEVEL READ COMMITTED" in script.sent
+
+
+@pytest.mark.parametrize(
+    ("protocol", "version", "name", "known"),
+    [
+        ("postgresql", COCKROACH, "CockroachDB", (23, 1, 11)),
+        ("postgresql", YUGABYTE, "YugabyteDB", (2, 20, 1)),
+        ("postgresql", REDSHIFT, "Amazon Redshift", (1, 0, 12103)),
+        ("mysql", TIDB, "TiDB", (8, 5, 6)),
+        ("mysql", "5.7.25-OceanBase-v4.2.1", "OceanBase", (4, 2, 1)),
+        ("mysql", "5.7.25 OceanBase_CE 4.2.1.0 (r100)", "OceanBase", (4, 2, 1)),
+        ("mysql", "5.7.32 SingleStoreDB source distribution", "SingleStore", ()),
+        ("mysql", "8.0.mysql_aurora.3.04.0 Aurora", "Aurora MySQL", ()),
+    ],
+)
+def test_the_version_of_the_product(
+    protocol: str, version: str, name: str, known: tuple[int, ...]
+) -> None:
+    found = find_server(protocol, version)
+    assert found is not None
+    assert (found.product.name, found.version) == (name, known)
+
+
+def test_the_check_of_the_database_names_the_locks_that_are_refused() -> None:
+    def connect(script: Script) -> Engine:
+        engine = mysql(TIDB)(script)
+        script.handshake = {**script.handshake, "SHOW VARIABLES": [("version", TIDB)]}
+        return engine
+
+    with serving("mysql", connect) as (engine, _):
+        (found,) = (one for one in check_scripted(engine) if one.code == "innodb-compatible")
+    assert "the server is TiDB" in found.text
+    assert "SharedRead, SnapshotRead, SkipLocked, lock_timeout" in found.text
+
+
+def test_every_fact_has_a_source() -> None:
+    for product in COMPATIBLE_SERVERS:
+        for fact in (*product.refused.values(), *product.real.values()):
+            assert fact.source.startswith("https://")
+        assert not set(product.refused) & set(product.real), product.name
+        assert all(fact.text for fact in product.refused.values())
+    assert {one.protocol for one in COMPATIBLE_SERVERS} == {"postgresql", "mysql"}
+    assert LockFeature.NAMED.value in ACTS

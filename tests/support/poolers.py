@@ -1,0 +1,86 @@
+"""The poolers of a test run: each is started when a test first asks for it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import NoReturn
+
+import pytest
+
+from tests.support.databases import PGPOOL
+from tests.support.servers import Server, poolers
+from tests.support.servers.find import start_private
+from tests.support.servers.model import UnavailableError
+from tests.support.servers.standby import hot_standby
+from tests.support.workers import note_skipped
+
+FOUND = pytest.StashKey["Poolers"]()
+
+#: The programs, and a driver, as SA_DOCLOCK_TEST_REQUIRE names them.
+PROGRAMS = ("pgbouncer", PGPOOL, "psycopg2")
+
+#: What docs/poolers.md says to set for pgpool-II: it sends what comes for this database to the primary.
+TO_PRIMARY = {"database_redirect_preference_list": "doclock:primary"}
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """A pooler, and the ways past it."""
+
+    server: Server
+    direct_url: str
+    standby_url: str = ""
+
+
+def skip_without(config: pytest.Config, program: str, reason: str) -> NoReturn:
+    """Skip a test for want of this program; fail it where SA_DOCLOCK_TEST_REQUIRE names it."""
+    if program in os.environ.get("SA_DOCLOCK_TEST_REQUIRE", "").split(","):
+        pytest.fail(f"SA_DOCLOCK_TEST_REQUIRE names {program}, but there is none: {reason}")
+    note_skipped(config, f"POOLER {program}", reason)
+    pytest.skip(f"no {program}: {reason}")
+
+
+class Poolers:
+    """The poolers, by their columns of the matrix: PgBouncer in front of the server of the run.
+
+    pgpool-II has servers of its own, a primary and a standby.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        """Start nothing yet."""
+        self._config = config
+        self._found: dict[str, Pooled | str] = {}
+        self._stack = ExitStack()
+
+    def find(self, column: str, url: str) -> Pooled:
+        """Return this pooler in front of the server at this URL; skip the test if it cannot be had."""
+        if column not in self._found:
+            try:
+                self._found[column] = self._start(column, url)
+            except UnavailableError as exc:
+                self._found[column] = str(exc)
+        found = self._found[column]
+        if isinstance(found, Pooled):
+            return found
+        skip_without(self._config, column.partition("-")[0], found)
+
+    def stop(self) -> None:
+        """Stop them."""
+        self._stack.close()
+
+    def _start(self, column: str, url: str) -> Pooled:
+        if column == PGPOOL:
+            return self._start_pgpool()
+        server = poolers.start_pgbouncer(url, column.partition("-")[2])
+        self._stack.callback(server.stop)
+        return Pooled(server, url)
+
+    def _start_pgpool(self) -> Pooled:
+        primary = start_private("postgresql")
+        self._stack.callback(primary.stop)
+        standby_url = self._stack.enter_context(hot_standby(primary.url))
+        server = poolers.start_pgpool(primary.url, standby_url, **TO_PRIMARY)
+        self._stack.callback(server.stop)
+        return Pooled(server, primary.url, standby_url)

@@ -1,0 +1,213 @@
+"""The cost of a lock depends on its document, and not on what else its session holds.
+
+Counted are calls of Python functions, of any module, so that the test says the same on every
+machine.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, create_engine, event, select
+from sqlalchemy.orm import sessionmaker
+
+from benchmarks.lab.models import DeclaredDetail, DeclaredDoc, Detail, Doc, fill
+from sa_doclock import LockingSession, LockOptions, UnsavedChanges, claim_each
+
+ForUpdate = LockOptions.ForUpdate
+DOCUMENTS, EARLY, LATE = 130, 5, 120
+One = Callable[[LockingSession, int], Any]
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    path: Path = tmp_path_factory.mktemp("linear") / "linear.db"
+    engine = create_engine(f"sqlite:///{path}")
+    event.listen(engine, "connect", lambda raw, _: raw.execute("PRAGMA synchronous = OFF"))
+    fill(engine, DOCUMENTS)
+    yield engine
+    engine.dispose()
+
+
+def calls_of(function: Callable[[], object]) -> Counter[str]:
+    """Return how often each function was called."""
+    calls: Counter[str] = Counter()
+
+    def profile(frame: FrameType, what: str, _argument: object) -> None:
+        if what == "call":
+            calls[f"{frame.f_code.co_filename}:{frame.f_code.co_name}"] += 1
+
+    gc.disable()
+    sys.setprofile(profile)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+        gc.enable()
+    return calls
+
+
+def entity(session: LockingSession, number: int) -> Any:
+    doc = session.get_one_entity(Doc, number, ForUpdate)
+    return doc, [*doc.details]
+
+
+def declared(session: LockingSession, number: int) -> Any:
+    doc = session.get_one_entity(DeclaredDoc, number, ForUpdate)
+    return doc, [*doc.details]
+
+
+def document(session: LockingSession, number: int) -> Any:
+    return session.get_document(DeclaredDoc, number, ForUpdate)
+
+
+def changed(session: LockingSession, number: int) -> Any:
+    doc = document(session, number)
+    doc.total += 1
+    doc.details[0].value += 1
+    return doc
+
+
+def added(session: LockingSession, number: int) -> Any:
+    doc = document(session, number)
+    new = DeclaredDetail(id=-number, doc_id=number, value=1)
+    session.add(new)
+    return doc, new
+
+
+def appended(session: LockingSession, number: int) -> Any:
+    doc = document(session, number)
+    doc.details.append(DeclaredDetail(id=-number, value=1))
+    return doc
+
+
+def deleted(session: LockingSession, number: int) -> Any:
+    doc = document(session, number)
+    session.delete(doc.details[0])
+    return doc
+
+
+def a_set(session: LockingSession, number: int) -> Any:
+    docs = session.entity_set(Doc, ForUpdate).where(Doc.id == number)
+    return [(doc, [*doc.details]) for doc in session.scalars(docs)]
+
+
+def two_at_once(session: LockingSession, number: int) -> Any:
+    return session.get_documents(DeclaredDoc, [number, DOCUMENTS], ForUpdate)
+
+
+def in_savepoint(session: LockingSession, number: int) -> Any:
+    with session.begin_nested():
+        return changed(session, number)
+
+
+def in_transaction(session: LockingSession, number: int) -> Any:
+    doc = changed(session, number)
+    session.rollback()
+    return doc
+
+
+ONE: list[One] = [
+    *(entity, declared, document, changed, added, appended, deleted),
+    *(a_set, two_at_once, in_savepoint, in_transaction),
+]
+
+
+def no_more(_session: LockingSession) -> Any: ...
+
+
+def documents_read_before(session: LockingSession) -> Any:
+    found: list[Any] = [*session.scalars(select(Doc)), *session.scalars(select(DeclaredDoc))]
+    return found, [[*doc.details] for doc in found]
+
+
+def details_read_before(session: LockingSession) -> Any:
+    return [*session.scalars(select(Detail)), *session.scalars(select(DeclaredDetail))]
+
+
+def others_pending(session: LockingSession) -> Any:
+    """Change details of documents, half of them by a key that nobody locks."""
+    found = details_read_before(session)
+    for detail in found:
+        if detail.id // 100_000 > LATE:
+            detail.value += 1
+    new = [DeclaredDetail(id=-1000 - n, doc_id=DOCUMENTS + 1 + n, value=1) for n in range(100)]
+    session.add_all(new)
+    return found, new
+
+
+BEFORE = [no_more, documents_read_before, details_read_before, others_pending]
+REFUSED: dict[tuple[object, object], str] = {  # because of the pending changes
+    (two_at_once, others_pending): "one of the documents has them",
+    (in_savepoint, others_pending): "a savepoint flushes them, without their lock",
+}
+
+
+@pytest.mark.parametrize("before", BEFORE)
+@pytest.mark.parametrize("one", ONE)
+def test_a_late_lock_calls_what_an_early_one_called(
+    engine: Engine, one: One, before: Callable[[LockingSession], Any]
+) -> None:
+    if (one, before) in REFUSED:
+        pytest.skip(REFUSED[one, before])
+    counted: dict[int, Counter[str]] = {}
+    with LockingSession(engine, autoflush=False) as session:
+        kept = [before(session)]
+        for number in range(1, LATE + 1):
+            counted[number] = calls_of(lambda: kept.append(one(session, number)))  # noqa: B023
+        session.rollback()
+    more = counted[LATE] - counted[EARLY]
+    if one is in_transaction:  # SQLAlchemy's own rollback() goes through all that is loaded
+        more = Counter({name: more[name] for name in more if "/sa_doclock/" in name})
+    assert more.total() <= 0, more
+
+
+def test_a_pending_change_is_found_among_many(engine: Engine) -> None:
+    with LockingSession(engine, autoflush=False) as session:
+        kept = others_pending(session)
+        for number in (DOCUMENTS, DOCUMENTS - 1):
+            with pytest.raises(UnsavedChanges):
+                session.get_entity(DeclaredDoc, number, ForUpdate)
+        session.rollback()
+    assert kept
+
+
+def test_a_claim_late_in_the_loop(engine: Engine) -> None:
+    make = sessionmaker(engine, class_=LockingSession)
+    counted: dict[int, Counter[str]] = {}
+    claims = claim_each(make, select(Doc).order_by(Doc.id))
+
+    def one() -> None:
+        with next(claims) as doc:
+            doc.total += 1
+
+    for number in range(1, LATE + 1):
+        counted[number] = calls_of(one)
+    claims.close()
+    middle = sorted(counted[number].total() for number in range(EARLY, 50))
+    late = sorted(counted[number].total() for number in range(LATE - 44, LATE + 1))
+    assert late[len(late) // 2] <= middle[len(middle) // 2]
+
+
+@pytest.mark.parametrize("entity", [Doc, DeclaredDoc])
+def test_many_at_once_cost_as_much_each_as_few(engine: Engine, entity: type[Any]) -> None:
+    def use(many: int) -> float:
+        def lock_and_change() -> None:
+            for doc in session.get_documents(entity, range(1, many + 1), ForUpdate):
+                doc.total += 1
+                doc.details[0].value += 1
+            session.flush()
+            session.rollback()
+
+        with LockingSession(engine) as session:
+            return calls_of(lock_and_change).total() / many
+
+    use(3)
+    assert use(LATE) <= use(12)
