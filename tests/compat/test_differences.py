@@ -35,20 +35,20 @@ def fake(
     monkeypatch: pytest.MonkeyPatch,
     ours: list[str],
     stock: list[str],
-    again: list[str] | None = None,
+    ours_again: list[str] | None = None,
 ) -> None:
     """Replace the runs.
 
-    :param again: what fails on our sessions in the second run; None for the same.
+    :param ours_again: what fails on our sessions in the second run; None for the same.
     """
 
     def run(
-        _suite: Any, package: str, _tests: Any, _workers: int, *, collect_garbage: bool = True
+        _suite: Any, package: str, _tests: Any, _workers: int, *, again: bool = False
     ) -> tuple[list[str], int]:
         if not package:
-            assert not collect_garbage
+            assert again
             return stock, 0
-        return (ours if collect_garbage or again is None else again), 7
+        return (ours if not again or ours_again is None else ours_again), 7
 
     monkeypatch.setattr(compat, "run", run)
 
@@ -63,13 +63,16 @@ def test_what_fails_on_ours_alone_and_is_not_listed_is_wrong(
 
 
 def test_what_fails_once_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake(monkeypatch, [*DIFFERENCES, "test/a.py::new"], [], again=[])
+    fake(monkeypatch, [*DIFFERENCES, "test/a.py::new"], [], ours_again=[])
     assert compat.check("x", SUITE, (), 1) == []
 
 
-def test_what_is_listed_and_passes_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_listed_and_passes_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     fake(monkeypatch, [*DIFFERENCES][1:], [])
-    assert compat.check("x", SUITE, (), 1) == [f"x: no difference any more: {LISTED}"]
+    assert compat.check("x", SUITE, (), 1) == []
+    assert f"x: listed as a difference, and has passed: {LISTED}\n" in capsys.readouterr().out
 
 
 def test_a_run_in_which_nothing_passes_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
