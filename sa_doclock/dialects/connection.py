@@ -42,6 +42,9 @@ class ConnectionState:
     """An error may end the transaction, with no number of its own that says so; whether it goes on
     is seen by ``transaction_id()``."""
 
+    lock_needs_transaction: ClassVar[bool] = False
+    """A lock that was granted while ``in_transaction()`` is False has ended with its statement."""
+
     notes_begin: ClassVar[bool] = False
     """``note_begin()`` is called before any after_begin listener of the program."""
 

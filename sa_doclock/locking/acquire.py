@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
 from ..dialects import strategies
+from ..dialects.base import LockStrategy
 from ..errors import DocLockError, LockMisuse, LockNotAvailable, LockOrderViolation
 from ..monitoring import warn_of_cluster
 from ..options import LockOptions, is_row_lock, may_queue
@@ -36,6 +37,11 @@ from .wait_policy import retry_without_queueing
 T = TypeVar("T")
 
 _NOTHING: Final = nullcontext()
+_NO_TRANSACTION: Final = (
+    "the lock has ended with its statement: a COMMIT or ROLLBACK that the program has sent as text has "
+    "ended the transaction, and this driver begins no other; call session.rollback(), and end a "
+    "transaction with session.commit() or session.rollback() alone"
+)
 _AT_ONCE: Final = frozenset(
     lock | LockOptions.NoWait
     for lock in (
@@ -218,10 +224,21 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[T]) -> T:
         if strategy.has_transaction_ids and connection.transaction_id is None:
             connection.transaction_id = strategy.transaction_id(connection.connection)
         if not connection.begun:  # some drivers send BEGIN with the first statement
-            connection.begun = strategy.in_transaction(connection.connection) is not False
+            inside = strategy.in_transaction(connection.connection) is not False
+            connection.begun = inside or _stays_outside(strategy)
         return target.record(found, request)
     finally:
         session.autoflush = autoflush
+
+
+def _stays_outside(strategy: LockStrategy) -> bool:
+    """Return False: the driver begins the transaction later, and the lock is in it.
+
+    :raises LockMisuse: the lock was in no transaction.
+    """
+    if strategy.lock_needs_transaction:
+        raise LockMisuse(_NO_TRANSACTION)
+    return False
 
 
 def _checked_listeners(

@@ -13,6 +13,8 @@ from typing import Any
 
 from tests.sql.script import Script
 
+_IDLE, _IN_TRANSACTION = 0, 2  # PQTRANS_IDLE, PQTRANS_INTRANS of libpq
+
 
 class Cursor:
     """Its rows are there as soon as it is told to execute."""
@@ -102,17 +104,26 @@ class PymssqlConnection(Connection):
 
 class PsycopgConnection(Connection):
     autocommit = False
-    info = SimpleNamespace(transaction_status=0)
-    pgconn = SimpleNamespace(pipeline_status=0, transaction_status=0)
     server_cursor_factory = None
 
     def __init__(self, script: Script) -> None:
         super().__init__(script)
         self.cursor_factory: Any = lambda driver, **_: Cursor(driver.script)
         self._level: Any = None
+        self.pgconn = SimpleNamespace(pipeline_status=0, transaction_status=_IDLE)
+        self.info = self.pgconn
 
     def cursor(self, *_: object, **__: object) -> Any:
+        self.pgconn.transaction_status = _IN_TRANSACTION  # it sends BEGIN with the first statement
         return self.cursor_factory(self)
+
+    def commit(self) -> None:
+        super().commit()
+        self.pgconn.transaction_status = _IDLE
+
+    def rollback(self) -> None:
+        super().rollback()
+        self.pgconn.transaction_status = _IDLE
 
     def add_notice_handler(self, *_: object) -> None: ...
 

@@ -67,6 +67,8 @@ _IDLE, _IN_ERROR = 0, 3  # PQTRANS_IDLE, PQTRANS_INERROR of libpq
 
 class PostgreSQLLocks(LockStrategy):
     name = "postgresql"
+    # After a COMMIT that the program has sent as text, asyncpg and psycopg2 send no other BEGIN.
+    lock_needs_transaction = True
     levels = {
         LockOptions.ForUpdate: (READ_COMMITTED,),
         LockOptions.SharedRead: (READ_COMMITTED,),

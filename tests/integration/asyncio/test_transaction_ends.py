@@ -9,7 +9,13 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sa_doclock import AsyncLockingSession, LockLost, LockOptions
+from sa_doclock import (
+    AsyncLockingSession,
+    LockLost,
+    LockMisuse,
+    LockNotAvailable,
+    LockOptions,
+)
 from tests.integration.asyncio.drivers import in_a_loop, opened
 from tests.support.models import Customer, Order
 
@@ -64,6 +70,39 @@ ENDS: dict[str, Callable[[AsyncConnection], Awaitable[object]]] = {
     "rollback": lambda connection: connection.rollback(),
     "text": lambda connection: connection.execute(sa.text("COMMIT")),
 }
+
+
+LOCKS: dict[str, Callable[[AsyncLockingSession], Awaitable[object]]] = {
+    "row": lambda session: session.get_one_entity(Order, 2, ForUpdate | LockOptions.NoWait),
+    "name": lambda session: session.lock_key("a name", lock_timeout=0),
+}
+
+
+async def rolled_back_by_text(connection: AsyncConnection) -> None:
+    """End the transaction behind the driver's back."""
+    await connection.execute(sa.text("ROLLBACK"))
+
+
+@pytest.mark.filterwarnings("ignore:.*already deassociated:sqlalchemy.exc.SAWarning")
+@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize("end", [*ENDS, "rolled back by text"])
+@in_a_loop
+async def test_a_lock_that_follows_is_held_or_refused(url: sa.URL, end: str, lock: str) -> None:
+    take = LOCKS[lock]
+    async with opened(url, **committed(url)) as session, opened(url) as other:
+        await session.execute(sa.update(Customer).values(name=Customer.name))
+        await ENDS.get(end, rolled_back_by_text)(await session.connection())
+        if url.get_driver_name() == "asyncpg" and "text" in end:
+            with pytest.raises(LockMisuse, match="ended with its statement"):
+                await take(session)
+            assert not session.held_locks
+            await session.rollback()
+        await take(session)
+        with pytest.raises(LockNotAvailable):
+            await take(other)
+        await session.rollback()
+        await other.rollback()
+        await take(other)
 
 
 @pytest.mark.filterwarnings("ignore:.*already deassociated:sqlalchemy.exc.SAWarning")
