@@ -68,7 +68,7 @@ docs-test: $(VENV)/installed-docs $(VENV)/installed-test ## Build the site and t
 package: ## Build sdist and wheel into dist/, and install both on the oldest and the newest Python
 	.ci/test-install
 
-bench: $(VENV)/installed-bench ## Run all benchmarks, in ten minutes; write benchmarks/RESULTS.md
+bench: $(VENV)/installed-bench ## Run all benchmarks, in a quarter of an hour; write benchmarks/RESULTS.md
 	$(SERVERS) $(BIN)/python -m benchmarks --results benchmarks/RESULTS.md --plot benchmarks/pictures
 
 bench-quick: $(VENV)/installed-bench ## Run the benchmarks in one minute, with less precision; write nothing

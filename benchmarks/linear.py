@@ -27,7 +27,7 @@ from sa_doclock import LockingSession, LockOptions, claim_each
 
 DATABASES = ("sqlite", "postgresql")
 DOCUMENTS, QUICK_DOCUMENTS, TINY_DOCUMENTS = 3000, 600, 12
-ROUNDS, QUICK_ROUNDS = 5, 3
+ROUNDS, QUICK_ROUNDS = 3, 3
 ForUpdate = LockOptions.ForUpdate
 
 One = Callable[[Any, int], Any]
