@@ -51,6 +51,10 @@ _RESET_BOTH: Final = (
 # the first is its time after a grant at the last moment.
 _AFTER_GRANT: Final = 30
 _WITHOUT_WAIT: Final = 250
+# In front of an early read.  pgpool-II chooses a server for it before the lock is answered, and may
+# choose a standby; not for a SELECT behind a comment, unless allow_sql_comments is on.
+# https://www.pgpool.net/docs/latest/en/html/runtime-config-load-balancing.html, allow_sql_comments
+_TO_PRIMARY: Final = "/*NO LOAD BALANCE*/ "
 # One of these is in the text of every statement that waits for a lock.
 _LOCK_WORDS: Final = ("FOR UPDATE", "FOR NO KEY UPDATE", "FOR SHARE", "advisory_xact_lock")
 
@@ -162,7 +166,8 @@ class PipelinedLock(CursorInterceptor):
         """Send this statement; a lock with its limit and the early reads."""
         calls = self._with_limits(call) if locks else [call]
         early = [*self._early_reads()] if locks else []
-        calls += [partial(read.cursor.execute, read.text, read.parameters) for read in early]
+        for read in early:
+            calls.append(partial(read.cursor.execute, _TO_PRIMARY + read.text, read.parameters))
         try:
             yield from send_in_pipeline(self.driver, calls, [], begin=self._begins)
         except self.connection.dialect.loaded_dbapi.Error as error:
