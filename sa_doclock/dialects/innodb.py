@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -33,6 +33,26 @@ _STORAGE_ENGINE = text(
     "SELECT engine FROM information_schema.tables "
     "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name"
 )
+
+
+def _ask(connection: Connection, question: TextClause) -> Sequence[Any] | None:
+    return connection.execute(question).first()
+
+
+def _ask_past_events(connection: Connection, question: TextClause) -> Sequence[Any] | None:
+    """Ask where the listeners of a program count the statements of the program."""
+    compiled: Any = question.compile(dialect=connection.dialect)
+    values = compiled.params
+    if compiled.positional:
+        values = tuple(values[name] for name in compiled.positiontup)
+    cursor: Any = connection.connection.cursor()
+    try:
+        cursor.execute(str(compiled), values)
+        found: Sequence[Any] | None = cursor.fetchone()
+        return found
+    finally:
+        cursor.close()
+
 
 _IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS; set by COMMIT AND CHAIN, completion_type=CHAIN
 # SHOW leaves out the variables that a server does not have; SELECT @@wsrep_on is an error there.
@@ -142,10 +162,21 @@ class InnoDBLocks(LockStrategy):
             self.rolls_back_transaction = self.requires_rollback = codes
 
     def check_table(self, connection: Connection, table: Table) -> None:
+        self._check_table(connection, table, _ask)
+
+    def check_adopted(self, connection: Connection, lock: LockOptions, table: Table) -> None:
+        self._check_table(connection, table, _ask_past_events)
+
+    def _check_table(
+        self,
+        connection: Connection,
+        table: Table,
+        ask: Callable[[Connection, TextClause], Sequence[Any] | None],
+    ) -> None:
         schema = schema_of(connection, table)
         if (schema, table.name) in self._lockable:
             return
-        found = connection.execute(_STORAGE_ENGINE, {"schema": schema, "name": table.name}).first()
+        found = ask(connection, _STORAGE_ENGINE.bindparams(schema=schema, name=table.name))
         if found is not None and str(found[0]).upper() != "INNODB":
             # MyISAM, Aria and MEMORY accept FOR UPDATE, lock nothing and say nothing.
             what = f"is stored by {found[0]}" if found[0] else "is a view"

@@ -96,6 +96,13 @@ class Locking:
     def check_table(self, connection: Connection, table: Table) -> None:
         """Raise LockNotSupported if rows of this table cannot be locked."""
 
+    def check_adopted(self, connection: Connection, lock: LockOptions, table: Table) -> None:
+        """Raise LockNotSupported if ``with_for_update()`` has locked no rows of this table.
+
+        Called after the statement.
+        """
+        self.check_table(connection, table)
+
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         """Send what must be the first statement of a transaction opened for this lock."""
 

@@ -347,6 +347,9 @@ class SQLServerLocks(LockStrategy):
         self._refuse_read_only(connection, lock)
         return opens
 
+    def check_adopted(self, connection: Connection, lock: LockOptions, table: Table) -> None:
+        self._refuse_read_only(connection, lock)
+
     def _refuse_read_only(self, connection: Connection, lock: LockOptions) -> None:
         if lock in _BY_ROW_VERSIONS:
             return

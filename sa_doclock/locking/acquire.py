@@ -15,7 +15,6 @@ from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
 from ..dialects import strategies
-from ..dialects.base import LockStrategy
 from ..errors import DocLockError, LockMisuse, LockNotAvailable, LockOrderViolation
 from ..monitoring import warn_of_cluster
 from ..options import LockOptions, is_row_lock, may_queue
@@ -37,11 +36,6 @@ from .wait_policy import retry_without_queueing
 T = TypeVar("T")
 
 _NOTHING: Final = nullcontext()
-_NO_TRANSACTION: Final = (
-    "the lock has ended with its statement: a COMMIT or ROLLBACK that the program has sent as text has "
-    "ended the transaction, and this driver begins no other; call session.rollback(), and end a "
-    "transaction with session.commit() or session.rollback() alone"
-)
 _AT_ONCE: Final = frozenset(
     lock | LockOptions.NoWait
     for lock in (
@@ -221,24 +215,13 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[T]) -> T:
                 _checked_listeners(session, connection, plan) if listeners else _NOTHING,
             ):
                 found = target.send(connection, plan, request)
-        if strategy.has_transaction_ids and connection.transaction_id is None:
-            connection.transaction_id = strategy.transaction_id(connection.connection)
         if not connection.begun:  # some drivers send BEGIN with the first statement
-            inside = strategy.in_transaction(connection.connection) is not False
-            connection.begun = inside or _stays_outside(strategy)
+            connection.begun = strategy.in_transaction(connection.connection) is not False
+        if strategy.has_transaction_ids or not connection.begun:
+            connection.note_lock(strategy)
         return target.record(found, request)
     finally:
         session.autoflush = autoflush
-
-
-def _stays_outside(strategy: LockStrategy) -> bool:
-    """Return False: the driver begins the transaction later, and the lock is in it.
-
-    :raises LockMisuse: the lock was in no transaction.
-    """
-    if strategy.lock_needs_transaction:
-        raise LockMisuse(_NO_TRANSACTION)
-    return False
 
 
 def _checked_listeners(

@@ -7,18 +7,19 @@ would carry no lock, the session makes it real: by the transaction, or by a tabl
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Result, Select, inspect
+from sqlalchemy import Connection, Result, Select, Table, inspect
 from sqlalchemy.orm import Mapper, Session
 
 from ..dialects import product_of, strategy_for
 from ..dialects.base import READ_COMMITTED, LockStrategy
-from ..documents import document_key, header_table, tables_within
+from ..documents import document_key, header_table, root_of, tables_within
 from ..errors import DocLockError, LockNotSupported
 from ..lock_info import DocumentKey, LockedName
 from ..locking import LockContext
+from ..monitoring import warn_of_cluster
 from ..options import LockOptions, is_row_lock
 from ..sqlalchemy_internals import ForUpdate, buffer_rows, for_update_of, for_update_tables
 from ..statements import add_hints, add_suffixes
@@ -82,20 +83,36 @@ def execute_for_update(
             statement = _made_real(context, statement, lock, strategy, entities, bind)
             _limit_hold(context, lock, bind)
             result = run(statement)
+            options = {**statement.get_execution_options(), **execution_options}
+            kept = _is_kept(context, strategy, bind, options)
+            headers = _headers(statement, result, entities) if kept else []
+            if headers:
+                _check_held(context, strategy, lock, entities, bind, opens=opens)
         except DocLockError as error:
             add_document(error, mapper.class_, None, lock, product_of(bind.dialect))
             raise
         finally:
             context.adopting = None
-        if _is_kept(session, strategy, bind) and not _streams(statement, execution_options):
-            granted.extend(_adopt(context.ledger, _headers(statement, result, entities), lock))
-            try:
-                context.instrumentation.report_granted(granted, lock, clock() - started)
-            except BaseException:  # a listener's, as an error of the call
-                if opens:
-                    context.roll_back_quietly()
-                raise
+        if kept:
+            granted.extend(_adopt(context.ledger, headers, lock))
+            _report_granted(context, granted, lock, clock() - started, opens=opens)
     return result
+
+
+def _report_granted(
+    context: LockContext,
+    granted: Sequence[DocumentKey | LockedName],
+    lock: LockOptions,
+    waited: float,
+    *,
+    opens: bool,
+) -> None:
+    try:
+        context.instrumentation.report_granted(granted, lock, waited)
+    except BaseException:  # a listener's, as an error of the call
+        if opens:
+            context.roll_back_quietly()
+        raise
 
 
 def _adopt(
@@ -132,6 +149,7 @@ def _made_real(
     if strategy.compatible is not None:
         strategy.compatible.check_lock(lock)
     row_lock, mapper = strategy.row_lock(lock, READ_COMMITTED), inspect(entities[0]).mapper
+    warn_of_cluster(strategy, row_lock, named=False)
     if not is_row_lock(row_lock):  # the lock is the transaction's
         opens = not context.session().in_transaction()
         seconds = 0.0 if LockOptions.NoWait in lock else None
@@ -164,28 +182,67 @@ def _limit_hold(context: LockContext, lock: LockOptions, bind: Any) -> None:
         hold_limit.set_before(joined, lock)
 
 
-def _is_kept(session: Session, strategy: LockStrategy, bind: Any) -> bool:
-    """Return whether the lock outlives its statement, as it does not under AUTOCOMMIT."""
+def _is_kept(
+    context: LockContext, strategy: LockStrategy, bind: Any, options: Mapping[str, Any]
+) -> bool:
+    """Return whether the lock outlives its statement, as it does not under AUTOCOMMIT.
+
+    False too where the rows are streamed, and are locked one after the other.
+    """
+    if options.get("yield_per") or options.get("stream_results"):
+        return False
     try:
-        strategy.check_autocommit(session.connection(bind_arguments={"bind": bind}))
+        strategy.check_autocommit(Session.connection(context.session(), {"bind": bind}))
     except LockNotSupported:
         return False
     return True
 
 
-def _streams(statement: Select[Any], execution_options: Mapping[str, Any]) -> bool:
-    options = {**statement.get_execution_options(), **execution_options}
-    return bool(options.get("yield_per") or options.get("stream_results"))
+def _check_held(
+    context: LockContext,
+    strategy: LockStrategy,
+    lock: LockOptions,
+    entities: Sequence[Any],
+    bind: Any,
+    *,
+    opens: bool,
+) -> None:
+    """Check what was granted, and have the transaction followed from now on.
+
+    It comes after the statement: under REPEATABLE READ the snapshot of what is read next must not
+    be older than the lock.
+
+    :param opens: the statement has opened the transaction, which ends with an error.
+    :raises LockNotSupported: rows of this table cannot be locked.
+    :raises LockMisuse: the lock was granted in no transaction.
+    """
+    connection = Session.connection(context.session(), {"bind": bind})
+    joined = context.connections.find(connection)
+    assert joined is not None
+    try:
+        if is_row_lock(strategy.row_lock(lock, READ_COMMITTED)):
+            for table in (root_of(inspect(entity).mapper).local_table for entity in entities):
+                if isinstance(table, Table):
+                    strategy.check_adopted(connection, lock, table)
+        if isinstance(bind, Connection):
+            context.connections.watch(joined, lent=True)
+        joined.note_lock(strategy)
+    except DocLockError:
+        if opens:
+            context.roll_back_quietly()
+        raise
 
 
-def _headers(statement: Select[Any], result: Result[Any], entities: Sequence[Any]) -> Iterator[Any]:
-    """Yield the objects of the locked classes among the rows, which stay in the result."""
+def _headers(statement: Select[Any], result: Result[Any], entities: Sequence[Any]) -> list[Any]:
+    """Return the objects of the locked classes among the rows, which stay in the result."""
     locked = {id(entity) for entity in entities}
     positions = [
         position
         for position, one in enumerate(statement.column_descriptions)
         if one["expr"] is one["entity"] and id(one["entity"]) in locked
     ]
+    found: list[Any] = []
     for row in buffer_rows(result) if positions else ():
         objects = row if isinstance(row, tuple) else (row,)
-        yield from map(objects.__getitem__, positions)
+        found.extend(map(objects.__getitem__, positions))
+    return found

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from weakref import ReferenceType, ref
 
 from sqlalchemy import Connection, Engine, event
@@ -21,7 +21,7 @@ from sqlalchemy.util import immutabledict
 
 from ..dialects import find_strategy, is_rolled_back_later, strategies, strategy_for
 from ..dialects.base import AUTOCOMMIT, LockStrategy
-from ..errors import LockNotSupported, WrongIsolation
+from ..errors import LockMisuse, LockNotSupported, WrongIsolation
 from ..options import LockOptions, base_of
 from ..pool import (
     GUARD_ISOLATION_LEVEL,
@@ -47,6 +47,13 @@ _SETS_LEVEL = re.compile(
     r"\s*SET\s+(?:LOCAL\s+)?TRANSACTION\s.*?ISOLATION\s+LEVEL\s+"
     r"(READ\s+UNCOMMITTED|READ\s+COMMITTED|REPEATABLE\s+READ|SERIALIZABLE|SNAPSHOT)\b",
     re.IGNORECASE | re.DOTALL,
+)
+
+
+_NO_TRANSACTION: Final = (
+    "the lock has ended with its statement: a COMMIT or ROLLBACK that the program has sent as text has "
+    "ended the transaction, and this driver begins no other; call session.rollback(), and end a "
+    "transaction with session.commit() or session.rollback() alone"
 )
 
 
@@ -81,6 +88,18 @@ class TransactionConnection:
     def strategy(self) -> LockStrategy:
         """The dialect of its database.  :raises LockNotSupported: nothing is known of it."""
         return self.known or strategy_for(self.connection)
+
+    def note_lock(self, strategy: LockStrategy) -> None:
+        """Note that a lock was granted here.
+
+        :raises LockMisuse: it was granted in no transaction, and has ended with its statement.
+        """
+        if strategy.has_transaction_ids and self.transaction_id is None:
+            self.transaction_id = strategy.transaction_id(self.connection)
+        if not self.begun:  # some drivers send BEGIN with the first statement
+            self.begun = strategy.in_transaction(self.connection) is not False
+            if strategy.lock_needs_transaction and not self.begun:
+                raise LockMisuse(_NO_TRANSACTION)
 
     def transaction_has_changed(self) -> bool:
         """Return whether the server says that this is not the transaction of the locks any more."""

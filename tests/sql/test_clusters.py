@@ -62,6 +62,10 @@ def shared_read(session: LockingSession) -> object:
     return session.get_entity(Order, 1, LockOptions.SharedRead)
 
 
+def by_sqlalchemy(session: LockingSession) -> object:
+    return session.get(Order, 1, with_for_update=True)
+
+
 def many(session: LockingSession) -> object:
     return session.get_entities(Order, [1], ForUpdate)
 
@@ -91,7 +95,7 @@ NO_NODES: list[tuple[str, list[tuple[str, str]]]] = [
 
 
 @pytest.mark.parametrize(("name", "settings"), NODES)
-@pytest.mark.parametrize("lock", [for_update, shared_read, many, a_set])
+@pytest.mark.parametrize("lock", [for_update, shared_read, by_sqlalchemy, many, a_set])
 def test_the_first_lock_of_rows_warns_and_says_what_to_do(
     name: str, settings: list[tuple[str, str]], lock: Callable[[LockingSession], Any]
 ) -> None:

@@ -74,6 +74,7 @@ ENDS: dict[str, Callable[[AsyncConnection], Awaitable[object]]] = {
 
 LOCKS: dict[str, Callable[[AsyncLockingSession], Awaitable[object]]] = {
     "row": lambda session: session.get_one_entity(Order, 2, ForUpdate | LockOptions.NoWait),
+    "with_for_update": lambda session: session.get_one(Order, 2, with_for_update={"nowait": True}),
     "name": lambda session: session.lock_key("a name", lock_timeout=0),
 }
 

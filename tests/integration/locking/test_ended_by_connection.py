@@ -108,8 +108,18 @@ def test_a_commit_with_nothing_to_write(session: Session, elsewhere: Run) -> Non
 
 
 @pytest.mark.databases("postgresql", "sqlite")  # a status that is right at any time
-def test_past_sqlalchemy(session: Session, elsewhere: Run) -> None:
-    order = session.get_one_entity(Order, 1, ForUpdate)
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda session: session.get_one_entity(Order, 1, ForUpdate),
+        lambda session: session.get_one(Order, 1, with_for_update=True),
+    ],
+    ids=["get_entity", "with_for_update"],
+)
+def test_past_sqlalchemy(
+    session: Session, elsewhere: Run, take: Callable[[Session], Order]
+) -> None:
+    order = take(session)
     driver: Any = session.connection().connection.dbapi_connection
     driver.commit()
     assert not session.held_locks
@@ -117,7 +127,7 @@ def test_past_sqlalchemy(session: Session, elsewhere: Run) -> None:
     with pytest.raises(LockLost):
         session.flush()
     session.rollback()
-    session.get_one_entity(Order, 1, ForUpdate).total = 32
+    take(session).total = 32
     session.flush()
     driver = session.connection().connection.dbapi_connection
     driver.rollback()

@@ -76,6 +76,17 @@ def test_a_table_without_row_locks_is_refused(
     assert session.get_one_entity(entity, 1).id == 1  # a plain read
 
 
+@pytest.mark.parametrize("entity", [Old, Fleeting, Crashsafe])
+def test_so_is_its_with_for_update(session: Session, entity: type[Any]) -> None:
+    told = f"{entity.__name__} rows FOR UPDATE on .*: table '{entity.__tablename__}' is stored by"
+    for _ in range(2):
+        with pytest.raises(LockNotSupported, match=told):
+            session.scalars(sa.select(entity).with_for_update()).all()
+        assert not session.in_transaction()
+        assert not session.held_locks
+    assert session.scalars(sa.select(Sound).with_for_update()).one().id == 1
+
+
 def test_innodb_is_not(session: Session) -> None:
     assert session.get_one_entity(Sound, 1, ForUpdate).id == 1
 

@@ -84,6 +84,14 @@ def test_everything_is_refused_until_rollback(
     assert_locks_again(session, wire)
 
 
+def test_so_it_is_after_with_for_update(session: LockingSession, wire: TDSServer) -> None:
+    session.get_one(Order, 1, with_for_update=True)
+    fails(session, wire, ENDS[0])
+    assert not session.held_locks
+    with pytest.raises(PendingRollbackError, match=r"has ended this transaction at the server"):
+        session.commit()
+
+
 @pytest.mark.parametrize("number", [*ENDS, 2627])
 def test_it_is_asked_of_the_server_what_is_held(
     session: LockingSession, wire: TDSServer, number: int

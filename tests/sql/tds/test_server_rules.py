@@ -68,6 +68,16 @@ def test_a_read_only_database_gives_no_lock(
     assert session.held_locks == {}
 
 
+def test_nor_does_it_for_with_for_update(session: LockingSession, wire: TDSServer) -> None:
+    wire.database.read_only = True
+    with pytest.raises(
+        LockNotSupported, match=r"Order rows FOR UPDATE .* ignores all locking hints"
+    ):
+        session.get(Order, 1, with_for_update=True)
+    assert session.held_locks == {}
+    assert not session.in_transaction()
+
+
 @pytest.mark.parametrize("lock", [SHARED, LockOptions.SnapshotRead, LockOptions.NoLock])
 def test_it_can_be_read(session: LockingSession, wire: TDSServer, lock: LockOptions) -> None:
     wire.database.read_only = True

@@ -750,6 +750,7 @@ SET DEADLOCK_PRIORITY 0
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order WITH (UPDLOCK, ROWLOCK)
 WHERE shop_order.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
@@ -758,6 +759,7 @@ WHERE shop_order.id = ?  -- 1
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT)
 WHERE shop_order.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
@@ -766,6 +768,7 @@ WHERE shop_order.id = ?  -- 1
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK)
 WHERE shop_order.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
@@ -774,6 +777,7 @@ WHERE shop_order.id = ?  -- 1
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order WITH (UPDLOCK, ROWLOCK)
 WHERE shop_order.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
@@ -782,6 +786,7 @@ WHERE shop_order.id = ?  -- 1
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order WITH (UPDLOCK, ROWLOCK)
 WHERE shop_order.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)

@@ -695,6 +695,7 @@ LIMIT %s  -- 0, 101
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)
@@ -703,6 +704,7 @@ WHERE shop_order.id = %s FOR UPDATE  -- 1
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE NOWAIT  -- 1
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)
@@ -711,6 +713,7 @@ WHERE shop_order.id = %s FOR UPDATE NOWAIT  -- 1
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE SKIP LOCKED  -- 1
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)
@@ -719,6 +722,7 @@ WHERE shop_order.id = %s FOR UPDATE SKIP LOCKED  -- 1
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s LOCK IN SHARE MODE  -- 1
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)
@@ -727,6 +731,7 @@ WHERE shop_order.id = %s LOCK IN SHARE MODE  -- 1
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)

@@ -758,6 +758,7 @@ RELEASE SAVEPOINT sa_savepoint_1
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)
@@ -766,6 +767,7 @@ WHERE shop_order.id = %s FOR UPDATE  -- 1
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE NOWAIT  -- 1
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)
@@ -774,6 +776,7 @@ WHERE shop_order.id = %s FOR UPDATE NOWAIT  -- 1
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE SKIP LOCKED  -- 1
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)
@@ -782,6 +785,7 @@ WHERE shop_order.id = %s FOR UPDATE SKIP LOCKED  -- 1
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR SHARE  -- 1
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)
@@ -790,6 +794,7 @@ WHERE shop_order.id = %s FOR SHARE  -- 1
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)
