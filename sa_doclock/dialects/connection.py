@@ -45,6 +45,9 @@ class ConnectionState:
     lock_needs_transaction: ClassVar[bool] = False
     """A lock that was granted while ``in_transaction()`` is False has ended with its statement."""
 
+    changes_level_at_once: ClassVar[bool] = False
+    """SET TRANSACTION ISOLATION LEVEL is valid for the rest of a transaction that has begun."""
+
     notes_begin: ClassVar[bool] = False
     """``note_begin()`` is called before any after_begin listener of the program."""
 

@@ -293,6 +293,9 @@ class SQLServerLocks(LockStrategy):
     # it, 2627 does not, and in a trigger, where XACT_ABORT is ON by default, 2627 ends it too.  The
     # driver begins the next transaction by itself, so @@TRANCOUNT is 1 as before.
     has_transaction_ids = True
+    # "SET TRANSACTION ISOLATION LEVEL", Remarks: "With one exception, you can switch from one
+    # isolation level to another at any time during a transaction."
+    changes_level_at_once = True
     monitoring = SQLServerMonitoring()
     max_parameters = 2_000  # of 2100: some drivers add their own
     rollback_noise = frozenset({3903})  # ROLLBACK without BEGIN: FreeTDS sends it regardless

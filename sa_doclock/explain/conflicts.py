@@ -51,6 +51,14 @@ _NO_KEY: Final = Conflicts(
     (*_WRITERS, _SHARED, _TABLE),
     ("rows that refer to it by a foreign key can be inserted meanwhile", _READS, _DETAILS),
 )
+_ONE_SNAPSHOT: Final = Conflicts(
+    None,
+    (),
+    (
+        "a transaction that reads one snapshot; no row is locked",
+        "with a rollback journal a commit of another waits until this transaction ends",
+    ),
+)
 _FILE: Final[Mapping[LockOptions, Conflicts]] = {
     LockOptions.ForUpdate: Conflicts(
         "the write lock of the whole file",
@@ -60,14 +68,8 @@ _FILE: Final[Mapping[LockOptions, Conflicts]] = {
             "in WAL mode readers go on; with a rollback journal they wait during the commit",
         ),
     ),
-    LockOptions.SharedRead: Conflicts(
-        None,
-        (),
-        (
-            "a transaction that reads one snapshot; no row is locked",
-            "with a rollback journal a commit of another waits until this transaction ends",
-        ),
-    ),
+    LockOptions.SharedRead: _ONE_SNAPSHOT,
+    LockOptions.SnapshotRead: _ONE_SNAPSHOT,
 }
 _VERSIONS: Final[Mapping[LockOptions, Conflicts]] = {
     LockOptions.ForUpdate: Conflicts(

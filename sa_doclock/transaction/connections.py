@@ -48,8 +48,6 @@ _SETS_LEVEL = re.compile(
     r"(READ\s+UNCOMMITTED|READ\s+COMMITTED|REPEATABLE\s+READ|SERIALIZABLE|SNAPSHOT)\b",
     re.IGNORECASE | re.DOTALL,
 )
-
-
 _NO_TRANSACTION: Final = (
     "the lock has ended with its statement: a COMMIT or ROLLBACK that the program has sent as text has "
     "ended the transaction, and this driver begins no other; call session.rollback(), and end a "
@@ -218,8 +216,12 @@ class TransactionConnections:
     def note_text(self, text: str) -> None:
         """Note the isolation level that such a statement sets for the transaction."""
         found = _SETS_LEVEL.match(text)
-        if found is not None:
-            self.level_by_text = " ".join(found[1].upper().split())
+        if found is None:
+            return
+        self.level_by_text = " ".join(found[1].upper().split())
+        for one in self._by_engine.values():
+            if one.level is not None and one.strategy.changes_level_at_once:
+                one.level = self.level_by_text
 
     def events_of(self, connection: Connection) -> ConnectionEvents | None:
         """Return the events of a connection that the program has in hand; else None."""

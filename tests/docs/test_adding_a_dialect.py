@@ -17,7 +17,7 @@ from sa_doclock.dialects import ENTRY_POINT_GROUP, strategy_for
 from sa_doclock.dialects.base import LockStrategy
 from tests.docs.pages import blocks_of
 from tests.support.actors import Actor
-from tests.support.databases import Database
+from tests.support.databases import PIPELINED, Database
 from tests.support.entry_points import installed
 from tests.support.models import Base, Order, refill
 from tests.support.waits import wait_until_blocked
@@ -26,7 +26,7 @@ PAGE = "docs/adding-a-dialect.md"
 FOR_UPDATE, SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
 Session = Actor[LockingSession]
 
-pytestmark = pytest.mark.databases("postgresql")
+pytestmark = [pytest.mark.databases("postgresql"), pytest.mark.not_databases(PIPELINED)]
 
 
 class AcmeDialect(PGDialect_psycopg):

@@ -205,6 +205,14 @@ def test_a_transaction_that_reads_dirty_is_refused_for_that_reason(engine: Engin
             session.get_one_entity(Order, 1, FOR_UPDATE)
 
 
+def test_so_is_one_that_reads_dirty_from_now_on(session: LockingSession, wire: TDSServer) -> None:
+    session.get_one_entity(Order, 1, FOR_UPDATE)
+    session.execute(text("SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED"))
+    with pytest.raises(WrongIsolation, match="has not committed"):
+        session.get_one_entity(Order, 2, FOR_UPDATE)
+    assert len(said(wire, "UPDLOCK")) == 1
+
+
 def test_skip_locked_at_serializable_is_refused(engine: Engine) -> None:
     strict = engine.execution_options(isolation_level="SERIALIZABLE")
     with LockingSession(strict) as session:
