@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -35,8 +35,18 @@ _STORAGE_ENGINE = text(
 )
 
 
-def _ask(connection: Connection, question: TextClause) -> Sequence[Any] | None:
-    return connection.execute(question).first()
+def _check_engine(table: Table, engine: str | None) -> None:
+    """Raise LockNotSupported for a table, or a view, that InnoDB does not store.
+
+    MyISAM, Aria and MEMORY accept FOR UPDATE, lock nothing and say nothing.
+    """
+    if str(engine).upper() == "INNODB":
+        return
+    what = f"is stored by {engine}" if engine else "is a view"
+    raise LockNotSupported(
+        f"table {table.name!r} {what}, which has no row locks to hold; "
+        f"ALTER TABLE {table.name} ENGINE=InnoDB"
+    )
 
 
 def _ask_past_events(connection: Connection, question: TextClause) -> Sequence[Any] | None:
@@ -134,6 +144,7 @@ class InnoDBLocks(LockStrategy):
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
         self._lockable: set[tuple[str | None, str]] = set()
+        self._adopted: set[tuple[str | None, str]] = set()
         self._database = dialect.default_schema_name or ""
 
     def note_default_level(self, connection: Connection) -> None:
@@ -162,30 +173,23 @@ class InnoDBLocks(LockStrategy):
             self.rolls_back_transaction = self.requires_rollback = codes
 
     def check_table(self, connection: Connection, table: Table) -> None:
-        self._check_table(connection, table, _ask)
-
-    def check_adopted(self, connection: Connection, lock: LockOptions, table: Table) -> None:
-        self._check_table(connection, table, _ask_past_events)
-
-    def _check_table(
-        self,
-        connection: Connection,
-        table: Table,
-        ask: Callable[[Connection, TextClause], Sequence[Any] | None],
-    ) -> None:
         schema = schema_of(connection, table)
         if (schema, table.name) in self._lockable:
             return
-        found = ask(connection, _STORAGE_ENGINE.bindparams(schema=schema, name=table.name))
-        if found is not None and str(found[0]).upper() != "INNODB":
-            # MyISAM, Aria and MEMORY accept FOR UPDATE, lock nothing and say nothing.
-            what = f"is stored by {found[0]}" if found[0] else "is a view"
-            raise LockNotSupported(
-                f"table {table.name!r} {what}, which has no row locks to hold; "
-                f"ALTER TABLE {table.name} ENGINE=InnoDB"
-            )
+        found = connection.execute(_STORAGE_ENGINE, {"schema": schema, "name": table.name}).first()
         if found is not None:
+            _check_engine(table, found[0])
             self._lockable.add((schema, table.name))
+
+    def check_adopted(self, connection: Connection, lock: LockOptions, table: Table) -> None:
+        schema = schema_of(connection, table)
+        if (schema, table.name) in self._adopted:
+            return
+        question = _STORAGE_ENGINE.bindparams(schema=schema, name=table.name)
+        found = _ask_past_events(connection, question)
+        if found is not None and found[0] is not None:  # of a view, other tables have the rows
+            _check_engine(table, found[0])
+        self._adopted.add((schema, table.name))
 
     def check_autocommit(self, connection: Connection) -> None:
         driver: Any = connection.connection.dbapi_connection

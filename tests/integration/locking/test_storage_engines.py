@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from sa_doclock import LockingSession, LockNotSupported, LockOptions
+from sa_doclock import LockingSession, LockNotAvailable, LockNotSupported, LockOptions
 from tests.integration.locking.steps import recorded
 from tests.support.databases import Database
 from tests.support.models import Customer, Lease, Order
@@ -85,6 +85,32 @@ def test_so_is_its_with_for_update(session: Session, entity: type[Any]) -> None:
         assert not session.in_transaction()
         assert not session.held_locks
     assert session.scalars(sa.select(Sound).with_for_update()).one().id == 1
+
+
+def test_a_view_is_taken_at_its_word(engine: sa.Engine) -> None:
+    """By hand, its rows are locked: those of the table below, and a program may rely on it."""
+
+    class OtherBase(DeclarativeBase):
+        pass
+
+    class Seen(OtherBase):
+        __tablename__ = "lk_seen"
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE OR REPLACE VIEW lk_seen AS SELECT id FROM lk_sound")
+    try:
+        with Session(engine) as session, Session(engine) as other:
+            assert session.get_one(Seen, 1, with_for_update=True).id == 1
+            assert session.held_locks == {(Seen, (1,)): ForUpdate}
+            with pytest.raises(LockNotAvailable):
+                other.get_entity(Sound, 1, ForUpdate | LockOptions.NoWait)
+            session.rollback()
+            with pytest.raises(LockNotSupported, match="is a view"):
+                session.get_entity(Seen, 1, ForUpdate)
+    finally:
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DROP VIEW lk_seen")
 
 
 def test_innodb_is_not(session: Session) -> None:
