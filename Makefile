@@ -54,7 +54,7 @@ check: $(VENV)/installed-dev ## Lint, check types and imports, run the code of t
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest tests/docs/test_readme.py tests/unit/test_hover.py tests/unit/test_typed.py
+	$(BIN)/python -m pytest tests/docs/test_readme.py tests/unit/test_hover.py tests/unit/test_typed.py $(ARGS)
 
 docs: $(VENV)/installed-docs ## Build the site into site/, and fail at a link that leads nowhere
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
