@@ -293,8 +293,8 @@ class SQLServerLocks(LockStrategy):
     # it, 2627 does not, and in a trigger, where XACT_ABORT is ON by default, 2627 ends it too.  The
     # driver begins the next transaction by itself, so @@TRANCOUNT is 1 as before.
     has_transaction_ids = True
-    # "SET TRANSACTION ISOLATION LEVEL", Remarks: "With one exception, you can switch from one
-    # isolation level to another at any time during a transaction."
+    # By the page "SET TRANSACTION ISOLATION LEVEL", Remarks, the level can be changed at any time in
+    # a transaction, but for a change to SNAPSHOT.
     changes_level_at_once = True
     monitoring = SQLServerMonitoring()
     max_parameters = 2_000  # of 2100: some drivers add their own

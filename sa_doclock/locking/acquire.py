@@ -215,7 +215,7 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[T]) -> T:
                 _checked_listeners(session, connection, plan) if listeners else _NOTHING,
             ):
                 found = target.send(connection, plan, request)
-        if not connection.begun:  # some drivers send BEGIN with the first statement
+        if not connection.begun:  # as note_lock() does, without a call more
             connection.begun = strategy.in_transaction(connection.connection) is not False
         if strategy.has_transaction_ids or not connection.begun:
             connection.note_lock(strategy)
