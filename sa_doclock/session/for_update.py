@@ -83,11 +83,13 @@ def execute_for_update(
             statement = _made_real(context, statement, lock, strategy, entities, bind)
             _limit_hold(context, lock, bind)
             result = run(statement)
+            connection = Session.connection(session, {"bind": bind})
             options = {**statement.get_execution_options(), **execution_options}
-            kept = _is_kept(context, strategy, bind, options)
+            kept = _is_kept(strategy, connection, options)
             headers = _headers(statement, result, entities) if kept else []
             if headers:
-                _check_held(context, strategy, lock, entities, bind, opens=opens)
+                lent = isinstance(bind, Connection)
+                _check_held(context, strategy, lock, entities, connection, lent=lent, opens=opens)
         except DocLockError as error:
             add_document(error, mapper.class_, None, lock, product_of(bind.dialect))
             raise
@@ -182,9 +184,7 @@ def _limit_hold(context: LockContext, lock: LockOptions, bind: Any) -> None:
         hold_limit.set_before(joined, lock)
 
 
-def _is_kept(
-    context: LockContext, strategy: LockStrategy, bind: Any, options: Mapping[str, Any]
-) -> bool:
+def _is_kept(strategy: LockStrategy, connection: Connection, options: Mapping[str, Any]) -> bool:
     """Return whether the lock outlives its statement, as it does not under AUTOCOMMIT.
 
     False too where the rows are streamed, and are locked one after the other.
@@ -192,7 +192,7 @@ def _is_kept(
     if options.get("yield_per") or options.get("stream_results"):
         return False
     try:
-        strategy.check_autocommit(Session.connection(context.session(), {"bind": bind}))
+        strategy.check_autocommit(connection)
     except LockNotSupported:
         return False
     return True
@@ -203,8 +203,9 @@ def _check_held(
     strategy: LockStrategy,
     lock: LockOptions,
     entities: Sequence[Any],
-    bind: Any,
+    connection: Connection,
     *,
+    lent: bool,
     opens: bool,
 ) -> None:
     """Check what was granted, and have the transaction followed from now on.
@@ -212,11 +213,11 @@ def _check_held(
     It comes after the statement: under REPEATABLE READ the snapshot of what is read next must not
     be older than the lock.
 
+    :param lent: the session was made on this Connection, which the program has in hand.
     :param opens: the statement has opened the transaction, which ends with an error.
     :raises LockNotSupported: rows of this table cannot be locked.
     :raises LockMisuse: the lock was granted in no transaction.
     """
-    connection = Session.connection(context.session(), {"bind": bind})
     joined = context.connections.find(connection)
     assert joined is not None
     try:
@@ -224,7 +225,7 @@ def _check_held(
             for table in (root_of(inspect(entity).mapper).local_table for entity in entities):
                 if isinstance(table, Table):
                     strategy.check_adopted(connection, lock, table)
-        if isinstance(bind, Connection):
+        if lent:
             context.connections.watch(joined, lent=True)
         joined.note_lock(strategy)
     except DocLockError:
