@@ -15,6 +15,14 @@ from .options import LockOptions
 class EventfulSession(Session):
     """A Session whose class, makers and instances can be listened to for the events below."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Collect the listeners of the classes above for this one."""
+        super().__init_subclass__(**kwargs)
+        # SQLAlchemy collects them when the first session of a class asks for its dispatch, without
+        # a lock: one of two threads that do so at once may find none of them.  A sessionmaker makes
+        # a class.  So this asks in the thread that makes the class, before another has it.
+        _ = object.__new__(cls).dispatch
+
 
 class RequestedLock(NamedTuple):
     """A lock as a call asks for it."""

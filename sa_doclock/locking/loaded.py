@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from itertools import takewhile
+from threading import Lock
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -366,15 +367,18 @@ def _is_pending(session: Session, instance: Any, state: InstanceState[Any]) -> b
 
 # Global, as mapped classes are: each attribute is listened to once, for all sessions of the process.
 _followed: WeakKeyDictionary[type[Any], set[str]] = WeakKeyDictionary()
+_following = Lock()  # a thread that finds a class followed must find its listeners, too
 
 
 @mapper_cache
 def _listen_to(root: Mapper[Any]) -> None:
     """Have the sessions note the objects of these documents that are loaded again, or moved."""
-    _listen_once(root, key_attributes(root))
-    for part in parts_of(root):
-        _listen_once(part.detail, part.foreign_key or (name for name, _ in part.reference))
-        _listen_once(part.detail, part.backrefs)
+    keys, parts = key_attributes(root), parts_of(root)
+    with _following:
+        _listen_once(root, keys)
+        for part in parts:
+            _listen_once(part.detail, part.foreign_key or (name for name, _ in part.reference))
+            _listen_once(part.detail, part.backrefs)
 
 
 def _listen_once(mapper: Mapper[Any], names: Iterable[str]) -> None:
