@@ -11,6 +11,7 @@ from .declare import (
     listen_for_documents,
     parts_of,
     parts_with_detail,
+    tell_in_time,
 )
 from .mapping import (
     clear_with_mappers,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar, overload
 from weakref import WeakKeyDictionary, WeakSet
 
 from sqlalchemy import event, inspect
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, InvalidRequestError
 from sqlalchemy.orm import Mapper, RelationshipProperty
 
 from .mapping import (
@@ -42,6 +42,11 @@ class _Declaration(NamedTuple):
 _declared: WeakKeyDictionary[type[Any], _Declaration] = WeakKeyDictionary()
 _unchecked: WeakSet[type[Any]] = WeakSet()
 _listeners: list[Listener] = []
+
+# SQLAlchemy calls after_configured when other threads use the mappers already.  Before they write,
+# they compare how often mappers were configured with how often the listeners have run for it.
+_configurations = 0
+_told = 0
 
 
 @overload
@@ -120,7 +125,13 @@ def _checked_path(path: object) -> str:
 def _listen_to_mappers() -> None:
     """Check declarations from now on whenever SQLAlchemy configures mappers."""
     listen_to_mappers()  # first: the check must find the caches empty
+    event.listen(Mapper, "before_configured", _configuration_begins)
     event.listen(Mapper, "after_configured", _mappers_configured)
+
+
+def _configuration_begins() -> None:
+    global _configurations  # noqa: PLW0603  # SQLAlchemy holds its lock here
+    _configurations += 1
 
 
 def _mapped_classes(declared: type[Any]) -> Iterator[type[Any]]:
@@ -150,11 +161,26 @@ def _mappers_configured() -> None:
     try:
         _check_declarations()
     finally:
-        for root in declared_roots():
-            with suppress(ArgumentError):
-                members = {root, *(part.detail for part in parts_of(root))}
-                for listener in _listeners:
-                    listener(members)
+        _tell_listeners()
+
+
+def tell_in_time() -> None:
+    """Call those of :func:`listen_for_documents`, if the thread that must do so is still at it."""
+    if _told != _configurations:
+        clear_mapper_caches()
+        _declare_subclasses()
+        _tell_listeners()
+
+
+def _tell_listeners() -> None:
+    global _told  # noqa: PLW0603  # the threads that come here do the same
+    until = _configurations
+    for root in declared_roots():
+        with suppress(ArgumentError, InvalidRequestError):
+            members = {root, *(part.detail for part in parts_of(root))}
+            for listener in _listeners:
+                listener(members)
+    _told = until
 
 
 def _check_declarations() -> None:
@@ -183,7 +209,10 @@ def _check_version_column(mapper: Mapper[Any]) -> None:
 
 
 def listen_for_documents(listener: Listener) -> Listener:
-    """Call the function with the mappers of each document whenever there may be new ones."""
+    """Call the function with the mappers of each document whenever there may be new ones.
+
+    Several threads may call it at once, and one of them again with the same mappers.
+    """
     _listeners.append(listener)
     return listener
 

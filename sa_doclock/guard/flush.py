@@ -30,6 +30,7 @@ from ..documents import (
     loaded_headers,
     mapper_of,
     root_of,
+    tell_in_time,
 )
 from ..errors import UnlockedWrite, UnlockedWriteWarning
 from ..lock_info import DocumentKey, Identity
@@ -98,7 +99,10 @@ class FlushGuard:
     @property
     def enabled(self) -> bool:
         """True if this session guards documents, and there are any."""
-        return self._mode != "off" and any_declared()
+        if self._mode == "off" or not any_declared():
+            return False
+        tell_in_time()
+        return True
 
     @property
     def active(self) -> bool:

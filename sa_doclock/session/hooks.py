@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from threading import Lock
 from typing import Any
 from weakref import WeakSet
 
@@ -169,17 +170,19 @@ def _on_return(session: SessionWithContext, state: InstanceState[Any]) -> None:
 
 # Global, as mappers are: each is listened to once, for all sessions of the process.
 _followed: WeakSet[Mapper[Any]] = WeakSet()
+_following = Lock()  # a thread that finds a mapper followed must find its listeners, too
 
 
 @listen_for_documents
 def _follow(mappers: Collection[Mapper[Any]]) -> None:
-    for mapper in _outermost(mappers):
-        if mapper not in _followed:
-            _followed.add(mapper)
-            for name in ("load", "refresh"):
-                event.listen(mapper.class_, name, _on_load, raw=True, propagate=True)
-            for name, write in _WRITES.items():
-                event.listen(mapper, name, _on_write(write), raw=True, propagate=True)
+    with _following:
+        for mapper in _outermost(mappers):
+            if mapper not in _followed:
+                _followed.add(mapper)
+                for name in ("load", "refresh"):
+                    event.listen(mapper.class_, name, _on_load, raw=True, propagate=True)
+                for name, write in _WRITES.items():
+                    event.listen(mapper, name, _on_write(write), raw=True, propagate=True)
 
 
 def _outermost(mappers: Collection[Mapper[Any]]) -> Iterator[Mapper[Any]]:

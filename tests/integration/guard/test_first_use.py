@@ -1,8 +1,10 @@
-"""The first session of a class is made by two threads at once.
+"""Two threads make the first sessions of a class, or use new mappers, at once.
 
 SQLAlchemy collects the listeners of a Session class when its first session is made, without a lock.
 A thread that came in between found none of them: its lock was not noted, and its writes were not
 guarded.  A sessionmaker makes a class, so this is the first moment of a program with threads.
+
+SQLAlchemy tells that mappers are configured when other threads use them already.
 """
 
 from __future__ import annotations
@@ -16,9 +18,16 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import Engine, event
-from sqlalchemy.orm import sessionmaker
+from sqlalchemy.orm import (
+    DeclarativeBase,
+    Mapped,
+    Mapper,
+    configure_mappers,
+    mapped_column,
+    sessionmaker,
+)
 
-from sa_doclock import LockingSession, LockOptions, UnlockedWrite
+from sa_doclock import LockingSession, LockOptions, UnlockedWrite, document
 from tests.integration.guard.models import Order
 
 pytestmark = pytest.mark.databases("sqlite")
@@ -95,3 +104,43 @@ def test_both_sessions_are_guarded_and_have_their_locks(engine: Engine) -> None:
     finally:
         event.remove(LockingSession, "lock_acquired", heard)
     assert line > 1  # SQLAlchemy's events were interrupted at all
+
+
+def test_a_document_is_guarded_before_its_mappers_are_said_to_be_configured(engine: Engine) -> None:
+    configure_mappers()  # those of other tests
+
+    class Base(DeclarativeBase):
+        pass
+
+    @document
+    class Invoice(Base):
+        __tablename__ = "invoice"
+        id: Mapped[int] = mapped_column(primary_key=True)
+        total: Mapped[int]
+
+    class Note(Base):
+        __tablename__ = "note"
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    def write() -> None:
+        with LockingSession(engine) as session:
+            invoice = session.get_one(Invoice, 1)
+            session.add(Note())
+
+            @event.listens_for(session, "before_flush")  # its change is seen in the row's event
+            def change(*_: object) -> None:
+                invoice.total += 1
+
+            with pytest.raises(UnlockedWrite):
+                session.flush()
+
+    def in_a_thread() -> None:  # the listeners of sa_doclock come after this one
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(write).result()
+
+    with engine.begin() as connection:
+        Base.metadata.create_all(connection)
+        connection.exec_driver_sql("INSERT INTO invoice VALUES (1, 10)")
+    event.listen(Mapper, "after_configured", in_a_thread, insert=True, once=True)
+    Base.registry.configure()
+    write()
