@@ -28,11 +28,13 @@ from tests.docs.pages import (
     pages,
     text_of,
 )
+from tests.docs.programs import run_python
 from tests.docs.samples import LIBRARIES, NotAsPromised, in_order, libraries_of, missing_for, run
 from tests.docs.tables import PARTS, PRODUCTS, current
 
 PAGES = pages()
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+OUTPUT_OF = "output of "
 
 
 def samples_on(page: str) -> list[Block]:
@@ -41,7 +43,18 @@ def samples_on(page: str) -> list[Block]:
     return [b for b in blocks if not b.not_run and not b.is_file]
 
 
+def programs() -> dict[Block, Block]:
+    """Return the samples whose output is on their page, with that output."""
+    named = {(block.page, block.name): block for block in BLOCKS if block.name}
+    return {
+        named[page, name.removeprefix(OUTPUT_OF)]: output
+        for (page, name), output in named.items()
+        if name.startswith(OUTPUT_OF)
+    }
+
+
 LIBRARY = {b: name for page in PAGES for b, name in libraries_of(samples_on(page)).items()}
+PROGRAMS = programs()
 WITH_LIBRARY = sorted({(block.page, name) for block, name in LIBRARY.items() if name})
 
 
@@ -76,6 +89,21 @@ def test_the_readme_runs_twice_in_one_folder(module: ModuleType) -> None:
         for block in samples:
             run(block, vars(module))
         module.engine.dispose()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+def test_a_program_prints_twice_what_the_page_says(program: Block, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(program.text + "\n", encoding="utf-8")
+    for _ in range(2):
+        done = run_python(tmp_path, "program.py")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout == PROGRAMS[program].text + "\n"
+
+
+def test_the_program_of_the_readme_is_short() -> None:
+    (program,) = (block for block in PROGRAMS if block.page == "README.md")
+    assert len([line for line in program.text.splitlines() if line]) <= 30
 
 
 @pytest.mark.slow

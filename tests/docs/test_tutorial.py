@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.docs.pages import ROOT, blocks_of
+from tests.docs.programs import run_python
 
 PAGE = "docs/tutorial.md"
 AFTER = "after "
@@ -18,17 +16,7 @@ AFTER = "after "
 
 def pytest_says(folder: Path) -> str:
     """Run the tests of the folder as the page says, and return what is printed."""
-    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    installed = "site-packages" in (sys.modules["sa_doclock"].__file__ or "")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly"],
-        cwd=folder,
-        env={**os.environ, **({} if installed else {"PYTHONPATH": paths})},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run_python(folder, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly")
     return done.stdout + done.stderr
 
 

@@ -1,0 +1,25 @@
+"""Runs Python in a folder of its own, as a reader of the pages does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.docs.pages import ROOT
+
+
+def run_python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run this Python in the folder, with the sa_doclock that the tests have imported."""
+    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    installed = "site-packages" in (sys.modules["sa_doclock"].__file__ or "")
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, **({} if installed else {"PYTHONPATH": paths})},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
