@@ -23,6 +23,7 @@ from sa_doclock import LockingSession
 from tests.support.actors import Actor
 from tests.support.controller import Controller, Found, register_tests
 from tests.support.databases import MATRIX, PIPELINED, POOLERS, Database, new_sqlite_file, product
+from tests.support.memory import keep_temporary_files_in_memory
 from tests.support.poolers import FOUND as FOUND_POOLERS
 from tests.support.poolers import PROGRAMS, Poolers
 from tests.support.scheduling import GroupScheduling
@@ -36,6 +37,8 @@ OWN_LOGIC = (
     *("batch", "claims", "documents", "gate", "guard", "instrumentation", "lock_order"),
     *("mappings", "mistakes", "on_commit", "pool_reset", "retry"),
 )
+
+keep_temporary_files_in_memory()  # before anything is started
 
 pytest_plugins = ["tests.reliability.plugin", "pytester"]
 

@@ -175,12 +175,13 @@ def _reason_of_noise(
 def _typed_error(
     state: TransactionState, strategy: LockStrategy, code: NativeCode | None, context: Any
 ) -> DocLockError | None:
-    request = None if state.call is None else state.call.request
+    call = state.call
+    request = None if call is None else call.request
     kind, why = _meaning(strategy, code, context, state)
     if kind is None:
         return None
-    if request is not None and code in strategy.server_limits:
-        request = request._replace(seconds=None)  # the server's own limit has ended the wait
+    if call is not None and code in strategy.server_limits and not call.is_over(state):
+        request = call.request._replace(seconds=None)  # the server's own limit has ended the wait
     request = request or state.adopting
     error = _build_error(kind, why or reason(kind, request), context)
     if request is not None:
