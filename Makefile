@@ -34,6 +34,7 @@ test: $(VENV)/installed-test ## Test on every database that can be had here, les
 
 test-all: $(VENV)/installed-test ## Test everything, as CI does
 	$(BIN)/python -m pytest -n $(WORKERS) --slow-limit 5 $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' --databases postgresql-pipeline tests/integration
 	$(BIN)/python -m pytest -n $(WORKERS) --databases pgbouncer-transaction,pgbouncer-session,pgpool \
 		tests/integration/locking tests/integration/named_locks
 	$(MAKE) compat
