@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,15 @@ from tests.support.poolers import PROGRAMS, Poolers
 from tests.support.scheduling import GroupScheduling
 from tests.support.servers import Missing, Server
 from tests.support.slow import UnmarkedSlowTests
-from tests.support.workers import is_worker, note_skipped, skipped, worker_input, worker_output
+from tests.support.workers import (
+    check_required,
+    is_worker,
+    note_skipped,
+    required,
+    skipped,
+    worker_input,
+    worker_output,
+)
 
 #: Folders of tests/integration whose tests prove what the library decides by itself. What a
 #: database has to do with it is SQL that does not depend on the journal of an SQLite file.
@@ -202,8 +209,12 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test whose database is missing; here, not in the fixture, so that they add up."""
-    if isinstance(item.config.stash[SERVERS].get(product(_column_of(item) or "")), Missing):
-        pytest.skip(f"no {_column_of(item)}")
+    column = _column_of(item) or ""
+    server = item.config.stash[SERVERS].get(product(column))
+    if isinstance(server, Missing):
+        if column in POOLERS:
+            check_required(column.partition("-")[0], server.reason)
+        pytest.skip(f"no {column}")
 
 
 def pytest_terminal_summary(
@@ -329,9 +340,8 @@ def _named(option: str) -> list[str]:
 
 
 def _required() -> set[str]:
-    names = {name.strip() for name in os.environ.get("SA_DOCLOCK_TEST_REQUIRE", "").split(",")}
     # Of these, chromium is the business of tests/docs/test_site.py; CLUSTERS are started in their tests.
-    names -= {"", "chromium", *PROGRAMS, *CLUSTERS}
+    names = required() - {"chromium", *PROGRAMS, *CLUSTERS}
     return set(map(product, _columns(names)))
 
 

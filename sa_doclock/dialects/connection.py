@@ -172,7 +172,13 @@ Read = tuple[Select[Any], Mapping[str, Any]]
 
 
 class Pipeline(Protocol):
-    """Several statements of one connection in one round trip."""
+    """Several statements of one connection in one round trip.
+
+    :ivar commit_sent: True where the error that is raised now is one of statements that were sent
+        together with COMMIT.
+    """
+
+    commit_sent: bool
 
     def locking(
         self,

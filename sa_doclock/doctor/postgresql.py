@@ -24,14 +24,15 @@ def _milliseconds(subject: Subject, name: str) -> int:
 def idle_limit(subject: Subject) -> Iterator[Problem]:
     """A program that stops in the middle of a transaction, at a breakpoint or in a slow call of somebody
     else's service, holds its locks until it ends: the server has no limit for that
-    (`idle_in_transaction_session_timeout`).
+    (`idle_in_transaction_session_timeout`). A pooler that sends reads to a standby must first send them
+    to the primary: otherwise this limit ends the connection of the standby, and with it the transaction,
+    while the program waits for a lock.
     """
     if _milliseconds(subject, "idle_in_transaction_session_timeout") == 0:
         yield Problem(
             "a transaction that sits idle holds its locks for ever: "
             "idle_in_transaction_session_timeout is 0",
-            "ALTER ROLE CURRENT_USER SET idle_in_transaction_session_timeout = '60s'; or give the "
-            "sessions a hold_limit: sessionmaker(engine, class_=LockingSession, hold_limit=60)",
+            postgresql_poolers.cure_of_idle_limit(subject),
         )
 
 

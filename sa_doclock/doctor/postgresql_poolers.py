@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, text
@@ -31,6 +31,10 @@ _TO_PRIMARY = (
     "have the pooler send all statements for this database to the primary; pgpool-II: "
     "database_redirect_preference_list = '{database}:primary'"
 )
+
+# pgpool-II answers it itself; for a server, or PgBouncer in front of it, it is a syntax error.
+_PGPOOL = "PGPOOL SHOW load_balance_mode"
+_HAS_TRANSACTION_TIMEOUT = (17,)
 
 # Without those that PgBouncer itself sets for each client.
 _SET = (
@@ -100,7 +104,7 @@ def standby_reads(subject: Subject) -> Iterator[Problem]:
     older than the last commit, and of two servers; and `idle_in_transaction_session_timeout` ends the
     connection of the standby while the program waits at the primary. Looked for in the same way.
     """
-    if any(found.reads != found.locks for found in _servers(subject)):
+    if _balances_reads(subject):
         yield Problem(
             "statements that lock nothing are executed by another server: a SnapshotRead may be "
             "older than the last commit",
@@ -108,11 +112,83 @@ def standby_reads(subject: Subject) -> Iterator[Problem]:
         )
 
 
-def _pools_by_transaction(subject: Subject) -> bool:
-    """Tell whether clients get another connection of the server in each transaction."""
+def _balances_reads(subject: Subject) -> bool:
+    return any(found.reads != found.locks for found in _servers(subject))
+
+
+def cure_of_idle_limit(subject: Subject) -> str:
+    """Return how to limit idle transactions, as it is without harm behind this pooler, or behind none."""
+    cure = "ALTER ROLE CURRENT_USER SET idle_in_transaction_session_timeout = '60s'"
+    if _balances_reads(subject):
+        first = _TO_PRIMARY.format(database=subject.engine.url.database)
+        cure = f"first {first}; then {cure}"
+    if "hold_limit" not in _faults_of_pgpool(subject):
+        cure += (
+            "; or give the sessions a hold_limit: sessionmaker(engine, class_=LockingSession, "
+            "hold_limit=60)"
+        )
+    return cure
+
+
+@check("postgresql-pgpool", "warning")
+def pgpool(subject: Subject) -> Iterator[Problem]:
+    """pgpool-II is between the program and the server. After a COMMIT that fails, the next statement on this
+    connection fails too; with asyncpg, all of them. With psycopg 3, `stream_results=True` fails, and on
+    PostgreSQL 17 or later a program whose transaction was ended by its `hold_limit` waits for an answer for
+    ever. Seen with pgpool-II 4.3.5; the check finds pgpool-II, and tries none of it. It looks where a standby
+    streams from the server, or the driver was told another id of its connection.
+    """
+    faults = _faults_of_pgpool(subject)
+    if faults:
+        yield Problem(
+            f"pgpool-II stands in between, and has faults: {', '.join(faults.values())}",
+            "; ".join(_CURES_OF_PGPOOL[name] for name in faults),
+        )
+
+
+_CURES_OF_PGPOOL = {
+    "commit": "have no deferred constraints, or SET CONSTRAINTS ALL IMMEDIATE before COMMIT",
+    "stream_results": "set no stream_results=True",
+    "hold_limit": "give no hold_limit",
+}
+
+
+def _faults_of_pgpool(subject: Subject) -> Mapping[str, str]:
+    """Return what does not work with this driver and server; nothing where it is not pgpool-II."""
+    # pgpool-II gives a client the server's id where it uses a connection again.  Without a standby
+    # and without a pooler nothing is asked: the answer is an error, which the server logs.
+    if not _is_pooled(subject) and not subject.ask(_HAS_STANDBY):
+        return {}
+    with _new_connection(subject) as connection:
+        if not _is_pgpool(connection):
+            return {}
+    faults = {"commit": "the next statement after a COMMIT that fails is refused"}
+    if subject.connection.dialect.driver == "psycopg":
+        faults["stream_results"] = "stream_results=True fails"
+        if subject.version >= _HAS_TRANSACTION_TIMEOUT:
+            faults["hold_limit"] = "it does not notice that a hold_limit has ended a transaction"
+    return faults
+
+
+def _is_pgpool(connection: Connection) -> bool:
+    with suppress(Exception):  # the driver's error: of the syntax
+        if connection.dialect.driver == "asyncpg":  # execute() of its own prepares nothing
+            adapted: Any = connection.connection.dbapi_connection
+            return bool(adapted.run_async(lambda driver: driver.execute(_PGPOOL)))
+        return connection.exec_driver_sql(_PGPOOL).scalar() in ("on", "off")
+    return False
+
+
+def _is_pooled(subject: Subject) -> bool:
+    """Tell whether the driver was told another id of its connection than the server has."""
     monitoring = subject.strategy.monitoring
     told = None if monitoring is None else monitoring.connection_id(subject.connection)
-    if told is None or told == _pid(subject.connection):
+    return told is not None and told != _pid(subject.connection)
+
+
+def _pools_by_transaction(subject: Subject) -> bool:
+    """Tell whether clients get another connection of the server in each transaction."""
+    if not _is_pooled(subject):
         return False
     seen = {_pid(subject.connection)}
     with _new_connection(subject) as other:
@@ -185,6 +261,7 @@ def session_settings(subject: Subject) -> Iterator[Problem]:
 CHECKS: tuple[Check, ...] = (
     standby_under_lock,
     standby_reads,
+    pgpool,
     prepared_statements,
     session_settings,
 )

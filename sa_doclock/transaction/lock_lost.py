@@ -65,7 +65,7 @@ def lost_with_connection(
     ended_before = code in strategy.ended_while_idle
     if not _holds_on(state, connection):
         return None
-    if context.statement is None and not (ended_before and _commits_one(state)):
+    if _sends_commit(state, context) and not (ended_before and _commits_one(state)):
         return None
     why = "the connection to the server was lost"
     if ended_before or state.connections.hold_limit_is_over():
@@ -80,6 +80,13 @@ def lost_with_connection(
     )
     error.connection_invalidated = True
     return _about_held(state, error, strategy.name)
+
+
+def _sends_commit(state: TransactionState, context: ExceptionContext) -> bool:
+    """Return whether COMMIT was sent, alone or in a pipeline with the statement that has failed."""
+    if context.statement is None:  # BEGIN, COMMIT, ROLLBACK
+        return True
+    return state.pipeline is not None and state.pipeline.commit_sent()
 
 
 def _commits_one(state: TransactionState) -> bool:

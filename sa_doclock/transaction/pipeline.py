@@ -138,6 +138,10 @@ class SessionPipeline:
             for pipeline in self._own:
                 pipeline.pause(paused=False)
 
+    def commit_sent(self) -> bool:
+        """Return whether the error that is raised now is one of statements sent together with COMMIT."""
+        return any(pipeline.commit_sent for pipeline in self._own)
+
     def discard(self) -> None:
         """Drop what was read ahead and what waits, before a connection is given back."""
         if self._block is not None:

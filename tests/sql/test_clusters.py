@@ -183,20 +183,24 @@ def test_the_errors_of_a_commit_in_a_group_of_primaries(
         session.rollback()
 
 
+NO_SAVEPOINT = "Got error 153 - 'No savepoint with that name'"
+UNKNOWN = "Got error 168 - 'Unknown (generic) error'"
+OF_ENGINE, DURING_ROLLBACK = "from storage engine", "during ROLLBACK"
+
+
 @pytest.mark.parametrize(
     ("number", "text", "kind"),
     [
-        (
-            1030,
-            "Got error 153 - 'No savepoint with that name' from storage engine",
-            DeadlockDetected,
-        ),
-        (1030, "Got error 168 - 'Unknown (generic) error' from storage engine", SAOperationalError),
+        (1030, f"{NO_SAVEPOINT} {OF_ENGINE}", DeadlockDetected),
+        (1030, f"{UNKNOWN} {OF_ENGINE}", SAOperationalError),
+        (1181, f"{NO_SAVEPOINT} {DURING_ROLLBACK}", DeadlockDetected),
+        (1181, f"{UNKNOWN} {DURING_ROLLBACK}", SAOperationalError),
     ],
 )
+@pytest.mark.parametrize(("end", "sent"), [("commit", "RELEASE"), ("rollback", "ROLLBACK TO")])
 @pytest.mark.filterwarnings("ignore::sa_doclock.ClusterLockWarning")
 def test_the_error_of_a_savepoint_whose_transaction_was_ended(
-    number: int, text: str, kind: type[Exception]
+    number: int, text: str, kind: type[Exception], end: str, sent: str
 ) -> None:
     with (
         serving("mysql", answering("mysql", PRIMARIES)) as (engine, script),
@@ -205,9 +209,9 @@ def test_the_error_of_a_savepoint_whose_transaction_was_ended(
         for_update(session)
         savepoint = session.begin_nested()
         session.connection()
-        script.failures.append(("RELEASE", OperationalError(number, text)))
+        script.failures.append((sent, OperationalError(number, text)))
         with pytest.raises(kind) as caught:
-            savepoint.commit()
+            getattr(savepoint, end)()
         assert type(caught.value) is kind
         session.rollback()
 

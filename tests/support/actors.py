@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
+import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from tests.support.databases import Database
@@ -83,6 +84,17 @@ class Actor(Generic[S]):
         """Return the id of the only connection which the session has checked out."""
         (only,) = self.connection_ids()
         return only
+
+    def server_pid(self) -> int:
+        """Return the id that the server ends the connection by; not :meth:`connection_id` behind a pooler."""
+        if not self.database.pooled:
+            return self.connection_id()
+        query = sa.text(
+            "SELECT pid FROM pg_stat_activity WHERE application_name = :name AND state <> 'idle'"
+        )
+        with self.database.observer().connect() as server:
+            found = server.execute(query, {"name": str(self.connection_id())})
+            return int(found.scalar_one())
 
     @property
     def thread_id(self) -> int:

@@ -20,7 +20,8 @@ PIPELINED = "postgresql-pipeline"
 
 #: PostgreSQL once more, behind a pooler; each runs only where it is named.
 PGPOOL = "pgpool"
-POOLERS = ("pgbouncer-transaction", "pgbouncer-session", PGPOOL)
+PGBOUNCERS = ("pgbouncer-transaction", "pgbouncer-session")
+POOLERS = (*PGBOUNCERS, PGPOOL)
 
 #: Every column of the matrix. SQLite comes twice: in WAL mode, and with a rollback journal.
 MATRIX = (*NAMES, PIPELINED, *POOLERS, "sqlite", "sqlite-journal")
@@ -71,6 +72,12 @@ class Database:
         """True behind a pooler, where a connection has another id in each transaction."""
         return self.column in POOLERS
 
+    @property
+    def connect_args(self) -> dict[str, Any]:
+        """The arguments of the driver, as docs/poolers.md has them."""
+        psycopg = sa.make_url(self.url).drivername == "postgresql+psycopg"
+        return {"prepare_threshold": None} if psycopg and self.column in PGBOUNCERS else {}
+
     def __repr__(self) -> str:
         return f"<{self.column}: {self.version}>"
 
@@ -79,11 +86,7 @@ class Database:
 
         :param options: for :func:`sqlalchemy.create_engine`.
         """
-        if self.pooled:  # as docs/poolers.md says
-            psycopg = sa.make_url(self.url).drivername == "postgresql+psycopg"
-            prepares = self.column == PGPOOL or not psycopg
-            unprepared = {} if prepares else {"prepare_threshold": None}
-            options["connect_args"] = {**unprepared, **options.get("connect_args", {})}
+        options["connect_args"] = {**self.connect_args, **options.get("connect_args", {})}
         engine = sa.create_engine(self.url, **options)
         self.connections.watch(engine)
         self._engines.append(engine)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import NoReturn
@@ -14,12 +13,19 @@ from tests.support.servers import Server, poolers
 from tests.support.servers.find import start_private
 from tests.support.servers.model import UnavailableError
 from tests.support.servers.standby import hot_standby
-from tests.support.workers import note_skipped
+from tests.support.workers import check_required, note_skipped
 
 FOUND = pytest.StashKey["Poolers"]()
 
 #: The programs, and a driver, as SA_DOCLOCK_TEST_REQUIRE names them.
 PROGRAMS = ("pgbouncer", PGPOOL, "psycopg2")
+
+#: A test that sets something of a connection. In transaction pooling another test gets this connection next.
+SETS_CONNECTION = pytest.mark.not_databases("pgbouncer-transaction")
+
+#: A test that counts round trips. pgpool-II answers each statement of a pipeline on its own, before the
+#: last one has come; a client that sends several at once does not wait for that, and it looks like a trip.
+COUNTS_ROUND_TRIPS = pytest.mark.not_databases(PGPOOL)
 
 #: What docs/poolers.md says to set for pgpool-II: it sends what comes for this database to the primary.
 TO_PRIMARY = {"database_redirect_preference_list": "doclock:primary"}
@@ -36,10 +42,15 @@ class Pooled:
 
 def skip_without(config: pytest.Config, program: str, reason: str) -> NoReturn:
     """Skip a test for want of this program; fail it where SA_DOCLOCK_TEST_REQUIRE names it."""
-    if program in os.environ.get("SA_DOCLOCK_TEST_REQUIRE", "").split(","):
-        pytest.fail(f"SA_DOCLOCK_TEST_REQUIRE names {program}, but there is none: {reason}")
+    check_required(program, reason)
     note_skipped(config, f"POOLER {program}", reason)
     pytest.skip(f"no {program}: {reason}")
+
+
+def skip_server_cursor(column: str) -> None:
+    """Skip a test of psycopg's server-side cursors behind pgpool-II, where they fail: docs/poolers.md."""
+    if column == PGPOOL:
+        pytest.skip("pgpool-II fails at Describe of a cursor: see docs/poolers.md")
 
 
 class Poolers:

@@ -30,9 +30,15 @@ def worker_output(config: pytest.Config) -> dict[str, Any]:
     return found
 
 
+def required() -> set[str]:
+    """Return what ``SA_DOCLOCK_TEST_REQUIRE`` names, separated by commas."""
+    names = os.environ.get("SA_DOCLOCK_TEST_REQUIRE", "").split(",")
+    return {name.strip() for name in names} - {""}
+
+
 def check_required(what: str, why: str) -> None:
     """Fail where ``SA_DOCLOCK_TEST_REQUIRE`` names what this machine does not have."""
-    if what in os.environ.get("SA_DOCLOCK_TEST_REQUIRE", "").split(","):
+    if what in required():
         pytest.fail(f"SA_DOCLOCK_TEST_REQUIRE names {what}, but there is none: {why}")
 
 

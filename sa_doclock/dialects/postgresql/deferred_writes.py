@@ -65,6 +65,7 @@ class Write(NamedTuple):
 class PsycopgPipeline(CursorInterceptor):
     """The :class:`Pipeline` of one connection; it has the writes that wait for COMMIT."""
 
+    commit_sent = False
     _may_commit: Callable[[], bool] | None = None
 
     def __init__(self, connection: Connection) -> None:
@@ -124,6 +125,7 @@ class PsycopgPipeline(CursorInterceptor):
         if not self._kept:
             return
         batch = self._next_batch(commit=commit)
+        self.commit_sent = commit
         try:
             run_steps(self.connection, send_in_pipeline(self.driver, batch.calls, batch.sent))
         except self.connection.dialect.loaded_dbapi.Error as error:
@@ -131,6 +133,8 @@ class PsycopgPipeline(CursorInterceptor):
         except BaseException as error:
             self.connection.invalidate(error)
             raise
+        finally:
+            self.commit_sent = False
         if commit and batch.cursors[-1].statusmessage != "COMMIT":
             raise PendingRollbackError("the server has answered COMMIT by a ROLLBACK")
 
@@ -246,6 +250,7 @@ class _Batch:
         self.cursors: list[Any] = []
         self.sent: list[Any] = []
         self._writes: list[Write | None] = []
+        self._commit = commit
         for write in writes:
             for row in write.rows:
                 # One cursor per statement: whether it has a result shows how far the server has come.
@@ -263,6 +268,8 @@ class _Batch:
     def failed(self, error: Any) -> Write | None:
         """Return the write that has this error; None for COMMIT."""
         at = len(self.sent)
+        if self._commit and error.sqlstate is None and at == len(self.calls):
+            return None  # the connection is lost, and COMMIT was sent
         if error.sqlstate is not None or at == len(self.calls):  # else it was not even sent
             answered = [cursor.pgresult is not None for cursor in self.cursors]
             at = answered.index(False)

@@ -12,6 +12,7 @@ from tests.support.databases import Database
 from tests.support.servers.model import UnavailableError
 from tests.support.servers.standby import hot_standby
 from tests.support.waits import wait_until
+from tests.support.workers import check_required, note_skipped
 
 
 class Replication:
@@ -67,13 +68,19 @@ class _Kept(dict[str, Replication]):
 
 
 @pytest.fixture
-def replication(documents: Database, replications: dict[str, Replication]) -> Replication:
+def replication(
+    request: pytest.FixtureRequest,
+    documents: Database,
+    replications: dict[str, Replication],
+) -> Replication:
     """Give the test a standby that has the rows of tests/support/models.py by now."""
     if documents.pooled:
         pytest.skip("a standby has no pooler of its own here")
     try:
         found = replications[documents.url]
     except UnavailableError as exc:
+        check_required("standby", str(exc))
+        note_skipped(request.config, "STANDBY", str(exc))
         pytest.skip(f"no standby of this server: {exc}")
     found.wait_until("SELECT status = 'streaming' FROM pg_stat_wal_receiver")
     found.catch_up()

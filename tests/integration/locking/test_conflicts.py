@@ -15,6 +15,7 @@ from tests.integration.locking.connections import set_patience
 from tests.integration.locking.steps import finds_held
 from tests.support.databases import Database
 from tests.support.models import Customer, Order
+from tests.support.poolers import SETS_CONNECTION
 
 Session = LockingSession
 Run = Callable[..., list[Any]]
@@ -147,6 +148,7 @@ def test_a_commit_that_readers_do_not_let_through(
     session.save_changes()
 
 
+@SETS_CONNECTION
 def test_a_flush_that_waits_too_long(
     engine: sa.Engine, session: Session, make_session: MakeSession, elsewhere: Run
 ) -> None:

@@ -32,6 +32,7 @@ from tests.integration.locking.hold_limits import (
 from tests.integration.locking.steps import finds_held
 from tests.support.databases import Database
 from tests.support.models import Customer, Order
+from tests.support.poolers import SETS_CONNECTION
 
 pytestmark = pytest.mark.read_committed
 
@@ -380,6 +381,7 @@ SHORTER = {
 }
 
 
+@SETS_CONNECTION
 @pytest.mark.databases(*SERVERS)
 def test_a_shorter_limit_of_the_connection_stays(
     make_engine: Callable[..., sa.Engine], read_committed: dict[str, Any], database: Database

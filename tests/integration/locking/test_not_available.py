@@ -17,6 +17,7 @@ from tests.integration.locking.steps import FIRST, TEN_MORE, add_ten, reads, sav
 from tests.support.actors import Actor
 from tests.support.databases import Database
 from tests.support.models import Lease, Order, Voucher
+from tests.support.poolers import SETS_CONNECTION
 from tests.support.waits import wait_until_blocked
 
 ForUpdate, SharedRead, NoWait = LockOptions.ForUpdate, LockOptions.SharedRead, LockOptions.NoWait
@@ -116,6 +117,7 @@ def test_a_set_gives_up_as_a_whole(
     assert not session.in_transaction()
 
 
+@SETS_CONNECTION
 def test_the_servers_own_limit_is_told(
     engine: sa.Engine, session: LockingSession, make_session: Callable[..., LockingSession]
 ) -> None:

@@ -13,6 +13,9 @@ import sqlalchemy as sa
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from tests.integration.locking.connections import isolation_of, patience_of, set_patience
 from tests.support.models import Contract, Lease, Order
+from tests.support.poolers import SETS_CONNECTION
+
+pytestmark = SETS_CONNECTION
 
 ForUpdate, SharedRead, NoWait = LockOptions.ForUpdate, LockOptions.SharedRead, LockOptions.NoWait
 Use = Callable[[LockingSession, LockingSession], object]

@@ -16,6 +16,7 @@ from tests.integration.locking.connections import patience_of, set_patience
 from tests.integration.locking.steps import recorded
 from tests.integration.named_locks.keys import KEY, finds_taken
 from tests.support.models import Customer
+from tests.support.poolers import SETS_CONNECTION
 
 Session = LockingSession
 
@@ -50,6 +51,7 @@ def test_a_very_long_limit_is_none_that_a_server_refuses(session: Session) -> No
         session.rollback()
 
 
+@SETS_CONNECTION
 def test_without_a_limit_the_servers_own_ends_the_wait(
     make_engine: Callable[..., sa.Engine], other: Session
 ) -> None:
@@ -63,6 +65,7 @@ def test_without_a_limit_the_servers_own_ends_the_wait(
         session.lock_key(KEY)
 
 
+@SETS_CONNECTION
 @pytest.mark.slow
 def test_a_limit_longer_than_the_servers_is_kept(
     make_engine: Callable[..., sa.Engine], other: Session
@@ -118,6 +121,7 @@ def test_the_rollback_of_a_savepoint_saves_the_rest(session: Session, other: Ses
         session.lock_key(KEY, lock_timeout=0)
 
 
+@SETS_CONNECTION
 def test_nothing_of_the_wait_stays_on_the_connection(
     make_engine: Callable[..., sa.Engine], other: Session
 ) -> None:

@@ -38,7 +38,8 @@ def wire(bills: Database) -> Iterator[Wire]:
 @pytest.fixture
 def engine(bills: Database, wire: Wire) -> Iterator[sa.Engine]:
     """Make an engine of one connection, which is in the pool already, and has told its level."""
-    engine = sa.create_engine(over(wire, bills.url), pool_size=1, max_overflow=0)
+    through, one = over(wire, bills.url), {"pool_size": 1, "max_overflow": 0}
+    engine = sa.create_engine(through, connect_args=bills.connect_args, **one)
     strategy_for(engine)
     yield engine
     engine.dispose()

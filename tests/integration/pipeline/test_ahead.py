@@ -15,6 +15,7 @@ from tests.integration.pipeline.conftest import Sessions
 from tests.integration.pipeline.models import Bill, Item
 from tests.integration.pipeline.only import ON_POSTGRESQL
 from tests.integration.timeouts.wire import Wire
+from tests.support.poolers import COUNTS_ROUND_TRIPS
 
 pytestmark = ON_POSTGRESQL
 
@@ -60,6 +61,7 @@ def test_not_of_a_document_that_is_not_there(make: Sessions, pipeline: bool) -> 
     assert values(session) == [10, 20]
 
 
+@COUNTS_ROUND_TRIPS
 def test_not_for_another_document(wire: Wire, session: Session) -> None:
     assert values(session) == [10, 20]
     with wire.counting() as counted:
@@ -86,6 +88,7 @@ def test_after_a_failure_nothing_of_it_is_left(
     assert values(session) == [5, 5]
 
 
+@COUNTS_ROUND_TRIPS
 @in_a_loop
 async def test_under_asyncio_as_well(wire: Wire, engine: sa.Engine) -> None:
     async with (

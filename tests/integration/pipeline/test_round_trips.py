@@ -15,8 +15,9 @@ from tests.integration.pipeline.conftest import Sessions
 from tests.integration.pipeline.models import Bill, Item, Note
 from tests.integration.pipeline.only import ON_POSTGRESQL
 from tests.integration.timeouts.wire import Wire
+from tests.support.poolers import COUNTS_ROUND_TRIPS
 
-pytestmark = ON_POSTGRESQL
+pytestmark = [*ON_POSTGRESQL, COUNTS_ROUND_TRIPS]
 
 ForUpdate = LockOptions.ForUpdate
 Session = LockingSession

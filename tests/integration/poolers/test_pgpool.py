@@ -5,16 +5,24 @@ The standby of these tests has stopped replaying where a test wants to see who h
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import sessionmaker
 from sqlalchemy.pool import NullPool
 
-from sa_doclock import LockingSession, LockNotSupported, LockOptions, check_database
+from sa_doclock import (
+    AsyncLockingSession,
+    LockingSession,
+    LockNotSupported,
+    LockOptions,
+    check_database,
+)
 from tests.integration.poolers.documents import add_ten, documents, save
 from tests.support.actors import Actor
 from tests.support.databases import Database
@@ -197,6 +205,27 @@ def test_programs_that_only_read_can_have_the_standby(documents: Database, behin
         engine.dispose()
 
 
+def asyncpg_url(documents: Database) -> sa.URL:
+    return sa.make_url(documents.url).set(drivername="postgresql+asyncpg")
+
+
+def test_the_cursors_of_other_drivers_do_not(documents: Database) -> None:
+    every = sa.select(Order.id).order_by(Order.id)
+    engine = sa.create_engine(sa.make_url(documents.url).set(drivername="postgresql+psycopg2"))
+    with engine.connect().execution_options(stream_results=True) as connection:
+        assert connection.scalars(every).all() == [1, 2]
+    engine.dispose()
+
+    async def read() -> list[int]:
+        engine = create_async_engine(asyncpg_url(documents))
+        async with engine.connect() as connection, connection.stream(every) as rows:
+            found = [row.id async for row in rows]
+        await engine.dispose()
+        return found
+
+    assert asyncio.run(read()) == [1, 2]
+
+
 def test_a_server_side_cursor_fails(documents: Database) -> None:
     with documents.engine().connect() as connection:
         driver: Any = connection.connection.driver_connection
@@ -204,23 +233,56 @@ def test_a_server_side_cursor_fails(documents: Database) -> None:
             cursor.execute("SELECT id FROM lk_order")
 
 
-def test_after_a_commit_that_fails_the_first_statement_fails_too(documents: Database) -> None:
-    metadata = sa.MetaData()
-    table = sa.Table(
-        "lk_deferred",
-        metadata,
-        sa.Column("id", sa.Integer),
-        sa.UniqueConstraint("id", deferrable=True, initially="DEFERRED"),
-    )
-    documents.create(metadata)
+@pytest.fixture
+def deferred(documents: Database) -> sa.Table:
+    """Return a table with a constraint that COMMIT looks at."""
+    unique = sa.UniqueConstraint("id", deferrable=True, initially="DEFERRED")
+    table = sa.Table("lk_deferred", sa.MetaData(), sa.Column("id", sa.Integer), unique)
+    documents.create(table.metadata)
+    return table
+
+
+def test_after_a_commit_that_fails_the_first_statement_fails_too(
+    documents: Database, deferred: sa.Table
+) -> None:
     engine = documents.engine(pool_size=1)
     with LockingSession(engine) as session:
-        session.execute(sa.insert(table), [{"id": 1}, {"id": 1}])
+        session.execute(sa.insert(deferred), [{"id": 1}, {"id": 1}])
         with pytest.raises(sa.exc.IntegrityError):
             session.commit()
     with LockingSession(engine) as session:
         with pytest.raises(sa.exc.InternalError, match="current transaction is aborted"):
             session.get_one(Order, 1)
+        session.rollback()
+        assert add_ten(session)
+
+
+def test_with_asyncpg_all_statements_fail(documents: Database, deferred: sa.Table) -> None:
+    async def commit() -> None:
+        engine = create_async_engine(asyncpg_url(documents), pool_size=1)
+        async with AsyncLockingSession(engine) as session:
+            for _ in range(2):
+                await session.execute(sa.insert(deferred).values(id=1))
+            with pytest.raises(sa.exc.IntegrityError):
+                await session.commit()
+            for _ in range(3):
+                await session.rollback()
+                with pytest.raises(sa.exc.DBAPIError, match="current transaction is aborted"):
+                    await session.get_one(Order, 1)
+            await session.invalidate()
+            assert await session.get_one(Order, 1)
+        await engine.dispose()
+
+    asyncio.run(commit())
+
+
+def test_a_constraint_that_is_looked_at_before_commit_does_no_harm(
+    documents: Database, deferred: sa.Table
+) -> None:
+    with LockingSession(documents.engine(pool_size=1)) as session:
+        session.execute(sa.insert(deferred), [{"id": 1}, {"id": 1}])
+        with pytest.raises(sa.exc.IntegrityError):
+            session.execute(sa.text("SET CONSTRAINTS ALL IMMEDIATE"))
         session.rollback()
         assert add_ten(session)
 
@@ -245,6 +307,77 @@ def test_an_idle_limit_ends_the_transaction_at_the_standby_while_one_waits_at_th
         alice.does(save)
         with pytest.raises(sa.exc.DBAPIError):
             step.result(30)
+    finally:
+        bob.leave()
+        bob.join()
+
+
+def cure_of(engine: sa.Engine, code: str) -> str:
+    (cure,) = [one.cure for one in check_database(engine) if one.code == code]
+    return cure
+
+
+def test_check_database_finds_what_fails_behind_it(documents: Database, behind: Behind) -> None:
+    faults = {
+        "psycopg": {"SET CONSTRAINTS", "stream_results", "hold_limit"},
+        "psycopg2": {"SET CONSTRAINTS"},
+    }
+    for url in (documents.url, behind().url):
+        for driver, words in faults.items():
+            engine = sa.create_engine(sa.make_url(url).set(drivername=f"postgresql+{driver}"))
+            cure = cure_of(engine, "postgresql-pgpool")
+            engine.dispose()
+            assert {word for word in faults["psycopg"] if word in cure} == words
+    assert "postgresql-pgpool" not in {one.code for one in check_database(documents.observer())}
+
+
+def test_so_it_does_with_asyncpg(documents: Database) -> None:
+    async def check() -> str:
+        engine = create_async_engine(asyncpg_url(documents))
+        async with engine.connect() as connection:
+            found = await connection.run_sync(
+                lambda _: cure_of(engine.sync_engine, "postgresql-pgpool")
+            )
+        await engine.dispose()
+        return found
+
+    cure = asyncio.run(check())
+    assert "SET CONSTRAINTS" in cure
+    assert "hold_limit" not in cure
+
+
+def test_the_cure_of_the_idle_limit_does_no_harm(documents: Database, behind: Behind) -> None:
+    """Reads that are balanced must go to the primary first: see the two tests of an idle limit."""
+    code, role = "postgresql-idle-limit", "ALTER ROLE CURRENT_USER SET idle_in_transaction"
+    balanced, to_primary = behind(), documents.engine()
+    assert cure_of(balanced, code).startswith("first have the pooler send all statements for this")
+    assert f"; then {role}" in cure_of(balanced, code)
+    assert cure_of(to_primary, code).startswith(role)
+    assert "give the sessions a hold_limit" in cure_of(documents.observer(), code)
+    for engine in (balanced, to_primary):
+        assert "hold_limit" not in cure_of(engine, code)
+
+
+def test_an_idle_limit_waits_for_a_lock_where_all_goes_to_the_primary(
+    documents: Database, alice: Actor[LockingSession]
+) -> None:
+    idle = sa.text(
+        "SELECT now() - query_start > interval '1.5 s' FROM pg_stat_activity WHERE pid = :pid"
+    )
+    before = alice.does(add_ten)
+    sessions = sessionmaker(documents.engine(), class_=LockingSession)
+    bob = Actor("bob", sessions, documents)
+    try:
+        limit = "SET LOCAL idle_in_transaction_session_timeout = '1s'"
+        bob.does(lambda session: session.execute(sa.text(limit)))
+        step = bob.starts(add_ten)
+        wait_until_blocked(waiter=bob, holder=alice, step=step, seconds=30)
+        pid = bob.server_pid()
+        with documents.observer().connect() as server:
+            wait_until(lambda: server.scalar(idle, {"pid": pid}))
+        alice.does(save)
+        assert step.result(30) == before + 10
+        bob.does(save)
     finally:
         bob.leave()
         bob.join()

@@ -19,7 +19,10 @@ from tests.integration.timeouts.ways import SHORT, WAYS, given_up, hold
 from tests.support.actors import Actor
 from tests.support.databases import Database
 from tests.support.models import Customer, Lease, Order
+from tests.support.poolers import SETS_CONNECTION
 from tests.support.waits import wait_until_blocked
+
+pytestmark = SETS_CONNECTION
 
 ForUpdate = LockOptions.ForUpdate
 Session = LockingSession
@@ -151,7 +154,7 @@ def test_a_connection_that_was_killed_while_it_waited(
     queued = bob.starts(locks(Order, 1, lock_timeout=29.5))
     wait_until_blocked(waiter=bob, holder=alice, step=queued)
     with database.observer().connect() as connection:
-        connection.exec_driver_sql(KILL[database.name].format(bob.connection_id()))
+        connection.exec_driver_sql(KILL[database.name].format(bob.server_pid()))
     failure = queued.exception()
     assert isinstance(failure, sa.exc.DBAPIError)
     assert failure.connection_invalidated

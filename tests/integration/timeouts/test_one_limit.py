@@ -54,9 +54,10 @@ def test_two_waits_have_one_limit(
     wait_until_blocked(waiter=bob, holder=alice, step=first)
     second = carol.starts(lambda session: WAYS[name](session, lock_timeout=1))
     wait_until_blocked(waiter=carol, holder=bob, step=second)
+    waits, loses = carol.server_pid(), bob.server_pid()
     with database.observer().connect() as server:  # the limit of the statement is 30 ms longer
-        wait_until(lambda: server.execute(WAITS_LONGER, {"pid": carol.connection_id()}).scalar())
-        server.execute(sa.select(sa.func.pg_cancel_backend(bob.connection_id())))
+        wait_until(lambda: server.execute(WAITS_LONGER, {"pid": waits}).scalar())
+        server.execute(sa.select(sa.func.pg_cancel_backend(loses)))
     with pytest.raises(LockNotAvailable, match="a cancel request"):
         first.result(10)
     with pytest.raises(LockNotAvailable, match="not granted within 1 s") as caught:

@@ -16,8 +16,9 @@ from tests.integration.timeouts.ways import WAYS, Way
 from tests.integration.timeouts.wire import Wire, over, wire_to
 from tests.support.databases import PIPELINED, Database
 from tests.support.models import Customer, Order
+from tests.support.poolers import COUNTS_ROUND_TRIPS
 
-pytestmark = pytest.mark.databases("postgresql")
+pytestmark = [pytest.mark.databases("postgresql"), COUNTS_ROUND_TRIPS]
 
 ForUpdate = LockOptions.ForUpdate
 Session = LockingSession

@@ -19,6 +19,7 @@ from tests.integration.timeouts.ways import WAYS, hold
 from tests.support.actors import Actor
 from tests.support.databases import PIPELINED, Database
 from tests.support.models import Order
+from tests.support.poolers import SETS_CONNECTION
 from tests.support.waits import wait_until_blocked
 
 ForUpdate = LockOptions.ForUpdate
@@ -35,7 +36,7 @@ NUMBERS = {"postgresql": "57014", "mysql": 3024, "mariadb": 1969}
 #: What takes longer than a moment; MySQL does not call a SLEEP by key too slow.
 BUSY = "BENCHMARK(19999999, SHA2('a', 256)) = 0"
 
-pytestmark = pytest.mark.databases(*SLEEP)
+pytestmark = [pytest.mark.databases(*SLEEP), SETS_CONNECTION]
 
 
 @pytest.fixture

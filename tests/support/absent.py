@@ -1,0 +1,25 @@
+"""A plugin of pytest for test_required.py: no cluster, standby or pooler can be had on this machine.
+
+``python -m pytest -p tests.support.absent``
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from tests.support.servers import mariadb, mysql, poolers, standby
+from tests.support.servers.model import UnavailableError
+
+
+def _absent(*_: Any, **__: Any) -> NoReturn:
+    msg = "nothing is installed"
+    raise UnavailableError(msg)
+
+
+for module, name in (
+    (mariadb, "installation"),
+    (mysql, "installation"),
+    (poolers, "_program"),
+    (standby, "hot_standby"),
+):
+    setattr(module, name, _absent)

@@ -1,0 +1,72 @@
+"""SA_DOCLOCK_TEST_REQUIRE: what it names and this machine does not have is an error, never a skipped test."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.workers import check_required
+
+ROOT = Path(__file__).parents[2]
+ABSENT = ("standby", "galera", "group-replication", "pgbouncer", "pgpool")
+
+#: One test, or a few, for each; the second for a standby is one of the locking suite.
+TESTS = (
+    "tests/reliability/failover",
+    "tests/reliability/cluster/test_named_locks.py",
+    "tests/integration/poolers/test_every_pooler.py::test_asyncpg_with_the_settings_of_the_page",
+    "tests/integration/locking/test_hot_standby_document.py",
+)
+
+
+def run_without_them(required: str) -> str:
+    databases = "--databases=postgresql,mysql,mariadb"
+    words = [sys.executable, "-m", "pytest", "-rA", "-p", "tests.support.absent", databases, *TESTS]
+    environment = {**os.environ, "SA_DOCLOCK_TEST_REQUIRE": required}
+    return subprocess.run(
+        words, cwd=ROOT, env=environment, check=False, capture_output=True, text=True
+    ).stdout
+
+
+def ended(output: str, how: str) -> int:
+    found = re.search(rf"(\d+) {how}", output.splitlines()[-1])
+    return 0 if found is None else int(found[1])
+
+
+@pytest.mark.slow
+@pytest.mark.databases("postgresql")
+@pytest.mark.usefixtures("database")
+def test_each_that_is_named_and_missing_is_an_error() -> None:
+    output = run_without_them(", ".join(ABSENT))
+    for name in ABSENT:
+        told = f"SA_DOCLOCK_TEST_REQUIRE names {name}, but there is none: nothing is installed"
+        assert told in output
+    assert ended(output, "skipped") == 0
+    assert ended(output, "passed") == 0
+    assert ended(output, "errors?") + ended(output, "failed") > len(ABSENT)
+
+
+@pytest.mark.slow
+@pytest.mark.databases("postgresql")
+@pytest.mark.usefixtures("database")
+def test_those_that_are_not_named_are_skipped_loudly() -> None:
+    output = run_without_them("")
+    assert ended(output, "errors?") == ended(output, "failed") == ended(output, "passed") == 0
+    for what in (
+        *("CLUSTER galera", "CLUSTER group-replication", "POOLER pgbouncer", "POOLER pgpool"),
+        *("FAILOVER, galera", "FAILOVER, group-replication", "FAILOVER, standby", "STANDBY"),
+    ):
+        assert f"SKIPPED {what}: nothing is installed" in output
+
+
+@pytest.mark.parametrize("named", ["galera", "mysql, galera", " galera ,mysql"])
+def test_the_names_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch, named: str) -> None:
+    monkeypatch.setenv("SA_DOCLOCK_TEST_REQUIRE", named)
+    with pytest.raises(pytest.fail.Exception, match="names galera, but there is none: no provider"):
+        check_required("galera", "no provider")
+    check_required("standby", "no binaries")
