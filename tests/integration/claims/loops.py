@@ -19,7 +19,9 @@ Factory = async_sessionmaker[AsyncLockingSession]
 @asynccontextmanager
 async def factory(database: Database) -> AsyncIterator[Factory]:
     """Make sessions of the first driver; in the end all of its connections are in the pool."""
-    async with connected(url_for(database, drivers_of(database.column)[0])) as engine:
+    arguments = database.connect_args  # of psycopg, which is the first driver
+    options = {"connect_args": arguments} if arguments else {}
+    async with connected(url_for(database, drivers_of(database.column)[0]), **options) as engine:
         yield async_sessionmaker(engine, class_=AsyncLockingSession)
         pool = engine.sync_engine.pool
         assert isinstance(pool, QueuePool)

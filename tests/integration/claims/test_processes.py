@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -24,9 +25,10 @@ MANY = 500
 
 
 @contextmanager
-def started(url: str, *names: str) -> Iterator[list[Worker]]:
+def started(database: Database, *names: str) -> Iterator[list[Worker]]:
     """Start workers that are ready to begin, and end them in any case."""
-    command = [sys.executable, "-m", "tests.integration.claims.worker", url]
+    arguments = [database.url, json.dumps(database.connect_args)]
+    command = [sys.executable, "-m", "tests.integration.claims.worker", *arguments]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     workers = [subprocess.Popen([*command, name], cwd=ROOT, **pipes) for name in names]
     try:
@@ -57,7 +59,7 @@ def test_each_row_is_processed_by_one_and_that_of_the_dead_can_be_claimed_again(
 ) -> None:
     rows = [{"id": n, "state": "new", "weight": 1, "runs": 0} for n in range(1, MANY + 1)]
     elsewhere(sa.delete(Step), sa.delete(Job), sa.insert(Job).values(rows))
-    with started(documents.url, "victim", "ann", "ben", "cat") as (victim, *others):
+    with started(documents, "victim", "ann", "ben", "cat") as (victim, *others):
         tell(victim)
         assert told(victim) == "inside 1"
         for other in others:

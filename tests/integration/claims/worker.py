@@ -1,4 +1,5 @@
-"""A process that works: ``python -m tests.integration.claims.worker URL NAME``, with two threads.
+"""A process that works, with two threads:
+``python -m tests.integration.claims.worker URL CONNECT_ARGS NAME``, the arguments as JSON.
 
 It tells on its standard output how far it is, and is told on its standard input to go on. The
 worker ``victim`` stays in its first block, where it has written, until it is killed.
@@ -6,6 +7,7 @@ worker ``victim`` stays in its first block, where it has written, until it is ki
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 
@@ -35,8 +37,8 @@ def tell(line: str) -> None:
     print(line, flush=True)
 
 
-def main(url: str, name: str) -> None:
-    engine = sa.create_engine(url)
+def main(url: str, connect_args: str, name: str) -> None:
+    engine = sa.create_engine(url, connect_args=json.loads(connect_args))
     # SQLite lets one work at a time; the others queue for the file.
     lock_timeout = 30 if engine.dialect.name == "sqlite" else None
     factory = sessionmaker(engine, class_=LockingSession)

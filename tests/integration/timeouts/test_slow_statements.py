@@ -17,7 +17,7 @@ from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from tests.integration.asyncio.drivers import in_a_loop, opened, url_for
 from tests.integration.timeouts.ways import WAYS, hold
 from tests.support.actors import Actor
-from tests.support.databases import PIPELINED, Database
+from tests.support.databases import PGBOUNCERS, PIPELINED, Database
 from tests.support.models import Order
 from tests.support.poolers import SETS_CONNECTION
 from tests.support.waits import wait_until_blocked
@@ -207,7 +207,7 @@ def test_a_join_that_is_slow_is_none_either(limited: Session, database: Database
     assert not isinstance(caught.value, LockNotAvailable)
 
 
-@pytest.mark.not_databases(PIPELINED)
+@pytest.mark.not_databases(PIPELINED, *PGBOUNCERS)  # which refuse a setting of the connection
 @pytest.mark.databases("postgresql")
 @in_a_loop
 async def test_asyncpg_tells_the_difference_too(documents: Database, other: Session) -> None:

@@ -38,7 +38,10 @@ _LOCAL = "SET SESSION sql_log_bin = OFF;"  # no transaction of the group
 
 @dataclass(frozen=True)
 class Group:
-    """Servers with the same rows; the first one, or each of them, takes writes."""
+    """Servers with the same rows; the first one, or each of them, takes writes.
+
+    If the first one fails, the group elects the last one.
+    """
 
     nodes: tuple[Server, ...]
     stop: Callable[[], None]
@@ -73,7 +76,11 @@ def _start(size: int, primaries: tuple[str, ...]) -> Group:
         password = secrets.token_hex(8)
         members = []
         for number, (port, folder) in enumerate(zip(ports, folders, strict=True), start=1):
-            own = (f"--server-id={number}", f"--group-replication-local-address={_address(port)}")
+            own = (
+                f"--server-id={number}",
+                f"--group-replication-local-address={_address(port)}",
+                f"--group-replication-member-weight={50 + number}",
+            )
             member = mysqld.start(
                 "mysql", program, [*options, *own], folder, origin, first=_LOCAL, password=password
             )
