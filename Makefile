@@ -32,11 +32,11 @@ test-quick: $(VENV)/installed-test ## Test the essentials on SQLite and PostgreS
 test: $(VENV)/installed-test ## Test on every database that can be had here, less what is slow
 	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' $(ARGS)
 
-test-all: $(VENV)/installed-test ## Test everything, as CI does
+test-all: $(VENV)/installed-test ## Test everything, also what CI leaves out
 	$(BIN)/python -m pytest -n $(WORKERS) --slow-limit 5 $(ARGS)
 	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' --databases postgresql-pipeline tests/integration
 	$(BIN)/python -m pytest -n $(WORKERS) --databases pgbouncer-transaction,pgbouncer-session,pgpool \
-		tests/integration/locking tests/integration/named_locks
+		$(addprefix tests/integration/,claims locking named_locks pipeline timeouts)
 	$(MAKE) compat
 
 compat: $(VENV)/installed-test ## Run the tests of SQLAlchemy, SQLModel and Flask-SQLAlchemy on our sessions

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session, SessionEvents
 from .errors import LockFailed, UnlockedWrite
 from .lock_info import DocumentKey, LockedName
 from .options import LockOptions
+from .sqlalchemy_internals import collect_listeners
 
 
 class EventfulSession(Session):
@@ -18,10 +19,7 @@ class EventfulSession(Session):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Collect the listeners of the classes above for this one."""
         super().__init_subclass__(**kwargs)
-        # SQLAlchemy collects them when the first session of a class asks for its dispatch, without
-        # a lock: one of two threads that do so at once may find none of them.  A sessionmaker makes
-        # a class.  So this asks in the thread that makes the class, before another has it.
-        _ = object.__new__(cls).dispatch
+        collect_listeners(cls)  # in the thread that makes the class, before another thread has it
 
 
 class RequestedLock(NamedTuple):

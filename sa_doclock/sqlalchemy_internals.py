@@ -109,6 +109,15 @@ execute_listeners: Callable[[Session], Any] = attrgetter("dispatch.do_orm_execut
 """Return the do_orm_execute listeners that the session calls; it is false where there are none."""
 
 
+def collect_listeners(session_class: type[Session]) -> None:
+    """Have SQLAlchemy collect the listeners of the classes above for this one.
+
+    By itself it does so when the first session of a class asks for its dispatch, and without a
+    lock: one of two threads that do so at once may find none of them.  A sessionmaker makes a class.
+    """
+    _ = object.__new__(session_class).dispatch
+
+
 class ForUpdate(NamedTuple):
     """The arguments of ``with_for_update()``."""
 

@@ -9,9 +9,9 @@ from .declare import (
     document_root,
     keeps_key,
     listen_for_documents,
+    notify_in_time,
     parts_of,
     parts_with_detail,
-    tell_in_time,
 )
 from .mapping import (
     clear_with_mappers,

@@ -44,9 +44,9 @@ _unchecked: WeakSet[type[Any]] = WeakSet()
 _listeners: list[Listener] = []
 
 # SQLAlchemy calls after_configured when other threads use the mappers already.  Before they write,
-# they compare how often mappers were configured with how often the listeners have run for it.
+# they compare the number of configurations with the number that the listeners were notified of.
 _configurations = 0
-_told = 0
+_notified = 0
 
 
 @overload
@@ -161,26 +161,26 @@ def _mappers_configured() -> None:
     try:
         _check_declarations()
     finally:
-        _tell_listeners()
+        _notify_listeners()
 
 
-def tell_in_time() -> None:
-    """Call those of :func:`listen_for_documents`, if the thread that must do so is still at it."""
-    if _told != _configurations:
+def notify_in_time() -> None:
+    """Call the listeners, if the thread that configures the mappers has not called them yet."""
+    if _notified != _configurations:
         clear_mapper_caches()
         _declare_subclasses()
-        _tell_listeners()
+        _notify_listeners()
 
 
-def _tell_listeners() -> None:
-    global _told  # noqa: PLW0603  # the threads that come here do the same
+def _notify_listeners() -> None:
+    global _notified  # noqa: PLW0603  # threads that come here at once do the same
     until = _configurations
     for root in declared_roots():
         with suppress(ArgumentError, InvalidRequestError):
             members = {root, *(part.detail for part in parts_of(root))}
             for listener in _listeners:
                 listener(members)
-    _told = until
+    _notified = until
 
 
 def _check_declarations() -> None:

@@ -29,8 +29,8 @@ from ..documents import (
     key_attributes,
     loaded_headers,
     mapper_of,
+    notify_in_time,
     root_of,
-    tell_in_time,
 )
 from ..errors import UnlockedWrite, UnlockedWriteWarning
 from ..lock_info import DocumentKey, Identity
@@ -101,7 +101,8 @@ class FlushGuard:
         """True if this session guards documents, and there are any."""
         if self._mode == "off" or not any_declared():
             return False
-        tell_in_time()
+        # Before anything is checked, the rows of all documents must be listened to.
+        notify_in_time()
         return True
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -110,6 +111,20 @@ def test_the_limit_ends_the_second_wait_as_well(
     assert error.waited >= 3.1
     assert len(attempts.statements) > 2
     assert not any(statement.endswith("NOWAIT") for statement in attempts.statements)
+
+
+@pytest.mark.databases("mysql")
+def test_a_server_limit_that_ends_a_wait_which_is_over_is_told_as_ours(
+    impatient: sa.Engine, bert: Actor[Session], other: Session
+) -> None:
+    @event.listens_for(impatient, "before_cursor_execute", retval=True)
+    def without_limit(_: object, __: object, statement: str, parameters: Any, *___: Any) -> Any:
+        return re.sub(r"/\*\+.*?\*/", "", statement), parameters  # then the server ends it later
+
+    other.get_one_entity(Order, 1, ForUpdate)
+    error = bert.starts(locks(Order, 1, lock_timeout=0.5)).exception()
+    assert isinstance(error, LockNotAvailable)
+    assert "not granted within 0.5 s" in str(error)
 
 
 @pytest.mark.databases("mysql")
