@@ -1,4 +1,4 @@
-"""Where the temporary files of a run are."""
+"""The folder of the temporary files of a run."""
 
 from __future__ import annotations
 
