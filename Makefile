@@ -16,6 +16,10 @@ BIN := $(VENV)/bin
 FIREBIRD := $(VENV)/firebird
 SERVERS := $(BIN)/python -m tests.support.servers --for --
 
+# pytest keeps the modules that it has rewritten as bytecode.  Without, each process rewrites all of
+# them, at every start: ten seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-quick test-all compat firebird soak check docs docs-serve docs-test package bench bench-quick clean
 
@@ -30,7 +34,7 @@ test-quick: $(VENV)/installed-test ## Test the essentials on SQLite and PostgreS
 		--own-logic-on sqlite $(QUICK) $(ARGS)
 
 test: $(VENV)/installed-test ## Test on every database that can be had here, less what is slow
-	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' --own-logic-on sqlite,postgresql,mssql $(ARGS)
 
 test-all: $(VENV)/installed-test ## Test everything, also what CI leaves out
 	$(BIN)/python -m pytest -n $(WORKERS) --slow-limit 5 $(ARGS)

@@ -27,6 +27,7 @@ from tests.support.poolers import FOUND as FOUND_POOLERS
 from tests.support.poolers import PROGRAMS, Poolers
 from tests.support.scheduling import GroupScheduling
 from tests.support.servers import Missing, Server
+from tests.support.shares import SECOND, server_of, servers_for
 from tests.support.slow import UnmarkedSlowTests
 from tests.support.workers import (
     check_required,
@@ -151,11 +152,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.option.collectonly:
         return
     config = session.config
-    used = {product(column) for item in session.items if (column := _column_of(item))} - {"sqlite"}
+    used = [product(column) for item in session.items if (column := _column_of(item))]
     if is_worker(config):  # the controller starts them, and checks what is required
-        groups = {item.nodeid: _group_of(item) for item in session.items}
         address = worker_input(config)["controller"]
-        config.stash[SERVERS] |= register_tests(address, groups, used)
+
+        def groups(found: Found) -> dict[str, str]:
+            return {item.nodeid: _group_of(item, found) for item in session.items}
+
+        config.stash[SERVERS] |= register_tests(address, servers_for(used), groups)
     else:
         config.stash[SERVERS] |= config.stash[CONTROLLER].find(used)
         _check_required(config.stash[SERVERS])
@@ -264,7 +268,8 @@ def database(
     if product(column) == "sqlite":
         found = new_sqlite_file(column, tmp_path)
     else:
-        server = request.config.stash[SERVERS][product(column)]
+        servers = request.config.stash[SERVERS]
+        server = servers[server_of(product(column), _file_of(request.node), servers)]
         assert isinstance(server, Server)  # else the test has been skipped
         found = _database_at(request, column, server)
     yield found
@@ -354,10 +359,11 @@ def _check_required(found: Found) -> None:
 
 
 def _versions(found: Found) -> list[str]:
-    return [f"{s.version} ({s.origin})" for s in found.values() if isinstance(s, Server)]
+    first = (server for name, server in found.items() if name not in SECOND.values())
+    return [f"{s.version} ({s.origin})" for s in first if isinstance(s, Server)]
 
 
-def _group_of(item: pytest.Item) -> str:
+def _group_of(item: pytest.Item, found: Found) -> str:
     """Return the name of the tests that run in the same process as this one.
 
     A server belongs to one process: its lists of sessions, waits and named locks, its accounts and
@@ -367,7 +373,12 @@ def _group_of(item: pytest.Item) -> str:
         if fixture in getattr(item, "fixturenames", ()):
             return group
     server = product(_column_of(item) or "sqlite")
-    return item.nodeid.partition("::")[0] if server == "sqlite" else server
+    file = _file_of(item)
+    return file if server == "sqlite" else server_of(server, file, found)
+
+
+def _file_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 def _uses_database(item: pytest.Item) -> bool:

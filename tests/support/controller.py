@@ -1,22 +1,31 @@
 """The process that a test run begins with: it starts the servers and hands out the tests.
 
 With pytest-xdist, workers run the tests.  A worker calls :func:`register_tests` when it has
-collected them, and gets the servers that they need.
+collected them, gets the servers that they need, and says which tests run in one process.
 """
 
 from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Client, Listener
 from typing import Any
 
-from tests.support.servers import NAMES, Missing, Server, find_servers
+from tests.support.servers import (
+    NAMES,
+    Missing,
+    Server,
+    UnavailableError,
+    find_servers,
+    start_private,
+)
 from tests.support.servers.model import no_crash, no_stop
 from tests.support.servers.mssql import disable_odbc_pooling
+from tests.support.shares import SECOND
 
 Found = dict[str, Server | Missing]
 
@@ -35,12 +44,23 @@ class Controller:
         self._address: dict[str, Any] | None = None
 
     def find(self, names: Iterable[str]) -> Found:
-        """Return these servers; start those that are new, all at the same time."""
+        """Return these servers; start those that are new, all at the same time.
+
+        The second server of a database is not among them where the first is not of this run.
+        """
         wanted = set(names)
         self.found |= find_servers(
             name for name in NAMES if name in wanted and name not in self.found
         )
-        return {name: self.found[name] for name in NAMES if name in wanted}
+        for name, second in SECOND.items():
+            if second in wanted and second not in self.found and self._is_of_this_run(name):
+                with suppress(UnavailableError):
+                    self.found[second] = start_private(name)
+        return {name: server for name, server in self.found.items() if name in wanted}
+
+    def _is_of_this_run(self, name: str) -> bool:
+        server = self.found.get(name)
+        return isinstance(server, Server) and server.crash is not no_crash
 
     def address(self) -> dict[str, Any]:
         """Return where workers register, in types that pytest-xdist can send; listen from now on."""
@@ -62,16 +82,24 @@ class Controller:
     def _serve(self, listener: Listener) -> None:
         while True:  # one worker after the other: the second one finds the servers started
             with listener.accept() as connection:
-                groups, names = connection.recv()
-                self.groups |= groups
-                connection.send({n: _without_process(s) for n, s in self.find(names).items()})
+                found = self.find(connection.recv())
+                connection.send({name: _without_process(one) for name, one in found.items()})
+                self.groups |= connection.recv()
+                connection.send(True)  # from now on the tests may be handed out
 
 
-def register_tests(address: dict[str, Any], groups: dict[str, str], names: Iterable[str]) -> Found:
-    """Tell the controller the groups of all tests; return these servers, which it stops."""
+def register_tests(
+    address: dict[str, Any], names: Iterable[str], groups_of: Callable[[Found], dict[str, str]]
+) -> Found:
+    """Return these servers, which the controller stops, and tell it the groups of all tests.
+
+    :param groups_of: returns, for each test, the name of its group.
+    """
     with Client((address["host"], address["port"]), authkey=address["key"]) as connection:
-        connection.send((groups, list(names)))
+        connection.send(list(names))
         found: Found = connection.recv()
+        connection.send(groups_of(found))
+        connection.recv()
     if isinstance(found.get("mssql"), Server):
         disable_odbc_pooling()
     return found

@@ -13,6 +13,7 @@ from tests.support import controller
 from tests.support.controller import Controller, register_tests
 from tests.support.servers import Missing, Server
 from tests.support.servers.model import no_stop
+from tests.support.shares import server_of, servers_for
 
 
 @pytest.fixture
@@ -38,8 +39,8 @@ def test_a_server_is_started_once_for_all_workers(started: list[str]) -> None:
     one = Controller()
     address = one.address()
     assert one.address() is address
-    first = register_tests(address, {"a": "mysql"}, {"mysql", "mariadb"})
-    second = register_tests(address, {"b": "postgresql"}, ["postgresql", "mysql"])
+    first = register_tests(address, ["mysql", "mariadb"], lambda _: {"a": "mysql"})
+    second = register_tests(address, ["postgresql", "mysql"], lambda _: {"b": "postgresql"})
     assert started == ["mysql", "mariadb", "postgresql"]
     assert first["mariadb"] == Missing("mariadb", "there is none")
     assert second.keys() == {"postgresql", "mysql"}
@@ -48,8 +49,34 @@ def test_a_server_is_started_once_for_all_workers(started: list[str]) -> None:
 
 
 def test_a_worker_whose_tests_need_no_server_gets_none(started: list[str]) -> None:
-    assert register_tests(Controller().address(), {"a": "a.py"}, []) == {}
+    assert register_tests(Controller().address(), [], lambda _: {"a": "a.py"}) == {}
     assert started == []
+
+
+def test_most_tests_are_shared_by_two_servers() -> None:
+    one = Controller()
+    try:
+        names = servers_for(["postgresql"] * 1000 + ["mysql"])
+        assert names == {"postgresql", "postgresql/2", "mysql"}
+        found = one.find(names - {"mysql"})
+        assert found.keys() == {"postgresql", "postgresql/2"}
+        urls = {server.url for server in found.values() if isinstance(server, Server)}
+        assert len(urls) == 2
+        files = [f"tests/test_{number}.py" for number in range(50)]
+        assert {server_of("postgresql", file, found) for file in files} == found.keys()
+    finally:
+        one.stop()
+
+
+def test_few_tests_have_one_server() -> None:
+    assert servers_for(["postgresql", "mysql"] * 100) == {"postgresql", "mysql"}
+
+
+def test_a_server_by_url_is_the_only_one(started: list[str]) -> None:
+    found = Controller().find(["postgresql", "postgresql/2"])
+    assert started == ["postgresql"]  # found without a way to kill it, as those of others are
+    assert found.keys() == {"postgresql"}
+    assert server_of("postgresql", "tests/test_1.py", found) == "postgresql"
 
 
 def test_what_two_workers_have_survived_adds_up() -> None:

@@ -22,7 +22,7 @@ from benchmarks.lab.models import DeclaredDetail, DeclaredDoc, Detail, Doc, fill
 from sa_doclock import LockingSession, LockOptions, UnsavedChanges, claim_each
 
 ForUpdate = LockOptions.ForUpdate
-DOCUMENTS, EARLY, LATE = 130, 5, 120
+DOCUMENTS, EARLY, LATE = 90, 5, 80
 One = Callable[[LockingSession, int], Any]
 
 
@@ -191,8 +191,8 @@ def test_a_claim_late_in_the_loop(engine: Engine) -> None:
     for number in range(1, LATE + 1):
         counted[number] = calls_of(one)
     claims.close()
-    middle = sorted(counted[number].total() for number in range(EARLY, 50))
-    late = sorted(counted[number].total() for number in range(LATE - 44, LATE + 1))
+    middle = sorted(counted[number].total() for number in range(EARLY, 40))
+    late = sorted(counted[number].total() for number in range(LATE - 34, LATE + 1))
     assert late[len(late) // 2] <= middle[len(middle) // 2]
 
 

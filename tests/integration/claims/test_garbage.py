@@ -23,6 +23,7 @@ Run = Callable[..., list[Any]]
 def _collected() -> Iterator[None]:
     """Look at nothing that other tests have left."""
     gc.collect()
+    gc.freeze()
     yield
     gc.collect()
 

@@ -38,11 +38,8 @@ def scene(database: Database, _unheard: None) -> Iterator[Scene]:
         fill(engine, STATES)
         gc.collect()
         gc.freeze()  # what other tests have left is neither counted nor searched
-        try:
-            scene = Scene(database, engine, compiled)
-            footprint(scene)  # which has caches of its own
-            yield scene
-            scene.close()
-        finally:
-            gc.unfreeze()
+        scene = Scene(database, engine, compiled)
+        footprint(scene)  # which has caches of its own
+        yield scene
+        scene.close()
     made.dispose()
