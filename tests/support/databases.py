@@ -66,6 +66,7 @@ class Database:
         self._engines: list[sa.Engine] = []
         self._created: list[sa.MetaData] = []
         self._observer: sa.Engine | None = None
+        self._poller: sa.Engine | None = None
 
     @property
     def pooled(self) -> bool:
@@ -101,6 +102,15 @@ class Database:
                 self.direct_url, poolclass=NullPool, isolation_level="AUTOCOMMIT"
             )
         return self._observer
+
+    def poller(self) -> sa.Engine:
+        """Return an engine as :meth:`observer`, with a connection that it keeps: for who looks often."""
+        if self._poller is None:
+            self._poller = sa.create_engine(
+                self.direct_url, pool_size=1, pool_pre_ping=True, isolation_level="AUTOCOMMIT"
+            )
+            self._engines.append(self._poller)
+        return self._poller
 
     def create(self, metadata: sa.MetaData) -> None:
         """Create these tables, empty; they are dropped when the test ends."""

@@ -14,7 +14,7 @@ from typing import Final
 SECOND: Final[Mapping[str, str]] = {"postgresql": "postgresql/2"}
 
 #: Fewer tests are over before another server has started.
-FEW: Final = 300
+FEW: Final = 200
 
 
 def servers_for(products: Iterable[str]) -> set[str]:

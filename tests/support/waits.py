@@ -120,7 +120,7 @@ def _look(waiter: Actor[Any], holder: Actor[Any]) -> tuple[bool, str]:
     """Say whether the one waits for the other, and what was seen."""
     if waiter.database.name == "sqlite":
         return _look_at_file(waiter, holder)
-    with waiter.database.observer().connect() as connection:
+    with waiter.database.poller().connect() as connection:
         query = _WAITS_OF_NAMES if waiter.database.pooled else _WAITS[waiter.database.name]
         rows = connection.execute(sa.text(query))
         # MySQL has no id for the threads of its own, and for those that have just ended.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import NamedTuple
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.orm import sessionmaker
+from sqlalchemy.orm import Session, sessionmaker
 
 from sa_doclock import LockingSession
 from tests.integration.mappings.mapped_document import MappedDocument
@@ -65,30 +66,44 @@ def tables(
     return all_tables[database.column]
 
 
+class Cast(NamedTuple):
+    """Alice and bob, and what their sessions are made by."""
+
+    makes: sessionmaker[LockingSession]
+    actors: Sequence[Actor[LockingSession]]
+
+
+def cast_for(tables: Tables, mapping: MappedDocument, *, pipeline: bool) -> Cast:
+    """Bring alice and bob on, for documents of this mapping."""
+    engine = tables.engine_of(mapping)
+    makes = sessionmaker(engine, class_=LockingSession, expire_on_commit=False, pipeline=pipeline)
+    return Cast(makes, [Actor(name, makes, tables.database) for name in ("alice", "bob")])
+
+
 Meet = Callable[..., AbstractContextManager[Meeting]]
 
 
 @pytest.fixture
-def meet(tables: Tables) -> Meet:
+def meet(tables: Tables) -> Iterator[Meet]:
     """Return a function that brings alice and bob to new documents of a mapping."""
+    casts: dict[tuple[str, bool], Cast] = {}
 
     @contextmanager
     def meet(
         mapping: MappedDocument, way: Way, changes: Sequence[str], *, pipeline: bool
     ) -> Iterator[Meeting]:
-        makes = sessionmaker(
-            tables.engine_of(mapping),
-            class_=LockingSession,
-            expire_on_commit=False,
-            pipeline=pipeline,
-        )
-        actors = [Actor(name, makes, tables.database) for name in ("alice", "bob")]
+        if (mapping.name, pipeline) not in casts:
+            casts[mapping.name, pipeline] = cast_for(tables, mapping, pipeline=pipeline)
+        makes, actors = casts[mapping.name, pipeline]
         try:
             yield Meeting(mapping, way, changes, makes, actors)
         finally:
             for actor in actors:
-                actor.leave()
-            for actor in actors:
-                actor.join()
+                actor.does(Session.close)
 
-    return meet
+    yield meet
+    actors = [actor for cast in casts.values() for actor in cast.actors]
+    for actor in actors:
+        actor.leave()
+    for actor in actors:
+        actor.join()

@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from sqlalchemy import event, text
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -76,12 +77,13 @@ class Meeting:
         known = None if self._way.claims else self._bob.does(self._read)
         failures = {pair.change: failure for pair in self._pairs if (failure := self._try(pair))}
         with self._plain_session() as session:
+            headers = self._all_headers(session)
             for pair in self._pairs:
                 states = [self._mapping.state(one) for one in self._headers(session, pair)]
                 if states != pair.expected(self._mapping):
                     saved = f"saved is {states}, not {pair.expected(self._mapping)}"
                     failures.setdefault(pair.change, saved)
-        del known  # the identity map is weak, and what bob knew was to be stale until now
+        del headers, known  # the identity map is weak, and what bob knew was to be stale until now
         return failures
 
     def _try(self, pair: Pair) -> str:
@@ -102,13 +104,20 @@ class Meeting:
 
     def _read(self, session: LockingSession) -> list[Any]:
         """Return all objects of the documents, in a session that ends its transaction."""
-        found = []
+        found = self._all_headers(session)
         for pair in self._pairs:
             headers = self._headers(session, pair)
             assert [self._mapping.state(one) for one in headers] == pair.expected(self._mapping)
-            found += [*headers, *(line for one in headers for line in self._mapping.members(one))]
+            found += [line for one in headers for line in self._mapping.members(one)]
         session.commit()
         return found
+
+    def _all_headers(self, session: Session) -> list[Any]:
+        """Read the headers of all pairs at once; who keeps them spares _headers() its statements."""
+        mapping = self._mapping
+        numbers = [number for pair in self._pairs for number in pair.numbers]
+        every = sa.select(mapping.header).where(mapping.where(numbers)).options(*mapping.options())
+        return list(session.scalars(every).unique())
 
     def _headers(self, session: Session, pair: Pair) -> list[Any]:
         mapping = self._mapping
@@ -178,8 +187,11 @@ class Meeting:
             wait_until_blocked(self._bob, self._alice, step)
             return
         # Who waits for whom is told there from a copy that is 0.1 s old; nobody else is here.
-        with self._bob.database.observer().connect() as connection:
-            wait_until(lambda: step.done() or int(connection.execute(_WAITING).one()[1]))
+        with self._bob.database.poller().connect() as connection:
+            wait_until(
+                lambda: step.done() or int(connection.execute(_WAITING).one()[1]),
+                poll_seconds=0.001,
+            )
         assert not step.done(), f"bob did not wait; {step.exception()!r}"
 
     def _lock(self, session: LockingSession, pair: Pair) -> list[Any]:

@@ -7,62 +7,31 @@ databases, each with one of the changes; ``make test-all`` runs all of them on a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import product
-from typing import Any
 
 import pytest
 
-from tests.integration.mappings import (
-    attributes,
-    concrete,
-    details,
-    joined,
-    keys,
-    relationships,
-    single_table,
-    tables,
-)
-from tests.integration.mappings.changes import CHANGES
 from tests.integration.mappings.conftest import Meet
-from tests.integration.mappings.expectations import DEFECTS, REFUSED, defects_of, refusal_of
+from tests.integration.mappings.every_mapping import (
+    ALL,
+    MAPPINGS,
+    NAMES,
+    chosen_for,
+    each_mapping,
+    meet_in,
+)
+from tests.integration.mappings.expectations import DEFECTS, REFUSED, refusal_of
 from tests.integration.mappings.mapped_document import MappedDocument
 from tests.integration.mappings.ways import WAYS, Way
 from tests.support.databases import MATRIX, Database
-
-FAMILIES: Sequence[Any] = (
-    *(single_table, joined, concrete, keys),
-    *(attributes, details, relationships, tables),
-)
-MAPPINGS: list[MappedDocument] = [one for family in FAMILIES for one in family.MAPPINGS]
-NAMES = list(CHANGES)
-
-#: Of three of the ways, ``make test`` takes one on each database.
-SPREAD = 3
-
-each_mapping = pytest.mark.parametrize("mapping", MAPPINGS, ids=str)
 
 
 @each_mapping
 def test_what_another_session_changes_meanwhile_is_seen(
     meet: Meet, database: Database, mapping: MappedDocument
 ) -> None:
-    row = MAPPINGS.index(mapping)
-    start = (row + MATRIX.index(database.column)) % SPREAD
-    chosen = [(way, [NAMES[(row + WAYS.index(way)) % len(NAMES)]]) for way in WAYS[start::SPREAD]]
+    chosen = chosen_for(mapping, MATRIX.index(database.column))
     meet_in(meet, database, mapping, chosen, pipeline=False)
-
-
-@pytest.mark.databases("postgresql")
-@each_mapping
-def test_in_a_pipeline_it_is_seen_too(
-    meet: Meet, database: Database, mapping: MappedDocument
-) -> None:
-    row = MAPPINGS.index(mapping)
-    chosen = [
-        (way, [NAMES[(row + WAYS.index(way)) % len(NAMES)]]) for way in WAYS[row % SPREAD :: SPREAD]
-    ]
-    meet_in(meet, database, mapping, chosen, pipeline=True)
 
 
 @pytest.mark.slow
@@ -71,42 +40,7 @@ def test_in_a_pipeline_it_is_seen_too(
 def test_every_change_is_seen_in_every_way(
     meet: Meet, database: Database, mapping: MappedDocument
 ) -> None:
-    meet_in(meet, database, mapping, [(way, NAMES) for way in WAYS], pipeline=False)
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
-@pytest.mark.databases("postgresql")
-@each_mapping
-def test_every_change_is_seen_in_every_way_in_a_pipeline(
-    meet: Meet, database: Database, mapping: MappedDocument
-) -> None:
-    meet_in(meet, database, mapping, [(way, NAMES) for way in WAYS], pipeline=True)
-
-
-def meet_in(
-    meet: Meet,
-    database: Database,
-    mapping: MappedDocument,
-    chosen: Sequence[tuple[Way, Sequence[str]]],
-    *,
-    pipeline: bool,
-) -> None:
-    """Compare what has failed with what is known to fail."""
-    found: list[str] = []
-    for way, changes in chosen:
-        if refusal_of(mapping, way) is None:
-            with meet(mapping, way, changes, pipeline=pipeline) as meeting:
-                failures = meeting.run()
-            known = defects_of(mapping, way, changes, database.name)
-            found += [
-                f"{way}, {change}: {failures[change]}" for change in failures.keys() - known.keys()
-            ]
-            found += [
-                f"{way}, {change}: cured, so take defect {known[change]} out of expectations.py"
-                for change in known.keys() - failures.keys()
-            ]
-    assert not found, "\n".join(sorted(found))
+    meet_in(meet, database, mapping, ALL, pipeline=False)
 
 
 REFUSALS = [
