@@ -1,4 +1,4 @@
-"""What test_under_the_lock.py says is so with pipeline=True too."""
+"""Documents under the lock with pipeline=True, as in test_under_the_lock.py."""
 
 from __future__ import annotations
 
