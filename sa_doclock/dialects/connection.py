@@ -185,12 +185,12 @@ class Pipeline(Protocol):
         seconds: float | None,
         reads: Callable[[], Iterable[Read]],
         *,
-        one_row: bool,
+        few_rows: bool,
         hold_limit: float | None = None,
     ) -> AbstractContextManager[None]:
         """Send a lock of this block together with BEGIN, its limits and these reads.
 
-        ``one_row`` tells that it is of one row by its key, as for ``waiting_for_row()``.
+        ``few_rows`` tells that it is of a few rows by their keys, as for ``waiting_for_rows()``.
         The reads come after the lock.  Code that executes one of them next, in this block, gets
         the result that came along; any other statement discards these results.
         """

@@ -150,10 +150,10 @@ class Locking:
         """Limit the lock waits of the block, and restore the old limit whatever happens."""
         return nullcontext()
 
-    def waiting_for_row(
+    def waiting_for_rows(
         self, connection: Connection, lock: LockOptions, seconds: float | None
     ) -> AbstractContextManager[None]:
-        """Do what ``waiting()`` does, for one row that is found by its key.
+        """Do what ``waiting()`` does, for a few rows that are found by their keys.
 
         Nothing but waits takes time then, so that a limit on the whole statement limits their sum.
         """
@@ -174,14 +174,14 @@ class Locking:
         seconds: float | None,
         hold_limit: float,
         *,
-        one_row: bool,
+        few_rows: bool,
     ) -> AbstractContextManager[None]:
         """Do what ``limit_hold()`` and ``waiting()`` do, in one round trip where that is possible.
 
-        ``one_row`` asks for ``waiting_for_row()``.
+        ``few_rows`` asks for ``waiting_for_rows()``.
         """
         self.limit_hold(connection, hold_limit)
-        wait = self.waiting_for_row if one_row else self.waiting
+        wait = self.waiting_for_rows if few_rows else self.waiting
         return wait(connection, lock, seconds)
 
     def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
@@ -189,11 +189,11 @@ class Locking:
         return statement
 
     def pipelined_limit(
-        self, connection: Connection, seconds: float, *, one_row: bool
+        self, connection: Connection, seconds: float, *, few_rows: bool
     ) -> tuple[str, ...]:
         """Return the statements that ``waiting()`` sends in one round trip with the lock.
 
-        ``one_row`` asks for those of ``waiting_for_row()``.
+        ``few_rows`` asks for those of ``waiting_for_rows()``.
 
         They go past SQLAlchemy, so that explain_lock() cannot see them.  The first ones are sent
         before the lock, the last one is sent after it; empty where there are none.

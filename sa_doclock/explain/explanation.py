@@ -249,5 +249,5 @@ def _pipelined_limit(
     if seconds is None:
         return ()
     with engine.connect() as connection:
-        one_row = LockOptions.SkipLocked not in lock
-        return strategy.pipelined_limit(connection, seconds, one_row=one_row)
+        few_rows = LockOptions.SkipLocked not in lock
+        return strategy.pipelined_limit(connection, seconds, few_rows=few_rows)

@@ -36,6 +36,8 @@ from .wait_policy import retry_without_queueing
 T = TypeVar("T")
 
 _NOTHING: Final = nullcontext()
+_FEW_ROWS: Final = 50
+"""So many rows that are found by their keys are locked in no time, unless they are waited for."""
 _AT_ONCE: Final = frozenset(
     lock | LockOptions.NoWait
     for lock in (
@@ -238,19 +240,19 @@ def limit_wait(
     The first lock of a session with a hold_limit limits the transaction too.
     """
     request, own = call.attempt, connection.connection
-    one_row, hold_limit = len(request.keys) == 1, None
+    few_rows, hold_limit = 1 <= len(request.keys) <= _FEW_ROWS, None
     if context.connections.hold_limit is not None:
         hold_limit = context.connections.hold_limit.before_lock(connection, request.lock)
     if context.pipeline is not None:
         limit = context.pipeline.locking(
-            own, request.seconds, one_row=one_row, hold_limit=hold_limit
+            own, request.seconds, few_rows=few_rows, hold_limit=hold_limit
         )
     elif hold_limit is not None:
         limit = connection.strategy.waiting_then_limited(
-            own, request.lock, request.seconds, hold_limit, one_row=one_row
+            own, request.lock, request.seconds, hold_limit, few_rows=few_rows
         )
-    elif one_row:
-        limit = connection.strategy.waiting_for_row(own, request.lock, request.seconds)
+    elif few_rows:
+        limit = connection.strategy.waiting_for_rows(own, request.lock, request.seconds)
     else:
         limit = connection.strategy.waiting(own, request.lock, request.seconds)
     if hold_limit is not None:

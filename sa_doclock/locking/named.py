@@ -101,7 +101,7 @@ class NamedLock(LockTarget[None]):
         if self.context.pipeline is None:
             return nullcontext()  # take_key() limits its wait itself
         return self.context.pipeline.locking(
-            connection.connection, call.attempt.seconds, one_row=False
+            connection.connection, call.attempt.seconds, few_rows=False
         )
 
     def send(

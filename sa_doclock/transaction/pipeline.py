@@ -63,17 +63,17 @@ class SessionPipeline:
         connection: Connection,
         seconds: float | None,
         *,
-        one_row: bool,
+        few_rows: bool,
         hold_limit: float | None = None,
     ) -> AbstractContextManager[None]:
         """Take a lock in this block; BEGIN, its limits and the reads after it travel with it.
 
-        :param one_row: it is of one row by its key.
+        :param few_rows: it is of a few rows by their keys.
         :param hold_limit: seconds after which the server ends the transaction, where it is idle.
         """
         pipeline = self._pipelines[connection]
         reads = tuple if self._block is None else self._reads
-        locking = pipeline.locking(seconds, reads, one_row=one_row, hold_limit=hold_limit)
+        locking = pipeline.locking(seconds, reads, few_rows=few_rows, hold_limit=hold_limit)
         return locking if self._block is None else self._within(self._block, locking)
 
     @contextmanager

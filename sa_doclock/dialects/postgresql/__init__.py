@@ -159,16 +159,17 @@ class PostgreSQLLocks(LockStrategy):
 
         return PipelinedLock(connection, seconds).installed()
 
-    def waiting_for_row(
+    def waiting_for_rows(
         self, connection: Connection, lock: LockOptions, seconds: float | None
     ) -> AbstractContextManager[None]:
-        # Behind another that waits, PostgreSQL waits twice: for the turn, and for the row.  To
-        # limit the whole statement costs two round trips more where there is no pipeline.
+        # PostgreSQL waits for each row, and behind another that waits it waits twice: for the turn,
+        # and for the row.  To limit the whole statement, and not what is read after it, costs two
+        # round trips more where there is no pipeline.
         if seconds is None or not _has_pipeline(connection):
             return self.waiting(connection, lock, seconds)
         from .pipelined_lock import PipelinedLock  # noqa: PLC0415  # imports psycopg
 
-        return PipelinedLock(connection, seconds, one_row=True).installed()
+        return PipelinedLock(connection, seconds, few_rows=True).installed()
 
     def limit_hold(self, connection: Connection, seconds: float) -> None:
         connection.exec_driver_sql(before_lock(seconds))
@@ -180,25 +181,25 @@ class PostgreSQLLocks(LockStrategy):
         seconds: float | None,
         hold_limit: float,
         *,
-        one_row: bool,
+        few_rows: bool,
     ) -> AbstractContextManager[None]:
         if not _has_pipeline(connection):
             return super().waiting_then_limited(
-                connection, lock, seconds, hold_limit, one_row=one_row
+                connection, lock, seconds, hold_limit, few_rows=few_rows
             )
         from .pipelined_lock import PipelinedLock  # noqa: PLC0415  # imports psycopg
 
         after = after_lock(connection, hold_limit)
-        return PipelinedLock(connection, seconds, one_row=one_row, after=after).installed()
+        return PipelinedLock(connection, seconds, few_rows=few_rows, after=after).installed()
 
     def pipelined_limit(
-        self, connection: Connection, seconds: float, *, one_row: bool
+        self, connection: Connection, seconds: float, *, few_rows: bool
     ) -> tuple[str, ...]:
         if not _has_pipeline(connection):
             return ()
         from .pipelined_lock import limit_statements  # noqa: PLC0415  # imports psycopg
 
-        return limit_statements(seconds, one_row=one_row)
+        return limit_statements(seconds, few_rows=few_rows)
 
     def pipeline(self, connection: Connection) -> Pipeline | None:
         if not _has_pipeline(connection):

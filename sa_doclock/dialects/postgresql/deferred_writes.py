@@ -81,11 +81,11 @@ class PsycopgPipeline(CursorInterceptor):
         seconds: float | None,
         reads: Callable[[], Iterable[Read]],
         *,
-        one_row: bool,
+        few_rows: bool,
         hold_limit: float | None = None,
     ) -> AbstractContextManager[None]:
         after = None if hold_limit is None else after_lock(self.connection, hold_limit)
-        lock = PipelinedLock(self.connection, seconds, reads, one_row=one_row, after=after)
+        lock = PipelinedLock(self.connection, seconds, reads, few_rows=few_rows, after=after)
         return lock.installed()
 
     def keep_writes(self, may_commit: Callable[[], bool]) -> None:

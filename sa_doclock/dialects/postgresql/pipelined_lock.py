@@ -67,17 +67,17 @@ class _Limit(NamedTuple):
     parameters: tuple[str, ...]
 
 
-def _limit(seconds: float, *, one_row: bool) -> _Limit:
+def _limit(seconds: float, *, few_rows: bool) -> _Limit:
     limit = milliseconds(seconds)
-    if not one_row:
+    if not few_rows:
         return _Limit(_SET_TIMEOUT, _RESET_TIMEOUT, (f"{limit}ms",))
     whole = f"{max(limit + _AFTER_GRANT, _WITHOUT_WAIT)}ms"
     return _Limit(_SET_BOTH, _RESET_BOTH, (f"{limit}ms", whole, whole))
 
 
-def limit_statements(seconds: float, *, one_row: bool) -> tuple[str, str]:
+def limit_statements(seconds: float, *, few_rows: bool) -> tuple[str, str]:
     """Return what is sent before a lock with this limit, and after it."""
-    limit = _limit(seconds, one_row=one_row)
+    limit = _limit(seconds, few_rows=few_rows)
     quoted = tuple(f"'{value}'" for value in limit.parameters)
     return limit.write % quoted, limit.restore
 
@@ -100,7 +100,7 @@ class PipelinedLock(CursorInterceptor):
     :param seconds: how long to wait for the lock; None: as the server is configured.
     :param reads: returns the early reads, when the first lock is taken; None: there are none, and
         the driver sends BEGIN before.
-    :param one_row: the lock is of one row by its key, so that its whole statement is limited.
+    :param few_rows: the lock is of a few rows by their keys, so that its whole statement is limited.
     :param after: a statement that is sent once, right behind the first lock.
     """
 
@@ -110,12 +110,12 @@ class PipelinedLock(CursorInterceptor):
         seconds: float | None,
         reads: Callable[[], Iterable[Read]] | None = None,
         *,
-        one_row: bool = False,
+        few_rows: bool = False,
         after: str | None = None,
     ) -> None:
         super().__init__(connection)
         self._after = after
-        self._limit = None if seconds is None else _limit(seconds, one_row=one_row)
+        self._limit = None if seconds is None else _limit(seconds, few_rows=few_rows)
         self._begins = reads is not None
         self._reads = reads or tuple
         self._early: list[_EarlyRead] = []

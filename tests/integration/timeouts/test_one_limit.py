@@ -1,4 +1,4 @@
-"""PostgreSQL waits twice behind another that waits; a lock_timeout is for both waits together."""
+"""A lock_timeout is one limit, for all that PostgreSQL waits for: the turn, the row, and other rows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def document_of(name: str) -> type[Any]:
     return Lease if name == "of two tables" else Order
 
 
-@pytest.mark.parametrize("name", ["get_entity", "of two tables"])
+@pytest.mark.parametrize("name", ["get_entity", "get_entities", "of two tables"])
 def test_two_waits_have_one_limit(
     database: Database,
     alice: Actor[LockingSession],
@@ -66,6 +66,38 @@ def test_two_waits_have_one_limit(
     assert caught.value.entity is document_of(name)
     alice.does(save)
     carol.does(lambda session: WAYS[name](session, lock_timeout=1))
+
+
+def many_orders(session: LockingSession, **how: Any) -> list[Order]:
+    return session.get_entities(Order, [1, 2], ForUpdate, **how)
+
+
+def many_documents(session: LockingSession, **how: Any) -> list[Order]:
+    return session.get_documents(Order, [1, 2], ForUpdate, **how)
+
+
+@pytest.mark.parametrize("way", [many_orders, many_documents])
+def test_two_rows_have_one_limit(
+    database: Database,
+    alice: Actor[LockingSession],
+    bob: Actor[LockingSession],
+    carol: Actor[LockingSession],
+    way: Any,
+) -> None:
+    """Carol waits for order 1, gets it, and then waits for order 2."""
+    alice.does(locks(Order, 1))
+    bob.does(locks(Order, 2))
+    step = carol.starts(lambda session: way(session, lock_timeout=1))
+    wait_until_blocked(waiter=carol, holder=alice, step=step)
+    waits = carol.server_pid()
+    with database.observer().connect() as server:  # the limit of the statement is 30 ms longer
+        wait_until(lambda: server.execute(WAITS_LONGER, {"pid": waits}).scalar())
+    alice.does(save)
+    with pytest.raises(LockNotAvailable, match="not granted within 1 s") as caught:
+        step.result(10)
+    assert getattr(caught.value.orig, "sqlstate", None) == "57014"  # the limit of the statement
+    bob.does(save)
+    assert len(carol.does(lambda session: way(session, lock_timeout=1))) == 2
 
 
 @pytest.mark.parametrize("name", [name for name in WAYS if name != "locked"])
@@ -121,6 +153,14 @@ def test_a_set_is_not_limited_as_a_whole(session: LockingSession) -> None:
     """Reading many rows takes time without a wait."""
     statement = session.entity_set(Limited, ForUpdate, lock_timeout=30).where(Order.id == 1)
     assert session.scalars(statement).one().limit == "0"
+
+
+@pytest.mark.parametrize(("keys", "within"), [(50, "30030ms"), (51, "0")])
+def test_many_keys_are_not_limited_as_a_whole(
+    session: LockingSession, keys: int, within: str
+) -> None:
+    found = session.get_entities(Limited, range(1, keys + 1), ForUpdate, lock_timeout=30)
+    assert {one.limit for one in found} == {within}
 
 
 def test_the_users_own_limit_is_told_from_ours(

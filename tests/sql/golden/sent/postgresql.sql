@@ -351,18 +351,18 @@ WHERE shop_order.id IN (%(keys_1)s::INTEGER) ORDER BY shop_order.id FOR UPDATE O
 
 -- get_entities ForUpdate, lock_timeout 0.3 --------------------------------------------------------
 (pipeline)
-SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '300ms'
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true), set_config('doclock.statement_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', CASE WHEN current_setting('statement_timeout')::interval BETWEEN '0.001 s' AND %s THEN current_setting('statement_timeout') ELSE %s END, true)  -- '300ms', '330ms', '330ms'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_order.id FOR UPDATE OF shop_order  -- 1, 2
-SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true), set_config('statement_timeout', current_setting('doclock.statement_timeout'), true)
 (end of pipeline)
 (pipeline)
-SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '300ms'
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true), set_config('doclock.statement_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', CASE WHEN current_setting('statement_timeout')::interval BETWEEN '0.001 s' AND %s THEN current_setting('statement_timeout') ELSE %s END, true)  -- '300ms', '330ms', '330ms'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id IN (%(keys_1)s::INTEGER) ORDER BY shop_order.id FOR UPDATE OF shop_order  -- 2
-SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true), set_config('statement_timeout', current_setting('doclock.statement_timeout'), true)
 (end of pipeline)
 (rollback)
 (back to the pool)
