@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from sqlalchemy import Connection, Select, Table
 
@@ -15,6 +15,9 @@ from .connection import Pipeline
 READ_COMMITTED = "READ COMMITTED"
 REPEATABLE_READ = "REPEATABLE READ"
 SNAPSHOT = "SNAPSHOT"
+
+SECONDS_WITHOUT_WAIT: Final = 0.25
+"""No statement by key takes longer on a busy server, unless it waits."""
 
 
 class Locking:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 from sqlalchemy import Select
 from sqlalchemy.exc import DBAPIError
 
 from ..dialects.base import LockStrategy
+from ..dialects.locking import SECONDS_WITHOUT_WAIT
 from ..errors import LockNotAvailable
 from ..options import LockOptions
 
 T = TypeVar("T")
-
-_SLOW: Final = 0.25
-"""Seconds that no statement by key takes on a busy server, unless it waits."""
 
 # A statement by key is the same object every time, and so it is with its limit: SQLAlchemy keeps
 # what it knows of a statement on the object.  An entry lives as long as its statement.
@@ -59,7 +57,7 @@ def run_within(
     at_once = lock | LockOptions.NoWait
 
     def last_try() -> T:
-        limit = None if seconds is None else max(seconds, _SLOW)
+        limit = None if seconds is None else max(seconds, SECONDS_WITHOUT_WAIT)
         return run(_timed(strategy, statement_for(at_once), at_once, limit))
 
     left = seconds or 0.0
@@ -84,7 +82,7 @@ def run_within(
 
 def _may_be_slow(seconds: float | None, strategy: LockStrategy, error: DBAPIError) -> bool:
     """Return whether our own limit ended it, which a busy server may exceed without a lock."""
-    short = seconds is not None and seconds < _SLOW
+    short = seconds is not None and seconds < SECONDS_WITHOUT_WAIT
     return short and _ended_by(strategy.statement_limits, strategy, error)
 
 

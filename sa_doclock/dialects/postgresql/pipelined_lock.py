@@ -20,6 +20,7 @@ from sqlalchemy.types import TypeEngine
 
 from ...options import milliseconds
 from ..base import Read
+from ..locking import SECONDS_WITHOUT_WAIT
 from .pipeline import (
     Call,
     CursorInterceptor,
@@ -47,10 +48,8 @@ _RESET_BOTH: Final = (
     f"{_RESET_TIMEOUT}, "
     "set_config('statement_timeout', current_setting('doclock.statement_timeout'), true)"
 )
-# A statement by key takes no longer than the second of these, in milliseconds, on a busy server;
-# the first is its time after a grant at the last moment.
+# The milliseconds of a statement by key after a grant at the last moment.
 _AFTER_GRANT: Final = 30
-_WITHOUT_WAIT: Final = 250
 # In front of an early read.  pgpool-II chooses a server for it before the lock is answered, and may
 # choose a standby; not for a SELECT behind a comment, unless allow_sql_comments is on.
 # https://www.pgpool.net/docs/latest/en/html/runtime-config-load-balancing.html, allow_sql_comments
@@ -71,7 +70,7 @@ def _limit(seconds: float, *, few_rows: bool) -> _Limit:
     limit = milliseconds(seconds)
     if not few_rows:
         return _Limit(_SET_TIMEOUT, _RESET_TIMEOUT, (f"{limit}ms",))
-    whole = f"{max(limit + _AFTER_GRANT, _WITHOUT_WAIT)}ms"
+    whole = f"{max(limit + _AFTER_GRANT, milliseconds(SECONDS_WITHOUT_WAIT))}ms"
     return _Limit(_SET_BOTH, _RESET_BOTH, (f"{limit}ms", whole, whole))
 
 

@@ -86,7 +86,7 @@ def limits(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> list[float | N
 
         return note
 
-    for name in ("waiting", "waiting_for_row"):
+    for name in ("waiting", "waiting_for_rows"):
         monkeypatch.setattr(strategy, name, noting(getattr(strategy, name)))
     return noted
 

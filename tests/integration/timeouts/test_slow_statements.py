@@ -107,6 +107,11 @@ def test_the_limit_of_postgresql_is_for_locks_alone(database: Database, session:
     assert len(slow(session, database, 0.05, lock_timeout=0.001)) == 2
 
 
+@pytest.mark.databases("mariadb")
+def test_the_last_try_has_the_time_of_a_busy_server(database: Database, session: Session) -> None:
+    assert len(slow(session, database, 0.02, lock_timeout=0.001)) == 2
+
+
 def test_one_that_is_slow_under_a_limit_of_the_server(database: Database, limited: Session) -> None:
     with pytest.raises(OperationalError) as caught:
         slow(limited, database)
