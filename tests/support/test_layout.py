@@ -1,4 +1,4 @@
-"""tests/README.md has a line for each folder, and every slow test is said to be."""
+"""tests/README.md has a line for each folder, CI tests what make test leaves out, and slow tests are told."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import OWN_LOGIC
 from tests.docs.pages import ROOT, text_of
 from tests.support.slow import UnmarkedSlowTests
 
@@ -22,6 +23,14 @@ def test_the_readme_lists_the_folders() -> None:
         for path in TESTS.glob(f"{depth}/__init__.py")
     }
     assert listed == sorted(found)
+
+
+def test_ci_tests_the_own_logic_on_mysql() -> None:
+    """``make test`` leaves it out there."""
+    (folders,) = re.findall(
+        r"--own-logic-on mysql \\\n +\$\(echo tests/integration/\{(.*)\}\)", text_of(".ci/run")
+    )
+    assert tuple(folders.split(",")) == OWN_LOGIC
 
 
 def test_a_slow_test_without_its_mark_is_listed() -> None:
