@@ -42,6 +42,7 @@ class Controller:
         self.found: Found = {}
         self.groups: dict[str, str] = {}
         self._address: dict[str, Any] | None = None
+        self._tried: set[str] = set()
 
     def find(self, names: Iterable[str]) -> Found:
         """Return these servers; start those that are new, all at the same time.
@@ -53,7 +54,8 @@ class Controller:
             name for name in NAMES if name in wanted and name not in self.found
         )
         for name, second in SECOND.items():
-            if second in wanted and second not in self.found and self._is_of_this_run(name):
+            if second in wanted and second not in self._tried and self._is_of_this_run(name):
+                self._tried.add(second)  # once: all workers get the same answer
                 with suppress(UnavailableError):
                     self.found[second] = start_private(name)
         return {name: server for name, server in self.found.items() if name in wanted}

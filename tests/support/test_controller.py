@@ -11,7 +11,7 @@ from tests.reliability import Reliability
 from tests.reliability.soaked import as_json, from_json
 from tests.support import controller
 from tests.support.controller import Controller, register_tests
-from tests.support.servers import Missing, Server
+from tests.support.servers import Missing, Server, UnavailableError
 from tests.support.servers.model import no_stop
 from tests.support.shares import server_of, servers_for
 
@@ -53,19 +53,49 @@ def test_a_worker_whose_tests_need_no_server_gets_none(started: list[str]) -> No
     assert started == []
 
 
-def test_most_tests_are_shared_by_two_servers() -> None:
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Find servers of this run, which may be killed; note which others are started, and start none."""
+    noted: list[str] = []
+
+    def find_servers(names: Iterable[str]) -> dict[str, Server | Missing]:
+        return {name: Server(name, "first", "1", "here", crash=lambda: None) for name in names}
+
+    def start_private(name: str) -> Server:
+        noted.append(name)
+        return Server(name, "second", "1", "here")
+
+    monkeypatch.setattr(controller, "find_servers", find_servers)
+    monkeypatch.setattr(controller, "start_private", start_private)
+    return noted
+
+
+def test_most_tests_are_shared_by_two_servers(tried: list[str]) -> None:
+    names = servers_for(["postgresql"] * 1000 + ["mysql"])
+    assert names == {"postgresql", "postgresql/2", "mysql"}
     one = Controller()
-    try:
-        names = servers_for(["postgresql"] * 1000 + ["mysql"])
-        assert names == {"postgresql", "postgresql/2", "mysql"}
-        found = one.find(names - {"mysql"})
-        assert found.keys() == {"postgresql", "postgresql/2"}
-        urls = {server.url for server in found.values() if isinstance(server, Server)}
-        assert len(urls) == 2
-        files = [f"tests/test_{number}.py" for number in range(50)]
-        assert {server_of("postgresql", file, found) for file in files} == found.keys()
-    finally:
-        one.stop()
+    found = one.find(names)
+    assert one.find(names) == found
+    assert tried == ["postgresql"]
+    urls = {name: server.url for name, server in found.items() if isinstance(server, Server)}
+    assert urls == {"postgresql": "first", "mysql": "first", "postgresql/2": "second"}
+    files = [f"tests/test_{number}.py" for number in range(50)]
+    used = {server_of("postgresql", file, found) for file in files}
+    assert used == {"postgresql", "postgresql/2"}
+
+
+def test_another_server_that_does_not_start_is_tried_once(
+    tried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start_private(name: str) -> Server:
+        tried.append(name)
+        raise UnavailableError("the machine has too many of its kind")
+
+    monkeypatch.setattr(controller, "start_private", start_private)
+    one = Controller()
+    for _worker in range(4):
+        assert one.find(["postgresql", "postgresql/2"]).keys() == {"postgresql"}
+    assert tried == ["postgresql"]
 
 
 def test_few_tests_have_one_server() -> None:
