@@ -37,7 +37,8 @@ T = TypeVar("T")
 
 _NOTHING: Final = nullcontext()
 _FEW_ROWS: Final = 50
-"""So many rows that are found by their keys are locked in no time, unless they are waited for."""
+"""The most rows by their keys that one limit is for: to lock them takes time only while they are
+waited for, so that a limit of the whole statement limits the waits."""
 _AT_ONCE: Final = frozenset(
     lock | LockOptions.NoWait
     for lock in (

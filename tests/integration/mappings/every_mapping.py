@@ -40,10 +40,10 @@ ALL: Chosen = [(way, NAMES) for way in WAYS]
 each_mapping = pytest.mark.parametrize("mapping", MAPPINGS, ids=str)
 
 
-def chosen_for(mapping: MappedDocument, database: int) -> Chosen:
-    """Return every third way, each with one of the changes; others on another database."""
+def chosen_for(mapping: MappedDocument, column: int) -> Chosen:
+    """Return every third way, each with one of the changes; other ways in the next column."""
     row = MAPPINGS.index(mapping)
-    ways = WAYS[(row + database) % SPREAD :: SPREAD]
+    ways = WAYS[(row + column) % SPREAD :: SPREAD]
     return [(way, [NAMES[(row + WAYS.index(way)) % len(NAMES)]]) for way in ways]
 
 
