@@ -19,6 +19,9 @@ SNAPSHOT = "SNAPSHOT"
 SECONDS_WITHOUT_WAIT: Final = 0.25
 """No statement by key takes longer on a busy server, unless it waits."""
 
+SECONDS_AFTER_GRANT: Final = 0.03
+"""A limit of the whole statement leaves this time to a lock that is granted at the last moment."""
+
 
 class Locking:
     """The locks of the database: a header row, or the whole transaction."""

@@ -11,10 +11,10 @@ from sqlalchemy import Connection, Select, TextClause, bindparam, text
 
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
 from ..lock_info import Wait
-from ..options import LockOptions, milliseconds
+from ..options import LockOptions, may_queue, milliseconds
 from .connection import rewritten_statements
 from .innodb import InnoDBLocks, InnoDBMonitoring, restores_hold_limit
-from .locking import SECONDS_WITHOUT_WAIT
+from .locking import SECONDS_AFTER_GRANT, SECONDS_WITHOUT_WAIT
 from .monitoring import elapsed_seconds
 from .recent_keys import recent_keys
 
@@ -120,7 +120,7 @@ class MariaDBLocks(InnoDBLocks):
             raise LockNotSupported(f"SKIP LOCKED needs MariaDB 10.6, this is {version}")
 
     def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
-        if LockOptions.NoWait in lock or LockOptions.SkipLocked in lock:
+        if not may_queue(lock):
             return statement  # it takes one of the three
         # Whole seconds, rounded up: the server takes a fraction for NOWAIT.  Also where waiting()
         # sets a shorter limit: WAIT replaces innodb_lock_wait_timeout, which may be shorter still.
@@ -131,16 +131,28 @@ class MariaDBLocks(InnoDBLocks):
     ) -> AbstractContextManager[None]:
         if seconds is None or seconds == math.ceil(seconds):
             return nullcontext()
-        limit = milliseconds(seconds) / 1000
+        return _limited_statements(connection, milliseconds(seconds) / 1000)
 
-        def limited(statement: str, _: object) -> str:
-            # The last try of run_within() shows whether the row is held: by itself it takes no
-            # longer than that.
-            last_try = " NOWAIT" in statement  # a suffix of the program may follow
-            most = max(limit, SECONDS_WITHOUT_WAIT) if last_try else limit
-            return f"SET STATEMENT max_statement_time={most:.3f} FOR {statement}"
-
-        return rewritten_statements(connection, limited, "FOR UPDATE", "LOCK IN SHARE MODE")
+    def waiting_for_rows(
+        self, connection: Connection, lock: LockOptions, seconds: float | None
+    ) -> AbstractContextManager[None]:
+        # WAIT is for each row.
+        if seconds is None or seconds != math.ceil(seconds) or not may_queue(lock):
+            return self.waiting(connection, lock, seconds)
+        return _limited_statements(connection, seconds + SECONDS_AFTER_GRANT)
 
     def wait_for_key(self, seconds: float) -> TextClause:
         return text(f"SELECT GET_LOCK(:name, {milliseconds(seconds) / 1000:.3f})")
+
+
+def _limited_statements(connection: Connection, seconds: float) -> AbstractContextManager[None]:
+    """Limit each statement that locks, and not only each of its waits."""
+
+    def limited(statement: str, _: object) -> str:
+        # The last try of run_within() shows whether the row is held: by itself it takes no
+        # longer than that.
+        last_try = " NOWAIT" in statement  # a suffix of the program may follow
+        most = max(seconds, SECONDS_WITHOUT_WAIT) if last_try else seconds
+        return f"SET STATEMENT max_statement_time={most:.3f} FOR {statement}"
+
+    return rewritten_statements(connection, limited, "FOR UPDATE", "LOCK IN SHARE MODE")

@@ -183,9 +183,8 @@ class LockMethods(ExecutingSession):
         locked in several, in the same order.
 
         :param idents: primary keys as for :meth:`get_entity`; each document comes once.
-        :param lock_timeout: as for :meth:`get_entity`, for each statement; SQL Server, MariaDB in
-            whole seconds, and PostgreSQL for more than 50 keys or with another driver than
-            psycopg 3 apply it to each row.
+        :param lock_timeout: as for :meth:`get_entity`, for each statement; SQL Server applies it
+            to each row, and so do PostgreSQL, and MariaDB in whole seconds, for more than 50 keys.
         :param order: of what is returned, not of locking: ``"key"`` is ascending key order,
             ``"given"`` the order of ``idents``.
         :returns: without those that there are not, or that ``SkipLocked`` leaves out.  Between

@@ -23,17 +23,8 @@ from ..base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode, Pi
 from ..compatible_servers import find_server
 from ..recent_keys import remember_key
 from .hold_limit import after_lock, before_lock
+from .lock_limit import limited_locks, lock_limit
 from .monitoring import KEY_MARK, PostgreSQLMonitoring
-
-# set_config(.., true) is SET LOCAL, which takes no parameter: rolled back with the
-# transaction or savepoint, but it lasts past the lock, so the old value is asked along.
-_SET_TIMEOUT = select(
-    func.current_setting("lock_timeout"),
-    func.set_config("lock_timeout", bindparam("doclock_timeout"), literal(True)),
-)
-_RESET_TIMEOUT = select(
-    func.set_config("lock_timeout", bindparam("doclock_timeout"), literal(True))
-)
 
 # A lock on 64 bits, which two keys may share: that is a needless wait, and no more.
 # A standby grants them too, among its own sessions: there it is no row that comes back.
@@ -151,25 +142,12 @@ class PostgreSQLLocks(LockStrategy):
     def waiting(
         self, connection: Connection, lock: LockOptions, seconds: float | None
     ) -> AbstractContextManager[None]:
-        if seconds is None:
-            return nullcontext()
-        if not _has_pipeline(connection):
-            return _lock_timeout(connection, seconds)
-        from .pipelined_lock import PipelinedLock  # noqa: PLC0415  # imports psycopg
-
-        return PipelinedLock(connection, seconds).installed()
+        return _limited(connection, seconds, few_rows=False)
 
     def waiting_for_rows(
         self, connection: Connection, lock: LockOptions, seconds: float | None
     ) -> AbstractContextManager[None]:
-        # PostgreSQL waits for each row, and behind another that waits it waits twice: for the turn,
-        # and for the row.  To limit the whole statement, and not what is read after it, costs two
-        # round trips more where there is no pipeline.
-        if seconds is None or not _has_pipeline(connection):
-            return self.waiting(connection, lock, seconds)
-        from .pipelined_lock import PipelinedLock  # noqa: PLC0415  # imports psycopg
-
-        return PipelinedLock(connection, seconds, few_rows=True).installed()
+        return _limited(connection, seconds, few_rows=True)
 
     def limit_hold(self, connection: Connection, seconds: float) -> None:
         connection.exec_driver_sql(before_lock(seconds))
@@ -197,9 +175,7 @@ class PostgreSQLLocks(LockStrategy):
     ) -> tuple[str, ...]:
         if not _has_pipeline(connection):
             return ()
-        from .pipelined_lock import limit_statements  # noqa: PLC0415  # imports psycopg
-
-        return limit_statements(seconds, few_rows=few_rows)
+        return lock_limit(seconds, few_rows=few_rows).as_sent()
 
     def pipeline(self, connection: Connection) -> Pipeline | None:
         if not _has_pipeline(connection):
@@ -288,23 +264,16 @@ def _context_of(orig: BaseException) -> Any:
     return getattr(orig.__cause__, "context", None)  # asyncpg's own, below SQLAlchemy's
 
 
-@contextmanager
-def _lock_timeout(connection: Connection, seconds: float) -> Iterator[None]:
-    old = connection.execute(
-        _SET_TIMEOUT, {"doclock_timeout": f"{milliseconds(seconds)}ms"}
-    ).scalar_one()
-    try:
-        yield
-    except DBAPIError:
-        # The server takes nothing but a rollback now, and the rollback of the transaction or
-        # savepoint puts the old value back.
-        raise
-    except Exception:
-        # A listener's, of which the server knows nothing; or ours, in place of the server's own.
-        with suppress(DBAPIError):
-            connection.execute(_RESET_TIMEOUT, {"doclock_timeout": old})
-        raise
-    connection.execute(_RESET_TIMEOUT, {"doclock_timeout": old})
+def _limited(
+    connection: Connection, seconds: float | None, *, few_rows: bool
+) -> AbstractContextManager[None]:
+    if seconds is None:
+        return nullcontext()
+    if not _has_pipeline(connection):
+        return limited_locks(connection, lock_limit(seconds, few_rows=few_rows))
+    from .pipelined_lock import PipelinedLock  # noqa: PLC0415  # imports psycopg
+
+    return PipelinedLock(connection, seconds, few_rows=few_rows).installed()
 
 
 def _has_pipeline(connection: Connection) -> bool:

@@ -1,8 +1,4 @@
-"""A lock of PostgreSQL by psycopg 3, and all that is sent with it in one round trip.
-
-The old lock timeout is not known yet when the next statement is sent: a setting of our own keeps
-it on the server, and ends with the transaction too.
-"""
+"""A lock of PostgreSQL by psycopg 3, and all that is sent with it in one round trip."""
 
 from __future__ import annotations
 
@@ -18,9 +14,8 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import TypeEngine
 
-from ...options import milliseconds
 from ..base import Read
-from ..locking import SECONDS_WITHOUT_WAIT
+from .lock_limit import lock_limit, waits_for_lock
 from .pipeline import (
     Call,
     CursorInterceptor,
@@ -30,55 +25,10 @@ from .pipeline import (
     starts_transaction,
 )
 
-_SET_TIMEOUT: Final = (
-    "SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), "
-    "set_config('lock_timeout', %s, true)"
-)
-_RESET_TIMEOUT: Final = (
-    "SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)"
-)
-# The user's own statement_timeout, where it is shorter, stays.  0 is none.
-_SET_BOTH: Final = (
-    f"{_SET_TIMEOUT}, "
-    "set_config('doclock.statement_timeout', current_setting('statement_timeout'), true), "
-    "set_config('statement_timeout', CASE WHEN current_setting('statement_timeout')::interval "
-    "BETWEEN '0.001 s' AND %s THEN current_setting('statement_timeout') ELSE %s END, true)"
-)
-_RESET_BOTH: Final = (
-    f"{_RESET_TIMEOUT}, "
-    "set_config('statement_timeout', current_setting('doclock.statement_timeout'), true)"
-)
-# The milliseconds of a statement by key after a grant at the last moment.
-_AFTER_GRANT: Final = 30
 # In front of an early read.  pgpool-II chooses a server for it before the lock is answered, and may
 # choose a standby; not for a SELECT behind a comment, unless allow_sql_comments is on.
 # https://www.pgpool.net/docs/latest/en/html/runtime-config-load-balancing.html, allow_sql_comments
 _TO_PRIMARY: Final = "/*NO LOAD BALANCE*/ "
-# One of these is in the text of every statement that waits for a lock.
-_LOCK_WORDS: Final = ("FOR UPDATE", "FOR NO KEY UPDATE", "FOR SHARE", "advisory_xact_lock")
-
-
-class _Limit(NamedTuple):
-    """The statements around a lock that limit its waits, and the parameters of the first."""
-
-    write: str
-    restore: str
-    parameters: tuple[str, ...]
-
-
-def _limit(seconds: float, *, few_rows: bool) -> _Limit:
-    limit = milliseconds(seconds)
-    if not few_rows:
-        return _Limit(_SET_TIMEOUT, _RESET_TIMEOUT, (f"{limit}ms",))
-    whole = f"{max(limit + _AFTER_GRANT, milliseconds(SECONDS_WITHOUT_WAIT))}ms"
-    return _Limit(_SET_BOTH, _RESET_BOTH, (f"{limit}ms", whole, whole))
-
-
-def limit_statements(seconds: float, *, few_rows: bool) -> tuple[str, str]:
-    """Return what is sent before a lock with this limit, and after it."""
-    limit = _limit(seconds, few_rows=few_rows)
-    quoted = tuple(f"'{value}'" for value in limit.parameters)
-    return limit.write % quoted, limit.restore
 
 
 class _EarlyRead(NamedTuple):
@@ -114,7 +64,7 @@ class PipelinedLock(CursorInterceptor):
     ) -> None:
         super().__init__(connection)
         self._after = after
-        self._limit = None if seconds is None else _limit(seconds, few_rows=few_rows)
+        self._limit = None if seconds is None else lock_limit(seconds, few_rows=few_rows)
         self._begins = reads is not None
         self._reads = reads or tuple
         self._early: list[_EarlyRead] = []
@@ -150,7 +100,7 @@ class PipelinedLock(CursorInterceptor):
             failure, self._failure = self._failure, None
             raise failure
         self._early = []
-        locks = isinstance(query, str) and any(words in query for words in _LOCK_WORDS)
+        locks = isinstance(query, str) and waits_for_lock(query)
         if locks or (self._begins and starts_transaction(self.driver)):
             call = partial(cursor.own.execute, query, params, **options)
             yield from self._send(cursor, call, locks=locks)
@@ -180,9 +130,9 @@ class PipelinedLock(CursorInterceptor):
         """Return a lock, with what limits its wait, and what limits the transaction after it."""
         calls = [call]
         if self._limit is not None:
-            limit = self._limit
-            calls.insert(0, partial(self.cursor().execute, limit.write, limit.parameters))
-            calls.append(partial(self.cursor().execute, limit.restore))
+            sent, parameters = self._limit.statements, self._limit.parameters
+            calls.insert(0, partial(self.cursor().execute, sent.write, parameters))
+            calls.append(partial(self.cursor().execute, sent.restore))
         if self._after is not None:
             calls.append(partial(self.cursor().execute, self._after))
             self._after = None

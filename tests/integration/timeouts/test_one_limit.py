@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase, Mapped, column_property
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
-from tests.integration.locking.steps import locks, save
+from tests.integration.asyncio.drivers import in_a_loop, opened, url_for
+from tests.integration.locking.steps import locks, recorded, save
 from tests.integration.timeouts.ways import WAYS
 from tests.support.actors import Actor
-from tests.support.databases import Database
+from tests.support.databases import PIPELINED, Database
 from tests.support.models import Lease, Order
 from tests.support.waits import wait_until, wait_until_blocked
 
@@ -24,6 +28,55 @@ WAITS_LONGER = sa.text(
     "SELECT now() - query_start > interval '100 ms' FROM pg_stat_activity WHERE pid = :pid"
 )
 
+ONE_BY_ONE = "psycopg, one by one"
+
+
+@pytest.fixture(params=["psycopg", ONE_BY_ONE, "psycopg2"])
+def driver(
+    request: pytest.FixtureRequest, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """Go through everything by each driver; only psycopg 3 sends several statements at once."""
+    if request.param != "psycopg":
+        if database.column == PIPELINED:
+            pytest.skip("a session with pipeline=True needs psycopg 3")
+        pytest.importorskip(request.param.partition(",")[0], reason="it is in the group test")
+    if request.param == ONE_BY_ONE:
+        monkeypatch.setattr(psycopg.Pipeline, "is_supported", lambda: False)
+    return str(request.param).partition(",")[0]
+
+
+@pytest.fixture
+def make_limited(
+    driver: str, documents: Database, session_factory: Callable[[], LockingSession]
+) -> Iterator[Callable[[], LockingSession]]:
+    """Return a maker of sessions whose locks are limited."""
+    if driver == "psycopg":
+        yield session_factory
+        return
+    engine = sa.create_engine(sa.make_url(documents.url).set(drivername=f"postgresql+{driver}"))
+    documents.connections.watch(engine)
+    yield lambda: LockingSession(engine)
+    engine.dispose()
+
+
+@pytest.fixture
+def session(make_limited: Callable[[], LockingSession]) -> Iterator[LockingSession]:
+    with make_limited() as session:
+        yield session
+
+
+@pytest.fixture
+def carol(
+    make_limited: Callable[[], LockingSession], dave: Callable[..., Actor[LockingSession]]
+) -> Actor[LockingSession]:
+    return dave(make_limited)
+
+
+def sqlstate_of(error: LockNotAvailable) -> Any:
+    """Return the number that the server has given to the error, as the driver tells it."""
+    orig: Any = error.orig
+    return getattr(orig, "sqlstate", None) or orig.pgcode  # psycopg and asyncpg; psycopg2
+
 
 def limits_of(session: LockingSession) -> tuple[str, ...]:
     return tuple(session.connection().exec_driver_sql(LIMITS).one())
@@ -31,9 +84,9 @@ def limits_of(session: LockingSession) -> tuple[str, ...]:
 
 def set_limits(session: LockingSession, of_lock: str, of_statement: str) -> None:
     session.begin()
-    session.connection().exec_driver_sql(
-        f"SET LOCAL lock_timeout = '{of_lock}'; SET LOCAL statement_timeout = '{of_statement}'"
-    )
+    connection = session.connection()
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{of_lock}'")
+    connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{of_statement}'")
 
 
 def document_of(name: str) -> type[Any]:
@@ -62,10 +115,72 @@ def test_two_waits_have_one_limit(
         first.result(10)
     with pytest.raises(LockNotAvailable, match="not granted within 1 s") as caught:
         second.result(10)
-    assert getattr(caught.value.orig, "sqlstate", None) == "57014"  # the limit of the statement
+    assert sqlstate_of(caught.value) == "57014"  # the limit of the statement
     assert caught.value.entity is document_of(name)
     alice.does(save)
     carol.does(lambda session: WAYS[name](session, lock_timeout=1))
+
+
+@pytest.mark.not_databases(PIPELINED)
+def test_a_server_side_cursor_is_limited_while_it_is_read(documents: Database) -> None:
+    """The server locks the rows of a cursor as they are fetched."""
+    pytest.importorskip("psycopg2", reason="it is in the group test")
+    url = sa.make_url(documents.url).set(drivername="postgresql+psycopg2")
+    engine = sa.create_engine(url, execution_options={"stream_results": True})
+    with LockingSession(engine) as session:
+        assert session.get_one_entity(Limited, 1, ForUpdate, lock_timeout=30).limit == "30030ms"
+        assert limits_of(session) == ("0", "0")
+    engine.dispose()
+
+
+@pytest.mark.not_databases(PIPELINED)
+def test_what_is_read_after_the_lock_is_not_limited(
+    session: LockingSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(psycopg.Pipeline, "is_supported", lambda: False)
+    with recorded(session.get_bind()) as statements:
+        session.get_document(Order, 1, ForUpdate, lock_timeout=30)
+    assert "FOR UPDATE" in statements[1]
+    limits = ["statement_timeout" in statement for statement in statements]
+    assert limits[:4] == [True, False, True, False]
+
+
+@pytest.mark.not_databases(PIPELINED)
+@in_a_loop
+async def test_two_waits_have_one_limit_with_asyncpg(
+    documents: Database, alice: Actor[LockingSession], bob: Actor[LockingSession]
+) -> None:
+    alice.does(locks(Order, 1))
+    first = bob.starts(locks(Order, 1))
+    wait_until_blocked(waiter=bob, holder=alice, step=first)
+    loses = bob.server_pid()
+    async with opened(url_for(documents, "asyncpg")) as session:
+        pid = await session.scalar(sa.text("SELECT pg_backend_pid()"))
+        second = asyncio.create_task(session.get_entity(Order, 1, ForUpdate, lock_timeout=1))
+        with documents.observer().connect() as server:
+
+            def waits_longer() -> Any:
+                return server.execute(WAITS_LONGER, {"pid": pid}).scalar()
+
+            await asyncio.to_thread(wait_until, waits_longer)
+            server.execute(sa.select(sa.func.pg_cancel_backend(loses)))
+        with pytest.raises(LockNotAvailable, match="not granted within 1 s") as caught:
+            await second
+        assert sqlstate_of(caught.value) == "57014"  # the limit of the statement
+    with pytest.raises(LockNotAvailable, match="a cancel request"):
+        first.result(10)
+    alice.does(save)
+
+
+@pytest.mark.not_databases(PIPELINED)
+@in_a_loop
+async def test_both_limits_are_put_back_with_asyncpg(documents: Database) -> None:
+    async with opened(url_for(documents, "asyncpg")) as session:
+        await session.execute(sa.text("SET LOCAL lock_timeout = '7s'"))
+        await session.execute(sa.text("SET LOCAL statement_timeout = '9min'"))
+        found = await session.get_one_entity(Limited, 1, ForUpdate, lock_timeout=30)
+        assert found.limit == "30030ms"
+        assert tuple((await session.execute(sa.text(LIMITS))).one()) == ("7s", "9min")
 
 
 def many_orders(session: LockingSession, **how: Any) -> list[Order]:
@@ -95,7 +210,7 @@ def test_two_rows_have_one_limit(
     alice.does(save)
     with pytest.raises(LockNotAvailable, match="not granted within 1 s") as caught:
         step.result(10)
-    assert getattr(caught.value.orig, "sqlstate", None) == "57014"  # the limit of the statement
+    assert sqlstate_of(caught.value) == "57014"  # the limit of the statement
     bob.does(save)
     assert len(carol.does(lambda session: way(session, lock_timeout=1))) == 2
 

@@ -1,0 +1,144 @@
+"""The limits of a lock: its lock_timeout, and for a few rows the statement_timeout too.
+
+PostgreSQL waits for each row, and behind another session that waits it waits twice: for the turn,
+and for the row.  A lock of a few rows by their keys takes time only while it waits, so that a limit
+of the whole statement limits the sum.
+
+The limits outlast the statement, and are put back after it.  Settings of our own keep the old
+values on the server, so that nobody has to ask; they end with the transaction or savepoint, as the
+limits do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, TextClause, event, text
+from sqlalchemy.exc import DBAPIError
+
+from ...options import milliseconds
+from ..locking import SECONDS_AFTER_GRANT, SECONDS_WITHOUT_WAIT
+
+# set_config(.., true) is SET LOCAL, which takes no parameter.
+_WRITE: Final = (
+    "SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), "
+    "set_config('lock_timeout', {lock}, true)"
+)
+_RESTORE: Final = "SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)"
+# The user's own statement_timeout, where it is shorter, stays.  0 is none.
+_WRITE_BOTH: Final = (
+    f"{_WRITE}, "
+    "set_config('doclock.statement_timeout', current_setting('statement_timeout'), true), "
+    "set_config('statement_timeout', CASE WHEN current_setting('statement_timeout')::interval "
+    "BETWEEN '0.001 s' AND {interval} THEN current_setting('statement_timeout') "
+    "ELSE {whole} END, true)"
+)
+_RESTORE_BOTH: Final = (
+    f"{_RESTORE}, "
+    "set_config('statement_timeout', current_setting('doclock.statement_timeout'), true)"
+)
+# One of these is in the text of every statement that waits for a lock.
+_LOCK_WORDS: Final = ("FOR UPDATE", "FOR NO KEY UPDATE", "FOR SHARE", "advisory_xact_lock")
+
+
+class _Statements(NamedTuple):
+    """The statement before a lock, and the one after it."""
+
+    write: str
+    """With the placeholders of psycopg 3."""
+
+    restore: str
+    write_clause: TextClause
+    restore_clause: TextClause
+
+
+def _statements(write: str, restore: str) -> _Statements:
+    # By SQLAlchemy a parameter may be sent once, with one type wherever it stands.
+    interval = "CAST(CAST(:whole AS text) AS interval)"
+    clause = write.format(lock=":lock", interval=interval, whole=":whole")
+    write = write.format(lock="%s", interval="%s", whole="%s")
+    return _Statements(write, restore, text(clause), text(restore))
+
+
+_OF_LOCK: Final = _statements(_WRITE, _RESTORE)
+_OF_BOTH: Final = _statements(_WRITE_BOTH, _RESTORE_BOTH)
+
+
+class LockLimit(NamedTuple):
+    """The statements around a lock that limit its waits, and the limits, as the server reads them."""
+
+    statements: _Statements
+    lock: str
+    whole: str
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The parameters of ``statements.write``."""
+        return (self.lock,) if self.statements is _OF_LOCK else (self.lock, self.whole, self.whole)
+
+    def as_sent(self) -> tuple[str, str]:
+        """Return the statement before the lock, its parameters put in, and the one after it."""
+        quoted = tuple(f"'{value}'" for value in self.parameters)
+        return self.statements.write % quoted, self.statements.restore
+
+
+def lock_limit(seconds: float, *, few_rows: bool) -> LockLimit:
+    """Return the limit of one statement that locks.
+
+    :param few_rows: it locks a few rows by their keys, so that the whole statement is limited.
+    """
+    lock = milliseconds(seconds)
+    whole = max(lock + milliseconds(SECONDS_AFTER_GRANT), milliseconds(SECONDS_WITHOUT_WAIT))
+    return LockLimit(_OF_BOTH if few_rows else _OF_LOCK, f"{lock}ms", f"{whole}ms")
+
+
+def waits_for_lock(statement: str) -> bool:
+    """Return whether this text is that of a statement which waits for a lock."""
+    return any(words in statement for words in _LOCK_WORDS)
+
+
+@contextmanager
+def limited_locks(connection: Connection, limit: LockLimit) -> Iterator[None]:
+    """Limit each lock of this block by a statement before it and another one after it.
+
+    For a driver that cannot send several statements in one round trip.
+    """
+    statements, values = limit.statements, {"lock": limit.lock, "whole": limit.whole}
+    limited = False
+
+    def before_cursor_execute(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        nonlocal limited
+        if not limited and waits_for_lock(statement):
+            connection.execute(statements.write_clause, values)
+            limited = True
+
+    def after_cursor_execute(*_: Any) -> None:
+        if limited and not connection.get_execution_options().get("stream_results"):
+            restore()
+
+    def restore() -> None:
+        nonlocal limited
+        if limited:
+            limited = False
+            connection.execute(statements.restore_clause)
+
+    event.listen(connection, "before_cursor_execute", before_cursor_execute)
+    event.listen(connection, "after_cursor_execute", after_cursor_execute)
+    try:
+        yield
+    except DBAPIError:
+        # The server takes nothing but a rollback now, and the rollback of the transaction or
+        # savepoint puts the old values back.
+        raise
+    except Exception:
+        # A listener's, of which the server knows nothing; or ours, in place of the server's own.
+        with suppress(DBAPIError):
+            restore()
+        raise
+    else:
+        restore()  # rows of a server-side cursor are locked as they are fetched
+    finally:
+        event.remove(connection, "before_cursor_execute", before_cursor_execute)
+        event.remove(connection, "after_cursor_execute", after_cursor_execute)
