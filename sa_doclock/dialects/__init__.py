@@ -10,6 +10,7 @@ from .registry import (
     hints_of,
     product_of,
     strategies,
+    strategy_class,
     strategy_classes,
     strategy_for,
     suffixed,

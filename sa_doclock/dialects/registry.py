@@ -45,6 +45,11 @@ def strategy_classes() -> dict[str, type[LockStrategy]]:
     return found | {strategy.name: strategy for strategy in _BUILT_IN}
 
 
+def strategy_class(dialect: Dialect) -> type[LockStrategy] | None:
+    """Return the class of this database's strategy; None where nothing is known of it."""
+    return strategy_classes().get(product_of(dialect))
+
+
 def strategy_for(bind: Engine | Connection) -> LockStrategy:
     """Return the strategy of this engine's database, the same object every time.
 
@@ -57,7 +62,7 @@ def strategy_for(bind: Engine | Connection) -> LockStrategy:
     strategy = strategies.get(bind.dialect)
     if strategy is not None:
         return strategy
-    found = strategy_classes().get(product_of(bind.dialect))
+    found = strategy_class(bind.dialect)
     if found is None:
         for point in entry_points(group=ENTRY_POINT_GROUP, name=bind.dialect.name):
             point.load()  # raises the ImportError that strategy_classes() ignores

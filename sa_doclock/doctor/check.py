@@ -122,3 +122,8 @@ class Check:
 def check(code: str, severity: Severity) -> Callable[[Find], Check]:
     """Make a Check of a function."""
     return lambda find: Check(code, severity, find)
+
+
+def checks_in(module: Mapping[str, object]) -> tuple[Check, ...]:
+    """Return the checks among the names of a module, in the order of their definitions."""
+    return tuple(one for one in module.values() if isinstance(one, Check))

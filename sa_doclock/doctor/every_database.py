@@ -10,10 +10,11 @@ from sqlalchemy.pool import QueuePool
 
 from ..dialects.base import AUTOCOMMIT
 from ..errors import LockNotSupported
+from ..monitoring import missing_privilege
 from ..options import LockOptions
 from ..pool import rolls_back_by_listener
 from ..sqlalchemy_internals import ends_on_return, largest_size
-from .check import Check, Problem, Subject, check
+from .check import Problem, Subject, check, checks_in
 
 _OWN_ID: Final[Mapping[str, str]] = {
     "postgresql": "SELECT pg_backend_pid()",
@@ -158,8 +159,7 @@ def waits_privilege(subject: Subject) -> Iterator[Problem]:
     try:
         list(monitoring.waits(subject.connection))
     except DBAPIError as error:
-        code = None if error.orig is None else subject.strategy.native_code(error.orig)
-        needed = monitoring.privilege_errors.get(code or 0)
+        needed = missing_privilege(subject.strategy, error)
         if needed is None:
             raise
         grant = needed.partition("GRANT ")[2].partition(",")[0]
@@ -169,13 +169,4 @@ def waits_privilege(subject: Subject) -> Iterator[Problem]:
         )
 
 
-CHECKS: tuple[Check, ...] = (
-    autocommit,
-    isolation_level,
-    pool_reset,
-    pool_without_limit,
-    pool_too_large,
-    pooler,
-    cluster,
-    waits_privilege,
-)
+CHECKS = checks_in(globals())

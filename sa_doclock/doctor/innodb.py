@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..dialects import find_server
-from .check import Check, Problem, Subject, check
+from .check import Problem, Subject, check, checks_in
 from .compatible import compatible_problem
 
 _LONG_LOCK_WAIT = 300  # seconds; the default is 50
@@ -134,14 +134,4 @@ def other_storage_engines(subject: Subject) -> Iterator[Problem]:
         )
 
 
-CHECKS: tuple[Check, ...] = (
-    deadlock_detection,
-    lock_wait_timeout,
-    table_lock_timeout,
-    rollback_on_timeout,
-    binlog_format,
-    read_only,
-    log_deadlocks,
-    compatible,
-    other_storage_engines,
-)
+CHECKS = checks_in(globals())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .check import Check, Problem, Subject, check
+from .check import Problem, Subject, check, checks_in
 
 _WITH_SKIP_LOCKED = (10, 6)
 
@@ -31,4 +31,4 @@ def idle_limit(subject: Subject) -> Iterator[Problem]:
         )
 
 
-CHECKS: tuple[Check, ...] = (version, idle_limit)
+CHECKS = checks_in(globals())

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.orm import Mapper
 
 from ..dialects import quoted_name, schema_of
 from ..documents import own_table, parts_of, root_of
 from ..errors import LockNotSupported
-from .check import Check, Problem, Subject, check
-
-
-def _existing(subject: Subject) -> Iterator[tuple[sa.Table, str | None]]:
-    """Yield the tables of documents that are in the database, with their schemas."""
-    for table in subject.tables:
-        schema = schema_of(subject.connection, table)
-        if _exists(subject, table):
-            yield table, schema
+from .check import Problem, Subject, check, checks_in
 
 
 def _exists(subject: Subject, table: sa.Table) -> bool:
@@ -51,8 +41,9 @@ def table_cannot_lock(subject: Subject) -> Iterator[Problem]:
     FOR UPDATE there, and silently locks nothing. For a header every lock is LockNotSupported. A part
     there is not rolled back with its header.
     """
-    for table, _ in _existing(subject):
-        yield from _refusal(subject, table)
+    for table in subject.tables:
+        if _exists(subject, table):
+            yield from _refusal(subject, table)
 
 
 def _refusal(subject: Subject, table: sa.Table) -> Iterator[Problem]:
@@ -70,7 +61,7 @@ def key_not_unique(subject: Subject) -> Iterator[Problem]:
     """
     for header in subject.headers:
         table, names = own_table(header), [column.name for column in root_of(header).primary_key]
-        if _exists(subject, table) and set(names) not in _unique_sets(subject, table):
+        if _exists(subject, table) and not _has_unique_key(subject, table, names):
             yield Problem(
                 f"{table.fullname} has neither a primary key nor a unique index on its mapped key "
                 f"({', '.join(names)})",
@@ -79,15 +70,18 @@ def key_not_unique(subject: Subject) -> Iterator[Problem]:
             )
 
 
-def _unique_sets(subject: Subject, table: sa.Table) -> list[set[str | None]]:
+def _has_unique_key(subject: Subject, table: sa.Table, names: Sequence[str]) -> bool:
+    return any(unique and {*columns} == {*names} for columns, unique in _indexes(subject, table))
+
+
+def _indexes(subject: Subject, table: sa.Table) -> Iterator[tuple[Sequence[str | None], bool]]:
+    """Yield the columns of each key and index of the table, and whether it is unique."""
     schema, inspector = schema_of(subject.connection, table), subject.inspector
-    indexes = inspector.get_indexes(table.name, schema)
-    unique: list[Sequence[str | None]] = [
-        inspector.get_pk_constraint(table.name, schema)["constrained_columns"],
-        *(one["column_names"] for one in indexes if one["unique"]),
-        *(one["column_names"] for one in inspector.get_unique_constraints(table.name, schema)),
-    ]
-    return [set(columns) for columns in unique]
+    yield inspector.get_pk_constraint(table.name, schema)["constrained_columns"], True
+    for key in inspector.get_unique_constraints(table.name, schema):
+        yield key["column_names"], True
+    for index in inspector.get_indexes(table.name, schema):
+        yield index["column_names"], bool(index["unique"])
 
 
 @check("part-without-index", "warning")
@@ -99,37 +93,21 @@ def part_without_index(subject: Subject) -> Iterator[Problem]:
     for header in subject.headers:
         for part in parts_of(header):
             table = own_table(part.detail)
-            names = _foreign_key(part.detail, part.foreign_key)
+            attributes = part.detail.column_attrs
+            names = [attributes[name].columns[0].name for name in part.foreign_key or ()]
             if names and _exists(subject, table) and not _has_index(subject, table, names):
+                index = f"ix_{table.name}_{'_'.join(names)}"[:60]
                 yield Problem(
                     f"{table.fullname} has no index on ({', '.join(names)}), by which the parts of "
                     f"{header.class_.__name__} are found",
-                    f"CREATE INDEX {_index_name(table, names)} ON {quoted_name(subject.connection, table)} "
+                    f"CREATE INDEX {index} ON {quoted_name(subject.connection, table)} "
                     f"({_columns(subject, names)});",
                 )
 
 
-def _foreign_key(detail: Mapper[Any], attributes: Sequence[str] | None) -> list[str]:
-    return [detail.column_attrs[name].columns[0].name for name in attributes or ()]
-
-
 def _has_index(subject: Subject, table: sa.Table, names: Sequence[str]) -> bool:
-    schema, inspector = schema_of(subject.connection, table), subject.inspector
-    indexes: list[Sequence[str | None]] = [
-        inspector.get_pk_constraint(table.name, schema)["constrained_columns"],
-        *(one["column_names"] for one in inspector.get_indexes(table.name, schema)),
-        *(one["column_names"] for one in inspector.get_unique_constraints(table.name, schema)),
-    ]
-    return any(set(columns[: len(names)]) == set(names) for columns in indexes)
+    indexes = (columns[: len(names)] for columns, _ in _indexes(subject, table))
+    return any({*first} == {*names} for first in indexes)
 
 
-def _index_name(table: sa.Table, names: Sequence[str]) -> str:
-    return f"ix_{table.name}_{'_'.join(names)}"[:60]
-
-
-CHECKS: tuple[Check, ...] = (
-    table_missing,
-    table_cannot_lock,
-    key_not_unique,
-    part_without_index,
-)
+CHECKS = checks_in(globals())

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..dialects import quoted_name
-from .check import Check, Problem, Subject, check
+from .check import Problem, Subject, check, checks_in
 
 _OLDEST = 13  # SQL Server 2016
 # "sys.databases": snapshot_isolation_state 1 is ON; 2 and 3 are transitions.
@@ -111,12 +111,4 @@ def _table_names(subject: Subject) -> Iterator[str]:
         yield quoted_name(subject.connection, table)
 
 
-CHECKS: tuple[Check, ...] = (
-    snapshot_isolation,
-    read_committed_snapshot,
-    read_only,
-    lock_timeout,
-    version,
-    row_locks,
-    lock_escalation,
-)
+CHECKS = checks_in(globals())

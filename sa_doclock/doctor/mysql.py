@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .check import Check, Problem, Subject, check
+from .check import Problem, Subject, check, checks_in
 
 _WITH_NOWAIT = (8, 0, 1)
 _LONG_IDLE = 3600  # seconds; the default is 8 hours
@@ -44,4 +44,4 @@ def performance_schema(subject: Subject) -> Iterator[Problem]:
         )
 
 
-CHECKS: tuple[Check, ...] = (version, idle_limit, performance_schema)
+CHECKS = checks_in(globals())

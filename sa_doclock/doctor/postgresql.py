@@ -7,7 +7,7 @@ from typing import Any
 
 from ..dialects import find_server, quoted_name
 from . import postgresql_poolers
-from .check import Check, Problem, Subject, check
+from .check import Problem, Subject, check, checks_in
 from .compatible import compatible_problem
 
 _OLDEST = (12,)
@@ -190,18 +190,4 @@ def foreign_table(subject: Subject) -> Iterator[Problem]:
             )
 
 
-CHECKS: tuple[Check, ...] = (
-    idle_limit,
-    lock_timeout,
-    deadlock_timeout,
-    standby,
-    read_only,
-    version,
-    compatible,
-    statistics_privilege,
-    track_activities,
-    log_lock_waits,
-    prepared_transactions,
-    foreign_table,
-    *postgresql_poolers.CHECKS,
-)
+CHECKS = (*checks_in(globals()), *postgresql_poolers.CHECKS)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 
 from ..dialects.base import READ_COMMITTED
 from ..monitoring import side_connection
-from .check import Check, Problem, Subject, check
+from .check import Problem, Subject, check, checks_in
 
 # A pooler chooses by chance which connection, or which server, a client gets.
 _TRIES = 5
@@ -258,10 +258,4 @@ def session_settings(subject: Subject) -> Iterator[Problem]:
         )
 
 
-CHECKS: tuple[Check, ...] = (
-    standby_under_lock,
-    standby_reads,
-    pgpool,
-    prepared_statements,
-    session_settings,
-)
+CHECKS = checks_in(globals())

@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
-from .check import Check, Problem, Subject, check
+from .check import Problem, Subject, check, checks_in
 
 _SHORT_WAIT: Final = 1_000  # milliseconds; sqlite3's default is 5000
 # https://www.sqlite.org/wal.html#walresetbug: 3.7.0 to 3.51.2, but for these
@@ -105,12 +105,4 @@ def corrupts_wal(version: tuple[int, ...]) -> bool:
     return version < _WAL_FIXED and not backports
 
 
-CHECKS: tuple[Check, ...] = (
-    shared_connection,
-    journal_mode,
-    busy_timeout,
-    read_only,
-    synchronous,
-    foreign_keys,
-    version,
-)
+CHECKS = checks_in(globals())

@@ -3,4 +3,4 @@
 from .diagnosis import Diagnosis, side_connection, side_engine
 from .held_warnings import HeldWarnings
 from .instrumentation import LockInstrumentation, log_fields, warn_of_cluster
-from .lock_waits import lock_waits
+from .lock_waits import lock_waits, missing_privilege

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from ..dialects import product_of, strategy_classes, strategy_for
+from ..dialects import product_of, strategy_class, strategy_for
 from ..dialects.base import LockStrategy
 from ..errors import LockNotSupported
 from ..lock_info import LockConnection, LockWait, Wait
@@ -28,10 +28,11 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
     """
     if not isinstance(bind, (Engine, Connection)):
         raise TypeError(f"lock_waits() needs an Engine or a Connection, not {bind!r}")
-    name = product_of(bind.dialect)
-    known = strategy_classes().get(name)
+    known = strategy_class(bind.dialect)
     if known is None or known.monitoring is None:
-        raise LockNotSupported(f"{name} has no server that tells who waits for whom")
+        raise LockNotSupported(
+            f"{product_of(bind.dialect)} has no server that tells who waits for whom"
+        )
     with side_connection(bind.engine, {}) as connection:
         strategy = strategy_for(connection)
         monitoring = strategy.monitoring
@@ -41,7 +42,10 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
             ids = {one for wait in found for one in (wait.waiter, wait.blocker)}
             described = describe_connections(monitoring, connection, ids)
         except DBAPIError as error:
-            raise _error_to_raise(strategy, error) from error
+            needed = missing_privilege(strategy, error)
+            if needed is None:
+                raise
+            raise LockNotSupported(f"lock_waits() on {strategy.name}: {needed}") from error
     waits = _with_root_blockers(found, described)
     return sorted(waits, key=lambda wait: -(wait.seconds or 0))
 
@@ -57,14 +61,11 @@ def _with_root_blockers(
         yield LockWait(described[waiter], described[blocker], root, table, key, seconds)
 
 
-def _error_to_raise(strategy: LockStrategy, error: DBAPIError) -> Exception:
-    """Return LockNotSupported where the account lacks a privilege; else the error itself."""
+def missing_privilege(strategy: LockStrategy, error: DBAPIError) -> str | None:
+    """Return what the account needs to see who waits; None where the error is another."""
     assert strategy.monitoring is not None
     code = None if error.orig is None else strategy.native_code(error.orig)
-    needed = strategy.monitoring.privilege_errors.get(code or 0)
-    if needed is None:
-        return error
-    return LockNotSupported(f"lock_waits() on {strategy.name}: {needed}")
+    return strategy.monitoring.privilege_errors.get(code or 0)
 
 
 def _root_blocker(blocker: int, blockers: Mapping[int, Sequence[int]]) -> int:

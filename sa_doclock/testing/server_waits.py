@@ -8,20 +8,20 @@ from contextlib import ExitStack, suppress
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from ..dialects import product_of, strategy_classes, strategy_for
+from ..dialects import strategy_class, strategy_for
 from ..dialects.base import LockMonitoring
 from ..monitoring import side_connection
 
 
 def monitoring_of(bind: Engine | Connection) -> LockMonitoring | None:
     """Return what asks this server about waits; None where there is none that can be asked."""
-    found = strategy_classes().get(product_of(bind.dialect))
+    found = strategy_class(bind.dialect)
     return None if found is None else found.monitoring
 
 
 def locks_database(bind: Engine | Connection) -> bool:
     """Return whether every lock is one on the whole database, as on SQLite."""
-    found = strategy_classes().get(product_of(bind.dialect))
+    found = strategy_class(bind.dialect)
     return found is not None and found.locks_database
 
 
