@@ -8,17 +8,20 @@ what a row has no fact about.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
 from ..errors import LockNotSupported
-from ..options import LockOptions, base_of
+from ..options import LockOptions
 
 
 class LockFeature(Enum):
-    """A part of a lock that a server must give; the value is its name in errors and on the page."""
+    """A part of a lock that a server must give; the value is its name in errors and on the page.
+
+    The name of a lock, or of a modifier, is that of its LockOptions.
+    """
 
     FOR_UPDATE = "ForUpdate"
     SHARED_READ = "SharedRead"
@@ -85,8 +88,10 @@ class FoundServer:
 
     def check_lock(self, lock: LockOptions) -> None:
         """:raises LockNotSupported: the lock, or a modifier of it, is not a real one there."""
-        for feature in _features_of(lock):
-            self._check(feature)
+        for feature in LockFeature:
+            member = LockOptions.__members__.get(feature.value)
+            if member is not None and member in lock:
+                self._check(feature)
 
     def check_request(self, seconds: float | None, *, named: bool) -> None:
         """:raises LockNotSupported: a named lock, or its limit, is not a real one there.
@@ -102,23 +107,6 @@ class FoundServer:
         reason = self.refusal(feature)
         if reason is not None:
             raise LockNotSupported(reason)
-
-
-_BASES: Final = {
-    LockOptions.ForUpdate: LockFeature.FOR_UPDATE,
-    LockOptions.SharedRead: LockFeature.SHARED_READ,
-    LockOptions.SnapshotRead: LockFeature.SNAPSHOT_READ,
-}
-_MODIFIERS: Final = {
-    LockOptions.NoWait: LockFeature.NO_WAIT,
-    LockOptions.SkipLocked: LockFeature.SKIP_LOCKED,
-}
-
-
-def _features_of(lock: LockOptions) -> Iterator[LockFeature]:
-    if base_of(lock) in _BASES:
-        yield _BASES[base_of(lock)]
-    yield from (feature for modifier, feature in _MODIFIERS.items() if modifier in lock)
 
 
 def find_server(protocol: str, version: str, host: str | None = None) -> FoundServer | None:
@@ -151,6 +139,10 @@ _LOCK_FREE: Final = Fact(
     f"{_DSQL}working-with-concurrency-control.html",
 )
 _TABLE_LOCKS: Final = Fact("it locks tables, at serializable isolation, and no rows", _REDSHIFT)
+_OF_ROWS: Final = (
+    *(LockFeature.FOR_UPDATE, LockFeature.SHARED_READ),
+    *(LockFeature.NO_WAIT, LockFeature.SKIP_LOCKED),
+)
 
 COMPATIBLE_SERVERS: Final = (
     CompatibleServer(
@@ -223,32 +215,14 @@ COMPATIBLE_SERVERS: Final = (
         "Aurora DSQL",
         "postgresql",
         r"Aurora DSQL",
-        refused=dict.fromkeys(
-            (
-                LockFeature.FOR_UPDATE,
-                LockFeature.SHARED_READ,
-                LockFeature.NO_WAIT,
-                LockFeature.SKIP_LOCKED,
-                LockFeature.NAMED,
-                LockFeature.TIMEOUT,
-            ),
-            _LOCK_FREE,
-        ),
+        refused=dict.fromkeys((*_OF_ROWS, LockFeature.NAMED, LockFeature.TIMEOUT), _LOCK_FREE),
         host=r"\.dsql\.[\w-]+\.on\.aws$",
     ),
     CompatibleServer(
         "Amazon Redshift",
         "postgresql",
         r"Redshift(?: (\d+)\.(\d+)\.(\d+))?",
-        refused=dict.fromkeys(
-            (
-                LockFeature.FOR_UPDATE,
-                LockFeature.SHARED_READ,
-                LockFeature.NO_WAIT,
-                LockFeature.SKIP_LOCKED,
-            ),
-            _TABLE_LOCKS,
-        ),
+        refused=dict.fromkeys(_OF_ROWS, _TABLE_LOCKS),
     ),
     CompatibleServer("Aurora PostgreSQL", "postgresql", None),
     CompatibleServer("AlloyDB", "postgresql", None),

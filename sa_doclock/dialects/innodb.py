@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any, ClassVar
 
 from sqlalchemy import Connection, Integer, Table, TextClause, text
@@ -55,13 +55,9 @@ def _ask_past_events(connection: Connection, question: TextClause) -> Sequence[A
     values = compiled.params
     if compiled.positional:
         values = tuple(values[name] for name in compiled.positiontup)
-    cursor: Any = connection.connection.cursor()
-    try:
+    with closing(connection.connection.cursor()) as cursor:
         cursor.execute(str(compiled), values)
-        found: Sequence[Any] | None = cursor.fetchone()
-        return found
-    finally:
-        cursor.close()
+        return cursor.fetchone()
 
 
 _IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS; set by COMMIT AND CHAIN, completion_type=CHAIN
@@ -155,12 +151,13 @@ class InnoDBLocks(LockStrategy):
         # innodb_rollback_on_timeout is off by default: error 1205 undoes the statement alone.  The
         # query goes past SQLAlchemy, which would begin a transaction on a Connection of the caller.
         cursor: Any = connection.connection.cursor()
-        try:
+        with closing(cursor):
             cursor.execute(_SETTINGS)
             settings = {str(name).lower(): str(value).upper() for name, value in cursor.fetchall()}
-            told = _version_text(settings) or _asked_version(cursor)
-        finally:
-            cursor.close()
+            told = _version_text(settings)
+            if not told:
+                cursor.execute("SELECT VERSION()")
+                told = str(cursor.fetchone()[0])
         self.compatible = find_server("mysql", told)
         if self.compatible is not None and not self.compatible.product.sets_next_level:
             self.sets_level_once = False
@@ -212,11 +209,8 @@ class InnoDBLocks(LockStrategy):
         # DDL commits before it fails; a procedure may have.
         if _KEEPS_TRANSACTION.match(statement):
             return None
-        cursor: Any = connection.connection.cursor()
-        try:
+        with closing(connection.connection.cursor()) as cursor:
             cursor.execute("DO 0")  # an error brings no status, this brings an OK packet
-        finally:
-            cursor.close()
         return _status(connection.connection.driver_connection)
 
     def is_idle(self, dbapi_connection: Any) -> bool:
@@ -299,12 +293,6 @@ def _version_text(settings: Mapping[str, str]) -> str:
     names = ("version", "version_comment", "tidb_txn_mode")
     told = " ".join(filter(None, map(settings.get, names)))
     return f"{told} Aurora" if settings.get("aurora_version") else told
-
-
-def _asked_version(cursor: Any) -> str:
-    cursor.execute("SELECT VERSION()")
-    (version,) = cursor.fetchone()
-    return str(version)
 
 
 def _status(driver: Any) -> bool | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from typing import Any
 
 from sqlalchemy import Connection, Table, bindparam, text
@@ -202,11 +202,9 @@ class SQLServerMonitoring(LockMonitoring):
 
     def connection_id(self, connection: Connection) -> int | None:
         cursor: Any = connection.connection.cursor()  # no driver knows it by itself
-        try:
+        with closing(cursor):
             cursor.execute("SELECT @@SPID")
             return int(cursor.fetchone()[0])
-        finally:
-            cursor.close()
 
     def holders(
         self, connection: Connection, header: Table, keys: Sequence[Identity], *, shared: bool

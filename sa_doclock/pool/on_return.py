@@ -9,6 +9,7 @@ the connection where it fails.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from threading import Lock
 from typing import Final
 
@@ -85,11 +86,8 @@ class ExecuteStatement(ReturnAction):
 
 
 def _execute(dbapi_connection: DBAPIConnection, statement: str) -> None:
-    cursor = dbapi_connection.cursor()
-    try:
+    with closing(dbapi_connection.cursor()) as cursor:
         cursor.execute(statement)
-    finally:
-        cursor.close()
 
 
 def on_return(connection: Connection, action: ReturnAction) -> None:
