@@ -60,16 +60,13 @@ class LockExplanation:
             lines += [f"isolation level: {self.level}"]
         lines += _listed("sends", [f"{one};" for one in self.statements])
         if self.round_trips is not None:
-            lines += [f"round trips: {self._trips()}"]
+            pipelined = self.pipelined_round_trips
+            more = "" if pipelined is None else f"; {pipelined} with pipeline=True"
+            lines += [f"round trips: {self.round_trips}{more}"]
         lines += _listed("locks", self.rows or ["no row"])
         lines += _listed("waits for, and keeps waiting", self.waits_for or ["nobody"])
         lines += _listed("notes", self.notes)
         return "\n".join(lines)
-
-    def _trips(self) -> str:
-        if self.pipelined_round_trips is None:
-            return str(self.round_trips)
-        return f"{self.round_trips}; {self.pipelined_round_trips} with pipeline=True"
 
 
 def _listed(title: str, items: Sequence[str]) -> list[str]:
@@ -133,8 +130,7 @@ def explain_lock(
         rows,
         conflicts.others,
         notes,
-        trips.default,
-        trips.pipelined,
+        *trips,
     )
 
 
@@ -174,21 +170,15 @@ def _lock(
         if LockOptions.SkipLocked in lock:
             statement = session.entity_set(entity, lock, lock_timeout=seconds)
             session.scalars(statement.limit(1)).all()
-        elif key is None:
-            session.get_document(entity, _absent_key(entity), lock, lock_timeout=seconds)
         else:
-            session.get_document(entity, key, lock, lock_timeout=seconds)
+            session.get_document(entity, key or _absent_key(entity), lock, lock_timeout=seconds)
     return recorder
 
 
 def _absent_key(entity: type[Any]) -> Any:
     """Return a key; no row has it, as there are no rows."""
-    columns = mapper_of(entity).primary_key
-    return tuple(_value(column.type.python_type) for column in columns)
-
-
-def _value(python_type: type[Any]) -> Any:
-    return python_type(0) if python_type in (int, float) else python_type()
+    types = (column.type.python_type for column in mapper_of(entity).primary_key)
+    return tuple(one(0) if one in (int, float) else one() for one in types)
 
 
 @dataclass
@@ -217,22 +207,20 @@ class _Recorder:
                 event.remove(engine, name, listener)
 
     def _execute(self, cursor: Any, statement: str, parameters: Any, *_: object) -> bool:
-        if unlocked := self._unlocked(statement):
-            cursor.execute(unlocked, parameters)
-        return bool(unlocked)
+        return self._send_unlocked(cursor, statement, parameters)
 
     def _execute_no_params(self, cursor: Any, statement: str, *_: object) -> bool:
-        if unlocked := self._unlocked(statement):
-            cursor.execute(unlocked)
-        return bool(unlocked)
+        return self._send_unlocked(cursor, statement)
 
-    def _unlocked(self, statement: str) -> str | None:
-        """Record a statement; return what to send in its place, None: itself."""
+    def _send_unlocked(self, cursor: Any, statement: str, *parameters: Any) -> bool:
+        """Record a statement; send it without its lock; return False if it has none."""
         unlocked = without_lock(statement)
         self.statements.append(" ".join(statement.split()))
-        if unlocked.locks and not self.first_lock:
-            self.first_lock = len(self.statements)
-        return unlocked.sent if unlocked.locks else None
+        if unlocked == statement:
+            return False
+        self.first_lock = self.first_lock or len(self.statements)
+        cursor.execute(unlocked, *parameters)
+        return True
 
     def with_limit(self, limit: Sequence[str]) -> tuple[str, ...]:
         """Return the statements, with those that limit the lock around it."""

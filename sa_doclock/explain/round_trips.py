@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from ..dialects.base import LockStrategy
 from ..options import LockOptions, is_row_lock
@@ -18,32 +18,23 @@ _BEGINS: Final[Mapping[tuple[str, str], int]] = {
 """By database and driver: the round trips of the driver's own BEGIN, each counted by a test."""
 
 
-class RoundTrips(NamedTuple):
-    """The numbers for one lock.
-
-    :ivar default: of a session as it is by default; None where nobody has counted this driver's.
-    :ivar pipelined: with ``pipeline=True``; None where there is no pipeline.
-    """
-
-    default: int | None
-    pipelined: int | None
-
-
 def round_trips_of(
     strategy: LockStrategy, driver: str, lock: LockOptions, sent: int, travelling: int
-) -> RoundTrips:
+) -> tuple[int | None, int | None]:
     """Return the round trips of a lock that opens its transaction.
 
     :param sent: the number of statements that SQLAlchemy sends for it.
     :param travelling: how many of those travel with the locking one in a pipeline, besides it.
+    :returns: those of a session as it is by default, None where nobody has counted this driver's;
+        and those with ``pipeline=True``, None where there is no pipeline.
     """
     if strategy.locks_database:  # SQLite: it runs in the program
-        return RoundTrips(0, None)
+        return 0, None
     begin = _BEGINS.get((strategy.name, driver))
     if begin is None:
-        return RoundTrips(None, None)
+        return None, None
     default = begin + sent
     if driver != "psycopg":
-        return RoundTrips(default, None)
+        return default, None
     # BEGIN and the limit travel with the lock; a read without one begins as it does by default.
-    return RoundTrips(default, sent - travelling if is_row_lock(lock) else default)
+    return default, sent - travelling if is_row_lock(lock) else default

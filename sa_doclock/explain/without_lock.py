@@ -3,21 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
 
 from ..errors import LockNotSupported
-
-
-class Unlocked(NamedTuple):
-    """A statement without its lock.
-
-    :ivar sent: what can be sent in its place.
-    :ivar locks: whether it has lost a lock.
-    """
-
-    sent: str
-    locks: bool
-
 
 _AT_THE_END: Final = re.compile(
     r"\s+(?:FOR\s+(?:NO\s+KEY\s+)?UPDATE|FOR\s+SHARE|LOCK\s+IN\s+SHARE\s+MODE)"
@@ -37,12 +25,12 @@ _LEFT: Final = re.compile(
 )
 
 
-def without_lock(statement: str) -> Unlocked:
-    """Return the statement without its lock.
+def without_lock(statement: str) -> str:
+    """Return the statement without its lock; itself where it has none.
 
     :raises LockNotSupported: it would lock something all the same, so it is not sent.
     """
     sent = _BEGIN.sub("BEGIN", _TABLE_HINT.sub("WITH (NOLOCK)", _AT_THE_END.sub("", statement)))
     if _LEFT.search(sent):
         raise LockNotSupported(f"explain_lock() cannot take the lock out of this statement: {sent}")
-    return Unlocked(sent, sent != statement)
+    return sent
