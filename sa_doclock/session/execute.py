@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Result, Select, TextClause, inspect
@@ -61,8 +60,7 @@ class ExecutingSession(SessionWithContext):
             if "bind_arguments" in kwargs:
                 self._check_lent(kwargs["bind_arguments"])
             if type(statement) is not Select or _is_locking(statement):
-                written = written_out(statement)
-                result = self._execute_ours(statement, written, params, kwargs)
+                result = self._execute_ours(statement, params, kwargs)
                 if result is not None:
                     return result
             return super().execute(statement, params, **kwargs)
@@ -72,8 +70,7 @@ class ExecutingSession(SessionWithContext):
             if "bind_arguments" in kwargs:
                 self._check_lent(kwargs["bind_arguments"])
             if type(statement) is not Select or _is_locking(statement):
-                written = written_out(statement)
-                result = self._execute_ours(statement, written, params, kwargs)
+                result = self._execute_ours(statement, params, kwargs)
                 if result is not None:
                     return result.scalars()
             return super().scalars(statement, params, **kwargs)
@@ -83,23 +80,23 @@ class ExecutingSession(SessionWithContext):
             if "bind_arguments" in kwargs:
                 self._check_lent(kwargs["bind_arguments"])
             if type(statement) is not Select or _is_locking(statement):
-                written = written_out(statement)
-                result = self._execute_ours(statement, written, params, kwargs)
+                result = self._execute_ours(statement, params, kwargs)
                 if result is not None:
                     return result.scalar()
             return super().scalar(statement, params, **kwargs)
 
     def _execute_ours(
-        self, statement: Any, written: Any, params: Any, arguments: Mapping[str, Any]
+        self, statement: Any, params: Any, arguments: Mapping[str, Any]
     ) -> Result[Any] | None:
         """Execute a statement that locks or writes; return None for any other."""
+        written = written_out(statement)
         locked = self._locked_by(written)
         if locked is not None:
-            return self._execute_locked(locked, written, params, **arguments)
+            return self._execute_locked(locked, written, params, arguments)
         if isinstance(written, Select) and self._context.adopts_for_update:
             lock = lock_of_for_update(written)
             if lock is not None:
-                return self._execute_for_update(lock, written, params, **arguments)
+                return self._execute_for_update(lock, written, params, arguments)
         if getattr(written, "is_dml", False):
             return self._execute_dml(statement, written, params, arguments)
         if isinstance(written, TextClause):
@@ -109,25 +106,11 @@ class ExecutingSession(SessionWithContext):
         return None
 
     def _execute_for_update(
-        self,
-        lock: LockOptions,
-        statement: Select[Any],
-        params: Any = None,
-        *,
-        execution_options: Mapping[str, Any] = MappingProxyType({}),
-        bind_arguments: Mapping[str, Any] | None = None,
-        **kwargs: Any,
+        self, lock: LockOptions, statement: Select[Any], params: Any, arguments: Mapping[str, Any]
     ) -> Result[Any]:
-        run = partial(
-            super().execute,
-            params=params,
-            execution_options=execution_options,
-            bind_arguments=None if bind_arguments is None else dict(bind_arguments),
-            **kwargs,
-        )
-        return execute_for_update(
-            self, self._context, statement, lock, run, execution_options, bind_arguments or {}
-        )
+        run = partial(super().execute, params=params, **arguments)
+        options, binds = arguments.get("execution_options", {}), arguments.get("bind_arguments")
+        return execute_for_update(self, self._context, statement, lock, run, options, binds or {})
 
     def _locked_by(self, statement: Executable) -> LockedEntity | None:
         if not isinstance(statement, Executable):
@@ -154,23 +137,16 @@ class ExecutingSession(SessionWithContext):
         self,
         locked: LockedEntity,
         statement: Select[Any],
-        params: Any = None,
-        *,
-        execution_options: Mapping[str, Any] = MappingProxyType({}),
-        bind_arguments: Mapping[str, Any] | None = None,
-        **kwargs: Any,
+        params: Any,
+        arguments: Mapping[str, Any],
     ) -> Result[Any]:
+        given = arguments.get("execution_options", {})
+        binds = dict(arguments.get("bind_arguments") or {})
         # Expiring does what populate_existing does in a plain Session, and does not overwrite
         # pending changes elsewhere.
-        options = {**execution_options, "populate_existing": False, LOCK_OPTION: None}
-        arguments = dict(bind_arguments or {})
-        run = partial(
-            super().execute,
-            params=params,
-            execution_options=options,
-            bind_arguments=arguments,
-            **kwargs,
-        )
+        options = {**given, "populate_existing": False, LOCK_OPTION: None}
+        ours = {"params": params, "execution_options": options, "bind_arguments": binds}
+        run = partial(super().execute, **{**arguments, **ours})
         mapper: Mapper[Any] = inspect(locked.entity).mapper
         lock, seconds = self._context.options.wait.resolve(locked.lock, locked.seconds)
         request = LockRequest(
@@ -179,9 +155,9 @@ class ExecutingSession(SessionWithContext):
             lock,
             seconds,
             mapper,
-            bind_arguments={**arguments, "mapper": mapper, "clause": statement},
+            bind_arguments={**binds, "mapper": mapper, "clause": statement},
         )
-        target = RowsOfSelect(self._context, request, statement, locked, run, execution_options)
+        target = RowsOfSelect(self._context, request, statement, locked, run, given)
         if self._context.routing is not None:
-            arguments.update(target.request.bind_arguments)  # every statement of it runs there
+            binds.update(target.request.bind_arguments)  # every statement of it runs there
         return acquire(target)
