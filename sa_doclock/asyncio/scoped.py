@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker
-from sqlalchemy.util import ScopedRegistry
 
 from ..lock_info import DocumentKey
 from ..options import LockOptions
@@ -55,15 +54,8 @@ def _block(
 
     That of LockingSession: pyright loses the overloads of a method that is decorated twice.
     """
-
-    @wraps(method)
-    def call(
-        self: AsyncLockingScopedSession[Any], /, *args: P.args, **kwargs: P.kwargs
-    ) -> AbstractAsyncContextManager[T]:
-        block: AbstractAsyncContextManager[T] = getattr(self(), method.__name__)(*args, **kwargs)
-        return block
-
-    return documented_proxy(call, *_NAMES)
+    of_session = cast("Callable[Concatenate[AsyncLockingSession, P], Any]", method)
+    return _proxied(of_session)
 
 
 class AsyncLockingScopedSession(async_scoped_session[S]):
@@ -85,8 +77,8 @@ class AsyncLockingScopedSession(async_scoped_session[S]):
         )
         if not callable(scopefunc):
             raise TypeError(f"scopefunc must be a function without arguments, not {scopefunc!r}")
-        super().__init__(session_factory, scopefunc)
-        self.registry = ScopedRegistry(self._make, scopefunc)
+        super().__init__(self._make, scopefunc)
+        self.session_factory = session_factory
 
     def __call__(self, **kw: Any) -> S:
         """Return the current session; make it, with these arguments, where there is none."""

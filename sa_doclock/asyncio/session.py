@@ -8,14 +8,13 @@ from functools import wraps
 from inspect import cleandoc, isawaitable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 from sqlalchemy.util import await_only, greenlet_spawn
 
 from ..lock_info import DocumentKey, LockWait
 from ..monitoring import lock_waits
-from ..options import LockOptions, LockTimeout
+from ..options import LockOptions
 from ..session import LockingSession
 from .sync_session import locking_class_of, locking_factory
 
@@ -34,7 +33,20 @@ def _awaited(
         own = getattr(self._locking, method.__name__)  # that of a subclass, if it has one
         return await self.run_sync(lambda _: own(*args, **kwargs))
 
-    return _documented(call, note)
+    return _documented(call, note=note)
+
+
+def _forwarded(
+    method: Callable[Concatenate[LockingSession, P], T], how: str
+) -> Callable[Concatenate[AsyncLockingSession, P], T]:
+    """Return the same for a method that sends nothing."""
+
+    @wraps(method)
+    def call(self: AsyncLockingSession, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result: T = getattr(self._locking, method.__name__)(*args, **kwargs)
+        return result
+
+    return _documented(call, how)
 
 
 def _awaited_block(
@@ -61,8 +73,8 @@ def _awaited_block(
     return _documented(block)
 
 
-def _documented(call: F, note: str = "") -> F:
-    says = f"As :meth:`LockingSession.{call.__name__}`, awaited."
+def _documented(call: F, how: str = "awaited", note: str = "") -> F:
+    says = f"As :meth:`LockingSession.{call.__name__}`, {how}."
     call.__doc__ = "\n\n".join(map(cleandoc, (says, call.__doc__ or "", note))).rstrip()
     call.__module__, call.__qualname__ = __name__, f"AsyncLockingSession.{call.__name__}"
     return call
@@ -144,30 +156,7 @@ class AsyncLockingSession(AsyncSession):
     save_changes = _awaited(LockingSession.save_changes)
     release_locks = _awaited(LockingSession.release_locks)
 
-    def entity_set(
-        self,
-        entity: Any,
-        lock: LockOptions = LockOptions.None_,
-        *,
-        lock_timeout: LockTimeout = None,
-    ) -> Select[Any]:
-        """Return ``select(entity)``, which locks all rows it returns when it is executed.
-
-        As :meth:`LockingSession.entity_set`, not awaited: it only makes the statement.
-
-        Narrow it with ``where()``, ``order_by()``, ``limit()`` and execute it in this session.
-        An ``aliased()`` of joined inheritance needs ``flat=True``.  See :func:`with_lock`,
-        which also keeps the static type of a select: no annotation here is right for both
-        SQLAlchemy 2.0 (``Select[tuple[Order]]``) and 2.1 (``Select[Order]``).
-
-        :param lock_timeout: as for :meth:`get_entity`.  MySQL, and MariaDB for a fraction of a
-            second, apply it to the whole statement; PostgreSQL, SQL Server and otherwise MariaDB
-            to each row that it has to wait for.  A plain Session, which has no lock_timeout,
-            must not execute the statement then.
-        :raises LockNotSupported: at execution, for what cannot be locked: DISTINCT, GROUP BY,
-            ``joinedload()``, ``subqueryload()``, ``yield_per``; SkipLocked on SQLite.
-        """
-        return self._locking.entity_set(entity, lock, lock_timeout=lock_timeout)
+    entity_set = _forwarded(LockingSession.entity_set, "not awaited: it only makes the statement")
 
     def on_commit(self, function: Callable[[], Awaitable[object] | object]) -> None:
         """Call the function when this transaction has been committed and its locks are gone.

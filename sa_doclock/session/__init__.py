@@ -2,7 +2,6 @@
 
 from .base_classes import with_locks
 from .hooks import context_of
-from .lock_methods import ResultOrder
 from .locking_session import LockingSession
 from .scoped import LockingScopedSession, checked_factory, documented_proxy, is_scoped_session
 from .targets import check_block_lock

@@ -8,7 +8,7 @@ from inspect import cleandoc
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy.orm import scoped_session, sessionmaker
-from sqlalchemy.util import ScopedRegistry, ThreadLocalRegistry
+from sqlalchemy.util import ScopedRegistry
 
 from ..lock_info import DocumentKey
 from ..options import LockOptions
@@ -97,11 +97,8 @@ class LockingScopedSession(scoped_session[S]):
         self._make = checked_factory(
             session_factory, LockingSession, "LockingScopedSession", "sessionmaker"
         )
-        super().__init__(session_factory, scopefunc)
-        if scopefunc is None:
-            self.registry = ThreadLocalRegistry(self._make)
-        else:
-            self.registry = ScopedRegistry(self._make, scopefunc)
+        super().__init__(self._make, scopefunc)
+        self.session_factory = session_factory
 
     def __call__(self, **kw: Any) -> S:
         """Return the current session; make it, with these arguments, where there is none."""
