@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Select
@@ -31,12 +30,7 @@ class AsyncClaim(Generic[T]):
     async def __aenter__(self) -> T:
         return await self.session.run_sync(lambda _: self._claim.__enter__())
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         return await self.session.run_sync(lambda _: self._claim.__exit__(kind, error, traceback))
 
 
@@ -97,12 +91,7 @@ class AsyncClaims(Generic[T]):
     async def __aenter__(self) -> AsyncClaims[T]:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         await _in_greenlet(lambda: self._claims.__exit__(kind, error, traceback))
 
 

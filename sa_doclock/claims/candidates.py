@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sqlalchemy import Select
@@ -22,6 +23,7 @@ _LOOK_AHEAD: Final = 200
 Read = Callable[[Select[Any]], Sequence[Identity]]
 
 
+@dataclass(eq=False)
 class Candidates:
     """The queue of keys to claim; each key comes up once in a pass.
 
@@ -36,29 +38,24 @@ class Candidates:
     :param attempts: the queue ends after so many passes in a row that claimed nothing.
     """
 
-    def __init__(
-        self,
-        query: ClaimQuery,
-        read: Read,
-        builder: ReportBuilder,
-        *,
-        page: int,
-        until_empty: bool,
-        attempts: int,
-        sleep: Callable[[float], object],
-    ) -> None:
-        self._query, self._read, self._builder = query, read, builder
-        self._page, self._until_empty = page, until_empty
-        self._attempts, self._sleep = attempts, sleep
-        self._queue: deque[Identity] = deque()
-        self._last_page_read = self._ended = False
-        self._after: Identity | None = None  # in key order: the last key that was read
-        self._seen: set[Identity] = set()  # in another order: the keys of this pass
-        self._reread = 0  # and how many of them the next read may return again
-        self._found_any = False
-        self._settled_before = 0
-        self._failed_passes = 0
-        self._failed_tries = 0
+    query: ClaimQuery
+    read: Read
+    builder: ReportBuilder
+    page: int
+    until_empty: bool
+    attempts: int
+    sleep: Callable[[float], object]
+
+    _queue: deque[Identity] = field(default_factory=deque)
+    _last_page_read: bool = False
+    _ended: bool = False
+    _after: Identity | None = None  # in key order: the last key that was read
+    _seen: set[Identity] = field(default_factory=set)  # in another order: the keys of this pass
+    _reread: int = 0  # and how many of them the next read may return again
+    _found_any: bool = False
+    _settled_before: int = 0
+    _failed_passes: int = 0
+    _failed_tries: int = 0
 
     def take(self, count: int) -> list[Identity]:
         """Remove at most so many keys from the queue and return them; [] when there are no more."""
@@ -67,7 +64,7 @@ class Candidates:
         while not self._queue:
             if self._ended:
                 return []
-            if not self._builder.report.passes:
+            if not self.builder.report.passes:
                 self._begin_pass()
             elif self._last_page_read:
                 self._end_pass()
@@ -88,44 +85,44 @@ class Candidates:
         self._failed_tries = 0
         if not self._queue:
             return
-        if not self._query.order:
+        if not self.query.order:
             self._queue.rotate(-random.randrange(len(self._queue)))  # noqa: S311
         keys = [self._queue.popleft() for _ in range(min(_LOOK_AHEAD, len(self._queue)))]
-        matching = set(self._read(self._query.matching(keys)))
-        self._builder.no_longer_matching(key for key in keys if key not in matching)
+        matching = set(self.read(self.query.matching(keys)))
+        self.builder.no_longer_matching(key for key in keys if key not in matching)
         self.requeue(key for key in keys if key in matching)
 
     def _begin_pass(self) -> None:
-        self._builder.begin_pass()
+        self.builder.begin_pass()
         self._last_page_read = self._found_any = False
         self._after, self._reread = None, 0
         self._seen.clear()
-        self._settled_before = len(self._builder.settled)
+        self._settled_before = len(self.builder.settled)
 
     def _end_pass(self) -> None:
-        self._builder.end_pass()
-        self._ended = not (self._until_empty and self._found_any and self._may_try_again())
+        self.builder.end_pass()
+        self._ended = not (self.until_empty and self._found_any and self._may_try_again())
         if not self._ended:
             self._begin_pass()
 
     def _may_try_again(self) -> bool:
         """Sleep after a pass that claimed nothing; return False after the last attempt."""
-        if len(self._builder.settled) > self._settled_before:
+        if len(self.builder.settled) > self._settled_before:
             self._failed_passes = 0
             return True
         self._failed_passes += 1
-        if self._failed_passes >= self._attempts:
+        if self._failed_passes >= self.attempts:
             return False
-        self._sleep(_backoff(self._failed_passes))
+        self.sleep(_backoff(self._failed_passes))
         return True
 
     def _read_page(self) -> None:
-        size = self._page + self._reread
-        rows = self._read(self._query.page(size, self._after))
+        size = self.page + self._reread
+        rows = self.read(self.query.page(size, self._after))
         self._last_page_read = len(rows) < size
-        settled, seen = self._builder.settled, self._seen
+        settled, seen = self.builder.settled, self._seen
         new = [key for key in dict.fromkeys(rows) if key not in settled and key not in seen]
-        if not self._query.order:
+        if not self.query.order:
             self._after = rows[-1] if rows else self._after
         else:
             self._reread = len(rows) - len(new) if new else size

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar
 from weakref import finalize
 
@@ -121,12 +120,7 @@ class Claims(Generic[T]):
     def __enter__(self) -> Claims[T]:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is None:
             self.close()
         else:

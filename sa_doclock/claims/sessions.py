@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Select, inspect
@@ -34,22 +35,18 @@ def check_factory(session_factory: object) -> None:
         raise TypeError(f"claim_each() needs a session factory, not {session_factory!r}")
 
 
+@dataclass(eq=False)
 class ClaimSessions:
     """Makes sessions and reads keys of candidates; the first read also checks the database."""
 
-    def __init__(
-        self,
-        session_factory: Callable[[], LockingSession],
-        query: ClaimQuery,
-        report: ClaimReport,
-    ) -> None:
-        self._make_session, self._query = session_factory, query
-        self._report = report
-        self._checked = False
+    factory: Callable[[], LockingSession]
+    query: ClaimQuery
+    report: ClaimReport
+    checked: bool = False
 
     def open(self) -> LockingSession:
         """Return a new session."""
-        session = self._make_session()
+        session = self.factory()
         if not isinstance(session, LockingSession):
             raise TypeError(
                 "claim_each() needs a factory of sessions such as sessionmaker(engine, "
@@ -62,19 +59,19 @@ class ClaimSessions:
     def read(self, statement: Select[Any]) -> Sequence[Identity]:
         """Read keys in a transaction of their own."""
         with self.open() as session, session.begin():
-            if not self._checked:
+            if not self.checked:
                 self._check(session)
             return [tuple(row) for row in session.execute(statement)]
 
     def _check(self, session: LockingSession) -> None:
-        arguments = {"mapper": self._query.mapper}
-        _refuse_view(Session.connection(session, arguments), self._query)
-        self._checked = True
-        strategy = strategy_for(session.get_bind(mapper=self._query.mapper))
+        arguments = {"mapper": self.query.mapper}
+        _refuse_view(Session.connection(session, arguments), self.query)
+        self.checked = True
+        strategy = strategy_for(session.get_bind(mapper=self.query.mapper))
         row_lock = strategy.row_lock(LockOptions.ForUpdate, None)
-        self._report.serialised = not is_row_lock(row_lock)  # the lock is the transaction's
-        if self._report.serialised:
-            name = self._query.mapper.class_.__name__
+        self.report.serialised = not is_row_lock(row_lock)  # the lock is the transaction's
+        if self.report.serialised:
+            name = self.query.mapper.class_.__name__
             _log.info("claim_each: %s is in a database without row locks: one at a time", name)
 
 

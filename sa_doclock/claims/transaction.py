@@ -6,7 +6,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy.orm import SessionTransaction
@@ -50,12 +49,7 @@ class Claim(Generic[T]):
         self._transaction.enter_block(self._identity)
         return row
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         return self._transaction.exit_block(self._identity, error)
 
 
