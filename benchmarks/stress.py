@@ -79,7 +79,7 @@ class ByHand(Worker):
         self.tally.waits.setdefault(step.operation, []).append(waited)
 
     def _read_by_hand(self, session: Session, step: Step) -> tuple[Any, float]:
-        history = self._histories[step.document]
+        history = self.histories[step.document]
         newest = history.newest()
         began = perf_counter()
         shared = step.operation is Operation.LOAD
@@ -97,7 +97,7 @@ class ByHand(Worker):
         return document, waited
 
     def _change_by_hand(self, session: Session, document: Any, step: Step) -> None:
-        history = self._histories[step.document]
+        history = self.histories[step.document]
         if step.operation is Operation.UPSERT:
             _upsert(document, step)
         else:

@@ -6,7 +6,7 @@ They need the extra ``sa-doclock[otel]``.  All that is told comes from the event
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import Token
 from threading import Lock
 from typing import Any, Final
@@ -127,7 +127,7 @@ class _Telemetry:
         )
 
     def before_lock(self, session: Session, requested: RequestedLock) -> None:
-        entity = _name_of(requested.entity)
+        entity = _NAMED if requested.entity is None else requested.entity.__name__
         attributes = {"doclock.entity": entity, "doclock.lock": _words_of(requested.lock)}
         if self._keys and requested.ident is not None:
             attributes["doclock.key"] = str(requested.ident)
@@ -173,7 +173,8 @@ class _Telemetry:
     def _count(self, attributes: Mapping[str, Any], error: BaseException | None) -> None:
         self._outcomes.add(1, attributes)
         if isinstance(error, DeadlockDetected):
-            self._deadlocks.add(1, _without(attributes, "doclock.outcome"))
+            others = {key: found for key, found in attributes.items() if key != "doclock.outcome"}
+            self._deadlocks.add(1, others)
 
     def locks_released(
         self, _session: Session, released: Sequence[ReleasedLock], outcome: str
@@ -212,18 +213,7 @@ def _calls_of(session: Session) -> list[Call]:
     return calls
 
 
-def _name_of(entity: type[Any] | None) -> str:
-    return _NAMED if entity is None else entity.__name__
-
-
 def _words_of(lock: LockOptions) -> str:
     """Return the lock as a program writes it: ``ForUpdate|NoWait``."""
-    return "|".join(_names_of(lock)) or "None_"
-
-
-def _names_of(lock: LockOptions) -> Iterable[str]:
-    return (one.name for one in LockOptions if one.value and one in lock and one.name)
-
-
-def _without(attributes: Mapping[str, Any], name: str) -> Attributes:
-    return {key: value for key, value in attributes.items() if key != name}
+    names = (one.name for one in LockOptions if one.value and one in lock and one.name)
+    return "|".join(names) or "None_"

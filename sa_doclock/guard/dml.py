@@ -142,10 +142,8 @@ class _Check:
     """
 
     def __init__(self, session: Session, guard: FlushGuard, target: Target, write: Write) -> None:
-        self._session = session
-        self._guard = guard
-        self._target = target
-        self._write = write
+        self._session, self._guard = session, guard
+        self._target, self._write = target, write
         self._resolver = HeaderResolver(session, target.root, ask=True)
         self._refusals: list[Refusal] = []
         self.new_keys: list[tuple[DocumentKey, Identity]] = []

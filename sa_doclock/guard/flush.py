@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -305,6 +306,7 @@ class Refusal(NamedTuple):
     load: str = ""  # the sentence that says where the row was read
 
 
+@dataclass(eq=False)
 class _FlushCheck:
     """The full check of the rows of one flush, which share what is read from the database.
 
@@ -312,20 +314,12 @@ class _FlushCheck:
     :param written: the rows are in the database already.
     """
 
-    def __init__(
-        self,
-        guard: FlushGuard,
-        session: Session,
-        new: States | None = None,
-        *,
-        written: bool = False,
-    ) -> None:
-        self._guard = guard
-        self._session = session
-        self._new = new
-        self._written = written
-        self._resolvers: dict[Mapper[Any], HeaderResolver] = {}
-        self._refusals: list[Refusal] = []
+    guard: FlushGuard
+    session: Session
+    new: States | None = None
+    written: bool = False
+    resolvers: dict[Mapper[Any], HeaderResolver] = field(default_factory=dict)
+    refusals: list[Refusal] = field(default_factory=list)
 
     def check(self, to_check: Iterable[_WrittenRow]) -> None:
         for state, rules, write in to_check:
@@ -336,8 +330,8 @@ class _FlushCheck:
                 for other in _touched(state, name, write):
                     through = f"{_row(state)}.{name}", f"{state.class_.__name__}.{name}"
                     self._check_documents(root, other, Write.UPDATE, through)
-        if self._refusals:
-            self._guard.refuse_all(self._refusals, self._resolvers, self._expected())
+        if self.refusals:
+            self.guard.refuse_all(self.refusals, self.resolvers, self._expected())
 
     def _check_documents(
         self,
@@ -346,11 +340,11 @@ class _FlushCheck:
         write: Write,
         through: tuple[str, str] | None,
     ) -> None:
-        resolver = self._resolvers.get(root)
+        resolver = self.resolvers.get(root)
         if resolver is None:
-            resolver = self._resolvers[root] = HeaderResolver(self._session, root, ask=True)
+            resolver = self.resolvers[root] = HeaderResolver(self.session, root, ask=True)
         for identity in resolver.headers(state):
-            if self._guard.permits(root, identity) or (root.class_, identity) in self._inserted:
+            if self.guard.permits(root, identity) or (root.class_, identity) in self._inserted:
                 continue
             by = through
             if through is None and write is Write.UPDATE:
@@ -358,11 +352,11 @@ class _FlushCheck:
                 if attribute is None:
                     return
                 by = attribute, attribute
-            self._refusals.append(_refusal(root, identity, state, write, by))
+            self.refusals.append(_refusal(root, identity, state, write, by))
 
     def _expected(self) -> set[type[Any]]:
         """Return the classes of the headers inserted along whose key may be another in Python."""
-        if self._written:
+        if self.written:
             return set()
         return {
             key[0] for key in self._inserted if key and not compares_in_python(mapper_of(key[0]))
@@ -371,17 +365,17 @@ class _FlushCheck:
     @cached_property
     def _inserted(self) -> frozenset[DocumentKey | None]:
         """The documents whose headers are inserted along, and the new keys of those that are held."""
-        new = new_states(self._session) if self._new is None else self._new
+        new = new_states(self.session) if self.new is None else self.new
         inserted = map(_document_of_header, new)
         return frozenset([*inserted, *self._new_keys()])
 
     def _new_keys(self) -> Iterator[DocumentKey]:
-        for state in modified_states(self._session):
+        for state in modified_states(self.session):
             rules = rules_for(state.mapper)
             key = None if rules is None else _new_key_of(state, rules)
             if rules is None or key is None:
                 continue
-            if self._guard.ledger.may_write((rules.entity, state.identity or ())):
+            if self.guard.ledger.may_write((rules.entity, state.identity or ())):
                 yield rules.entity, key
 
 

@@ -5,7 +5,6 @@ from .on_return import (
     ROLLBACK,
     CallFunction,
     ExecuteStatement,
-    ReturnAction,
     execute_statements_now,
     is_registered,
     on_return,

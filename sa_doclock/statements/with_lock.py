@@ -157,7 +157,7 @@ def add_lock(statement: S, entity: Any, lock: LockOptions, *, by_key: bool = Fal
         statement = add_suffixes(statement, lock)
     # A dirty read that stops at a subclass's locked row would be none.
     hinted = list(tables_of(entity)) if base is LockOptions.NoLock else [header]
-    return _hinted(statement, hinted, lock, by_key=by_key)
+    return add_hints(statement, hinted, lock, by_key=by_key)
 
 
 def drop_lock(statement: S, entity: Any) -> S:
@@ -194,19 +194,13 @@ def add_candidate_hint(statement: S, entity: Any, lock: LockOptions, strategy: L
 
 def _is_no_key(entity: Any, lock: LockOptions) -> bool:
     """Return whether others may insert rows that refer to the locked one."""
-    if base_of(lock) is not LockOptions.ForUpdate:
-        return False
-    return LockOptions.NoKey in lock or keeps_key(inspect(entity).mapper)
+    for_update = base_of(lock) is LockOptions.ForUpdate
+    return for_update and (LockOptions.NoKey in lock or keeps_key(inspect(entity).mapper))
 
 
 def add_nolock(statement: S) -> S:
     """Return the statement with NoLock hints on all tables that it reads."""
-    return _hinted(statement, tables_within(statement.get_final_froms()), LockOptions.NoLock)
-
-
-def add_hints(statement: S, tables: Iterable[Table | Alias], lock: LockOptions) -> S:
-    """Return the statement with the table hints of this lock, where a database has such."""
-    return _hinted(statement, tables, lock)
+    return add_hints(statement, tables_within(statement.get_final_froms()), LockOptions.NoLock)
 
 
 def refuse_other_lock(statement: Select[Any], locked: LockedEntity) -> None:
@@ -231,9 +225,10 @@ def refuse_other_lock(statement: Select[Any], locked: LockedEntity) -> None:
             )
 
 
-def _hinted(
+def add_hints(
     statement: S, tables: Iterable[Table | Alias], lock: LockOptions, *, by_key: bool = False
 ) -> S:
+    """Return the statement with the table hints of this lock, where a database has such."""
     lock &= ~LockOptions.NoKey  # no database that takes hints has it
     hinted = [one for one in table_hints() if lock in one.hints]
     for table, one in product(tables, hinted):

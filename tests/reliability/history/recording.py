@@ -69,7 +69,7 @@ class RecordingWorker(Worker):
         return document, waited
 
     def _change(self, session: LockingSession, document: Document, step: Step) -> None:
-        history = self._histories[step.document]
+        history = self.histories[step.document]
         _CHANGES[step.operation](self._done, document, step)
         stored.balance(document)
         number = history.announce(document.values())
