@@ -18,6 +18,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from typing import Any, Final
 
 import pytest
@@ -95,13 +96,13 @@ class Actor:
         self.session = LockingSession(engine)
         self._thread = ThreadPoolExecutor(1)
 
-    def starts(self, step: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        """Have the thread call ``step(session, *arguments)``, and return at once."""
-        return self._thread.submit(step, self.session, *arguments)
+    def starts(self, step: Callable[..., Any], *arguments: Any, **options: Any) -> Future[Any]:
+        """Have the thread call ``step(session, *arguments, **options)``, and return at once."""
+        return self._thread.submit(step, self.session, *arguments, **options)
 
-    def does(self, step: Callable[..., Any], *arguments: Any) -> Any:
+    def does(self, step: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Have the thread do it, and return what it returns or raise what it raises."""
-        return self.starts(step, *arguments).result(PATIENCE)
+        return self.starts(step, *arguments, **options).result(PATIENCE)
 
     def close(self) -> None:
         """End the session and the thread."""
@@ -147,17 +148,15 @@ def read_committed_engine(engine: Engine) -> Engine:
 @pytest.fixture
 def alice(doclock_tables: Engine) -> Iterator[Actor]:
     """Return the first session."""
-    actor = Actor(doclock_tables)
-    yield actor
-    actor.close()
+    with closing(Actor(doclock_tables)) as actor:
+        yield actor
 
 
 @pytest.fixture
 def bob(doclock_tables: Engine) -> Iterator[Actor]:
     """Return the second session."""
-    actor = Actor(doclock_tables)
-    yield actor
-    actor.close()
+    with closing(Actor(doclock_tables)) as actor:
+        yield actor
 
 
 def supports(strategy: LockStrategy, lock: LockOptions) -> bool:
@@ -347,24 +346,18 @@ class TestTimeout:
     """``lock_timeout`` ends a wait, and is forgotten afterwards."""
 
     def test_a_wait_past_it_is_not_available(self, alice: Actor, bob: Actor) -> None:
-        def wait_a_second(session: LockingSession) -> None:
-            lock_order(session, FOR_UPDATE, lock_timeout=1)
-
         alice.does(lock_order, FOR_UPDATE)
         with pytest.raises(LockNotAvailable) as caught:
-            bob.does(wait_a_second)
+            bob.does(lock_order, FOR_UPDATE, lock_timeout=1)
         assert (caught.value.entity, caught.value.ident) == (Order, 1)
         assert not bob.session.held_locks
 
     def test_the_next_transaction_waits_as_the_server_is_configured(
         self, alice: Actor, bob: Actor, strategy: LockStrategy
     ) -> None:
-        def at_once(session: LockingSession) -> None:
-            with pytest.raises(LockNotAvailable):
-                lock_order(session, FOR_UPDATE, lock_timeout=0)
-
         alice.does(lock_order, FOR_UPDATE)
-        bob.does(at_once)
+        with pytest.raises(LockNotAvailable):
+            bob.does(lock_order, FOR_UPDATE, lock_timeout=0)
         bob.does(LockingSession.rollback)
         step = bob.starts(lock_order, FOR_UPDATE)
         wait_for(bob, alice, step, strategy)
@@ -372,10 +365,7 @@ class TestTimeout:
         assert step.result(PATIENCE) == 3
 
     def test_a_lock_that_is_free_is_granted_within_it(self, alice: Actor) -> None:
-        def wait_long(session: LockingSession) -> int:
-            return lock_order(session, FOR_UPDATE, lock_timeout=30)
-
-        assert alice.does(wait_long) == 3
+        assert alice.does(lock_order, FOR_UPDATE, lock_timeout=30) == 3
 
 
 class TestRelease:
@@ -523,13 +513,9 @@ class TestNamedLock:
         except LockNotSupported:
             assert not alice.session.held_locks
             return
-
-        def at_once(session: LockingSession) -> None:
-            with pytest.raises(LockNotAvailable):
-                session.lock_key("suite:1", lock_timeout=0)
-            session.rollback()
-
-        bob.does(at_once)
+        with pytest.raises(LockNotAvailable):
+            bob.does(LockingSession.lock_key, "suite:1", lock_timeout=0)
+        bob.does(LockingSession.rollback)
         alice.does(LockingSession.commit)
         bob.does(LockingSession.lock_key, "suite:1")
 
