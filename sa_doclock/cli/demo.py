@@ -157,7 +157,4 @@ def _head(out: Console, text: str) -> None:
 
 
 def _table() -> Table:
-    table = Table("", WITHOUT, WITH, box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for column in table.columns[1:]:
-        column.justify = "left"
-    return table
+    return Table("", WITHOUT, WITH, box=None, padding=(0, 2, 0, 0), header_style="bold")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, text
@@ -66,10 +66,8 @@ def _servers(subject: Subject) -> Iterator[_Servers]:
         yield _Servers(*found)
 
 
-@contextmanager
-def _new_connection(subject: Subject) -> Iterator[Connection]:
-    with side_connection(subject.engine, {"isolation_level": READ_COMMITTED}) as connection:
-        yield connection
+def _new_connection(subject: Subject) -> AbstractContextManager[Connection]:
+    return side_connection(subject.engine, {"isolation_level": READ_COMMITTED})
 
 
 @check("postgresql-standby-under-lock", "error")

@@ -17,13 +17,7 @@ from sqlalchemy import event, inspect
 from sqlalchemy.exc import ArgumentError, InvalidRequestError
 from sqlalchemy.orm import Mapper, RelationshipProperty
 
-from .mapping import (
-    clear_mapper_caches,
-    hierarchy_of,
-    listen_to_mappers,
-    mapper_cache,
-    root_of,
-)
+from .mapping import clear_mapper_caches, hierarchy_of, listen_to_mappers, mapper_cache, root_of
 from .parts import Part, build_part, undeclared_parts
 
 C = TypeVar("C", bound=type)

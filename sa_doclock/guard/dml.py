@@ -26,15 +26,7 @@ from ..statements import chunks, key_in
 from ..transaction import Ledger
 from .flush import FlushGuard, Refusal, Write
 from .returned import keys_of_result
-from .targets import (
-    Link,
-    Row,
-    Target,
-    is_header_target,
-    literal,
-    targets_of,
-    targets_of_class,
-)
+from .targets import Link, Row, Target, is_header_target, literal, targets_of, targets_of_class
 from .upserts import stays_in_its_document
 
 

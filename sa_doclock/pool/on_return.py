@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from threading import Lock
 from typing import Final
 
@@ -24,6 +25,7 @@ _ACTIONS: Final = "sa_doclock.on_return"
 _listening: Final = Lock()
 
 
+@dataclass(eq=False, slots=True)
 class ReturnAction:
     """One action; its object is the key by which it is withdrawn.
 
@@ -32,13 +34,8 @@ class ReturnAction:
     :param run: the pool closes the connection if this raises.
     """
 
-    __slots__ = ("position", "run")
-
-    def __init__(
-        self, position: int, run: Callable[[ConnectionPoolEntry, DBAPIConnection], object]
-    ) -> None:
-        self.position = position
-        self.run = run
+    position: int
+    run: Callable[[ConnectionPoolEntry, DBAPIConnection], object]
 
 
 class CallFunction(ReturnAction):

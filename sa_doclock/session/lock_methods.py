@@ -212,16 +212,8 @@ class LockMethods(ExecutingSession):
             context.refuse_failed()
             with self.no_autoflush:
                 return read_many(self, mapper, identities, lock, options)
-        request = LockRequest(
-            entity,
-            single_key(identities),
-            lock,
-            seconds,
-            mapper,
-            identities,
-            options,
-            {"mapper": mapper},
-        )
+        ident, binds = single_key(identities), {"mapper": mapper}
+        request = LockRequest(entity, ident, lock, seconds, mapper, identities, options, binds)
         return acquire(ManyByKey(context, request))
 
     def get_document(

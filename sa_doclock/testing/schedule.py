@@ -105,8 +105,8 @@ class Schedule:
             ("before_cursor_execute", self._before_statement),
             ("after_cursor_execute", self._after_statement),
             ("handle_error", self._on_error),
-            ("commit", self._on_commit),
-            ("rollback", self._on_rollback),
+            ("commit", lambda connection: self._on_end(connection, _COMMIT)),
+            ("rollback", lambda connection: self._on_end(connection, None)),
         ]
 
     def start(self) -> None:
@@ -263,12 +263,6 @@ class Schedule:
             party.note(context.connection)
             party.refused = isinstance(context.sqlalchemy_exception, OperationalError)
             self._changed.notify_all()
-
-    def _on_commit(self, connection: Connection) -> None:
-        self._on_end(connection, _COMMIT)
-
-    def _on_rollback(self, connection: Connection) -> None:
-        self._on_end(connection, None)
 
     def _on_end(self, connection: Connection, statement: str | None) -> None:
         party = self._party()
