@@ -80,7 +80,7 @@ class ByHand(Worker):
 
     def _read_by_hand(self, session: Session, step: Step) -> tuple[Any, float]:
         history = self.histories[step.document]
-        newest = history.newest()
+        newest = history.newest
         began = perf_counter()
         shared = step.operation is Operation.LOAD
         self._begin(session, "BEGIN" if shared else "BEGIN IMMEDIATE")

@@ -99,14 +99,14 @@ def test_an_operation_leaves_a_right_total(
 def test_a_read_may_be_as_old_as_its_lock_but_no_older() -> None:
     history = History({"N0": 1})
     history.committed(history.announce({"N0": 2}))
-    asked = history.newest()
+    asked = history.newest
     assert not history.has_been({"N0": 1}, asked)
     assert history.has_been({"N0": 2}, asked)
     number = history.announce({"N0": 3})
-    assert history.has_been({"N0": 2}, history.newest())  # its commit may not have come through
+    assert history.has_been({"N0": 2}, history.newest)  # its commit may not have come through
     assert history.has_been({"N0": 3}, asked)
     history.committed(number)
-    assert not history.has_been({"N0": 2}, history.newest())
+    assert not history.has_been({"N0": 2}, history.newest)
 
 
 def test_percentiles_are_values_that_were_measured() -> None:
