@@ -11,12 +11,12 @@ import enum
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
 from sqlalchemy import ClauseElement, Insert
 from sqlalchemy.orm import FromStatement, InstanceState, Mapper, RelationshipDirection, Session
 from sqlalchemy.orm.attributes import instance_state
+from sqlalchemy.util import memoized_property
 
 from ..caller import line_of_program, warn_program
 from ..documents import (
@@ -35,7 +35,7 @@ from ..documents import (
 )
 from ..errors import UnlockedWrite, UnlockedWriteWarning
 from ..lock_info import DocumentKey, Identity
-from ..options import lock_label
+from ..options import LockOptions, lock_label
 from ..session_ref import session_ref
 from ..sqlalchemy_internals import deleted_states, modified_states, new_states, values_of
 from ..transaction import Ledger, add_document, database_name
@@ -91,9 +91,9 @@ class FlushGuard:
         self.ledger = ledger
         self._mode = _mode_of_all or mode
         self._disabled = 0
-        # The rows that were held when this flush began, each with the attributes that must not
-        # change if it is not to be checked again.
-        self._checked: dict[InstanceState[Any], frozenset[str]] = {}
+        self.checked: dict[InstanceState[Any], frozenset[str]] = {}
+        """The rows that were held when this flush began, each with the attributes that must not
+        change if it is not to be checked again."""
         self._reported: set[DocumentKey] = set()
         self._warned: set[str] = set()
 
@@ -127,13 +127,11 @@ class FlushGuard:
 
     def check_flush(self) -> None:
         """Raise UnlockedWrite if the flush would write to a document that is not held ForUpdate."""
-        self._checked.clear()
+        self.checked.clear()
         if self.active:
             session = self._session()
-            deleted = list(deleted_states(session))
-            changed = [
-                one for one in modified_states(session) if one not in deleted_states(session)
-            ]
+            deleted = set(deleted_states(session))
+            changed = [one for one in modified_states(session) if one not in deleted]
             self._check(list(new_states(session)), changed, deleted)
 
     def check_objects(self, instances: Collection[Any]) -> None:
@@ -144,10 +142,10 @@ class FlushGuard:
             self._check(new, [state for state in states if state.key is not None], ())
 
     def check_row(self, state: InstanceState[Any], write: Write) -> None:
-        """Check one row that a flush has written, and that an error takes back."""
-        attributes = self._checked.get(state)
-        if attributes is not None and attributes.isdisjoint(state.committed_state):
-            return
+        """Check one row that a flush has written, and that an error takes back.
+
+        Not one that is ``checked``.
+        """
         rules = rules_for(state.mapper)
         if rules is None:
             return
@@ -166,19 +164,39 @@ class FlushGuard:
 
     def _check(self, new: States, changed: States, deleted: States) -> None:
         self.reset_warnings()
-        to_check: list[_WrittenRow] = []  # the others are held, as what is loaded shows
-        written = (Write.INSERT, new), (Write.UPDATE, changed), (Write.DELETE, deleted)
-        for write, states in written:
-            for state in states:
-                rules = rules_for(state.mapper)
-                if rules is None:
-                    continue
-                if not self._is_held(rules, state, write):
-                    to_check.append((state, rules, write))
-                elif write is Write.UPDATE:
-                    self._checked[state] = rules.checked
+        # The others are held, as what is loaded shows.
+        to_check = [
+            *self._not_held(new, Write.INSERT),
+            *self._changes_not_held(changed),
+            *self._not_held(deleted, Write.DELETE),
+        ]
         if to_check:
             _FlushCheck(self, self._session(), new).check(to_check)
+
+    def _not_held(self, states: States, write: Write) -> Iterator[_WrittenRow]:
+        for state in states:
+            rules = rules_for(state.mapper)
+            if rules is not None and not self._is_held(rules, state, write):
+                yield state, rules, write
+
+    def _changes_not_held(self, states: States) -> Iterator[_WrittenRow]:
+        held, checked = self.ledger.held, self.checked
+        for state in states:
+            rules = rules_for(state.manager.mapper)
+            if rules is None:
+                continue
+            # A flush may have thousands of rows, and most are parts that name their header: for
+            # these the answer of _is_held(), without its calls.
+            direct, loaded = rules.direct, state.dict
+            if (
+                direct is not None
+                and rules.elsewhere.isdisjoint(state.committed_state)
+                and held.get((rules.entity, tuple(map(loaded.get, direct.foreign_key or ()))))
+                is LockOptions.ForUpdate
+            ) or self._is_held(rules, state, Write.UPDATE):
+                checked[state] = rules.checked
+            else:
+                yield state, rules, Write.UPDATE
 
     def _is_held(self, rules: WriteRules, state: InstanceState[Any], write: Write) -> bool:
         """Return whether what is loaded shows that the document is held, as it mostly does."""
@@ -362,7 +380,7 @@ class _FlushCheck:
             key[0] for key in self._inserted if key and not compares_in_python(mapper_of(key[0]))
         }
 
-    @cached_property
+    @memoized_property
     def _inserted(self) -> frozenset[DocumentKey | None]:
         """The documents whose headers are inserted along, and the new keys of those that are held."""
         new = new_states(self.session) if self.new is None else self.new

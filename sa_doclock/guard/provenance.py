@@ -14,18 +14,18 @@ from ..caller import frame_of_program
 from ..transaction import Ledger
 
 LOAD_RECORD: Final = "sa_doclock.read"
-"""The key of a LoadRecord: in the ``info`` of an object, in the ``attributes`` of an execution."""
+"""The key of a LoadRecord in the ``attributes`` of an execution."""
 
 
 class LoadRecord(NamedTuple):
-    """The last load of an object."""
+    """The last load of an object.
+
+    It is the attribute ``sa_doclock_read`` of the InstanceState, which pickle does not take along.
+    """
 
     statement: Any
     how: str
     line: str | None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(None), ()  # a pickled object leaves its provenance behind
 
 
 class LoadProvenance:
@@ -55,7 +55,7 @@ class LoadProvenance:
 
 def describe_load(state: InstanceState[Any]) -> str:
     """Return the sentence that says where the object was read; empty if that is not known."""
-    read: LoadRecord | None = state.info.get(LOAD_RECORD)
+    read: LoadRecord | None = getattr(state, "sa_doclock_read", None)
     if read is None:
         return ""
     where = f", at {read.line}" if read.line else ""

@@ -28,7 +28,8 @@ class WriteRules(NamedTuple):
     direct: Part | None  # the only part that a row can be, if its foreign key names the header
     moves: frozenset[str]  # the attributes that move a row from one document to another
     keys: frozenset[str]  # the attributes of the primary key, where the row may be a header
-    checked: frozenset[str]  # all these, and those that write to rows of other classes
+    elsewhere: frozenset[str]  # those that move it, or write to rows of other classes
+    checked: frozenset[str]  # all these
     updates: Mapping[str, Mapper[Any]]  # relationships whose change writes to other documents
     deletes: Mapping[str, Mapper[Any]]  # relationships that do so when the row is deleted
 
@@ -44,11 +45,9 @@ def rules_for(mapper: Mapper[Any]) -> WriteRules | None:
         for one, other in related
         if one.secondary is not None or one.back_populates is None
     }
+    deletes = {one.key: other for one, other in related}
     if root is None:
-        none: frozenset[str] = frozenset()
-        checked, deletes = frozenset(updates), {one.key: other for one, other in related}
-        rules = WriteRules(None, mapper.class_, False, None, none, none, checked, updates, deletes)
-        return rules if related else None
+        return _rules_of_related(mapper, updates, deletes) if related else None
     parts = parts_with_detail(root, mapper)
     moves = frozenset(_owner_attributes(parts))
     keys = _header_keys(root, mapper)
@@ -56,13 +55,33 @@ def rules_for(mapper: Mapper[Any]) -> WriteRules | None:
     return WriteRules(
         root,
         root.class_,
-        is_header(root, mapper),
-        _direct_part(root, parts),
-        moves,
-        keys,
-        moves | keys | updates.keys(),
-        updates,
-        {one.key: other for one, other in related if one.key not in own},
+        header=is_header(root, mapper),
+        direct=_direct_part(root, parts),
+        moves=moves,
+        keys=keys,
+        elsewhere=moves | updates.keys(),
+        checked=moves | keys | updates.keys(),
+        updates=updates,
+        deletes={name: other for name, other in deletes.items() if name not in own},
+    )
+
+
+def _rules_of_related(
+    mapper: Mapper[Any], updates: Mapping[str, Mapper[Any]], deletes: Mapping[str, Mapper[Any]]
+) -> WriteRules:
+    """Return the rules of a class that is in no document, and whose flush writes to some."""
+    none, checked = frozenset[str](), frozenset(updates)
+    return WriteRules(
+        None,
+        mapper.class_,
+        header=False,
+        direct=None,
+        moves=none,
+        keys=none,
+        elsewhere=checked,
+        checked=checked,
+        updates=updates,
+        deletes=deletes,
     )
 
 

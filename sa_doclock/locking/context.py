@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.util import memoized_property
 
 from ..dialects.base import Read
 from ..documents import mapper_cache
@@ -54,13 +54,11 @@ class LockContext(TransactionState):
     adopts_for_update = True
     """True if ``with_for_update()`` is a lock of this session."""
 
-    queue: SessionQueue | None = None
-    """The session's place at a DocumentGate, where it has one."""
-
     binds: tuple[Engine | Connection, ...] = ()
     """The values of ``Session(binds=...)``, of ``bind_mapper()`` and of ``bind_table()``."""
 
-    # What most sessions have no use for is made at its first use.
+    queue: SessionQueue | None = None
+    """The session's place at a DocumentGate, where it has one."""
 
     added = False
     """True if an object was ever added to the session."""
@@ -68,24 +66,26 @@ class LockContext(TransactionState):
     loaded: LoadedDocuments | None = None
     """The objects of documents in the session, from the first lock on that finds some."""
 
+    # What most sessions have no use for is made at its first use.
+
     def loaded_documents(self) -> LoadedDocuments:
         """Return the same, made where it is not there yet."""
         if self.loaded is None:
             self.loaded = LoadedDocuments(self.session(), self.ledger)
         return self.loaded
 
-    @cached_property
+    @memoized_property
     def guard(self) -> FlushGuard:
         """The write guard of flushes."""
         report = self.instrumentation.report_unlocked_write
         return FlushGuard(self.session(), self.ledger, self.options.guard, report)
 
-    @cached_property
+    @memoized_property
     def dml(self) -> DmlGuard:
         """The write guard of INSERT, UPDATE and DELETE statements."""
         return DmlGuard(self.session(), self.guard, self.ledger)
 
-    @cached_property
+    @memoized_property
     def provenance(self) -> LoadProvenance:
         """The places in the program that have read rows of declared documents."""
         return LoadProvenance(self.ledger, tracing=self.options.guard_tracing)

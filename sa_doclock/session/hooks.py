@@ -9,6 +9,7 @@ from weakref import WeakSet
 
 from sqlalchemy import Connection, event
 from sqlalchemy.orm import InstanceState, Mapper, SessionTransaction
+from sqlalchemy.orm.interfaces import EXT_CONTINUE
 
 from ..dialects import strategies
 from ..documents import any_declared, any_versioned, listen_for_documents, raise_versions
@@ -98,7 +99,7 @@ def _after_begin(
     strategy = strategies.get(connection.dialect)
     if strategy is not None and strategy.notes_begin and not transaction.nested:
         strategy.note_begin(connection)
-    context.connections.add(connection)
+    context.connections.add(connection, strategy)
     if context.failed is not None:
         context.failed.note_joined()
     if context.pipeline is not None:
@@ -182,7 +183,10 @@ def _follow(mappers: Collection[Mapper[Any]]) -> None:
                 for name in ("load", "refresh"):
                     event.listen(mapper.class_, name, _on_load, raw=True, propagate=True)
                 for name, write in _WRITES.items():
-                    event.listen(mapper, name, _on_write(write), raw=True, propagate=True)
+                    # With retval, or SQLAlchemy puts a function around ours, for each row a call.
+                    event.listen(
+                        mapper, name, _on_write(write), raw=True, propagate=True, retval=True
+                    )
 
 
 def _outermost(mappers: Collection[Mapper[Any]]) -> Iterator[Mapper[Any]]:
@@ -202,16 +206,20 @@ _WRITES = {
 }
 
 
-def _on_write(write: Write) -> Callable[..., None]:
-    def check(_mapper: Mapper[Any], _connection: Connection, state: InstanceState[Any]) -> None:
+def _on_write(write: Write) -> Callable[..., Any]:
+    def check(_mapper: Mapper[Any], _connection: Connection, state: InstanceState[Any]) -> Any:
         session = state.session
         if isinstance(session, SessionWithContext):
-            session._context.guard.check_row(state, write)
+            guard = session._context.guard
+            attributes = guard.checked.get(state)
+            if attributes is None or not attributes.isdisjoint(state.committed_state):
+                guard.check_row(state, write)
+        return EXT_CONTINUE
 
     return check
 
 
-def _on_load(state: InstanceState[Any], context: Any, *_: object) -> None:
+def _on_load(state: Any, context: Any, *_: object) -> None:
     if context is None:
         return
     read = context.attributes.get(LOAD_RECORD)  # of one execution; every row asks, so once for all
@@ -221,6 +229,7 @@ def _on_load(state: InstanceState[Any], context: Any, *_: object) -> None:
         statement = statement_of(context)
         read = context.session._context.provenance.record_for(statement)
         context.attributes[LOAD_RECORD] = read
-    state.info[LOAD_RECORD] = read
+    # Not in state.info, whose first use for each row makes a dict by two calls of Python.
+    state.sa_doclock_read = read
     if read.statement.is_dml:  # INSERT .. RETURNING
         context.session._context.guard.record_returned(state, read.statement)

@@ -109,7 +109,8 @@ class LockingSession(BlockMethods):
         self._context = context
         if kwargs.get("binds"):
             context.binds = tuple(kwargs["binds"].values())
-        context.adopts_for_update = adopt_for_update
+        if not adopt_for_update:
+            context.adopts_for_update = False
         if type(self).get_bind is not Session.get_bind:  # the program's own
             context.routing = BindRouter(context)
             vars(self)["get_bind"] = context.routing.get_bind

@@ -170,12 +170,15 @@ class TransactionConnections:
         self.level_by_text: str | None = None
         """The isolation level that a text() of the program has set for this transaction."""
 
-    def add(self, connection: Connection) -> None:
-        """Note a connection that has begun its part of the transaction, or a savepoint in it."""
-        if connection.engine not in self._by_engine:
-            known = strategies.get(connection.dialect) or find_strategy(connection)
-            added = TransactionConnection(connection, known)
-            self._by_engine[connection.engine] = added
+    def add(self, connection: Connection, known: LockStrategy | None) -> None:
+        """Note a connection that has begun its part of the transaction, or a savepoint in it.
+
+        :param known: of its database, where that was asked before.
+        """
+        engine = connection.engine
+        if engine not in self._by_engine:
+            known = known or find_strategy(connection)
+            self._by_engine[engine] = added = TransactionConnection(connection, known)
             others = states_by_connection.get(connection, ())
             if others:  # a Connection that was lent to several sessions
                 others = tuple(one for one in others if one() is not None)
@@ -506,6 +509,6 @@ def _set_level(connection: Connection, level: str) -> None:
         connection.invalidate(error)  # the lender gets a new one
 
 
-def new_connections(state: TransactionState) -> TransactionConnections:
+def connections(state: TransactionState) -> TransactionConnections:
     """Return the connections of a session, which has none yet."""
     return TransactionConnections(state.session, ref(state), low_priority=state.low_priority)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import SessionTransaction
+from sqlalchemy.util import memoized_property
 
 from ..dialects.base import LockStrategy
 from ..events import EventfulSession
@@ -18,10 +18,11 @@ from ..lock_info import DocumentKey
 from ..monitoring import Diagnosis, HeldWarnings, LockInstrumentation
 from ..options import LockTimeout, check_hold_limit, check_seconds
 from ..session_ref import session_ref
-from .connections import new_connections
+from .connections import connections as new_connections
 from .failed import FailedTransaction
 from .hold_limit import HoldLimit
-from .ledger import Mark, NamedKey, new_ledger
+from .ledger import Mark, NamedKey
+from .ledger import ledger as new_ledger
 from .lock_lost import ended_by_other
 from .pipeline import SessionPipeline
 from .request import LockRequest
@@ -43,41 +44,17 @@ class TransactionState:
     :param ranks: the declared order of locking.
     """
 
-    call: LockCall | None = None
-    """The call for a lock that is under way."""
-
-    adopting: LockRequest | None = None
-    """The lock of a ``with_for_update()`` of the program, while its statement runs."""
-
     diagnosis: Diagnosis | None = None
     """Adds to an error who holds the lock, where the session was made with ``diagnose=True``."""
 
-    pipeline: SessionPipeline | None = None
-    """Sends statements together, where the session was made with ``pipeline=True``."""
-
-    routing: BindRouter | None = None
-    """Stands before the program's own get_bind(), where the session's class has one."""
+    adopting: LockRequest | None = None
+    """The lock of a ``with_for_update()`` of the program, while its statement runs."""
 
     check_lent: Callable[[Engine | Connection], None] | None = None
     """Checks a database that the program names, while run_transaction() runs."""
 
     commits = 0
     """The number of transactions that this session has committed so far."""
-
-    began_by_savepoint = False
-    """True if the transaction has begun with ``begin_nested()``, and not with ``begin()``."""
-
-    commits_now = False
-    """True from the start of the session's own commit to its end."""
-
-    lost: dict[DocumentKey | NamedKey, str] | None = None
-    """The locks that another than the session has ended, with how; they forbid every write."""
-
-    _committed = False
-    failed: FailedTransaction | None = None
-    """The failure, because of which all is refused; None in a session where nothing has failed."""
-
-    _on_commit: Sequence[Callable[[], object]] = ()  # the functions to call after the commit
 
     def __init__(
         self,
@@ -90,6 +67,24 @@ class TransactionState:
         self.instrumentation = LockInstrumentation(session)
         self.ranks = ranks
         self.low_priority = low_priority
+        # What each lock reads several times is not a default of the class: Python finds what the
+        # object itself has without a search.
+        self.call: LockCall | None = None
+        """The call for a lock that is under way."""
+        self.failed: FailedTransaction | None = None
+        """The failure, because of which all is refused; None in a session where nothing has failed."""
+        self.pipeline: SessionPipeline | None = None
+        """Sends statements together, where the session was made with ``pipeline=True``."""
+        self.routing: BindRouter | None = None
+        """Stands before the program's own get_bind(), where the session's class has one."""
+        self.lost: dict[DocumentKey | NamedKey, str] | None = None
+        """The locks that another than the session has ended, with how; they forbid every write."""
+        self.began_by_savepoint = False
+        """True if the transaction has begun with ``begin_nested()``, and not with ``begin()``."""
+        self.commits_now = False
+        """True from the start of the session's own commit to its end."""
+        self._committed = False
+        self._on_commit: Sequence[Callable[[], object]] = ()  # to be called after the commit
 
     def limit_hold(self, hold_limit: LockTimeout, warn_held_after: LockTimeout) -> None:
         """Limit the time that the transactions of this session hold their locks; warn of long ones.
@@ -104,9 +99,11 @@ class TransactionState:
             self.instrumentation.held_warnings = HeldWarnings(seconds)
 
     # A session that is made and closed has no use for these, most transactions none for the others.
+    # Not functools.cached_property, which takes a lock before Python 3.12: a session is one thread's.
 
-    ledger = cached_property(new_ledger)
-    connections = cached_property(new_connections)
+    # The names of the functions are those of the attributes, which memoized_property asks for.
+    ledger = memoized_property(new_ledger)
+    connections = memoized_property(new_connections)
 
     @property
     def failure(self) -> FailedTransaction:
@@ -115,7 +112,7 @@ class TransactionState:
             self.failed = FailedTransaction(self.session, self.connections, self.lose_locks)
         return self.failed
 
-    @cached_property
+    @memoized_property
     def _marks(self) -> WeakKeyDictionary[SessionTransaction, tuple[Mark, int]]:
         """The numbers of locks and functions at each savepoint."""
         return WeakKeyDictionary()
