@@ -86,7 +86,7 @@ def reads_of(entity: Mapper[Any], identity: Identity, lock: LockOptions) -> Iter
 def load_again(session: Session, unreadable: Unreadable) -> None:
     """Load the parts that a lock has made stale, and that no access would load."""
     for part in sorted(unreadable, key=lambda part: part.path.count(".")):
-        step = _Step((part,), LockOptions.None_)
+        step = _Step((part,), part, LockOptions.None_)
         details = _load_details(session, step, unreadable[part], [], set())
         for below in unreadable:  # a new detail needs the same parts as the others
             news = _not_in(unreadable[below], details)
@@ -97,11 +97,8 @@ class _Step(NamedTuple):
     """One kind of part to load, and the owners that its statement starts from."""
 
     chain: tuple[Part, ...]  # from the owner whose keys are given, down to the part
+    part: Part  # the last of these
     lock: LockOptions
-
-    @property
-    def part(self) -> Part:
-        return self.chain[-1]
 
 
 @mapper_cache
@@ -110,7 +107,7 @@ def _steps(root: Mapper[Any], lock: LockOptions) -> tuple[_Step, ...]:
     parts = [part for part in parts_of(root) if part.relationship.lazy not in _UNLOADED]
     chains = {part: chain_of(root, part) for part in parts}
     return tuple(
-        _Step((part,) if _has_unknown_depth(parts, part) else chain, base)
+        _Step((part,) if _has_unknown_depth(parts, part) else chain, part, base)
         for part, chain in chains.items()
         if set(parts).issuperset(chain)
     )
@@ -142,8 +139,7 @@ def _load_details(
 
 def _keys(instances: Iterable[Any]) -> list[Identity]:
     """Return the primary keys of the instances that have one."""
-    keys = (instance_state(instance).key for instance in instances)
-    return [key[1] for key in keys if key is not None]
+    return [key[1] for instance in instances if (key := instance_state(instance).key) is not None]
 
 
 def _load_own_columns(session: Session, mapper: Mapper[Any], instances: Iterable[Any]) -> None:
@@ -204,27 +200,33 @@ def _set_details(
     session: Session, step: _Step, missing: list[Any], keys: list[Identity], stored: set[int]
 ) -> None:
     """Load the details of these owners, and set those of the owners that have none loaded."""
-    if not stored.issuperset(map(id, missing)):
+    part = step.part
+    if len(step.chain) > 1 and not stored.issuperset(map(id, missing)):
         # A line that the program has moved to this order is one of another order in the database:
         # a SELECT from the keys of the headers would not find its taxes.
-        step = _Step((step.part,), step.lock)
+        step = _Step((part,), part, step.lock)
+    missing = _persistent(missing)
+    owner_keys = _keys(missing)
     if len(step.chain) == 1:
-        missing = [owner for owner in missing if instance_state(owner).key is not None]
-        keys = _keys(missing)
+        keys = owner_keys
     details: dict[Identity, Sequence[Any]] = {}
     for some in chunks(keys):
         details.update(_details(session, step, some))
     stored.update(map(id, chain.from_iterable(details.values())))
-    for owner, key in zip(missing, _keys(missing), strict=True):
-        if step.part.name not in instance_dict(owner):  # else the rows have refreshed its members
+    for owner, key in zip(missing, owner_keys, strict=True):
+        if part.name not in instance_dict(owner):  # else the rows have refreshed its members
             found = details.get(key, ())
-            value = found if step.part.relationship.uselist else next(iter(found), None)
-            set_committed_value(owner, step.part.name, value)
+            value = found if part.relationship.uselist else next(iter(found), None)
+            set_committed_value(owner, part.name, value)
+
+
+def _persistent(instances: Iterable[Any]) -> list[Any]:
+    return [one for one in instances if instance_state(one).key is not None]
 
 
 def _load_by_relationship(session: Session, part: Part, owners: Iterable[Any]) -> None:
     """Load the collections of a relationship to an ``aliased()`` as SQLAlchemy loads them."""
-    persistent = [owner for owner in owners if instance_state(owner).key is not None]
+    persistent = _persistent(owners)
     for owner in persistent:
         session.expire(owner, [part.name])
     option = selectinload(getattr(part.owner.class_, part.name))
@@ -271,10 +273,11 @@ def _by_stored_keys(
     return found
 
 
-def _members(owner: Any, part: Part) -> Iterator[Any]:
+def _members(owner: Any, part: Part) -> list[Any]:
     value = instance_dict(owner).get(part.name)
-    if value is not None:
-        yield from list(collection_adapter(value)) if part.relationship.uselist else [value]
+    if value is None:
+        return []
+    return list(collection_adapter(value)) if part.relationship.uselist else [value]
 
 
 def _statement(step: _Step, keys: Sequence[Identity]) -> tuple[Select[Any], Mapping[str, Any]]:
