@@ -156,9 +156,11 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
     ) -> T | None:
-        found = self._lock_and_read(connection, plan, request)
+        statements = _Statements(self.mapper, request, request.keys, single=True)
+        found = _lock_and_read(self.session, connection, plan, request, statements)
         if not found and connection.strategy.retries_missing_rows:
-            found = self._lock_and_read(connection, plan, request)
+            found = _lock_and_read(self.session, connection, plan, request, statements)
+        self.locked = statements.locked
         if len(found) > 1:
             keys = ", ".join(str(instance_state(one).identity) for one in found[:3])
             raise LockMisuse(
@@ -169,30 +171,6 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
             load_again(self.session, self.unreadable)
         return found[0] if found else None
 
-    def _lock_and_read(
-        self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
-    ) -> list[T]:
-        session, mapper, keys = self.session, self.mapper, request.keys
-        row_lock = connection.row_lock(plan)
-        table = plan.table if is_row_lock(row_lock) else None
-        if request.options or (
-            table is not None
-            and (request.seconds is not None or spans_rows(mapper, undeferred=False))
-        ):
-            statements = _Statements(mapper, request, keys, single=True)
-            found = _lock_and_read(session, connection, plan, request, statements)
-            self.locked = statements.locked
-            return found
-        # Most locks: what _lock_and_read() does for one statement without options.
-        if table is None:  # the lock is the transaction's
-            statement = select_by_key(mapper, request.lock)
-        else:
-            strategy = connection.strategy
-            strategy.check_table(connection.connection, table)
-            statement = select_by_key(mapper, row_lock, whole=strategy.locks_what_is_read)
-        parameters = _parameters(mapper, keys[0])
-        return _select(session, statement, parameters, (), {"bind": connection.connection})
-
     def record(self, found: T | None, request: LockRequest) -> T | None:
         if found is None:
             forget_vanished(self.session, self.mapper, request.keys[0])
@@ -200,10 +178,7 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
             return None
         key = instance_state(found).key
         assert key is not None  # it was loaded
-        if self.recheck or key[1] != request.keys[0]:
-            self.record_rows((key[1],), request)
-        else:
-            self.context.ledger.record((self.root.class_, key[1]), request.lock)
+        self.record_rows((key[1],), request)
         if request.version is not None:
             refuse_stale(self.mapper, found, request.version)
         return found
