@@ -11,12 +11,12 @@ import enum
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
 from sqlalchemy import ClauseElement, Insert
 from sqlalchemy.orm import FromStatement, InstanceState, Mapper, RelationshipDirection, Session
 from sqlalchemy.orm.attributes import instance_state
-from sqlalchemy.util import memoized_property
 
 from ..caller import line_of_program, warn_program
 from ..documents import (
@@ -380,7 +380,7 @@ class _FlushCheck:
             key[0] for key in self._inserted if key and not compares_in_python(mapper_of(key[0]))
         }
 
-    @memoized_property
+    @cached_property
     def _inserted(self) -> frozenset[DocumentKey | None]:
         """The documents whose headers are inserted along, and the new keys of those that are held."""
         new = new_states(self.session) if self.new is None else self.new

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.util import memoized_property
 
 from ..dialects.base import Read
 from ..documents import mapper_cache
@@ -74,18 +74,18 @@ class LockContext(TransactionState):
             self.loaded = LoadedDocuments(self.session(), self.ledger)
         return self.loaded
 
-    @memoized_property
+    @cached_property
     def guard(self) -> FlushGuard:
         """The write guard of flushes."""
         report = self.instrumentation.report_unlocked_write
         return FlushGuard(self.session(), self.ledger, self.options.guard, report)
 
-    @memoized_property
+    @cached_property
     def dml(self) -> DmlGuard:
         """The write guard of INSERT, UPDATE and DELETE statements."""
         return DmlGuard(self.session(), self.guard, self.ledger)
 
-    @memoized_property
+    @cached_property
     def provenance(self) -> LoadProvenance:
         """The places in the program that have read rows of declared documents."""
         return LoadProvenance(self.ledger, tracing=self.options.guard_tracing)

@@ -509,6 +509,6 @@ def _set_level(connection: Connection, level: str) -> None:
         connection.invalidate(error)  # the lender gets a new one
 
 
-def connections(state: TransactionState) -> TransactionConnections:
+def new_connections(state: TransactionState) -> TransactionConnections:
     """Return the connections of a session, which has none yet."""
     return TransactionConnections(state.session, ref(state), low_priority=state.low_priority)

@@ -259,7 +259,7 @@ class Ledger:
             yield (None, (named[1],)), lock, named
 
 
-def ledger(state: TransactionState) -> Ledger:
+def new_ledger(state: TransactionState) -> Ledger:
     """Return the ledger of a session, which holds nothing yet."""
     return Ledger(state.ranks, state.instrumentation.has_release_listener)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import SessionTransaction
-from sqlalchemy.util import memoized_property
 
 from ..dialects.base import LockStrategy
 from ..events import EventfulSession
@@ -18,11 +18,10 @@ from ..lock_info import DocumentKey
 from ..monitoring import Diagnosis, HeldWarnings, LockInstrumentation
 from ..options import LockTimeout, check_hold_limit, check_seconds
 from ..session_ref import session_ref
-from .connections import connections as new_connections
+from .connections import new_connections
 from .failed import FailedTransaction
 from .hold_limit import HoldLimit
-from .ledger import Mark, NamedKey
-from .ledger import ledger as new_ledger
+from .ledger import Mark, NamedKey, new_ledger
 from .lock_lost import ended_by_other
 from .pipeline import SessionPipeline
 from .request import LockRequest
@@ -99,11 +98,9 @@ class TransactionState:
             self.instrumentation.held_warnings = HeldWarnings(seconds)
 
     # A session that is made and closed has no use for these, most transactions none for the others.
-    # Not functools.cached_property, which takes a lock before Python 3.12: a session is one thread's.
 
-    # The names of the functions are those of the attributes, which memoized_property asks for.
-    ledger = memoized_property(new_ledger)
-    connections = memoized_property(new_connections)
+    ledger = cached_property(new_ledger)
+    connections = cached_property(new_connections)
 
     @property
     def failure(self) -> FailedTransaction:
@@ -112,7 +109,7 @@ class TransactionState:
             self.failed = FailedTransaction(self.session, self.connections, self.lose_locks)
         return self.failed
 
-    @memoized_property
+    @cached_property
     def _marks(self) -> WeakKeyDictionary[SessionTransaction, tuple[Mark, int]]:
         """The numbers of locks and functions at each savepoint."""
         return WeakKeyDictionary()
