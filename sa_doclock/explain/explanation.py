@@ -171,7 +171,8 @@ def _lock(
             statement = session.entity_set(entity, lock, lock_timeout=seconds)
             session.scalars(statement.limit(1)).all()
         else:
-            session.get_document(entity, key or _absent_key(entity), lock, lock_timeout=seconds)
+            key = _absent_key(entity) if key is None else key
+            session.get_document(entity, key, lock, lock_timeout=seconds)
     return recorder
 
 
