@@ -139,7 +139,7 @@ def test_what_is_read_after_the_lock_is_not_limited(
 ) -> None:
     monkeypatch.setattr(psycopg.Pipeline, "is_supported", lambda: False)
     with recorded(session.get_bind()) as statements:
-        session.get_document(Order, 1, ForUpdate, lock_timeout=30)
+        WAYS["of two tables"](session, lock_timeout=30)
     assert "FOR UPDATE" in statements[1]
     limits = ["statement_timeout" in statement for statement in statements]
     assert limits[:4] == [True, False, True, False]
