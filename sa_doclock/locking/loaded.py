@@ -9,9 +9,8 @@ last lock.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from itertools import takewhile
 from threading import Lock
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
@@ -115,10 +114,13 @@ class LoadedDocuments:
     def of(self, root: Mapper[Any]) -> DocumentIndex:
         """Return the objects of documents of this root."""
         session = self._session()
-        noted, self._noted = self._noted, []
-        come = [*self._arrived(session), *noted]
-        for known in self._by_root.values():
-            known.add(come)
+        come = self._arrived(session)
+        if self._noted:
+            come += self._noted
+            self._noted = []
+        if come:
+            for known in self._by_root.values():
+                known.add(come)
         index = self._by_root.get(root)
         if index is None:
             _listen_to(root)
@@ -126,21 +128,25 @@ class LoadedDocuments:
             index.add([*session.identity_map.all_states(), *new_states(session)])
         return index
 
-    def _arrived(self, session: Session) -> States:
+    def _arrived(self, session: Session) -> list[InstanceState[Any]]:
         """Return the states that came to the identity map since the last call."""
         seen, known = self._seen, session.identity_map
         keys: Any = known.keys()
-        if id(next(reversed(keys), None)) in seen:  # nothing has come
-            return ()
+        arrived = []
         try:
-            arrived = list(takewhile(lambda key: id(key) not in seen, reversed(keys)))
+            for key in reversed(keys):
+                if id(key) in seen:
+                    break
+                arrived.append(key)
         except RuntimeError:  # an object was freed meanwhile
             arrived = list(keys)
+        if not arrived:
+            return arrived
         if len(seen) > _FEW + 2 * len(known):
             seen.clear()
             seen.update((id(key), key) for key in list(keys))
-        seen.update((id(key), key) for key in arrived)
-        return [state for key in arrived if (state := known.fast_get_state(key)) is not None]
+        seen.update(zip(map(id, arrived), arrived, strict=True))
+        return [state for state in map(known.fast_get_state, arrived) if state is not None]
 
 
 class DocumentIndex:
@@ -154,6 +160,8 @@ class DocumentIndex:
         # By header, as the session knows it, the parts; and new headers, by their own key.
         self._by_header: dict[Identity, set[InstanceState[Any]]] = {UNKNOWN: set()}
         self._fresh: list[InstanceState[Any]] = []  # loaded since they were looked at
+        # The same of parts of a header and of nothing else, by the header that they name.
+        self._fresh_parts: dict[Identity, list[InstanceState[Any]]] = {}
         self._held: list[InstanceState[Any]] = []  # loaded, and nobody else can change them
         self._headers: list[InstanceState[Any]] = []  # loaded, of documents that are not held
         self._pending: list[InstanceState[Any]] = []  # not expired, because of pending changes
@@ -161,25 +169,39 @@ class DocumentIndex:
 
     def add(self, states: Collection[InstanceState[Any]]) -> None:
         """Add objects that have come, were loaded again, or were moved."""
-        root, by_header, unknown = self._root, self._by_header, self._by_header[UNKNOWN]
+        parts: dict[Identity, list[InstanceState[Any]]] = {}
         for state in states:
-            role = role_of(root, state.mapper)
+            role = role_of(self._root, state.manager.mapper)
             if role is None:
                 continue
-            headers = self._headers_of(state, role)
-            if UNKNOWN not in headers:
-                unknown.discard(state)
-            for header in headers:
-                known = by_header.get(header)
-                if known is None:
-                    by_header[header] = {state}
-                else:
-                    known.add(state)
-            if state.key is not None:
-                self._fresh.append(state)
+            # Most are parts that name their header: for these the answer of _headers_of(),
+            # without its calls.
+            header = UNKNOWN
+            if role.direct is not None and state.key is not None and not state.modified:
+                header = tuple(map(state.dict.get, role.direct))
+            if header and None not in header:
+                parts.setdefault(header, []).append(state)
+            else:
+                self._add_one(state, role)
+        self._add_parts(parts)
         self._size += len(states)
         if self._size > _FEW + 2 * len(self._session().identity_map):
             self._forget_freed()
+
+    def _add_parts(self, parts: Mapping[Identity, Collection[InstanceState[Any]]]) -> None:
+        for header, some in parts.items():
+            self._by_header[UNKNOWN].difference_update(some)
+            self._by_header.setdefault(header, set()).update(some)
+            self._fresh_parts.setdefault(header, []).extend(some)
+
+    def _add_one(self, state: InstanceState[Any], role: Role) -> None:
+        headers = self._headers_of(state, role)
+        if UNKNOWN not in headers:
+            self._by_header[UNKNOWN].discard(state)
+        for header in headers:
+            self._by_header.setdefault(header, set()).add(state)
+        if state.key is not None:
+            self._fresh.append(state)
 
     def _headers_of(self, state: InstanceState[Any], role: Role) -> Collection[Identity]:
         if state.key is not None and not state.modified:
@@ -207,14 +229,20 @@ class DocumentIndex:
         self._fresh += self._pending
         self._pending.clear()
 
-    def pending(self, identities: Iterable[Identity]) -> Iterator[InstanceState[Any]]:
-        """Yield what has pending changes, and may be header or part of these documents."""
+    def pending(self, identities: Iterable[Identity]) -> States:
+        """Return what has pending changes, and may be header or part of these documents."""
+        session = self._session()
+        changes = modified_states(session), deleted_states(session), new_states(session)
+        return self._pending_of(identities, *changes) if any(changes) else ()
+
+    def _pending_of(
+        self,
+        identities: Iterable[Identity],
+        modified: AbstractSet[InstanceState[Any]],
+        deleted: AbstractSet[InstanceState[Any]],
+        new: AbstractSet[InstanceState[Any]],
+    ) -> States:
         session, found = self._session(), set[InstanceState[Any]]()
-        modified, deleted, new = (
-            modified_states(session),
-            deleted_states(session),
-            new_states(session),
-        )
         for some in (modified, deleted, new):
             found |= _in_both(some, self._by_header[UNKNOWN])
         found.update(*self._parts_of_others())
@@ -249,10 +277,9 @@ class DocumentIndex:
             self._releases = self._ledger.releases
             self._fresh += self._held
             self._held.clear()
-        fresh, self._fresh = self._fresh, []
         unreadable: Unreadable = {}
-        for state in fresh:
-            role = role_of(self._root, state.mapper)
+        for state in self._take_fresh():
+            role = role_of(self._root, state.manager.mapper)
             if role is not None:
                 self._expire_fresh(state, role, identities, unreadable)
         if identities is None:
@@ -265,6 +292,17 @@ class DocumentIndex:
                 if header is not None:
                     self._expire_header(header, unreadable)
         return unreadable
+
+    def _take_fresh(self) -> list[InstanceState[Any]]:
+        """Return what was loaded since they were looked at, but for parts of documents held."""
+        fresh, self._fresh = self._fresh, []
+        if self._fresh_parts:
+            entity = self._root.class_
+            for header, parts in self._fresh_parts.items():
+                held = self._ledger.is_fresh((entity, header))
+                (self._held if held else fresh).extend(parts)
+            self._fresh_parts.clear()
+        return fresh
 
     def _expire_header(self, state: InstanceState[Any], unreadable: Unreadable) -> None:
         if not self._ledger.is_fresh((self._root.class_, state.identity or ())):
@@ -326,7 +364,13 @@ class DocumentIndex:
                 self._by_header[header] = alive
             else:
                 del self._by_header[header]
-        for one in (self._fresh, self._held, self._headers, self._pending):
+        for one in (
+            self._fresh,
+            *self._fresh_parts.values(),
+            self._held,
+            self._headers,
+            self._pending,
+        ):
             one[:] = [state for state in one if state.obj() is not None]
         self._size = sum(map(len, self._by_header.values()))
 
