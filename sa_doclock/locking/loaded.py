@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from itertools import chain
 from threading import Lock
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
@@ -160,7 +161,7 @@ class DocumentIndex:
         # By header, as the session knows it, the parts; and new headers, by their own key.
         self._by_header: dict[Identity, set[InstanceState[Any]]] = {UNKNOWN: set()}
         self._fresh: list[InstanceState[Any]] = []  # loaded since they were looked at
-        # The same of parts of a header and of nothing else, by the header that they name.
+        # Loaded since, too: the parts whose foreign key names the header, by that header.
         self._fresh_parts: dict[Identity, list[InstanceState[Any]]] = {}
         self._held: list[InstanceState[Any]] = []  # loaded, and nobody else can change them
         self._headers: list[InstanceState[Any]] = []  # loaded, of documents that are not held
@@ -189,12 +190,14 @@ class DocumentIndex:
             self._forget_freed()
 
     def _add_parts(self, parts: Mapping[Identity, Collection[InstanceState[Any]]]) -> None:
+        """Add parts by the headers that they name."""
         for header, some in parts.items():
             self._by_header[UNKNOWN].difference_update(some)
             self._by_header.setdefault(header, set()).update(some)
             self._fresh_parts.setdefault(header, []).extend(some)
 
     def _add_one(self, state: InstanceState[Any], role: Role) -> None:
+        """Add an object whose headers have to be searched for."""
         headers = self._headers_of(state, role)
         if UNKNOWN not in headers:
             self._by_header[UNKNOWN].discard(state)
@@ -275,8 +278,10 @@ class DocumentIndex:
         """Expire what may be older than the locks of these documents; see expire_documents()."""
         if self._releases != self._ledger.releases:
             self._releases = self._ledger.releases
-            self._fresh += self._held
+            # A rollback to a savepoint may have expired what named the headers.
+            self._fresh += chain(self._held, *self._fresh_parts.values())
             self._held.clear()
+            self._fresh_parts.clear()
         unreadable: Unreadable = {}
         for state in self._take_fresh():
             role = role_of(self._root, state.manager.mapper)
@@ -294,14 +299,12 @@ class DocumentIndex:
         return unreadable
 
     def _take_fresh(self) -> list[InstanceState[Any]]:
-        """Return what was loaded since they were looked at, but for parts of documents held."""
+        """Return what was loaded since the last look, except parts of documents that are held."""
         fresh, self._fresh = self._fresh, []
-        if self._fresh_parts:
-            entity = self._root.class_
-            for header, parts in self._fresh_parts.items():
-                held = self._ledger.is_fresh((entity, header))
-                (self._held if held else fresh).extend(parts)
-            self._fresh_parts.clear()
+        for header, parts in self._fresh_parts.items():
+            held = self._ledger.is_fresh((self._root.class_, header))
+            (self._held if held else fresh).extend(parts)
+        self._fresh_parts.clear()
         return fresh
 
     def _expire_header(self, state: InstanceState[Any], unreadable: Unreadable) -> None:

@@ -9,9 +9,9 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import PendingRollbackError
 
-from sa_doclock import LockingSession, LockNotAvailable, LockOptions
+from sa_doclock import LockingSession, LockNotAvailable, LockOptions, UnsavedChanges
 from tests.integration.locking.steps import finds_held
-from tests.support.models import Customer, Order
+from tests.support.models import Customer, Line, Order
 
 pytestmark = [
     pytest.mark.not_databases("sqlite"),  # who has written there holds the one lock
@@ -132,3 +132,28 @@ def test_a_savepoint_that_the_lock_has_found_open_is_rolled_back_alone(
             session.get_entity(Order, 1, ForUpdate | NoWait)
         session.get_one(Customer, 1).name = "written after"
     assert elsewhere(NAME) == [("written after",)]
+
+
+@pytest.mark.not_databases("mysql", "mariadb")  # they keep the locks of a savepoint
+def test_a_line_that_was_moved_in_it_is_where_others_have_put_it(
+    session: Session, elsewhere: Run
+) -> None:
+    for number in (7, 8, 9):
+        elsewhere(sa.insert(Order).values(id=number, total=0, remark=""))
+    elsewhere(sa.insert(Line).values(id=70, order_id=7, name="x", value=1))
+    session.get_one_entity(Order, 8, ForUpdate)
+    savepoint = session.begin_nested()
+    line = session.get_one_entity(Order, 7, ForUpdate).lines[0]
+    line.order_id = 8
+    session.flush()
+    session.refresh(line)
+    session.get_one(Order, 2).total = 6
+    with pytest.raises(UnsavedChanges):
+        session.get_entity(Order, 2, ForUpdate)
+    savepoint.rollback()
+    assert [*session.held_locks] == [(Order, (8,))]
+    elsewhere(sa.update(Line).where(Line.id == 70).values(order_id=9))
+    session.get_one_entity(Order, 2, ForUpdate)
+    line.value = 5  # was not read again: the session cannot know where it is
+    with pytest.raises(UnsavedChanges):
+        session.get_entity(Order, 9, ForUpdate)
