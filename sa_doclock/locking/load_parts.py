@@ -53,7 +53,6 @@ def load_parts(session: Session, headers: Sequence[Any], lock: LockOptions) -> N
         return
     root = root_of(instance_state(headers[0]).mapper)
     by_path: dict[str, list[Any]] = {"": list(headers)}
-    keys = _keys(headers)
     # The ids of the details that the database has below these headers.  A line that the program
     # has moved to one of them, and has not flushed, is not among them.
     stored: set[int] = set()
@@ -62,12 +61,16 @@ def load_parts(session: Session, headers: Sequence[Any], lock: LockOptions) -> N
         part = step.part
         candidates = by_path.get(part.owner_path, ())
         owners = [one for one in candidates if isinstance(one, part.owner.class_)]
-        found = _load_details(session, step, owners, keys, stored)
+        _load_missing(session, step, owners, headers, stored)
+        if step.is_last:
+            continue
+        found = _found(session, part, owners)
         by_path.setdefault(part.path, []).extend(found)
         # Details that have details of their own kind are owners in turn, until there are no more.
         while part.recursive and (found := _not_in(by_path[part.owner_path], found)):
             by_path[part.owner_path].extend(found)
-            found = _load_details(session, step, found, keys, stored)
+            _load_missing(session, step, found, headers, stored)
+            found = _found(session, part, found)
             by_path[part.path].extend(found)
 
 
@@ -86,19 +89,26 @@ def reads_of(entity: Mapper[Any], identity: Identity, lock: LockOptions) -> Iter
 def load_again(session: Session, unreadable: Unreadable) -> None:
     """Load the parts that a lock has made stale, and that no access would load."""
     for part in sorted(unreadable, key=lambda part: part.path.count(".")):
-        step = _Step((part,), part, LockOptions.None_)
-        details = _load_details(session, step, unreadable[part], [], set())
+        step = _Step((part,), part, LockOptions.None_, is_last=False)
+        _load_missing(session, step, unreadable[part], [], set())
+        details = _found(session, part, unreadable[part])
         for below in unreadable:  # a new detail needs the same parts as the others
             news = _not_in(unreadable[below], details)
             unreadable[below].extend(one for one in news if isinstance(one, below.owner.class_))
 
 
 class _Step(NamedTuple):
-    """One kind of part to load, and the owners that its statement starts from."""
+    """One kind of part to load, and the owners that its statement starts from.
 
-    chain: tuple[Part, ...]  # from the owner whose keys are given, down to the part
-    part: Part  # the last of these
+    :ivar chain: from the owner whose keys are given, down to the part.
+    :ivar part: the last of these.
+    :ivar is_last: nothing more is loaded for these parts.
+    """
+
+    chain: tuple[Part, ...]
+    part: Part
     lock: LockOptions
+    is_last: bool
 
 
 @mapper_cache
@@ -107,10 +117,20 @@ def _steps(root: Mapper[Any], lock: LockOptions) -> tuple[_Step, ...]:
     parts = [part for part in parts_of(root) if part.relationship.lazy not in _UNLOADED]
     chains = {part: chain_of(root, part) for part in parts}
     return tuple(
-        _Step((part,) if _has_unknown_depth(parts, part) else chain, part, base)
+        _Step(
+            (part,) if _has_unknown_depth(parts, part) else chain,
+            part,
+            base,
+            is_last=_is_last(parts, part),
+        )
         for part, chain in chains.items()
         if set(parts).issuperset(chain)
     )
+
+
+def _is_last(parts: Iterable[Part], part: Part) -> bool:
+    owns = any(below.owner_path == part.path for below in parts)
+    return not (owns or part.recursive or _may_have_own_columns(part.detail))
 
 
 def _has_unknown_depth(parts: Iterable[Part], part: Part) -> bool:
@@ -122,24 +142,32 @@ def _has_unknown_depth(parts: Iterable[Part], part: Part) -> bool:
     return any(not path or f"{part.owner_path}.".startswith(f"{path}.") for path in recursive)
 
 
-def _load_details(
-    session: Session, step: _Step, owners: list[Any], keys: list[Identity], stored: set[int]
-) -> list[Any]:
-    """Return the details of these owners, loaded if they were not."""
-    part = step.part
-    missing = [owner for owner in owners if _is_incomplete(owner, part)]
-    if missing and part.alias is not None:
-        _load_by_relationship(session, part, missing)
+def _load_missing(
+    session: Session, step: _Step, owners: Iterable[Any], headers: Sequence[Any], stored: set[int]
+) -> None:
+    """Load the details of these owners where they are not loaded."""
+    missing = [owner for owner in owners if _is_incomplete(owner, step.part)]
+    if missing and step.part.alias is not None:
+        _load_by_relationship(session, step.part, missing)
     elif missing:
-        _set_details(session, step, missing, keys, stored)
+        _set_details(session, step, missing, headers, stored)
+
+
+def _found(session: Session, part: Part, owners: Iterable[Any]) -> list[Any]:
+    """Return the details of these owners, complete."""
     found = [detail for owner in owners for detail in _members(owner, part)]
     _load_own_columns(session, part.detail, found)
     return found
 
 
-def _keys(instances: Iterable[Any]) -> list[Identity]:
-    """Return the primary keys of the instances that have one."""
-    return [key[1] for instance in instances if (key := instance_state(instance).key) is not None]
+def _by_identity(instances: Iterable[Any]) -> dict[Identity, Any]:
+    """Return the instances that have a primary key, by it; all of one hierarchy."""
+    by_identity = {}
+    for instance in instances:
+        key = instance_state(instance).key
+        if key is not None:
+            by_identity[key[1]] = instance
+    return by_identity
 
 
 def _load_own_columns(session: Session, mapper: Mapper[Any], instances: Iterable[Any]) -> None:
@@ -197,40 +225,35 @@ def _not_in(known: Iterable[Any], found: Iterable[Any]) -> list[Any]:
 
 
 def _set_details(
-    session: Session, step: _Step, missing: list[Any], keys: list[Identity], stored: set[int]
+    session: Session, step: _Step, missing: list[Any], headers: Sequence[Any], stored: set[int]
 ) -> None:
     """Load the details of these owners, and set those of the owners that have none loaded."""
     part = step.part
     if len(step.chain) > 1 and not stored.issuperset(map(id, missing)):
         # A line that the program has moved to this order is one of another order in the database:
         # a SELECT from the keys of the headers would not find its taxes.
-        step = _Step((part,), part, step.lock)
-    missing = _persistent(missing)
-    owner_keys = _keys(missing)
-    if len(step.chain) == 1:
-        keys = owner_keys
+        step = step._replace(chain=(part,))
+    persistent = _by_identity(missing)
+    keys = list(persistent if len(step.chain) == 1 else _by_identity(headers))
     details: dict[Identity, Sequence[Any]] = {}
     for some in chunks(keys):
         details.update(_details(session, step, some))
-    stored.update(map(id, chain.from_iterable(details.values())))
-    for owner, key in zip(missing, owner_keys, strict=True):
+    if not step.is_last:
+        stored.update(map(id, chain.from_iterable(details.values())))
+    for key, owner in persistent.items():
         if part.name not in instance_dict(owner):  # else the rows have refreshed its members
             found = details.get(key, ())
             value = found if part.relationship.uselist else next(iter(found), None)
             set_committed_value(owner, part.name, value)
 
 
-def _persistent(instances: Iterable[Any]) -> list[Any]:
-    return [one for one in instances if instance_state(one).key is not None]
-
-
 def _load_by_relationship(session: Session, part: Part, owners: Iterable[Any]) -> None:
     """Load the collections of a relationship to an ``aliased()`` as SQLAlchemy loads them."""
-    persistent = _persistent(owners)
-    for owner in persistent:
+    persistent = _by_identity(owners)
+    for owner in persistent.values():
         session.expire(owner, [part.name])
     option = selectinload(getattr(part.owner.class_, part.name))
-    for some in chunks(_keys(persistent)):
+    for some in chunks(list(persistent)):
         statement = select_by_keys(part.owner, LockOptions.None_, some).options(option)
         session.scalars(statement, parameters_by_keys(some)).unique().all()
 

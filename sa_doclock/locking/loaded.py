@@ -177,13 +177,14 @@ class DocumentIndex:
                 continue
             # Most are parts that name their header: for these the answer of _headers_of(),
             # without its calls.
-            header = UNKNOWN
-            if role.direct is not None and state.key is not None and not state.modified:
-                header = tuple(map(state.dict.get, role.direct))
-            if header and None not in header:
-                parts.setdefault(header, []).append(state)
-            else:
+            if role.direct is None or state.key is None or state.modified:
                 self._add_one(state, role)
+                continue
+            header = tuple(map(state.dict.get, role.direct))
+            if None in header:
+                self._add_one(state, role)
+            else:
+                parts.setdefault(header, []).append(state)
         self._add_parts(parts)
         self._size += len(states)
         if self._size > _FEW + 2 * len(self._session().identity_map):
