@@ -16,7 +16,9 @@ from tests.integration.asyncio.bridge import playing
 from tests.integration.asyncio.drivers import connected, in_a_loop
 from tests.integration.asyncio.plays import FOR_UPDATE, add_ten, reads, roll_back
 from tests.integration.monitoring.side import side_connections
+from tests.integration.monitoring.steps import wait_until_told
 from tests.support.actors import PATIENCE, Actor
+from tests.support.databases import Database
 from tests.support.models import Order
 from tests.support.waits import wait_until_blocked
 
@@ -68,11 +70,12 @@ async def test_a_wait_is_told(ann: Player, ben: Player, url: sa.URL) -> None:
 @pytest.mark.databases("postgresql", "mysql", "mariadb")
 @in_a_loop
 async def test_forty_tasks_that_give_up_open_one_connection(
-    ann: Player, url: sa.URL, monkeypatch: pytest.MonkeyPatch
+    database: Database, ann: Player, url: sa.URL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("SHARED_FOR", "PATIENCE"):  # however slow the machine is
         monkeypatch.setattr(shared_query, name, 2 * PATIENCE)
     ann.does(playing(add_ten))
+    wait_until_told(database, ann)
 
     async def give_up(session: AsyncLockingSession) -> LockNotAvailable:
         with pytest.raises(LockNotAvailable) as caught:

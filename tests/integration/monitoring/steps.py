@@ -86,6 +86,24 @@ def up_to_date(database: Database, ask: Callable[[], T], fits: Callable[[T], obj
     return found
 
 
+def wait_until_told(database: Database, *holders: Actor[Any]) -> None:
+    """Return when the copy that MariaDB answers from has the locks of these actors."""
+    if database.name != "mariadb":
+        return
+    query = sa.text(
+        "SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE trx_rows_locked > 0"
+    )
+    engine = sa.create_engine(database.url)
+    with engine.connect() as connection:
+        mine = ids(*holders)
+
+        def ask() -> set[int]:
+            return set(connection.scalars(query))
+
+        assert up_to_date(database, ask, mine.issubset) >= mine
+    engine.dispose()
+
+
 def insert_order_77(session: LockingSession) -> None:
     """Hold a row that nobody else has seen, by a lock that InnoDB has not written down."""
     session.add(Order(id=77, total=0))

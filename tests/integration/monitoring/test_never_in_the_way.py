@@ -23,6 +23,7 @@ from tests.integration.monitoring.steps import (
     refused,
     unlock_table,
     up_to_date,
+    wait_until_told,
 )
 from tests.support.actors import Actor
 from tests.support.databases import Database
@@ -56,6 +57,7 @@ def test_a_second_connection_is_made_only_where_it_was_asked_for(
     database: Database, alice: Session, make_engine: Make, diagnose: bool
 ) -> None:
     alice.does(locks(Order, 1))
+    wait_until_told(database, alice)
     engine = make_engine()
     with LockingSession(engine, diagnose=diagnose) as session:
         session.connection()

@@ -13,7 +13,13 @@ from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from sa_doclock.monitoring import shared_query
 from tests.integration.locking.steps import locks
 from tests.integration.monitoring.side import side_connections
-from tests.integration.monitoring.steps import KNOWS_HOLDERS, ON_SERVERS, ids, refused
+from tests.integration.monitoring.steps import (
+    KNOWS_HOLDERS,
+    ON_SERVERS,
+    ids,
+    refused,
+    wait_until_told,
+)
 from tests.support.actors import PATIENCE, Actor
 from tests.support.databases import Database
 from tests.support.models import Order
@@ -39,6 +45,7 @@ def test_forty_threads_open_one_connection(
 ) -> None:
     for ident in range(1, 1 + held):
         alice.does(locks(Order, ident))
+    wait_until_told(database, alice)
     engine = make_engine(**ALL_OF_THEM)
     sessions = [LockingSession(engine, diagnose=True) for _ in range(MANY)]
     pooled = [session.connection() for session in sessions]  # open, so that the pool makes no more

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,8 +10,10 @@ import pytest
 import sqlalchemy as sa
 
 import sa_doclock.monitoring.diagnosis
-from sa_doclock import LockingSession, LockNotAvailable, LockOptions
+from sa_doclock import LockConnection, LockingSession, LockNotAvailable, LockOptions
 from sa_doclock.monitoring.diagnosis import side_connection
+from tests.integration.monitoring.steps import up_to_date
+from tests.support.databases import Database
 from tests.support.models import Order
 
 pytestmark = pytest.mark.databases("postgresql", "mysql", "mariadb")
@@ -20,6 +22,7 @@ NoWait = LockOptions.ForUpdate | LockOptions.NoWait
 
 
 def test_of_a_set_that_is_bound_elsewhere(
+    database: Database,
     engine: sa.Engine,
     make_engine: Callable[..., sa.Engine],
     other: LockingSession,
@@ -38,10 +41,15 @@ def test_of_a_set_that_is_bound_elsewhere(
     other.get_entity(Order, 1, LockOptions.ForUpdate)
     with LockingSession(engine, diagnose=True) as session:
         orders = session.entity_set(Order, NoWait)
-        with pytest.raises(LockNotAvailable) as caught:
-            session.scalars(orders, bind_arguments={"bind": elsewhere})
-        assert asked == [elsewhere]
+
+        def blockers() -> Sequence[LockConnection]:
+            asked.clear()
+            with pytest.raises(LockNotAvailable) as caught:
+                session.scalars(orders, bind_arguments={"bind": elsewhere})
+            assert asked == [elsewhere]
+            return caught.value.blockers
+
+        assert up_to_date(database, blockers, bool)
         with pytest.raises(LockNotAvailable):
             session.scalars(orders)
         assert asked == [elsewhere, engine]
-    assert caught.value.blockers
