@@ -24,7 +24,7 @@ WAITS_LONGER = {
 ENDED_BY_LIMIT = {"mysql": 3024, "mariadb": 1969}  # of the whole statement
 
 
-@pytest.mark.parametrize("seconds", [1, 1.5])
+@pytest.mark.parametrize("seconds", [2, 2.5])
 @pytest.mark.parametrize("way", [LockingSession.get_entities, LockingSession.get_documents])
 def test_two_rows_have_one_limit(
     database: Database,
