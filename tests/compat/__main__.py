@@ -88,7 +88,12 @@ _FILES = ("--db", "sqlite_file", "--db", "aiosqlite_file")
 SUITES = {
     "sqlalchemy-2.1": Suite("SQLAlchemy==2.1.9", *_SQLALCHEMY, python=(3, 11), options=_FILES),
     "sqlalchemy-2.0": Suite("SQLAlchemy==2.0.58", *_SQLALCHEMY, options=_FILES),
-    "sqlmodel": Suite("sqlmodel==0.0.50", "sqlmodel", ".", ("tests",), python=(3, 11)),
+    # Its sources have no settings for pytest, which would look for some in the folders above.
+    "sqlmodel": Suite(
+        *("sqlmodel==0.0.50", "sqlmodel", ".", ("tests",)),
+        python=(3, 11),
+        options=("-c", os.devnull),
+    ),
     # A third of its own tests fails with SQLAlchemy 2.1, on its own sessions too.
     "flask-sqlalchemy": Suite(
         "flask-sqlalchemy==3.1.1", "flask_sqlalchemy", "src", ("tests",), runs_on="sqlalchemy-2.0"
@@ -96,10 +101,24 @@ SUITES = {
 }
 
 
+@dataclass(frozen=True)
+class Results:
+    """The ids of the tests of a run.  A module that cannot be imported has failed, by its path."""
+
+    failed: frozenset[str] = frozenset()
+    passed: frozenset[str] = frozenset()
+    skipped: frozenset[str] = frozenset()
+
+    @property
+    def ran(self) -> frozenset[str]:
+        """All of them."""
+        return self.failed | self.passed | self.skipped
+
+
 def run(
     suite: Suite, package: str, tests: Sequence[str], workers: int, *, again: bool = False
-) -> tuple[list[str], int]:
-    """Run these tests; return the ids of those that failed, and the number of those that passed.
+) -> Results:
+    """Run these tests.
 
     :param package: whose sessions are replaced by ours; "" for none.
     :param again: True for a second run: without the garbage collector; on our sessions, with the tracebacks.
@@ -122,6 +141,7 @@ def run(
             [
                 *(sys.executable, "-m", "pytest", "-p", "locking_sessions", "-p", "no:randomly"),
                 *("-p", "no:cacheprovider", "-n", str(workers), "-q", "--maxfail=1000000"),
+                *("--rootdir", str(root)),
                 *(
                     "-r",
                     "",
@@ -137,7 +157,7 @@ def run(
             check=False,
         )
         found = json.loads(results.read_text(encoding="utf-8"))
-    return found["failed"], found["passed"]
+    return Results(**{key: frozenset(nodes) for key, nodes in found.items()})
 
 
 def name_of(node: str) -> str:
@@ -147,17 +167,25 @@ def name_of(node: str) -> str:
 
 def check(name: str, suite: Suite, tests: Sequence[str], workers: int) -> list[str]:
     """Return what is wrong with a suite."""
-    failed, passed = run(suite, suite.package, tests, workers)
-    wrong = [] if passed else [f"{name}: no test has passed"]
-    new = [node for node in failed if name_of(node) not in DIFFERENCES]
+    first = run(suite, suite.package, tests, workers)
+    wrong = [] if first.passed else [f"{name}: no test has passed"]
+    modules = {node for node in first.failed if "::" not in node}
+    wrong += [f"{name}: cannot be imported: {one}" for one in sorted(modules)]
+    new = sorted(node for node in first.failed - modules if name_of(node) not in DIFFERENCES)
     if new:
-        stock = run(suite, "", new, workers, again=True)[0]
-        if alone := {*new} - {*stock}:
-            alone &= {*run(suite, suite.package, sorted(alone), workers, again=True)[0]}
-        wrong += [f"{name}: fails on our sessions alone: {one}" for one in sorted(alone)]
-    print(f"{name}: {passed} passed, {len(failed)} failed of which {len(new)} are not listed")
+        stock = run(suite, "", new, workers, again=True)
+        alone = {*new} - stock.failed
+        ours = run(suite, suite.package, sorted(alone), workers, again=True) if alone else stock
+        missing = {*new} - stock.ran | alone - ours.ran
+        wrong += [f"{name}: was not run again: {one}" for one in sorted(missing)]
+        only = alone & ours.failed - missing
+        wrong += [f"{name}: fails on our sessions alone: {one}" for one in sorted(only)]
+    print(
+        f"{name}: {len(first.passed)} passed, {len(first.failed)} failed"
+        f" of which {len(new)} are not listed"
+    )
     if suite.package == "sqlalchemy":
-        found = {name_of(node) for node in failed}
+        found = {name_of(node) for node in first.failed}
         for one in DIFFERENCES:
             if one not in found:
                 print(f"{name}: listed as a difference, and has passed: {one}")

@@ -1,7 +1,7 @@
 """A pytest plugin that puts our sessions in the place of those of the package under test.
 
-``-p locking_sessions`` loads it, before a test module imports a Session.  It also writes the tests
-that failed into a file.  It is no part of our package ``tests``: the package under test may have one.
+``-p locking_sessions`` loads it, before a test module imports a Session.  It also writes into
+a file which tests have failed.  It is no part of our package ``tests``: the package under test may have one.
 """
 
 from __future__ import annotations
@@ -29,10 +29,14 @@ def pytest_report_header() -> str:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Write what has failed, and the number of tests that have passed."""
-    stats = terminalreporter.stats
-    failed = {report.nodeid for kind in ("failed", "error") for report in stats.get(kind, ())}
-    results = {"failed": sorted(failed), "passed": len(stats.get("passed", ()))}
+    """Write the ids of the tests that have failed, passed and been skipped."""
+    kinds = {"failed": ("failed", "error"), "passed": ("passed",), "skipped": ("skipped",)}
+    results = {
+        name: sorted(
+            {report.nodeid for kind in reported for report in terminalreporter.stats.get(kind, ())}
+        )
+        for name, reported in kinds.items()
+    }
     path = Path(os.environ["SA_DOCLOCK_COMPAT_RESULTS"])
     path.write_text(json.dumps(results), encoding="utf-8")
 

@@ -36,19 +36,25 @@ def fake(
     ours: list[str],
     stock: list[str],
     ours_again: list[str] | None = None,
+    *,
+    collected: bool = True,
 ) -> None:
     """Replace the runs.
 
     :param ours_again: what fails on our sessions in the second run; None for the same.
+    :param collected: False where pytest finds no test in a second run.
     """
 
     def run(
-        _suite: Any, package: str, _tests: Any, _workers: int, *, again: bool = False
-    ) -> tuple[list[str], int]:
-        if not package:
-            assert again
-            return stock, 0
-        return (ours if not again or ours_again is None else ours_again), 7
+        _suite: Any, package: str, tests: Any, _workers: int, *, again: bool = False
+    ) -> compat.Results:
+        if not again:
+            return compat.Results(frozenset(ours), frozenset({"test/a.py::old"}))
+        if not collected:
+            return compat.Results()
+        fails = stock if not package else ours if ours_again is None else ours_again
+        failed = frozenset(fails).intersection(tests)
+        return compat.Results(failed, frozenset(tests) - failed)
 
     monkeypatch.setattr(compat, "run", run)
 
@@ -76,5 +82,15 @@ def test_what_is_listed_and_passes_is_reported(
 
 
 def test_a_run_in_which_nothing_passes_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compat, "run", lambda *_: ([*DIFFERENCES], 0))
+    monkeypatch.setattr(compat, "run", lambda *_: compat.Results(frozenset(DIFFERENCES)))
     assert compat.check("x", SUITE, (), 1) == ["x: no test has passed"]
+
+
+def test_a_test_that_is_not_run_again_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(monkeypatch, ["test/a.py::new"], [], collected=False)
+    assert compat.check("x", SUITE, (), 1) == ["x: was not run again: test/a.py::new"]
+
+
+def test_a_module_that_cannot_be_imported_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(monkeypatch, ["test/a.py"], ["test/a.py"])
+    assert compat.check("x", SUITE, (), 1) == ["x: cannot be imported: test/a.py"]
