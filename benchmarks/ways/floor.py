@@ -58,13 +58,15 @@ def floor(engine: sa.Engine, name: str = FLOOR, *, whole: bool = False) -> Way:
     def update(number: int) -> None:
         with sessions() as session:
             begin(session, "BEGIN IMMEDIATE")
-            change(session.locked(number, read=False, whole=whole))
+            doc = session.locked(number, read=False, whole=whole)  # kept, as by hand
+            change(doc)
             session.commit()
 
     def load(number: int) -> int:
         with sessions() as session:
             begin(session, "BEGIN")
-            total = total_of(session.locked(number, read=True, whole=whole))
+            doc = session.locked(number, read=True, whole=whole)
+            total = total_of(doc)
             session.rollback()
         return total
 
