@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy.orm import Session, SessionEvents
 
@@ -20,6 +20,13 @@ class EventfulSession(Session):
         """Collect the listeners of the classes above for this one."""
         super().__init_subclass__(**kwargs)
         collect_listeners(cls)  # in the thread that makes the class, before another thread has it
+
+
+listened: Final = set[str]()
+"""The names of the events that anything in this process has ever listened to.
+
+To ask a session, SQLAlchemy makes an object for each event; so it is asked for these alone.
+"""
 
 
 class RequestedLock(NamedTuple):
@@ -56,6 +63,11 @@ class LockEvents(SessionEvents):
     # since 0.7, and tested by tests/integration/instrumentation.
     _target_class_doc = "SomeLockingSession"
     _dispatch_target = EventfulSession
+
+    @classmethod
+    def _listen(cls, event_key: Any, **options: Any) -> None:
+        listened.add(event_key.identifier)
+        super()._listen(event_key, **options)
 
     def before_lock(self, session: Session, requested: RequestedLock) -> None:
         """A call for a lock begins, before its wait at a gate and its first statement.

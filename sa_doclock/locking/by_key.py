@@ -15,6 +15,7 @@ from ..documents import (
     document_key,
     identity_of,
     lockable_root,
+    mapper_cache,
     parts_of,
     refuse_stale,
     root_of,
@@ -156,11 +157,9 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
     ) -> T | None:
-        statements = _Statements(self.mapper, request, request.keys, single=True)
-        found = _lock_and_read(self.session, connection, plan, request, statements)
+        found = self._lock_and_read(connection, plan, request)
         if not found and connection.strategy.retries_missing_rows:
-            found = _lock_and_read(self.session, connection, plan, request, statements)
-        self.locked = statements.locked
+            found = self._lock_and_read(connection, plan, request)
         if len(found) > 1:
             keys = ", ".join(str(instance_state(one).identity) for one in found[:3])
             raise LockMisuse(
@@ -171,14 +170,35 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
             load_again(self.session, self.unreadable)
         return found[0] if found else None
 
+    def _lock_and_read(
+        self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
+    ) -> Sequence[T]:
+        row_lock, select = connection.row_lock(plan), None
+        if request.seconds is None and not request.options:
+            select = _single_select(self.mapper, row_lock, request.lock, whole=plan.whole)
+        if select is None:
+            statements = _Statements(self.mapper, request, request.keys, single=True)
+            found = _lock_and_read(self.session, connection, plan, request, statements)
+            self.locked = statements.locked
+            return found
+        if plan.table is not None and is_row_lock(row_lock):
+            connection.strategy.check_table(connection.connection, plan.table)
+        parameters = dict(zip(key_names(self.mapper), request.keys[0], strict=True))
+        binds = {"bind": connection.connection}
+        return Session.scalars(self.session, select, parameters, bind_arguments=binds).all()
+
     def record(self, found: T | None, request: LockRequest) -> T | None:
         if found is None:
             forget_vanished(self.session, self.mapper, request.keys[0])
             self.give_up_others((), request)
             return None
-        key = instance_state(found).key
-        assert key is not None  # it was loaded
-        self.record_rows((key[1],), request)
+        state = instance_state(found)
+        assert state.key is not None  # it was loaded
+        key = state.key[1]
+        if self.recheck or key not in request.keys:
+            self.record_rows((key,), request)
+        else:
+            self.context.ledger.record((root_of(self.mapper).class_, key), request.lock)
         if request.version is not None:
             refuse_stale(self.mapper, found, request.version)
         return found
@@ -253,6 +273,19 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
 def _distinct(found: Iterable[T]) -> list[T]:
     """Return each object once: to the database, two keys may be one."""
     return list({id(one): one for one in found}.values())
+
+
+@mapper_cache
+def _single_select(
+    mapper: Mapper[Any], row_lock: LockOptions, lock: LockOptions, *, whole: bool
+) -> Select[Any] | None:
+    """Return the only SELECT that a lock by key needs; None where it needs several.
+
+    :param row_lock: the lock that it must carry; no lock on rows where the transaction has it.
+    """
+    if not is_row_lock(row_lock):
+        return select_by_key(mapper, lock)
+    return None if spans_rows(mapper) else select_by_key(mapper, row_lock, whole=whole)
 
 
 class _Statements:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine
@@ -14,7 +13,7 @@ from ..dialects.base import Read
 from ..documents import mapper_cache
 from ..gate import SessionQueue
 from ..guard import DmlGuard, FlushGuard, GuardMode, LoadProvenance, check_guard_mode
-from ..transaction import TransactionState, ranks_of
+from ..transaction import FirstUse, TransactionState, ranks_of
 from .loaded import LoadedDocuments
 from .wait_policy import Priority, WaitPolicy, pause
 
@@ -74,18 +73,18 @@ class LockContext(TransactionState):
             self.loaded = LoadedDocuments(self.session(), self.ledger)
         return self.loaded
 
-    @cached_property
+    @FirstUse
     def guard(self) -> FlushGuard:
         """The write guard of flushes."""
         report = self.instrumentation.report_unlocked_write
         return FlushGuard(self.session(), self.ledger, self.options.guard, report)
 
-    @cached_property
+    @FirstUse
     def dml(self) -> DmlGuard:
         """The write guard of INSERT, UPDATE and DELETE statements."""
         return DmlGuard(self.session(), self.guard, self.ledger)
 
-    @cached_property
+    @FirstUse
     def provenance(self) -> LoadProvenance:
         """The places in the program that have read rows of declared documents."""
         return LoadProvenance(self.ledger, tracing=self.options.guard_tracing)

@@ -49,8 +49,11 @@ _UNLOADED = ("dynamic", "write_only")  # mapped so because they are too large to
 
 def load_parts(session: Session, headers: Sequence[Any], lock: LockOptions) -> None:
     """Load the parts of these documents that are not loaded; all of one hierarchy."""
-    if not headers:
-        return
+    if headers and not (len(headers) == 1 and _load_collections(session, headers[0], lock)):
+        _load_steps(session, headers, lock)
+
+
+def _load_steps(session: Session, headers: Sequence[Any], lock: LockOptions) -> None:
     root = root_of(instance_state(headers[0]).mapper)
     by_path: dict[str, list[Any]] = {"": list(headers)}
     # The ids of the details that the database has below these headers.  A line that the program
@@ -72,6 +75,52 @@ def load_parts(session: Session, headers: Sequence[Any], lock: LockOptions) -> N
             _load_missing(session, step, found, headers, stored)
             found = _found(session, part, found)
             by_path[part.path].extend(found)
+
+
+class _Collection(NamedTuple):
+    """A collection of headers, and the SELECT of its details by the key of one header."""
+
+    name: str
+    select: Select[Any]
+    parameters: tuple[str, ...]
+
+
+def _load_collections(session: Session, header: Any, lock: LockOptions) -> bool:
+    """Load the document, where its parts are collections of the header, and none is loaded.
+
+    Most documents are like this.  For all others nothing is done, and the answer is False.
+    """
+    state = instance_state(header)
+    collections = _collections(state.manager.mapper, lock)
+    if collections is None or state.key is None:
+        return False
+    if any(one.name in state.dict for one in collections):
+        return False  # its members may have to be read again
+    for name, select_details, parameters in collections:
+        key = dict(zip(parameters, state.key[1], strict=True))
+        set_committed_value(header, name, session.execute(select_details, key).scalars().all())
+    return True
+
+
+@mapper_cache
+def _collections(mapper: Mapper[Any], lock: LockOptions) -> Sequence[_Collection] | None:
+    """Return the collections of this class, where there is nothing else to load with a header."""
+    root = root_of(mapper)
+    if _may_have_own_columns(root):
+        return None
+    steps = [step for step in _steps(root, lock) if mapper.isa(step.part.owner)]
+    if len(steps) < len(_steps(root, lock)) or not all(map(_is_collection, steps)):
+        return None
+    return [
+        _Collection(step.part.name, _by_one_key(step), key_names(step.part.owner)) for step in steps
+    ]
+
+
+def _is_collection(step: _Step) -> bool:
+    part = step.part
+    of_header = len(step.chain) == 1 and not part.owner_path
+    plain = part.alias is None and part.relationship.uselist and not _repeats_details(step)
+    return of_header and step.is_last and bool(plain)
 
 
 def reads_of(entity: Mapper[Any], identity: Identity, lock: LockOptions) -> Iterator[Read]:

@@ -19,7 +19,7 @@ from ..errors import (
     UnlockedWrite,
     outcome_of,
 )
-from ..events import EventfulSession, ReleasedLock, RequestedLock
+from ..events import EventfulSession, ReleasedLock, RequestedLock, listened
 from ..lock_info import DocumentKey, LockedName, document_label, public_key
 from ..options import LockOptions, is_row_lock, lock_label
 from ..session_ref import session_ref
@@ -88,13 +88,14 @@ class LockInstrumentation:
             documents = [*documents]
             self.held_warnings.note_granted(documents, lock)
         level = logging.INFO if waited >= CONTENDED else logging.DEBUG
-        listeners = self.dispatch.lock_acquired
+        listeners = self.dispatch.lock_acquired if "lock_acquired" in listened else None
         if not listeners and not _log.isEnabledFor(level):
             return
         for document in documents:
             fields = _fields(_label_of(document), lock, waited, None, "granted")
             _log.log(level, "%s %s: granted after %.3f s", *_label(fields), waited, extra=fields)
-            listeners(self._session(), document, lock, waited)
+            if listeners is not None:
+                listeners(self._session(), document, lock, waited)
 
     def report_failed(
         self, error: LockFailed, waited: float | None, seconds: float | None = None
@@ -124,7 +125,9 @@ class LockInstrumentation:
         """Return whether a listener or the log takes releases."""
         if self.held_warnings is not None:
             return True
-        return bool(self.dispatch.locks_released) or _log.isEnabledFor(logging.DEBUG)
+        if "locks_released" in listened and self.dispatch.locks_released:
+            return True
+        return _log.isEnabledFor(logging.DEBUG)
 
     def report_released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
         """Report locks that are no longer held."""

@@ -5,6 +5,8 @@ from .on_return import (
     ROLLBACK,
     CallFunction,
     ExecuteStatement,
+    ReturnAction,
+    actions_of,
     execute_statements_now,
     is_registered,
     on_return,

@@ -94,11 +94,17 @@ def on_return(connection: Connection, action: ReturnAction) -> None:
     no action, and its actions are dropped.
     """
     if not (connection.closed or connection.invalidated):
-        actions = connection.info.get(_ACTIONS)
-        if actions is None:  # the first action on this connection to the server
-            _listen_to_pools()
-            actions = connection.info[_ACTIONS] = {}
-        actions[action] = None
+        actions_of(connection)[action] = None
+
+
+def actions_of(connection: Connection) -> dict[ReturnAction, None]:
+    """Return the actions that are registered for an open connection; more may be put to them."""
+    info = connection.info
+    if _ACTIONS not in info:  # the first one on this connection to the server
+        _listen_to_pools()
+        info[_ACTIONS] = {}
+    actions: dict[ReturnAction, None] = info[_ACTIONS]
+    return actions
 
 
 def is_registered(connection: Connection, action: ReturnAction) -> bool:

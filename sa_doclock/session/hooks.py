@@ -62,11 +62,12 @@ class SessionWithContext(EventfulSession):
     def close(self) -> None:
         """See ``Session.close()``."""
         context = self._context
-        context.verify()
-        if context.has_failed():
-            # A ROLLBACK that fails would keep the connection from its pool; and after a COMMIT
-            # that was refused, SQLAlchemy would give it back without one.
-            self.rollback()
+        if context.failed is not None:
+            context.verify()
+            if context.has_failed():
+                # A ROLLBACK that fails would keep the connection from its pool; and after a COMMIT
+                # that was refused, SQLAlchemy would give it back without one.
+                self.rollback()
         super().close()
         context.loaded = None
         context.forget_functions()

@@ -6,6 +6,7 @@ What each does with a lock is one :class:`LockRequest` and one call of :func:`ac
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, Literal, TypeVar, get_args
 
 from sqlalchemy import Select, select
@@ -40,6 +41,7 @@ from .targets import check_block_lock, in_given_order, key_of, no_result
 T = TypeVar("T")
 ResultOrder = Literal["key", "given"]
 
+_NOTHING: Final = nullcontext()
 _PLAIN: Final = frozenset({LockOptions.None_, LockOptions.NoLock})
 _SKIPPING: Final = frozenset(
     {
@@ -237,18 +239,26 @@ class LockMethods(ExecutingSession):
         What is loaded already and not stale is not loaded again: pending changes of a
         document that is held stay.
         """
-
-        def reads() -> Iterable[Read]:
-            mapper = mapper_of(entity)
-            return reads_of(mapper, identity_of(mapper, ident), lock)
-
-        with self._context.reading_ahead(reads):
+        with (
+            _NOTHING if self._context.pipeline is None else self._reading_ahead(entity, ident, lock)
+        ):
             found = self.get_entity(
                 entity, ident, lock, lock_timeout=lock_timeout, options=options, version=version
             )
             if found is not None:
                 self._load_parts([found], lock)
         return found
+
+    def _reading_ahead(
+        self, entity: type[Any], ident: Any, lock: LockOptions
+    ) -> AbstractContextManager[None]:
+        """Send the SELECTs of the parts with the lock that is taken in this block."""
+
+        def reads() -> Iterable[Read]:
+            mapper = mapper_of(entity)
+            return reads_of(mapper, identity_of(mapper, ident), lock)
+
+        return self._context.reading_ahead(reads)
 
     def get_one_document(
         self,

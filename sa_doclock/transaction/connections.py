@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from weakref import ReferenceType, ref
 
@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.util import immutabledict
 
 from ..dialects import find_strategy, is_rolled_back_later, strategies, strategy_for
@@ -26,10 +27,11 @@ from ..options import LockOptions, base_of
 from ..pool import (
     GUARD_ISOLATION_LEVEL,
     ROLLBACK,
+    ReturnAction,
+    actions_of,
     execute_statements_now,
     note_ended,
     on_return,
-    withdraw,
 )
 from ..sqlalchemy_internals import closes_connection
 from .connection_events import ConnectionEvents
@@ -55,11 +57,12 @@ _NO_TRANSACTION: Final = (
 )
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class TransactionConnection:
     """One connection that takes part in the session's transaction.
 
     :ivar known: how its database locks; None where nothing is known of the database.
+    :ivar proxied: the driver's connection, as the pool has lent it; it tells when that is over.
     :ivar opened_for: the lock that its transaction was opened for.
     :ivar level: the isolation level of its transaction; None until a lock needs to know it.
     :ivar level_before: the level to restore, of a Connection that was lent to the session.
@@ -69,18 +72,22 @@ class TransactionConnection:
     :ivar events: of a Connection that the program has in hand; None where the session alone has it.
     :ivar listened: listeners must be removed at the end.
     :ivar hold_limited: the server has the limit of this transaction, or needs none.
+    :ivar on_return: the actions of its return to the pool, from the commit on.
     """
 
     connection: Connection
     known: LockStrategy | None
-    opened_for: LockOptions | None = None
-    level: str | None = None
-    level_before: str | None = None
-    transaction_id: object = None
-    begun: bool = False
-    events: ConnectionEvents | None = None
-    listened: bool = False
-    hold_limited: bool = False
+    proxied: PoolProxiedConnection
+    # What is not set for each transaction is left to the class.
+    opened_for: LockOptions | None = field(default=None, init=False)
+    level: str | None = field(default=None, init=False)
+    level_before: str | None = field(default=None, init=False)
+    transaction_id: object = field(default=None, init=False)
+    begun: bool = field(default=False, init=False)
+    events: ConnectionEvents | None = field(default=None, init=False)
+    listened: bool = field(default=False, init=False)
+    hold_limited: bool = field(default=False, init=False)
+    on_return: dict[ReturnAction, None] | None = field(default=None, init=False)
 
     @property
     def strategy(self) -> LockStrategy:
@@ -178,7 +185,8 @@ class TransactionConnections:
         engine = connection.engine
         if engine not in self._by_engine:
             known = known or find_strategy(connection)
-            self._by_engine[engine] = added = TransactionConnection(connection, known)
+            added = TransactionConnection(connection, known, connection.connection)
+            self._by_engine[engine] = added
             others = states_by_connection.get(connection, ())
             if others:  # a Connection that was lent to several sessions
                 others = tuple(one for one in others if one() is not None)
@@ -267,7 +275,7 @@ class TransactionConnections:
         """
         for one in self._by_engine.values():
             connection, known = one.connection, one.known
-            if connection.invalidated or connection.closed:
+            if one.proxied.dbapi_connection is None:  # closed, or lost
                 return True
             if one.begun and known is not None and known.in_transaction(connection) is False:
                 return True
@@ -318,12 +326,15 @@ class TransactionConnections:
     def before_commit(self) -> None:
         """Have a ROLLBACK sent later for a COMMIT that is not sent."""
         for one in self._by_engine.values():
-            on_return(one.connection, ROLLBACK)
+            if one.proxied.dbapi_connection is not None:
+                one.on_return = actions_of(one.connection)
+                one.on_return[ROLLBACK] = None
 
     def after_commit(self) -> None:
         """Note that all of them have committed."""
         for one in self._by_engine.values():
-            withdraw(one.connection, ROLLBACK)
+            if one.on_return is not None:
+                one.on_return.pop(ROLLBACK, None)
             if one.known is not None and one.known.reports_idle:
                 self._note_idle(one.connection, one.known)
 
@@ -367,14 +378,12 @@ class TransactionConnections:
         known = self._by_engine.get(bind.engine)
         if known is not None or (isinstance(bind, Connection) and bind.in_transaction()):
             return self._join(known, bind, strategy, plan, seconds)
-        level = _level_before(session, bind, strategy)
+        level, options = _level_before(session, bind, strategy), None
         is_right = plan.level is None or plan.level == level
         new_level = None if is_right else _level_to_set(plan, strategy, level)
         once = strategy.sets_level_once and not session.twophase  # XA START begins at once
-        options = None
         if new_level is not None and not once:
             options = immutabledict({ISOLATION: new_level})
-        driver_error: Any = bind.dialect.loaded_dbapi.Error
         savepoint = session.in_nested_transaction()
         started = time.monotonic()
         try:
@@ -382,22 +391,25 @@ class TransactionConnections:
                 self._begin_before_savepoint(bind, options)
             else:
                 Session.connection(session, {"bind": bind}, options)
-        except driver_error as error:
-            raise _wrapped(error, driver_error, bind.dialect) from error
+        except Exception as error:
+            driver_error: Any = bind.dialect.loaded_dbapi.Error
+            if isinstance(error, driver_error):
+                raise _wrapped(error, driver_error, bind.dialect) from error
+            raise
         self.connecting += time.monotonic() - started
         opened = self._by_engine[bind.engine]
         opened.level = new_level or level
         if options is not None:
             on_return(opened.connection, GUARD_ISOLATION_LEVEL)
-            if isinstance(bind, Connection):
-                opened.level_before = level
+            opened.level_before = level if isinstance(bind, Connection) else None
         strategy.check_autocommit(opened.connection)
         if new_level is not None and once:
             strategy.set_level_once(opened.connection, new_level)
         opened.begun = False  # a BEGIN in front of a savepoint may be taken back
         strategy.begin(opened.connection, plan.lock, seconds)
         opened.opened_for = plan.lock
-        self.reads_snapshot = plan.lock is LockOptions.SnapshotRead or self.reads_snapshot
+        if plan.lock is LockOptions.SnapshotRead:
+            self.reads_snapshot = True
         if savepoint:
             Session.connection(session, {"bind": bind})  # sends the SAVEPOINT
         return opened

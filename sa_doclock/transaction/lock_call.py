@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 
@@ -9,10 +10,13 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import DocLockError, LockFailed, LockNotAvailable
-from ..events import RequestedLock
+from ..events import RequestedLock, listened
 from ..lock_info import DocumentKey, LockedName
+from ..monitoring import instrumentation
 from .request import LockRequest, add_document, reason
 from .state import TransactionState
+
+_log = logging.getLogger("sa_doclock")
 
 
 class LockCall:
@@ -47,7 +51,7 @@ class LockCall:
         """True if there was no transaction before the call."""
         self.requested: RequestedLock | None = None
         """The same for listeners, where there are any."""
-        if state.instrumentation.dispatch.before_lock:
+        if "before_lock" in listened and state.instrumentation.dispatch.before_lock:
             self.requested = state.instrumentation.report_requested(
                 RequestedLock(request.entity, request.ident, request.lock, request.seconds)
             )
@@ -73,14 +77,26 @@ class LockCall:
         """End the call: the lock was granted, and is recorded."""
         new, state.ledger.new, state.call = state.ledger.new, None, None
         waited = time.monotonic() - self._started - state.connections.connecting
+        # Nobody is told of most locks, which is found out here without a call.
+        if (
+            self.requested is not None
+            or "lock_acquired" in listened
+            or state.instrumentation.held_warnings is not None
+            or waited >= instrumentation.CONTENDED
+            or _log.isEnabledFor(logging.DEBUG)
+        ):
+            self._report_granted(state, new or (), waited)
+
+    def _report_granted(
+        self, state: TransactionState, new: Sequence[DocumentKey | LockedName], waited: float
+    ) -> None:
         try:
-            state.instrumentation.report_granted(new or (), self.request.lock, waited)
-            if self.requested is not None:
-                self._report_end(state, new or (), waited, None)
+            state.instrumentation.report_granted(new, self.request.lock, waited)
+            self._report_end(state, new, waited, None)
         except BaseException as error:  # a listener's, as an error of the call
             if self.opens:
                 state.roll_back_quietly()
-            self._report_end(state, new or (), waited, error)
+            self._report_end(state, new, waited, error)
             raise
 
     def failed(self, state: TransactionState, error: BaseException) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -20,6 +19,7 @@ from ..options import LockTimeout, check_hold_limit, check_seconds
 from ..session_ref import session_ref
 from .connections import new_connections
 from .failed import FailedTransaction
+from .first_use import FirstUse
 from .hold_limit import HoldLimit
 from .ledger import Mark, NamedKey, new_ledger
 from .lock_lost import ended_by_other
@@ -99,8 +99,8 @@ class TransactionState:
 
     # A session that is made and closed has no use for these, most transactions none for the others.
 
-    ledger = cached_property(new_ledger)
-    connections = cached_property(new_connections)
+    ledger = FirstUse(new_ledger)
+    connections = FirstUse(new_connections)
 
     @property
     def failure(self) -> FailedTransaction:
@@ -109,7 +109,7 @@ class TransactionState:
             self.failed = FailedTransaction(self.session, self.connections, self.lose_locks)
         return self.failed
 
-    @cached_property
+    @FirstUse
     def _marks(self) -> WeakKeyDictionary[SessionTransaction, tuple[Mark, int]]:
         """The numbers of locks and functions at each savepoint."""
         return WeakKeyDictionary()
