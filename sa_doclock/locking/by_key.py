@@ -39,6 +39,7 @@ from ..statements import (
 )
 from ..transaction import LockPlan, LockRequest, TransactionConnection, is_as_strong
 from .acquire import LockTarget
+from .lazy_parts import loaders_of
 from .load_parts import load_again
 from .loaded import Unreadable
 from .refresh import expire_documents, forget_vanished, refuse_unsaved
@@ -201,6 +202,9 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
             self.context.ledger.record((root_of(self.mapper).class_, key), request.lock)
         if request.version is not None:
             refuse_stale(self.mapper, found, request.version)
+        loaders = loaders_of(state.manager.mapper)
+        if loaders:
+            state.callables = {**loaders, **state.callables}
         return found
 
 
@@ -267,6 +271,9 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
             for identity in self._missing(found):
                 forget_vanished(self.session, self.mapper, identity)
         self.give_up_others(keys, request)
+        for one in found:
+            state = instance_state(one)
+            state.callables = {**loaders_of(state.manager.mapper), **state.callables}
         return self._with_held(found)
 
 

@@ -362,6 +362,11 @@ def _statement(step: _Step, keys: Sequence[Identity]) -> tuple[Select[Any], Mapp
     return statement.add_columns(*owner).where(key_in(columns, keys)), {}
 
 
+def select_by_owner(part: Part) -> Select[Any]:
+    """Return the SELECT of the details of one owner, by the parameters of its primary key."""
+    return _by_one_key(_Step((part,), part, LockOptions.None_, is_last=True))
+
+
 @mapper_cache
 def _by_one_key(step: _Step) -> Select[Any]:
     statement, columns, owner = _joined(step)
@@ -405,10 +410,10 @@ def _owners(parts: tuple[Part, ...]) -> list[Any]:
 
 def _start(part: Part, header: Any, target: Any, detail: Any) -> tuple[Select[Any], list[Any]]:
     relationship = part.relationship
-    if part.foreign_key is not None and _is_plain(relationship):
+    if part.foreign_key is not None and compares_keys(relationship):
         keys = [getattr(target, name) for name in part.foreign_key]
         return select(detail).select_from(target), keys
-    if relationship.secondary is not None and target is detail and _is_plain(relationship):
+    if relationship.secondary is not None and target is detail and compares_keys(relationship):
         remote = dict(relationship.synchronize_pairs)
         keys = [remote[column] for column in part.owner.primary_key]
         return select(detail).join(relationship.secondary, relationship.secondaryjoin), keys
@@ -426,7 +431,7 @@ def _join(statement: Select[Any], part: Part, source: Any, target: Any) -> Selec
     return statement.join(target, relationship.secondaryjoin)
 
 
-def _is_plain(relationship: RelationshipProperty[Any]) -> bool:
+def compares_keys(relationship: RelationshipProperty[Any]) -> bool:
     """Return whether the relationship compares the keys and nothing else."""
     pairs = relationship.synchronize_pairs
     if {owner for owner, _ in pairs} != set(relationship.parent.primary_key):

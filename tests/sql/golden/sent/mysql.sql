@@ -166,7 +166,7 @@ FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
 SELECT shop_line.id, shop_line.order_id, shop_line.value
 FROM shop_line
-WHERE %s = shop_line.order_id  -- 1
+WHERE shop_line.order_id = %s  -- 1
 UPDATE shop_order SET total=%s WHERE shop_order.id = %s  -- 7, 1
 (commit)
 (back to the pool)

@@ -1,0 +1,295 @@
+"""The collections of a locked header are loaded as SQLAlchemy loads them, by a SELECT built once."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import event, inspect
+from sqlalchemy.exc import InvalidRequestError
+from sqlalchemy.orm import (
+    Session,
+    raiseload,
+    registry,
+    relationship,
+    with_loader_criteria,
+)
+from sqlalchemy.orm.exc import DetachedInstanceError
+
+from sa_doclock import LockingSession, LockOptions
+from sa_doclock.locking.lazy_parts import PartLoader, loaders_of
+from tests.integration.documents.models import Category
+from tests.integration.locking.steps import FIRST, recorded, seen
+from tests.support.models import Line, Order, Ticket, Voucher
+
+pytestmark = pytest.mark.read_committed
+
+ForUpdate = LockOptions.ForUpdate
+_orders: Any = Order.__table__
+_lines: Any = Line.__table__
+
+
+class PlainLine:
+    """A line that leads nowhere."""
+
+
+class LineWithOrder:
+    """A line that loads its order with it."""
+
+
+class LineWithoutKey:
+    """A line whose foreign key is not mapped."""
+
+
+class PlainOrder:
+    """The order of a line."""
+
+
+mappings = registry()
+_numbers = itertools.count()
+mappings.map_imperatively(PlainOrder, _orders)
+mappings.map_imperatively(PlainLine, _lines)
+mappings.map_imperatively(LineWithoutKey, _lines, exclude_properties=["order_id"])
+mappings.map_imperatively(
+    LineWithOrder,
+    _lines,
+    properties={"order": relationship(PlainOrder, lazy="selectin", viewonly=True)},
+)
+
+
+def order_with(target: Any, **how: Any) -> type[Any]:
+    """Return a class of orders whose lines are mapped like this."""
+    entity = type(f"Order{next(_numbers)}", (), {})
+    lines = relationship(target, viewonly=True, order_by=_lines.c.id, **how)
+    mappings.map_imperatively(entity, _orders, properties={"lines": lines})
+    return entity
+
+
+_own: Any = _orders.c.id == _lines.c.order_id
+PLAIN = order_with(PlainLine)
+UNUSUAL: dict[str, type[Any]] = {
+    "the lines load their order": order_with(LineWithOrder),
+    "the lines do not tell their order": order_with(LineWithoutKey),
+    "not all lines": order_with(PlainLine, primaryjoin=sa.and_(_own, _lines.c.value > FIRST[1][0])),
+    "one line": order_with(PlainLine, primaryjoin=_own, uselist=False),
+    "with the order": order_with(PlainLine, lazy="selectin"),
+    "never": order_with(PlainLine, lazy="raise"),
+}
+
+
+def has_loader(entity: object) -> bool:
+    return any(isinstance(one, PartLoader) for one in inspect(entity).callables.values())
+
+
+def locked(session: LockingSession, **how: Any) -> Order:
+    return session.get_one_entity(Order, 1, ForUpdate, **how)
+
+
+def without(entity: Any) -> Any:
+    """Return the object as SQLAlchemy has it, with no loader of ours."""
+    inspect(entity).callables = {}
+    return entity
+
+
+@pytest.mark.parametrize("lock", [ForUpdate, LockOptions.SharedRead, LockOptions.SnapshotRead])
+def test_the_lines_are_read_by_one_statement_of_get_document(
+    engine: sa.Engine, session: LockingSession, lock: LockOptions
+) -> None:
+    order = session.get_one_entity(Order, 1, lock)
+    assert has_loader(order)
+    with recorded(engine) as lazy:
+        assert seen(order) == FIRST
+    session.rollback()
+    with recorded(engine) as whole:
+        session.get_document(Order, 1, lock)
+    (select,) = (text for text in lazy if "lk_line" in text)
+    assert select in whole
+
+
+def test_all_of_several_documents_have_the_loader(session: LockingSession) -> None:
+    orders = session.get_entities(Order, [1, 2], ForUpdate)
+    assert all(map(has_loader, orders))
+    assert sum(line.value for order in orders for line in order.lines) == sum(
+        order.total for order in orders
+    )
+
+
+def test_a_composite_key(session: LockingSession) -> None:
+    voucher = session.scalars(sa.select(Voucher).limit(1)).one()
+    session.rollback()
+    key = inspect(voucher).identity
+    voucher = session.get_one_entity(Voucher, key, ForUpdate)
+    assert has_loader(voucher)
+    assert sum(entry.value for entry in voucher.entries) == voucher.total
+
+
+def test_a_class_without_collections_has_none(session: LockingSession) -> None:
+    assert not has_loader(session.get_one_entity(Ticket, 1, ForUpdate))
+
+
+@pytest.mark.parametrize("end", [Session.commit, Session.rollback])
+def test_the_end_of_the_transaction_takes_it_away(
+    session: LockingSession, end: Callable[[Session], None]
+) -> None:
+    order = locked(session)
+    assert order.lines
+    end(session)
+    assert not has_loader(order)
+    assert seen(order) == FIRST
+
+
+def test_a_listener_sees_the_lazy_load(session: LockingSession) -> None:
+    order, loads = locked(session), []
+
+    def listen(state: Any) -> None:
+        if state.is_relationship_load:
+            loads.append(state.lazy_loaded_from.obj())
+            criteria = with_loader_criteria(Line, Line.value > FIRST[1][0])
+            state.statement = state.statement.options(criteria)
+
+    event.listen(session, "do_orm_execute", listen)
+    assert [line.value for line in order.lines] == FIRST[1][1:]
+    assert loads == [order]
+
+
+def test_criteria_of_the_call_are_those_of_the_lazy_load(session: LockingSession) -> None:
+    criteria = with_loader_criteria(Line, Line.value > FIRST[1][0])
+    order = locked(session, options=[criteria])
+    assert [line.value for line in order.lines] == FIRST[1][1:]
+
+
+def test_an_option_of_the_call_is_honoured(session: LockingSession) -> None:
+    order = locked(session, options=[raiseload(Order.lines)])
+    with pytest.raises(InvalidRequestError, match="raise"):
+        _ = order.lines
+
+
+def test_an_option_of_a_later_read_is_honoured(session: LockingSession) -> None:
+    order = locked(session)
+    again = sa.select(Order).where(Order.id == 1).execution_options(populate_existing=True)
+    session.scalars(again.options(raiseload(Order.lines))).one()
+    with pytest.raises(InvalidRequestError, match="raise"):
+        _ = order.lines
+
+
+def test_options_of_an_earlier_read_are_kept(session: LockingSession) -> None:
+    criteria = with_loader_criteria(Line, Line.value > FIRST[1][0])
+    order = session.scalars(sa.select(Order).where(Order.id == 1).options(criteria)).one()
+    session.rollback()
+    assert locked(session) is order
+    assert [line.value for line in order.lines] == FIRST[1][1:]
+
+
+def test_the_lines_of_a_key_that_is_not_flushed(session: LockingSession) -> None:
+    order = locked(session)
+    order.id = 2
+    with session.no_autoflush:
+        lines = [line.id for line in order.lines]
+        session.expire(order, ["lines"])
+        assert lines == [line.id for line in without(order).lines]
+
+
+def test_a_line_that_was_added_before_is_among_them(session: LockingSession) -> None:
+    order = locked(session)
+    with session.no_autoflush:
+        line = Line(id=99, name="new", value=0, order=order)
+        assert "lines" not in inspect(order).dict
+        assert [one.id for one in order.lines][-1] == line.id
+
+
+def test_an_access_that_must_not_send_anything_sends_nothing(
+    engine: sa.Engine, session: LockingSession
+) -> None:
+    order = locked(session)
+    with recorded(engine) as statements:
+        assert not inspect(order).attrs.lines.history.has_changes()
+    assert not [text for text in statements if "lk_line" in text]
+
+
+def test_an_order_whose_insert_was_rolled_back_has_no_lines(
+    engine: sa.Engine, session: LockingSession
+) -> None:
+    order = Order(id=9, total=0)
+    session.add(order)
+    session.flush()
+    session.lock(order)
+    session.expire(order, ["lines"])
+    assert has_loader(order)
+    session.rollback()
+    session.add(order)
+    with session.no_autoflush, recorded(engine) as statements:
+        assert order.lines == []
+    assert statements == []
+
+
+def test_a_deleted_order_takes_its_lines_along(session: LockingSession) -> None:
+    session.delete(locked(session))
+    session.commit()
+    assert session.scalars(sa.select(Line).where(Line.order_id == 1)).all() == []
+
+
+def test_a_detached_order_says_so(session: LockingSession) -> None:
+    order = locked(session)
+    session.expunge(order)
+    with pytest.raises(DetachedInstanceError, match="lines"):
+        _ = order.lines
+
+
+def test_a_pickled_order_does_not_need_the_library(
+    engine: sa.Engine, session: LockingSession
+) -> None:
+    order = locked(session)
+    assert has_loader(order)
+    pickled = pickle.dumps(order)
+    session.rollback()
+    assert b"sa_doclock" not in pickled
+    with Session(engine) as other:
+        copy = pickle.loads(pickled)
+        other.add(copy)
+        assert not has_loader(copy)
+        assert seen(copy) == FIRST
+
+
+def test_a_merged_order_loads_its_lines_in_the_other_session(
+    engine: sa.Engine, session: LockingSession
+) -> None:
+    order = locked(session)
+    with Session(engine) as other:
+        copy = other.merge(order, load=False)
+        assert seen(copy) == FIRST
+        assert all(inspect(line).session is other for line in copy.lines)
+
+
+@pytest.mark.filterwarnings("ignore:Multiple rows returned with uselist=False")
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_an_unusual_relationship_is_left_to_sqlalchemy(session: LockingSession, name: str) -> None:
+    order = session.get_one_entity(UNUSUAL[name], 1, ForUpdate)
+    assert not has_loader(order)
+    try:
+        ours = order.lines
+    except InvalidRequestError:
+        assert name == "never"
+    else:
+        assert ours
+
+
+def test_a_plain_relationship_is_not(session: LockingSession) -> None:
+    order = session.get_one_entity(PLAIN, 1, ForUpdate)
+    assert has_loader(order)
+    assert [line.value for line in order.lines] == FIRST[1]
+
+
+def test_parts_of_their_own_kind_are_left_to_sqlalchemy() -> None:
+    assert loaders_of(inspect(Category)).keys() == {"goods"}
+
+
+def test_a_loader_of_the_program_stays_in_front(session: LockingSession) -> None:
+    order = locked(session)
+    session.rollback()
+    inspect(order).callables = {"lines": lambda _state, _passive: []}
+    assert locked(session) is order
+    assert order.lines == []
