@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from ..documents import document_key, root_of
 from ..lock_info import Identity
-from ..locking import LockTarget, acquire, single_key
+from ..locking import LockTarget, acquire, load_by_select, single_key
 from ..options import LockOptions, is_row_lock
 from ..session import LockingSession, context_of
 from ..statements import lock_by_keys, parameters_by_keys, run_within
@@ -97,7 +97,8 @@ class _MatchingRows(LockTarget[dict[Identity, Any]]):
 
     def record(self, found: Sequence[Any], request: LockRequest) -> dict[Identity, Any]:
         rows = {tuple(inspect(row).identity): row for row in found}
-        for identity in rows:
+        for identity, row in rows.items():
             document = document_key(self._query.mapper, identity)
             self.context.ledger.record(document, request.lock)
+            load_by_select(row)
         return rows

@@ -39,7 +39,7 @@ from ..statements import (
 )
 from ..transaction import LockPlan, LockRequest, TransactionConnection, is_as_strong
 from .acquire import LockTarget
-from .lazy_parts import loaders_of
+from .lazy_parts import load_by_select, loaders_of
 from .load_parts import load_again
 from .loaded import Unreadable
 from .refresh import expire_documents, forget_vanished, refuse_unsaved
@@ -203,7 +203,7 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
         if request.version is not None:
             refuse_stale(self.mapper, found, request.version)
         loaders = loaders_of(state.manager.mapper)
-        if loaders:
+        if loaders:  # as load_by_select() does, without a call
             state.callables = {**loaders, **state.callables}
         return found
 
@@ -272,8 +272,7 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
                 forget_vanished(self.session, self.mapper, identity)
         self.give_up_others(keys, request)
         for one in found:
-            state = instance_state(one)
-            state.callables = {**loaders_of(state.manager.mapper), **state.callables}
+            load_by_select(one)
         return self._with_held(found)
 
 

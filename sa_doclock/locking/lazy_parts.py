@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from sqlalchemy import event
 from sqlalchemy.orm import InstanceState, Mapper, PassiveFlag
+from sqlalchemy.orm.attributes import instance_state
 
 from ..documents import Part, key_attributes, mapper_cache, parts_of, root_of
 from ..sqlalchemy_internals import execute_listeners, load_lazily
@@ -49,6 +50,14 @@ class PartLoader:
         key = dict(zip(self._parameters, state.key[1], strict=True))
         details: Sequence[Any] = session.execute(self._select, key).scalars().all()
         return details
+
+
+def load_by_select(header: object) -> None:
+    """Have the collections of a header that was locked load by a SELECT of ours, at their first use."""
+    state = instance_state(header)
+    loaders = loaders_of(state.manager.mapper)
+    if loaders:
+        state.callables = {**loaders, **state.callables}
 
 
 @mapper_cache

@@ -56,6 +56,7 @@ from ..statements import (
 from ..transaction import LockPlan, LockRequest, TransactionConnection
 from .acquire import LockTarget
 from .context import LockContext
+from .lazy_parts import load_by_select
 from .load_parts import load_again
 from .loaded import Unreadable
 from .refresh import expire_documents, refuse_unsaved
@@ -254,13 +255,15 @@ class RowsOfSelect(LockTarget[Result[Any]]):
             for position, described in enumerate(statement.column_descriptions)
             if described["expr"] is self._locked.entity
         ]
-        identities = [
-            inspect(row[position]).identity
+        headers = [
+            row[position]
             for row in (read.rows if positions else ())
             for position in positions
             if row[position] is not None
         ]
-        return read.result(), identities
+        for header in headers:
+            load_by_select(header)
+        return read.result(), [inspect(header).identity for header in headers]
 
 
 def _locking_rows(

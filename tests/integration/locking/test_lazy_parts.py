@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -16,11 +16,12 @@ from sqlalchemy.orm import (
     raiseload,
     registry,
     relationship,
+    sessionmaker,
     with_loader_criteria,
 )
 from sqlalchemy.orm.exc import DetachedInstanceError
 
-from sa_doclock import LockingSession, LockOptions
+from sa_doclock import LockingSession, LockOptions, claim_each, with_lock
 from sa_doclock.locking.lazy_parts import PartLoader, loaders_of
 from tests.integration.documents.models import Category
 from tests.integration.locking.steps import FIRST, recorded, seen
@@ -110,12 +111,36 @@ def test_the_lines_are_read_by_one_statement_of_get_document(
     assert select in whole
 
 
-def test_all_of_several_documents_have_the_loader(session: LockingSession) -> None:
-    orders = session.get_entities(Order, [1, 2], ForUpdate)
+def by_keys(session: LockingSession) -> Sequence[Order]:
+    return session.get_entities(Order, [1, 2], ForUpdate)
+
+
+def by_set(session: LockingSession) -> Sequence[Order]:
+    return session.scalars(session.entity_set(Order, ForUpdate)).all()
+
+
+def by_join(session: LockingSession) -> Sequence[Order]:
+    joined = sa.select(Order).join(Order.lines).order_by(Line.id)
+    return session.scalars(with_lock(joined, ForUpdate)).unique().all()
+
+
+@pytest.mark.parametrize("lock", [by_keys, by_set, by_join])
+def test_all_of_several_documents_have_the_loader(
+    session: LockingSession, lock: Callable[[LockingSession], Sequence[Order]]
+) -> None:
+    orders = lock(session)
     assert all(map(has_loader, orders))
     assert sum(line.value for order in orders for line in order.lines) == sum(
         order.total for order in orders
     )
+
+
+def test_a_claimed_document_has_the_loader(engine: sa.Engine) -> None:
+    claims = claim_each(sessionmaker(engine, class_=LockingSession), sa.select(Order))
+    for claim in claims:
+        with claim as order:
+            assert has_loader(order)
+            assert sum(line.value for line in order.lines) == order.total
 
 
 def test_a_composite_key(session: LockingSession) -> None:
