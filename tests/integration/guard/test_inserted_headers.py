@@ -106,6 +106,11 @@ def returning_entity(session: LockingSession) -> Any:
     return rows[0][0].id
 
 
+def returning_entities(session: LockingSession) -> Any:
+    rows = [{"total": 1}, {"total": 2}]
+    return session.scalars(sa.insert(Memo).returning(Memo), rows).all()[-1].id
+
+
 def inserted_primary_key(session: LockingSession) -> Any:
     result: Any = session.execute(sa.insert(MEMOS).values(total=1))
     return result.inserted_primary_key[0]
@@ -136,6 +141,7 @@ RETURNING = (
     returning_column_of_table,
     returning_attribute_of_class,
     returning_entity,
+    returning_entities,
 )
 GIVEN: dict[str, Deed] = {
     one.__name__: one

@@ -10,9 +10,10 @@ import pytest
 from sqlalchemy import event
 
 from sa_doclock import LockingSession, UnlockedWrite
-from tests.integration.guard.models import Customer, Line, Order, Tag, Tax
+from tests.integration.guard.models import Comment, Customer, Line, Order, Tag, Tax
 from tests.integration.guard.steps import hold, refused
 
+MakeSession = Callable[..., LockingSession]
 Stored = Callable[[Any, Any], Any]
 
 
@@ -81,6 +82,83 @@ def test_an_expired_row_that_a_later_listener_moves(session: LockingSession, hel
     with before_flush(session, move), pytest.raises(UnlockedWrite, match=missing):
         session.flush()
     assert kept
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_of_several_rows_one_that_a_later_listener_moves(
+    session: LockingSession, first: bool
+) -> None:
+    lines = hold(session, Order, 1)[0].lines
+    for line in lines:
+        line.value += 1
+
+    def move() -> None:
+        lines[0 if first else 1].order_id = 2
+
+    with before_flush(session, move), pytest.raises(UnlockedWrite, match="Order 2"):
+        session.flush()
+
+
+def change_in_a_flush(session: LockingSession) -> Line:
+    """Return a line that a flush has found permitted."""
+    line = hold(session, Order, 1)[0].lines[0]
+    line.value += 1
+    session.flush()
+    return line
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["another line", "no row of a document"])
+def test_a_row_that_the_flush_before_was_permitted(make_session: MakeSession, own: bool) -> None:
+    session = make_session(expire_on_commit=False)
+    line = change_in_a_flush(session)
+    session.commit()
+    session.add(Comment(id=9))
+    if own:
+        hold(session, Order, 2)[0].lines[0].value += 1
+
+    def change() -> None:
+        line.value += 1
+
+    with before_flush(session, change), pytest.raises(UnlockedWrite, match="Order 1"):
+        session.flush()
+
+
+def test_a_row_that_another_session_was_permitted(make_session: MakeSession) -> None:
+    holder, session = make_session(expire_on_commit=False), make_session()
+    line = change_in_a_flush(holder)
+    holder.commit()
+    holder.expunge(line)
+    session.add(line)
+    session.add(Comment(id=9))
+
+    def change() -> None:
+        line.value += 1
+
+    with before_flush(session, change), pytest.raises(UnlockedWrite, match="Order 1"):
+        session.flush()
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_row_whose_hook_flushes_another_session(
+    session: LockingSession, make_session: MakeSession, moved: bool
+) -> None:
+    held, line = hold(session, Order, 1), session.get_one(Line, 1)
+
+    def flush_another(_mapper: object, _connection: object, changed: Line) -> None:
+        other = make_session()
+        other.get_one(Customer, 1).name = "Ann"  # as it is: it is no write
+        other.flush()
+        if moved:
+            changed.order_id = 2
+
+    line.value = 11
+    with listening(Line, "before_update", flush_another):
+        if moved:
+            with pytest.raises(UnlockedWrite, match="Order 2"):
+                session.flush()
+        else:
+            session.flush()
+    assert held
 
 
 def test_a_row_that_a_later_listener_adds_or_deletes(session: LockingSession) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -141,3 +143,15 @@ def test_an_autoflush_under_the_lock_is_not(session: LockingSession) -> None:
     line.value = 11
     assert session.scalars(sa.select(Line.value).where(Line.id == 1)).one() == 11
     assert held
+
+
+def test_nothing_is_kept_of_a_row_when_its_session_is_gone(engine: sa.Engine) -> None:
+    session = LockingSession(engine)
+    line = hold(session, Order, 1)[0].lines[0]
+    line.value = 11
+    session.commit()
+    session.close()
+    state = weakref.ref(sa.inspect(line))
+    del line, session
+    gc.collect()
+    assert state() is None

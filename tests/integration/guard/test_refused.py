@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from sa_doclock import LockingSession
-from tests.integration.guard.models import Line, Order, Tax
+from tests.integration.guard.models import Customer, Entry, Line, Order, Tax, Voucher
 from tests.integration.guard.steps import Deed, hold, pending, refused, writes_sent
 
 
@@ -135,3 +135,53 @@ def test_all_that_was_changed_is_still_there_and_a_rollback_undoes_it(
     line.value = 11
     session.commit()
     assert held
+
+
+def test_a_row_that_is_changed_and_deleted_without_the_lock(session: LockingSession) -> None:
+    line = session.get_one(Line, 2)
+    with session.no_autoflush:
+        line.value += 1
+        session.delete(line)
+    with refused(session, Order, 1, "Line 2", "deleted"):
+        session.flush()
+
+
+@pytest.mark.parametrize("held", [1, 2])
+def test_a_row_that_is_moved_beside_others(session: LockingSession, held: int) -> None:
+    kept = hold(session, Order, held)
+    lines = [session.get_one(Line, ident) for ident in (1, 2, 3)]
+    for line in lines:
+        if line.order_id == held:
+            line.value += 1
+    lines[0].order_id = 2
+    session.add(Customer(id=9, name="Cleo"))  # would be sent first
+    with refused(session, Order, 3 - held, "Line 1"):
+        session.flush()
+    assert kept
+
+
+@pytest.mark.parametrize(
+    ("entity", "part", "keys"),
+    [
+        (Order, None, (1, 2)),
+        (Order, (Line, "value", (1, 3)), (1, 2)),
+        (Voucher, None, ((2024, 1), (2024, 2))),
+        (Voucher, (Entry, "value", (1, 2)), ((2024, 1), (2024, 2))),
+    ],
+)
+@pytest.mark.parametrize("held", [0, 1])
+def test_two_rows_of_a_class_of_which_one_is_held(
+    session: LockingSession,
+    entity: type[Any],
+    part: tuple[type[Any], str, tuple[int, int]] | None,
+    keys: tuple[Any, Any],
+    held: int,
+) -> None:
+    kept = hold(session, entity, keys[held])
+    changed, name, idents = part or (entity, "total", keys)
+    rows = [session.get_one(changed, ident) for ident in idents]
+    for row in rows:
+        setattr(row, name, getattr(row, name) + 1)
+    with refused(session, entity, keys[1 - held]):
+        session.flush()
+    assert kept
