@@ -1,5 +1,14 @@
 """The write guard: no write to a declared document without its ForUpdate lock."""
 
 from .dml import DmlGuard
-from .flush import FlushGuard, GuardMode, Write, check_guard_mode, set_guard_of_all
+from .flush import (
+    FlushGuard,
+    GuardMode,
+    Write,
+    check_guard_mode,
+    not_checked,
+    rows_of_flush,
+    rows_of_last_flush,
+    set_guard_of_all,
+)
 from .provenance import LOAD_RECORD, LoadProvenance

@@ -8,11 +8,14 @@ each row again when it has been written, and an error there undoes the flush.
 from __future__ import annotations
 
 import enum
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, get_args
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from sqlalchemy import ClauseElement, Insert
 from sqlalchemy.orm import FromStatement, InstanceState, Mapper, RelationshipDirection, Session
@@ -42,7 +45,7 @@ from ..transaction import Ledger, add_document, database_name
 from .provenance import describe_load
 from .rules import WriteRules, names_of_parts, rules_for
 
-States = Iterable[InstanceState[Any]]
+States = Collection[InstanceState[Any]]
 GuardMode = Literal["raise", "warn", "off"]
 
 
@@ -72,12 +75,63 @@ class Write(enum.Enum):
     DELETE = "deleted"
 
 
+RowsOfClass = tuple[Write, WriteRules, list[InstanceState[Any]]]
+"""The rows of one class that a flush writes in one way."""
+
+CheckedRows = Mapping[InstanceState[Any], Callable[[Mapping[str, Any]], bool]]
+"""Rows that were held when their flush began, each with the test of its changes: where it is true,
+the row is not to be checked again."""
+
+_NO_ROWS: Final[CheckedRows] = MappingProxyType({})
+
+# Global: the event of a row that was checked need not look for its session, and for the guard.
+# What another flush of the thread has put here since has none of the rows of this one.
+rows_of_last_flush: Final[ContextVar[CheckedRows]] = ContextVar("checked", default=_NO_ROWS)
+"""The checked rows of the flush that has begun last."""
+
+
+def not_checked(_changes: Mapping[str, Any]) -> bool:
+    """Return False, as the test of rows that were not checked."""
+    return False
+
+
+def rows_of_flush(session: Session) -> list[RowsOfClass]:
+    """Return the rows that a flush is about to write, but for those that the guard never checks."""
+    rows_of_last_flush.set(_NO_ROWS)
+    notify_in_time()  # before anything is checked, the rows of all documents must be listened to
+    new, changed, deleted = new_states(session), modified_states(session), deleted_states(session)
+    if new or deleted:
+        # Not -=, which would change the set of the session.
+        return _rows_by_class(new, changed - deleted, deleted)
+    return list(_by_class(Write.UPDATE, changed))
+
+
+def _rows_by_class(new: States, changed: States, deleted: States) -> list[RowsOfClass]:
+    return [
+        *_by_class(Write.INSERT, new),
+        *_by_class(Write.UPDATE, changed),
+        *_by_class(Write.DELETE, deleted),
+    ]
+
+
+def _by_class(write: Write, states: States) -> Iterator[RowsOfClass]:
+    found: dict[type[Any], list[InstanceState[Any]]] = defaultdict(list)
+    for state in states:
+        found[state.class_].append(state)  # a class, and no mapper, has its hash from C
+    for some in found.values():
+        rules = rules_for(some[0].manager.mapper)
+        if rules is not None:
+            yield write, rules, some
+
+
 class FlushGuard:
     """The guard of one session: it refuses writes that the session may not do.
 
     :param report: is given the errors that a session with ``guard="warn"`` does not raise, and
         the lines of the program.
     """
+
+    _disabled = 0
 
     def __init__(
         self,
@@ -90,12 +144,14 @@ class FlushGuard:
         self._report = report
         self.ledger = ledger
         self._mode = _mode_of_all or mode
-        self._disabled = 0
-        self.checked: dict[InstanceState[Any], frozenset[str]] = {}
-        """The rows that were held when this flush began, each with the attributes that must not
-        change if it is not to be checked again."""
-        self._reported: set[DocumentKey] = set()
-        self._warned: set[str] = set()
+        self.checked: dict[InstanceState[Any], Callable[[Mapping[str, Any]], bool]] = {}
+        """The rows of this flush that were held when it began."""
+        self._told: set[object] = set()
+        """The documents that were reported, and the texts that the program was warned of."""
+
+    def __del__(self) -> None:
+        """Free the rows, which are those of the last flush after the session's end, too."""
+        self.checked.clear()
 
     @property
     def enabled(self) -> bool:
@@ -122,24 +178,22 @@ class FlushGuard:
 
     def reset_warnings(self) -> None:
         """Let the warnings of earlier flushes and statements come again."""
-        self._reported.clear()
-        self._warned.clear()
+        self._told.clear()
 
-    def check_flush(self) -> None:
+    def check_flush(self, rows: Iterable[RowsOfClass]) -> None:
         """Raise UnlockedWrite if the flush would write to a document that is not held ForUpdate."""
         self.checked.clear()
-        if self.active:
-            session = self._session()
-            deleted = set(deleted_states(session))
-            changed = [one for one in modified_states(session) if one not in deleted]
-            self._check(list(new_states(session)), changed, deleted)
+        rows_of_last_flush.set(self.checked)
+        if not self._disabled and self._mode != "off":
+            self._check(rows, None)
 
     def check_objects(self, instances: Collection[Any]) -> None:
         """Check objects that are written without a flush."""
         if self.active:
             states = [instance_state(one) for one in instances]
             new = [state for state in states if state.key is None]
-            self._check(new, [state for state in states if state.key is not None], ())
+            changed = [state for state in states if state.key is not None]
+            self._check(_rows_by_class(new, changed, ()), new)
 
     def check_row(self, state: InstanceState[Any], write: Write) -> None:
         """Check one row that a flush has written, and that an error takes back.
@@ -162,41 +216,43 @@ class FlushGuard:
         if key is not None:
             self.ledger.add_key((rules.entity, state.identity or ()), key)
 
-    def _check(self, new: States, changed: States, deleted: States) -> None:
+    def _check(self, rows: Iterable[RowsOfClass], new: States | None) -> None:
         self.reset_warnings()
-        # The others are held, as what is loaded shows.
-        to_check = [
-            *self._not_held(new, Write.INSERT),
-            *self._changes_not_held(changed),
-            *self._not_held(deleted, Write.DELETE),
-        ]
+        to_check: list[_WrittenRow] = []
+        for write, rules, states in rows:
+            # The others are held, as what is loaded shows.
+            if write is not Write.UPDATE:
+                to_check += self._not_held(rules, states, write)
+            elif self._all_are_held(rules, states):
+                self.checked.update(dict.fromkeys(states, rules.checked.isdisjoint))
+            else:
+                to_check += self._changes_not_held(rules, states)
         if to_check:
             _FlushCheck(self, self._session(), new).check(to_check)
 
-    def _not_held(self, states: States, write: Write) -> Iterator[_WrittenRow]:
+    def _not_held(self, rules: WriteRules, states: States, write: Write) -> Iterator[_WrittenRow]:
         for state in states:
-            rules = rules_for(state.mapper)
-            if rules is not None and not self._is_held(rules, state, write):
+            if not self._is_held(rules, state, write):
                 yield state, rules, write
 
-    def _changes_not_held(self, states: States) -> Iterator[_WrittenRow]:
-        held, checked = self.ledger.held, self.checked
+    def _changes_not_held(self, rules: WriteRules, states: States) -> Iterator[_WrittenRow]:
         for state in states:
-            rules = rules_for(state.manager.mapper)
-            if rules is None:
-                continue
-            # A flush may have thousands of rows, and most are parts that name their header: for
-            # these the answer of _is_held(), without its calls.
-            direct, loaded = rules.direct, state.dict
-            if (
-                direct is not None
-                and rules.elsewhere.isdisjoint(state.committed_state)
-                and held.get((rules.entity, tuple(map(loaded.get, direct.foreign_key or ()))))
-                is LockOptions.ForUpdate
-            ) or self._is_held(rules, state, Write.UPDATE):
-                checked[state] = rules.checked
+            if self._is_held(rules, state, Write.UPDATE):
+                self.checked[state] = rules.checked.isdisjoint
             else:
                 yield state, rules, Write.UPDATE
+
+    def _all_are_held(self, rules: WriteRules, states: States) -> bool:
+        """Return whether _is_held() is true of all these changes, without its calls for each."""
+        headers = rules.headers_of_changed(states)
+        if headers is None:
+            return False
+        ledger, entity = self.ledger, rules.entity
+        for header in headers:  # mostly one
+            key = (entity, header)
+            if ledger.held.get(key) is not LockOptions.ForUpdate and not ledger.may_write(key):
+                return False
+        return True
 
     def _is_held(self, rules: WriteRules, state: InstanceState[Any], write: Write) -> bool:
         """Return whether what is loaded shows that the document is held, as it mostly does."""
@@ -306,11 +362,11 @@ class FlushGuard:
             "to; lock first, then read, then change: "
             f"session.get_entity({entity.__name__}, ..., LockOptions.ForUpdate)"
         )
-        if text not in self._warned:
-            self._warned.add(text)
+        if text not in self._told:
+            self._told.add(text)
             warn_program(text, UnlockedWriteWarning)
-        if (entity, identity) not in self._reported:
-            self._reported.add((entity, identity))
+        if (entity, identity) not in self._told:
+            self._told.add((entity, identity))
             self._report(error, line_of_program())
 
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter, itemgetter, methodcaller
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy.orm import Mapper, RelationshipDirection, RelationshipProperty
+from sqlalchemy.orm import (
+    InstanceState,
+    Mapper,
+    RelationshipDirection,
+    RelationshipProperty,
+    attributes,
+)
 
 from ..documents import (
     Part,
@@ -17,6 +24,14 @@ from ..documents import (
     parts_with_detail,
     root_of,
 )
+from ..lock_info import Identity
+
+States = Collection[InstanceState[Any]]
+
+# A flush may have thousands of rows, so these run in C for each of them.
+_committed_state: Final[Callable[[Any], Mapping[str, Any]]] = attrgetter("committed_state")
+_key: Final[Callable[[Any], tuple[Any, ...] | None]] = attrgetter("key")
+_object: Final = methodcaller("obj")
 
 
 class WriteRules(NamedTuple):
@@ -32,6 +47,21 @@ class WriteRules(NamedTuple):
     checked: frozenset[str]  # all these
     updates: Mapping[str, Mapper[Any]]  # relationships whose change writes to other documents
     deletes: Mapping[str, Mapper[Any]]  # relationships that do so when the row is deleted
+    # The headers that objects name, which are loaded: each once, else KeyError.  None: of such
+    # objects more must be known.
+    named: Callable[[States], Iterable[Identity]] | None
+
+    def headers_of_changed(self, states: States) -> Iterable[Identity] | None:
+        """Return the headers of objects of this class whose change is one of their documents alone.
+
+        None if one of them may be a change of another document, or is not loaded.
+        """
+        if not all(map(self.elsewhere.isdisjoint, map(_committed_state, states))):
+            return None
+        try:
+            return None if self.named is None else self.named(states)
+        except (AttributeError, KeyError):  # the object is freed, or its key is expired
+            return None
 
 
 @mapper_cache
@@ -52,17 +82,19 @@ def rules_for(mapper: Mapper[Any]) -> WriteRules | None:
     moves = frozenset(_owner_attributes(parts))
     keys = _header_keys(root, mapper)
     own = names_of_parts(root, mapper)  # deleted with the row, under the same lock
+    header, direct = is_header(root, mapper), _direct_part(root, parts)
     return WriteRules(
         root,
         root.class_,
-        header=is_header(root, mapper),
-        direct=_direct_part(root, parts),
+        header=header,
+        direct=direct,
         moves=moves,
         keys=keys,
         elsewhere=moves | updates.keys(),
         checked=moves | keys | updates.keys(),
         updates=updates,
         deletes={name: other for name, other in deletes.items() if name not in own},
+        named=_named_headers(header, direct),
     )
 
 
@@ -82,6 +114,7 @@ def _rules_of_related(
         checked=checked,
         updates=updates,
         deletes=deletes,
+        named=None,
     )
 
 
@@ -104,6 +137,28 @@ def _direct_part(root: Mapper[Any], parts: Sequence[Part]) -> Part | None:
     if len(parts) != 1 or parts[0].foreign_key is None or not is_header(root, parts[0].owner):
         return None
     return parts[0]
+
+
+def _own_identities(states: States) -> Iterable[Identity]:
+    return [key[1] for key in map(_key, states) if key is not None]
+
+
+def _named_headers(
+    header: bool, part: Part | None
+) -> Callable[[States], Iterable[Identity]] | None:
+    """Return the function for the headers that objects are themselves, or name by a foreign key."""
+    if header:
+        return _own_identities
+    if part is None or not part.foreign_key:
+        return None
+    foreign_key, composite = itemgetter(*part.foreign_key), len(part.foreign_key) > 1
+
+    def headers(states: States) -> Iterable[Identity]:
+        loaded = map(attributes.instance_dict, map(_object, states))
+        values = set(map(foreign_key, loaded))
+        return values if composite else zip(values, strict=True)
+
+    return headers
 
 
 def _related_documents(

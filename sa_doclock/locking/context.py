@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine
 from ..dialects.base import Read
 from ..documents import mapper_cache
 from ..gate import SessionQueue
-from ..guard import DmlGuard, FlushGuard, GuardMode, LoadProvenance, check_guard_mode
+from ..guard import DmlGuard, FlushGuard, GuardMode, LoadProvenance, check_guard_mode, rows_of_flush
 from ..transaction import FirstUse, TransactionState, ranks_of
 from .loaded import LoadedDocuments
 from .wait_policy import Priority, WaitPolicy, pause
@@ -78,6 +78,12 @@ class LockContext(TransactionState):
         """The write guard of flushes."""
         report = self.instrumentation.report_unlocked_write
         return FlushGuard(self.session(), self.ledger, self.options.guard, report)
+
+    def check_flush(self) -> None:
+        """Raise UnlockedWrite if the flush would write to a document that is not held ForUpdate."""
+        rows = rows_of_flush(self.session())
+        if rows or "guard" in vars(self):  # one that has checked rows must forget them
+            self.guard.check_flush(rows)
 
     @FirstUse
     def dml(self) -> DmlGuard:

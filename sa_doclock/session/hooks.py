@@ -14,7 +14,12 @@ from sqlalchemy.orm.interfaces import EXT_CONTINUE
 from ..dialects import strategies
 from ..documents import any_declared, any_versioned, listen_for_documents, raise_versions
 from ..events import EventfulSession
-from ..guard import LOAD_RECORD, Write
+from ..guard import (
+    LOAD_RECORD,
+    Write,
+    not_checked,
+    rows_of_last_flush,
+)
 from ..locking import LockContext
 from ..sqlalchemy_internals import closes_connection, statement_of
 
@@ -147,7 +152,7 @@ def _before_flush(session: SessionWithContext, *_: Any) -> None:
     if context.loaded is not None:
         context.loaded.note_flush()
     if any_declared():
-        context.guard.check_flush()
+        context.check_flush()
         if any_versioned():
             raise_versions(session)
 
@@ -183,11 +188,9 @@ def _follow(mappers: Collection[Mapper[Any]]) -> None:
                 _followed.add(mapper)
                 for name in ("load", "refresh"):
                     event.listen(mapper.class_, name, _on_load, raw=True, propagate=True)
-                for name, write in _WRITES.items():
+                for name, check in _WRITES.items():
                     # With retval, or SQLAlchemy puts a function around ours, for each row a call.
-                    event.listen(
-                        mapper, name, _on_write(write), raw=True, propagate=True, retval=True
-                    )
+                    event.listen(mapper, name, check, raw=True, propagate=True, retval=True)
 
 
 def _outermost(mappers: Collection[Mapper[Any]]) -> Iterator[Mapper[Any]]:
@@ -197,27 +200,37 @@ def _outermost(mappers: Collection[Mapper[Any]]) -> Iterator[Mapper[Any]]:
             yield mapper
 
 
-# After the row was written no hook can change it any more, and raising takes it back; before,
-# the database still tells what an expired row was.
-_WRITES = {
-    "after_insert": Write.INSERT,
-    "before_update": Write.UPDATE,
-    "after_update": Write.UPDATE,
-    "before_delete": Write.DELETE,
-}
-
-
 def _on_write(write: Write) -> Callable[..., Any]:
     def check(_mapper: Mapper[Any], _connection: Connection, state: InstanceState[Any]) -> Any:
         session = state.session
         if isinstance(session, SessionWithContext):
             guard = session._context.guard
-            attributes = guard.checked.get(state)
-            if attributes is None or not attributes.isdisjoint(state.committed_state):
+            if not guard.checked.get(state, not_checked)(state.committed_state):
                 guard.check_row(state, write)
         return EXT_CONTINUE
 
     return check
+
+
+_check_update = _on_write(Write.UPDATE)
+
+
+def _on_update(mapper: Mapper[Any], connection: Connection, state: InstanceState[Any]) -> Any:
+    # A flush may change thousands of rows, and mostly the look of their sessions would be the same.
+    may_be_written = rows_of_last_flush.get().get(state, not_checked)
+    if not may_be_written(state.committed_state):
+        _check_update(mapper, connection, state)
+    return EXT_CONTINUE
+
+
+# After the row was written no hook can change it any more, and raising takes it back; before,
+# the database still tells what an expired row was.
+_WRITES = {
+    "after_insert": _on_write(Write.INSERT),
+    "before_update": _on_update,
+    "after_update": _on_update,
+    "before_delete": _on_write(Write.DELETE),
+}
 
 
 def _on_load(state: Any, context: Any, *_: object) -> None:
