@@ -11,4 +11,4 @@ from .flush import (
     rows_of_last_flush,
     set_guard_of_all,
 )
-from .provenance import LOAD_RECORD, LoadProvenance
+from .provenance import LOAD_RECORD, WRITE_RECORD, load_record

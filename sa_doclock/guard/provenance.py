@@ -16,6 +16,9 @@ from ..transaction import Ledger
 LOAD_RECORD: Final = "sa_doclock.read"
 """The key of a LoadRecord in the ``attributes`` of an execution."""
 
+WRITE_RECORD: Final = "sa_doclock.written"
+"""The same where the statement has written the rows, each of which is looked at."""
+
 
 class LoadRecord(NamedTuple):
     """The last load of an object.
@@ -28,29 +31,22 @@ class LoadRecord(NamedTuple):
     line: str | None
 
 
-class LoadProvenance:
-    """The loads of declared documents in one session.
+def load_record(statement: Any, ledger: Ledger, *, tracing: bool) -> LoadRecord:
+    """Return the record of a statement, which serves for all its rows.
 
-    :param tracing: record the lines of the program too.
+    :param tracing: record the line of the program too.
     """
-
-    def __init__(self, ledger: Ledger, *, tracing: bool) -> None:
-        self._ledger = ledger
-        self._tracing = tracing
-
-    def record_for(self, statement: Any) -> LoadRecord:
-        """Return the record of a statement, which serves for all its rows."""
-        how = " without the lock"
-        if self._ledger.new is not None:
-            how = " under a lock that is not held any more"
-        elif self._ledger.held:
-            how = ""  # whether a row is of a document that is held would be a look-up for every row
-        frame = frame_of_program() if self._tracing else None
-        if frame is None:
-            return LoadRecord(statement, how, None)
-        code = frame.f_code
-        line = f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
-        return LoadRecord(statement, how, line)
+    how = " without the lock"
+    if ledger.new is not None:
+        how = " under a lock that is not held any more"
+    elif ledger.held:
+        how = ""  # whether a row is of a document that is held would be a look-up for every row
+    frame = frame_of_program() if tracing else None
+    if frame is None:
+        return LoadRecord(statement, how, None)
+    code = frame.f_code
+    line = f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
+    return LoadRecord(statement, how, line)
 
 
 def describe_load(state: InstanceState[Any]) -> str:

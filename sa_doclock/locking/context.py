@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine
 from ..dialects.base import Read
 from ..documents import mapper_cache
 from ..gate import SessionQueue
-from ..guard import DmlGuard, FlushGuard, GuardMode, LoadProvenance, check_guard_mode, rows_of_flush
+from ..guard import DmlGuard, FlushGuard, GuardMode, check_guard_mode, rows_of_flush
 from ..transaction import FirstUse, TransactionState, ranks_of
 from .loaded import LoadedDocuments
 from .wait_policy import Priority, WaitPolicy, pause
@@ -89,11 +89,6 @@ class LockContext(TransactionState):
     def dml(self) -> DmlGuard:
         """The write guard of INSERT, UPDATE and DELETE statements."""
         return DmlGuard(self.session(), self.guard, self.ledger)
-
-    @FirstUse
-    def provenance(self) -> LoadProvenance:
-        """The places in the program that have read rows of declared documents."""
-        return LoadProvenance(self.ledger, tracing=self.options.guard_tracing)
 
     def pause(self, seconds: float) -> None:
         """Sleep between two tries for a lock."""

@@ -16,7 +16,9 @@ from ..documents import any_declared, any_versioned, listen_for_documents, raise
 from ..events import EventfulSession
 from ..guard import (
     LOAD_RECORD,
+    WRITE_RECORD,
     Write,
+    load_record,
     not_checked,
     rows_of_last_flush,
 )
@@ -238,12 +240,22 @@ def _on_load(state: Any, context: Any, *_: object) -> None:
         return
     read = context.attributes.get(LOAD_RECORD)  # of one execution; every row asks, so once for all
     if read is None:
-        if not isinstance(context.session, SessionWithContext):
-            return
-        statement = statement_of(context)
-        read = context.session._context.provenance.record_for(statement)
-        context.attributes[LOAD_RECORD] = read
-    # Not in state.info, whose first use for each row makes a dict by two calls of Python.
+        _on_first_load(state, context)
+    else:
+        # Not in state.info, whose first use for each row makes a dict by two calls of Python.
+        state.sa_doclock_read = read
+
+
+def _on_first_load(state: Any, context: Any) -> None:
+    """Record the first row of a SELECT, or each one that a statement has written and returns."""
+    session, statement, known = context.session, statement_of(context), context.attributes
+    if not isinstance(session, SessionWithContext):
+        return
+    ours, key = session._context, WRITE_RECORD if statement.is_dml else LOAD_RECORD
+    read = known.get(key)
+    if read is None:
+        tracing = ours.options.guard_tracing
+        read = known[key] = load_record(statement, ours.ledger, tracing=tracing)
     state.sa_doclock_read = read
-    if read.statement.is_dml:  # INSERT .. RETURNING
-        context.session._context.guard.record_returned(state, read.statement)
+    if key is WRITE_RECORD:
+        ours.guard.record_returned(state, statement)
