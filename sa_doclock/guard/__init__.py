@@ -6,9 +6,9 @@ from .flush import (
     GuardMode,
     Write,
     check_guard_mode,
+    checked_rows,
     not_checked,
     rows_of_flush,
-    rows_of_last_flush,
     set_guard_of_all,
 )
 from .provenance import LOAD_RECORD, WRITE_RECORD, load_record

@@ -86,8 +86,10 @@ _NO_ROWS: Final[CheckedRows] = MappingProxyType({})
 
 # Global: the event of a row that was checked need not look for its session, and for the guard.
 # What another flush of the thread has put here since has none of the rows of this one.
-rows_of_last_flush: Final[ContextVar[CheckedRows]] = ContextVar("checked", default=_NO_ROWS)
-"""The checked rows of the flush that has begun last."""
+_last_flush: Final[ContextVar[CheckedRows]] = ContextVar("sa_doclock.last_flush", default=_NO_ROWS)
+
+checked_rows: Final = _last_flush.get
+"""Return the checked rows of the flush that has begun last."""
 
 
 def not_checked(_changes: Mapping[str, Any]) -> bool:
@@ -97,7 +99,7 @@ def not_checked(_changes: Mapping[str, Any]) -> bool:
 
 def rows_of_flush(session: Session) -> list[RowsOfClass]:
     """Return the rows that a flush is about to write, but for those that the guard never checks."""
-    rows_of_last_flush.set(_NO_ROWS)
+    _last_flush.set(_NO_ROWS)
     notify_in_time()  # before anything is checked, the rows of all documents must be listened to
     new, changed, deleted = new_states(session), modified_states(session), deleted_states(session)
     if new or deleted:
@@ -183,7 +185,7 @@ class FlushGuard:
     def check_flush(self, rows: Iterable[RowsOfClass]) -> None:
         """Raise UnlockedWrite if the flush would write to a document that is not held ForUpdate."""
         self.checked.clear()
-        rows_of_last_flush.set(self.checked)
+        _last_flush.set(self.checked)
         if not self._disabled and self._mode != "off":
             self._check(rows, None)
 

@@ -18,9 +18,9 @@ from ..guard import (
     LOAD_RECORD,
     WRITE_RECORD,
     Write,
+    checked_rows,
     load_record,
     not_checked,
-    rows_of_last_flush,
 )
 from ..locking import LockContext
 from ..sqlalchemy_internals import closes_connection, statement_of
@@ -219,8 +219,7 @@ _check_update = _on_write(Write.UPDATE)
 
 def _on_update(mapper: Mapper[Any], connection: Connection, state: InstanceState[Any]) -> Any:
     # A flush may change thousands of rows, and mostly the look of their sessions would be the same.
-    may_be_written = rows_of_last_flush.get().get(state, not_checked)
-    if not may_be_written(state.committed_state):
+    if not checked_rows().get(state, not_checked)(state.committed_state):
         _check_update(mapper, connection, state)
     return EXT_CONTINUE
 
