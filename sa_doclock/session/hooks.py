@@ -247,14 +247,14 @@ def _on_load(state: Any, context: Any, *_: object) -> None:
 
 def _on_first_load(state: Any, context: Any) -> None:
     """Record the first row of a SELECT, or each one that a statement has written and returns."""
-    session, statement, known = context.session, statement_of(context), context.attributes
-    if not isinstance(session, SessionWithContext):
-        return
-    ours, key = session._context, WRITE_RECORD if statement.is_dml else LOAD_RECORD
-    read = known.get(key)
-    if read is None:
-        tracing = ours.options.guard_tracing
-        read = known[key] = load_record(statement, ours.ledger, tracing=tracing)
-    state.sa_doclock_read = read
-    if key is WRITE_RECORD:
-        ours.guard.record_returned(state, statement)
+    session = context.session
+    if isinstance(session, SessionWithContext):
+        ours, statement = session._context, statement_of(context)
+        key = WRITE_RECORD if statement.is_dml else LOAD_RECORD
+        read = context.attributes.get(key)
+        if read is None:
+            read = load_record(statement, ours.ledger, tracing=ours.options.guard_tracing)
+            context.attributes[key] = read
+        state.sa_doclock_read = read
+        if key is WRITE_RECORD:
+            ours.guard.record_returned(state, statement)
