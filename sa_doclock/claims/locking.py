@@ -97,8 +97,8 @@ class _MatchingRows(LockTarget[dict[Identity, Any]]):
 
     def record(self, found: Sequence[Any], request: LockRequest) -> dict[Identity, Any]:
         rows = {tuple(inspect(row).identity): row for row in found}
-        for identity, row in rows.items():
+        for identity in rows:
             document = document_key(self._query.mapper, identity)
             self.context.ledger.record(document, request.lock)
-            load_by_select(row)
+        load_by_select(rows.values())
         return rows

@@ -271,8 +271,7 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
             for identity in self._missing(found):
                 forget_vanished(self.session, self.mapper, identity)
         self.give_up_others(keys, request)
-        for one in found:
-            load_by_select(one)
+        load_by_select(found)
         return self._with_held(found)
 
 

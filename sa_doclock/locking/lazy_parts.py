@@ -8,7 +8,7 @@ unusual it leaves to the loader of SQLAlchemy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import event
@@ -52,12 +52,12 @@ class PartLoader:
         return details
 
 
-def load_by_select(header: object) -> None:
-    """Have the collections of a header that was locked load by a SELECT of ours, at their first use."""
-    state = instance_state(header)
-    loaders = loaders_of(state.manager.mapper)
-    if loaders:
-        state.callables = {**loaders, **state.callables}
+def load_by_select(headers: Iterable[object]) -> None:
+    """Have the collections of headers that were locked load by a SELECT of ours, at their first use."""
+    for state in map(instance_state, headers):
+        loaders = loaders_of(state.manager.mapper)
+        if loaders:
+            state.callables = {**loaders, **state.callables}
 
 
 @mapper_cache
@@ -68,7 +68,7 @@ def loaders_of(mapper: Mapper[Any]) -> Mapping[str, PartLoader]:
         for part in parts_of(root_of(mapper))
         if mapper.isa(part.owner) and _is_plain(part)
     }
-    if loaders and not event.contains(mapper.class_, "pickle", _leave_out):
+    if loaders:
         event.listen(mapper.class_, "pickle", _leave_out, raw=True)
     return loaders
 

@@ -261,8 +261,7 @@ class RowsOfSelect(LockTarget[Result[Any]]):
             for position in positions
             if row[position] is not None
         ]
-        for header in headers:
-            load_by_select(header)
+        load_by_select(headers)
         return read.result(), [inspect(header).identity for header in headers]
 
 
