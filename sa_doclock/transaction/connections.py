@@ -157,6 +157,15 @@ class TransactionConnections:
     :param low_priority: a deadlock is to end this transaction rather than another.
     """
 
+    reads_snapshot = False
+    """True if a SnapshotRead has opened the transaction, or a part of it."""
+
+    hold_limit: HoldLimit | None = None
+    """The limit on the time that locks are held, where the session has one."""
+
+    level_by_text: str | None = None
+    """The isolation level that a text() of the program has set for this transaction."""
+
     def __init__(
         self,
         session: Callable[[], Session],
@@ -167,15 +176,9 @@ class TransactionConnections:
         self._session = session
         self._state = state
         self._low_priority = low_priority
-        self.reads_snapshot = False
-        """True if a SnapshotRead has opened the transaction, or a part of it."""
-        self.hold_limit: HoldLimit | None = None
-        """The limit on the time that locks are held, where the session has one."""
         self._by_engine: dict[Engine, TransactionConnection] = {}
         self.connecting = 0.0
         """Seconds that were spent on connecting and on the pool, which are no wait for a lock."""
-        self.level_by_text: str | None = None
-        """The isolation level that a text() of the program has set for this transaction."""
 
     def add(self, connection: Connection, known: LockStrategy | None) -> None:
         """Note a connection that has begun its part of the transaction, or a savepoint in it.
@@ -460,8 +463,8 @@ class TransactionConnections:
             connection, level = one.connection, one.level_before
             if one.listened:
                 _stop_listening(one, self._find_abort)
-            if connection.closed or connection.invalidated:
-                continue
+            if one.proxied.dbapi_connection is None:
+                continue  # it has gone back to its pool, or is lost
             if not connection.in_transaction():  # else the lender's transaction goes on
                 execute_statements_now(connection)
             if level is not None and not connection.invalidated:

@@ -55,6 +55,18 @@ class TransactionState:
     commits = 0
     """The number of transactions that this session has committed so far."""
 
+    lost: dict[DocumentKey | NamedKey, str] | None = None
+    """The locks that another than the session has ended, with how; they forbid every write."""
+
+    began_by_savepoint = False
+    """True if the transaction has begun with ``begin_nested()``, and not with ``begin()``."""
+
+    commits_now = False
+    """True from the start of the session's own commit to its end."""
+
+    _committed = False
+    _on_commit: Sequence[Callable[[], object]] = ()  # to be called after the commit
+
     def __init__(
         self,
         session: EventfulSession,
@@ -76,14 +88,6 @@ class TransactionState:
         """Sends statements together, where the session was made with ``pipeline=True``."""
         self.routing: BindRouter | None = None
         """Stands before the program's own get_bind(), where the session's class has one."""
-        self.lost: dict[DocumentKey | NamedKey, str] | None = None
-        """The locks that another than the session has ended, with how; they forbid every write."""
-        self.began_by_savepoint = False
-        """True if the transaction has begun with ``begin_nested()``, and not with ``begin()``."""
-        self.commits_now = False
-        """True from the start of the session's own commit to its end."""
-        self._committed = False
-        self._on_commit: Sequence[Callable[[], object]] = ()  # to be called after the commit
 
     def limit_hold(self, hold_limit: LockTimeout, warn_held_after: LockTimeout) -> None:
         """Limit the time that the transactions of this session hold their locks; warn of long ones.
