@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import TypeVar
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import TracebackType
+from typing import Final, TypeVar
 
 from sqlalchemy import Connection
 
@@ -13,6 +14,8 @@ from ..dialects.base import Pipeline, Read
 from ..errors import LockNotSupported
 
 T = TypeVar("T")
+
+_NOTHING: Final = nullcontext()
 
 
 class SessionPipeline:
@@ -25,8 +28,8 @@ class SessionPipeline:
         self._refuse_failed = refuse_failed
         self._pipelines: dict[Connection, Pipeline] = {}
         self._own: list[Pipeline] = []  # of connections whose COMMIT is the session's
-        self._reads: Callable[[], Iterable[Read]] = tuple
-        self._block: ExitStack | None = None
+        self.ahead: ReadingAhead | None = None
+        """The block in which reads are sent with a lock."""
         self._committing = False
 
     def add(self, connection: Connection, *, lent: bool) -> None:
@@ -72,25 +75,14 @@ class SessionPipeline:
         :param hold_limit: seconds after which the server ends the transaction, where it is idle.
         """
         pipeline = self._pipelines[connection]
-        reads = tuple if self._block is None else self._reads
-        locking = pipeline.locking(seconds, reads, few_rows=few_rows, hold_limit=hold_limit)
-        return locking if self._block is None else self._within(self._block, locking)
+        ahead = self.ahead
+        reads = tuple if ahead is None else ahead.reads
+        lock = pipeline.locking(seconds, reads, few_rows=few_rows, hold_limit=hold_limit)
+        return lock if ahead is None else _Within(ahead, lock)
 
-    @contextmanager
-    def _within(self, stack: ExitStack, block: AbstractContextManager[None]) -> Iterator[None]:
-        stack.close()  # of another try
-        stack.enter_context(block)
-        yield
-
-    @contextmanager
-    def reading_ahead(self, reads: Callable[[], Iterable[Read]]) -> Iterator[None]:
+    def reading_ahead(self, reads: Callable[[], Iterable[Read]]) -> AbstractContextManager[None]:
         """Send these reads with the lock that is taken in this block."""
-        with ExitStack() as stack:
-            self._block, self._reads = stack, reads
-            try:
-                yield
-            finally:
-                self._block, self._reads = None, tuple
+        return ReadingAhead(self, reads)
 
     def before_commit(self) -> None:
         """Keep what is flushed from now on, to be sent with COMMIT."""
@@ -98,12 +90,12 @@ class SessionPipeline:
         for pipeline in self._own:
             pipeline.keep_writes(self._may_commit)
 
-    @contextmanager
-    def committing(self) -> Iterator[None]:
+    def committing(self) -> AbstractContextManager[None]:
         """Flush and commit in this block; where the transaction stays open, all of it is sent."""
-        if self._committing:
-            yield
-            return
+        return _NOTHING if self._committing else self._committed()
+
+    @contextmanager
+    def _committed(self) -> Iterator[None]:
         self.before_commit()
         try:
             yield
@@ -144,7 +136,59 @@ class SessionPipeline:
 
     def discard(self) -> None:
         """Drop what was read ahead and what waits, before a connection is given back."""
-        if self._block is not None:
-            self._block.close()
+        if self.ahead is not None:
+            self.ahead.leave()
         for pipeline in self._own:
             pipeline.forget_writes()
+
+
+class ReadingAhead(AbstractContextManager[None]):
+    """A block of reads that are sent with its lock, whose own block goes on until this one ends."""
+
+    def __init__(self, pipeline: SessionPipeline, reads: Callable[[], Iterable[Read]]) -> None:
+        self._pipeline = pipeline
+        self.reads = reads
+        self._lock: AbstractContextManager[None] | None = None
+
+    def __enter__(self) -> None:
+        self._pipeline.ahead = self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._pipeline.ahead = None
+        self.leave(kind, error, traceback)
+
+    def enter(self, lock: AbstractContextManager[None]) -> None:
+        """Begin the block of a lock."""
+        self.leave()  # that of another try
+        lock.__enter__()
+        self._lock = lock
+
+    def leave(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        """End the block of the lock, where there is one."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.__exit__(kind, error, traceback)
+
+
+class _Within(AbstractContextManager[None]):
+    """Begins the block of a lock, and leaves its end to the block around it."""
+
+    def __init__(self, ahead: ReadingAhead, lock: AbstractContextManager[None]) -> None:
+        self._ahead = ahead
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        self._ahead.enter(self._lock)
+
+    def __exit__(self, *_: object) -> None:
+        """Go on."""

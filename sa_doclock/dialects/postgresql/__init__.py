@@ -168,7 +168,7 @@ class PostgreSQLLocks(LockStrategy):
         from .pipelined_lock import PipelinedLock  # noqa: PLC0415  # imports psycopg
 
         after = after_lock(connection, hold_limit)
-        return PipelinedLock(connection, seconds, few_rows=few_rows, after=after).installed()
+        return PipelinedLock(connection, seconds, few_rows=few_rows, after=after)
 
     def pipelined_limit(
         self, connection: Connection, seconds: float, *, few_rows: bool
@@ -273,7 +273,7 @@ def _limited(
         return limited_locks(connection, lock_limit(seconds, few_rows=few_rows))
     from .pipelined_lock import PipelinedLock  # noqa: PLC0415  # imports psycopg
 
-    return PipelinedLock(connection, seconds, few_rows=few_rows).installed()
+    return PipelinedLock(connection, seconds, few_rows=few_rows)
 
 
 def _has_pipeline(connection: Connection) -> bool:

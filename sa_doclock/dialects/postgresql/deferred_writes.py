@@ -85,8 +85,7 @@ class PsycopgPipeline(CursorInterceptor):
         hold_limit: float | None = None,
     ) -> AbstractContextManager[None]:
         after = None if hold_limit is None else after_lock(self.connection, hold_limit)
-        lock = PipelinedLock(self.connection, seconds, reads, few_rows=few_rows, after=after)
-        return lock.installed()
+        return PipelinedLock(self.connection, seconds, reads, few_rows=few_rows, after=after)
 
     def keep_writes(self, may_commit: Callable[[], bool]) -> None:
         if self._may_commit is None:
@@ -142,6 +141,7 @@ class PsycopgPipeline(CursorInterceptor):
         self, cursor: InterceptedCursor, query: Any, params: Any, options: Any
     ) -> Steps[None]:
         if not self._keep(cursor, query, params, many=False):
+            cursor.expected = None
             yield from self._send_first()
             yield from super().execute(cursor, query, params, options)
 
@@ -149,6 +149,7 @@ class PsycopgPipeline(CursorInterceptor):
         self, cursor: InterceptedCursor, query: Any, rows: Any, options: Any
     ) -> Steps[None]:
         if not self._keep(cursor, query, rows, many=True):
+            cursor.expected = None
             yield from self._send_first()
             yield from super().executemany(cursor, query, rows, options)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any, Final, TypeVar
 from weakref import ref
 
@@ -170,8 +171,10 @@ class CursorInterceptor:
         reference = ref(self)  # a connection in its pool must not keep the interceptor alive
 
         def make_cursor(driver: Any, *args: Any, **options: Any) -> Any:
-            own, interceptor = factory(driver, *args, **options), reference()
-            return own if interceptor is None else cursor_class(own, interceptor)
+            interceptor = reference()
+            if interceptor is None:
+                return factory(driver, *args, **options)
+            return cursor_class(partial(factory, driver, *args, **options), interceptor)
 
         return make_cursor
 
@@ -180,27 +183,23 @@ class CursorInterceptor:
         self.driver.cursor_factory = self._factory
         self.driver.server_cursor_factory = self._server_factory
 
-    @contextmanager
-    def installed(self) -> Iterator[None]:
-        """Intercept the cursors of this block: ``with interceptor.installed():``."""
-        self.install()
-        try:
-            yield
-        finally:
-            self.uninstall()
 
-
-_OF_INTERCEPTED: Final = frozenset({"own", "interceptor", "expected"})
+_OF_INTERCEPTED: Final = frozenset({"own", "expected"})
 
 
 class InterceptedCursor:
-    """Replaces a cursor of the driver, and has it as ``own``."""
+    """Replaces a cursor of the driver, and makes that, as ``own``, when it is used.
 
-    def __init__(self, own: Any, interceptor: CursorInterceptor) -> None:
-        self.own = own
-        self.interceptor = interceptor
-        self.expected: int | None = None
-        """The number of rows that a statement that was not sent yet is sure to find."""
+    :ivar expected: the number of rows that a statement that was not sent yet is sure to find.
+    """
+
+    own: Any
+    interceptor: CursorInterceptor
+    expected: int | None
+
+    def __init__(self, make: Callable[[], Any], interceptor: CursorInterceptor) -> None:
+        # Past __setattr__(), for each statement has a cursor.
+        vars(self).update(_make=make, interceptor=interceptor, expected=None)
 
     def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
         run_sync(self.interceptor.execute(self, query, params, options))
@@ -211,8 +210,14 @@ class InterceptedCursor:
 
     @property
     def rowcount(self) -> int:
-        found: int = self.own.rowcount
-        return found if self.expected is None else self.expected
+        return self.own.rowcount if self.expected is None else self.expected
+
+    @property
+    def description(self) -> Any:
+        return self.own.description if self.expected is None else None
+
+    def close(self) -> Any:
+        return self.own.close() if self.expected is None else None
 
     @contextmanager
     def copy(self, *args: Any, **options: Any) -> Iterator[Any]:
@@ -225,6 +230,9 @@ class InterceptedCursor:
         yield from self.own.stream(*args, **options)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "own":
+            own = vars(self)["own"] = vars(self)["_make"]()
+            return own
         return getattr(self.own, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -268,6 +276,10 @@ class AsyncInterceptedCursor(InterceptedCursor):
 
     async def __aenter__(self) -> Any:
         return self
+
+    async def close(self) -> None:
+        if self.expected is None:
+            await self.own.close()
 
     async def __aexit__(self, *_: object) -> None:
         await self.own.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary, ref
@@ -40,11 +40,13 @@ class _EarlyRead(NamedTuple):
     """The driver's own; it has no result where the server has not come to the statement."""
 
 
-class PipelinedLock(CursorInterceptor):
+class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
     """A lock is sent with its limit; on demand also with its BEGIN, and with the reads after it.
 
-    The result of an early read is given to the statement that asks for it next, word for word.
-    The first statement that is another one discards all results: it might have written.
+    It is the block in which the lock is taken.  The result of an early read is given to the
+    statement that asks for it next, word for word.  The first statement that is another one
+    discards all results: it might have written.  Where an early read has aborted the transaction
+    and no statement has asked for it, the end of the block raises its error.
 
     :param seconds: how long to wait for the lock; None: as the server is configured.
     :param reads: returns the early reads, when the first lock is taken; None: there are none, and
@@ -70,26 +72,23 @@ class PipelinedLock(CursorInterceptor):
         self._early: list[_EarlyRead] = []
         self._failure: Exception | None = None  # of an early read
 
-    @contextmanager
-    def installed(self) -> Iterator[None]:
-        """Pipeline the locks of this block: ``with lock.installed():``.
+    def __enter__(self) -> None:
+        self.install()
+        # Of an engine with stream_results: the server would lock row by row, as they are
+        # fetched, and by statements that have no limit.
+        self.driver.server_cursor_factory = lambda driver, **_: driver.cursor()
 
-        Where an early read has aborted the transaction and no statement has asked for it, the end
-        of the block raises its error.
-        """
-        named = self.driver.server_cursor_factory
-        with super().installed():
-            # Of an engine with stream_results: the server would lock row by row, as they are
-            # fetched, and by statements that have no limit.
-            self.driver.server_cursor_factory = lambda driver, **_: driver.cursor()
-            try:
-                yield
-            finally:
-                self.driver.server_cursor_factory = named
-            aborted = self.driver.pgconn.transaction_status == TransactionStatus.INERROR
-            if self._failure is not None and aborted:  # the lock is lost: nothing has raised yet
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            if kind is None and self._failure is not None and self._is_aborted():
+                # The lock is lost, and nothing has raised yet.
                 failed = next(read for read in self._early if read.cursor.pgresult is None)
                 self.connection.exec_driver_sql(failed.text, failed.parameters)
+        finally:
+            self.uninstall()
+
+    def _is_aborted(self) -> bool:
+        return bool(self.driver.pgconn.transaction_status == TransactionStatus.INERROR)
 
     def execute(
         self, cursor: InterceptedCursor, query: Any, params: Any, options: Any
@@ -168,11 +167,18 @@ def _is_of_early_read(error: Any, cursor: InterceptedCursor, early: Sequence[_Ea
     )
 
 
-# The text, values and types that SQLAlchemy gives to a cursor, without a value from outside.
-_Template = tuple[str, Mapping[str, Any], Mapping[str, TypeEngine[Any]]]
+class _Template(NamedTuple):
+    """What SQLAlchemy gives to a cursor, without a value from outside."""
+
+    text: str
+    values: Mapping[str, Any]
+    types: Mapping[str, TypeEngine[Any]]
+    """Of the values that are processed."""
+
 
 # Global, since a statement that reads parts is the same object every time, in all sessions.  It
-# must not refer to the dialect, which would keep the statement, and itself, alive.
+# must not refer to the dialect, which would keep the statement, and itself, alive: as a processor
+# of values may.
 _templates: WeakKeyDictionary[Select[Any], tuple[ref[Dialect], _Template | None]]
 _templates = WeakKeyDictionary()
 
@@ -184,14 +190,13 @@ def _text_and_parameters(
     known = _templates.get(statement)
     if known is None or known[0]() is not dialect:
         known = _templates[statement] = ref(dialect), _template(statement, dialect)
-    if known[1] is None:
+    template = known[1]
+    if template is None:
         return None
-    text, values, types = known[1]
-    bound = {}
-    for name, value in {**values, **parameters}.items():
-        processor = types[name].dialect_impl(dialect).bind_processor(dialect)
-        bound[name] = value if processor is None else processor(value)
-    return text, bound
+    bound = {**template.values, **parameters}
+    for name, type_ in template.types.items():
+        bound[name] = _processor(type_, dialect)(bound[name])
+    return template.text, bound
 
 
 def _template(statement: Select[Any], dialect: Dialect) -> _Template | None:
@@ -200,4 +205,9 @@ def _template(statement: Select[Any], dialect: Dialect) -> _Template | None:
     if compiled.escaped_bind_names or compiled.post_compile_params:
         return None
     types = {name: bind.type for name, bind in compiled.binds.items()}
-    return str(compiled), dict(compiled.params), types
+    processed = {name: type_ for name, type_ in types.items() if _processor(type_, dialect)}
+    return _Template(str(compiled), dict(compiled.params), processed)
+
+
+def _processor(type_: TypeEngine[Any], dialect: Dialect) -> Any:
+    return type_.dialect_impl(dialect).bind_processor(dialect)

@@ -63,7 +63,7 @@ def test_the_lock_that_is_lost_with_a_read_nobody_asks_for_is_not_passed_over(
     lock = sa.select(Bill.id).where(Bill.id == 1).with_for_update()
     with bills.engine().connect() as connection:
         travels = PipelinedLock(connection, None, lambda: [(nowhere, {})])
-        with pytest.raises(ProgrammingError, match="pl_nowhere"), travels.installed():
+        with pytest.raises(ProgrammingError, match="pl_nowhere"), travels:
             assert connection.scalars(lock).all() == [1]
         connection.rollback()
         assert connection.scalars(lock).all() == [1]
