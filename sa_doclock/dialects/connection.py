@@ -195,12 +195,14 @@ class Pipeline(Protocol):
         the result that came along; any other statement discards these results.
         """
 
-    def keep_writes(self, may_commit: Callable[[], bool]) -> None:
+    def keep_writes(self, may_commit: Callable[[], bool], *, alone: bool = False) -> None:
         """Keep the writes of a flush back from now on, and send them together with COMMIT.
 
         Any other statement is executed after the writes that are kept back.
 
         :param may_commit: called when COMMIT is due; returns whether to send it along.
+        :param alone: the transaction has no other connection, so that ``may_commit()`` need not be
+            called where no statement was executed.
         """
 
     def send_writes(self) -> None:

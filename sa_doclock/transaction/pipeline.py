@@ -51,7 +51,7 @@ class SessionPipeline:
         if not lent:
             self._own.append(pipeline)
             if self._committing:
-                pipeline.keep_writes(self._may_commit)
+                self._keep_writes()
 
     def end(self) -> None:
         """Forget the connections: the transaction is over."""
@@ -87,8 +87,12 @@ class SessionPipeline:
     def before_commit(self) -> None:
         """Keep what is flushed from now on, to be sent with COMMIT."""
         self._committing = True
+        self._keep_writes()
+
+    def _keep_writes(self) -> None:
+        alone = len(self._own) == 1
         for pipeline in self._own:
-            pipeline.keep_writes(self._may_commit)
+            pipeline.keep_writes(self._may_commit, alone=alone)
 
     def committing(self) -> AbstractContextManager[None]:
         """Flush and commit in this block; where the transaction stays open, all of it is sent."""

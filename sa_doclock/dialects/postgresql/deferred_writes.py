@@ -14,11 +14,13 @@ from copy import deepcopy
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
+from threading import Lock
 from typing import Any, Final, NamedTuple, NoReturn
 from uuid import UUID
-from weakref import ref
+from weakref import WeakKeyDictionary, ref
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, RootTransaction, event
+from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm.exc import StaleDataError
 
@@ -67,14 +69,17 @@ class PsycopgPipeline(CursorInterceptor):
 
     commit_sent = False
     _may_commit: Callable[[], bool] | None = None
+    _transaction: RootTransaction | None = None
+    """The one that the writes are of."""
+    _next: Write | None = None
+    _failure: Exception | None = None
+    _active = False
+    _listens = False
+    _paused = False
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
         self._kept: list[Write] = []
-        self._next: Write | None = None
-        self._failure: Exception | None = None
-        self._active = False
-        self._paused = False
 
     def locking(
         self,
@@ -87,14 +92,11 @@ class PsycopgPipeline(CursorInterceptor):
         after = None if hold_limit is None else after_lock(self.connection, hold_limit)
         return PipelinedLock(self.connection, seconds, reads, few_rows=few_rows, after=after)
 
-    def keep_writes(self, may_commit: Callable[[], bool]) -> None:
-        if self._may_commit is None:
-            self._may_commit = may_commit
-            # The connection is the session's own, and goes with its transaction.
-            event.listen(self.connection, "before_cursor_execute", self._before_cursor_execute)
-            event.listen(self.connection, "commit", self._before_commit)
-            event.listen(self.connection, "rollback", lambda _connection: self.forget_writes())
+    def keep_writes(self, may_commit: Callable[[], bool], *, alone: bool = False) -> None:
+        self._may_commit = may_commit
         if not self._active and not self.driver.autocommit:
+            _listen_to_statements(type(self.connection.dialect))
+            _keeping[self.connection] = ref(self)
             self.install()
             self._active = True
             # The transaction may end without a call of forget_writes(): the pool then restores
@@ -105,11 +107,21 @@ class PsycopgPipeline(CursorInterceptor):
                 )
             )
             on_return(self.connection, self._on_return)
+        if not alone:
+            self._listen_to_commit()
+
+    def _listen_to_commit(self) -> None:
+        # As late as it may be: from then on SQLAlchemy calls its listeners for each statement.
+        if not self._listens:
+            self._listens = True
+            # The connection is the session's own, and goes with its transaction.
+            event.listen(self.connection, "commit", self._before_commit)
 
     def forget_writes(self) -> None:
         self._kept = []
         if self._active:
             self._active = False
+            _keeping.pop(self.connection, None)
             self.uninstall()
             withdraw(self.connection, self._on_return)
 
@@ -121,7 +133,7 @@ class PsycopgPipeline(CursorInterceptor):
 
         :raises StaleDataError: an UPDATE has not found its row; nothing is committed.
         """
-        if not self._kept:
+        if not self._has_kept():
             return
         batch = self._next_batch(commit=commit)
         self.commit_sent = commit
@@ -168,35 +180,37 @@ class PsycopgPipeline(CursorInterceptor):
             if not _are_immutable(params if many else (params,)):
                 return False
             write = write._replace(parameters=deepcopy(params), many=many)
+        self._has_kept()
+        self._transaction = self.connection.get_transaction()
         self._kept.append(write)
         cursor.expected = len(write.rows)
         return True
 
+    def _has_kept(self) -> bool:
+        """Return whether writes are kept back, and drop those of a transaction that has ended."""
+        if self._kept and self.connection.get_transaction() is not self._transaction:
+            self._kept = []  # it was rolled back, past the session
+        return bool(self._kept)
+
     def _send_first(self) -> Steps[None]:
         """Send the writes before a statement of the driver's, whose user gets the driver's errors."""
-        if self._kept:
+        if self._has_kept():
             batch = self._next_batch(commit=False)
             yield from send_in_pipeline(self.driver, batch.calls, batch.sent)
 
-    def _before_cursor_execute(
-        self,
-        connection: Connection,
-        cursor: Any,
-        statement: str,
-        parameters: Any,
-        context: Any,
-        executemany: bool,
-    ) -> None:
-        if not self._active or self._failure is not None:
+    def note_next(self, statement: str, parameters: Any, context: Any) -> None:
+        """Note the statement that is executed next, and send what is kept where it cannot wait."""
+        if self._failure is not None:
             return
-        cache = connection.get_execution_options().get("compiled_cache")
-        in_savepoint = connection.in_nested_transaction()
+        self._listen_to_commit()
+        cache = self.connection.get_execution_options().get("compiled_cache")
+        in_savepoint = self.connection.in_nested_transaction()
         self._next = None
         if self._paused or in_savepoint or not _can_wait(statement, parameters, context, cache):
             self.send_writes()
         else:
             updated = context.compiled.statement.table.description if context.isupdate else None
-            self._next = Write(statement, parameters, executemany, updated)
+            self._next = Write(statement, parameters, context.executemany, updated)
 
     def _before_commit(self, connection: Connection) -> None:
         if self._active:
@@ -275,6 +289,37 @@ class _Batch:
             answered = [cursor.pgresult is not None for cursor in self.cursors]
             at = answered.index(False)
         return self._writes[at]
+
+
+# By connection, the pipeline that keeps its writes back now, and must not be kept alive here.
+_keeping: WeakKeyDictionary[Connection, ref[PsycopgPipeline]] = WeakKeyDictionary()
+
+_listened: Final[set[type[Dialect]]] = set()
+_listening = Lock()
+
+
+def _listen_to_statements(dialect: type[Dialect]) -> None:
+    """Have the pipelines told of each statement that SQLAlchemy executes.
+
+    Not by listeners of each connection, which cost more than all that they would do.  Those of the
+    class come first, before a listener that executes the statement in its own way.
+    """
+    with _listening:
+        if dialect not in _listened:
+            event.listen(dialect, "do_execute", _before_execute)
+            event.listen(dialect, "do_executemany", _before_execute)
+            event.listen(dialect, "do_execute_no_params", _before_execute_no_params)
+            _listened.add(dialect)
+
+
+def _before_execute(_cursor: Any, statement: str, parameters: Any, context: Any) -> None:
+    pipeline = _keeping.get(context.root_connection)
+    if pipeline is not None and (alive := pipeline()) is not None:
+        alive.note_next(statement, parameters, context)
+
+
+def _before_execute_no_params(cursor: Any, statement: str, context: Any) -> None:
+    _before_execute(cursor, statement, None, context)
 
 
 def _restore_cursors(

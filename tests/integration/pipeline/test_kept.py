@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, InvalidRequestError, PendingRollbackError
 
-from sa_doclock import LockingSession
+from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from tests.integration.pipeline.conftest import Sessions
-from tests.integration.pipeline.models import Note
+from tests.integration.pipeline.models import Bill, Note
 from tests.integration.pipeline.only import ON_POSTGRESQL
 
 pytestmark = ON_POSTGRESQL
@@ -92,3 +92,47 @@ def test_nothing_in_a_savepoint(make: Sessions, elsewhere: sa.Engine, pipeline: 
     session.commit()
     assert len(refused) == 1
     assert numbers(elsewhere) == [50, 2, 3]
+
+
+@both
+@pytest.mark.filterwarnings("ignore:transaction already deassociated")
+def test_nothing_of_a_transaction_that_the_program_has_rolled_back(
+    make: Sessions, elsewhere: sa.Engine, pipeline: bool
+) -> None:
+    session = make(pipeline=pipeline)
+
+    @event.listens_for(session, "after_flush")
+    def roll_back(session: LockingSession, _: object) -> None:
+        connection = session.connection()
+        connection.rollback()
+        connection.exec_driver_sql("SELECT 1")
+        connection.commit()
+
+    session.get_one(Note, 1).number = 50
+    with pytest.raises(InvalidRequestError):
+        session.commit()
+    session.rollback()
+    assert numbers(elsewhere) == [1, 2, 3]
+
+
+@both
+def test_a_commit_is_refused_behind_a_lock_that_has_failed(
+    make: Sessions, elsewhere: sa.Engine, pipeline: bool
+) -> None:
+    session = make(pipeline=pipeline)
+    with elsewhere.connect() as connection:
+        connection.exec_driver_sql("BEGIN")
+        connection.execute(sa.select(Bill.id).where(Bill.id == 1).with_for_update()).all()
+
+        @event.listens_for(session, "before_commit")
+        def fail(session: LockingSession) -> None:
+            with pytest.raises(LockNotAvailable):
+                session.get_one_entity(Bill, 1, LockOptions.ForUpdate | LockOptions.NoWait)
+
+        session.get_one_entity(Note, 1, LockOptions.ForUpdate).number = 50
+        session.flush()  # nothing waits for COMMIT
+        with pytest.raises(PendingRollbackError):
+            session.commit()
+        session.rollback()
+        connection.exec_driver_sql("ROLLBACK")
+    assert numbers(elsewhere) == [1, 2, 3]

@@ -127,6 +127,22 @@ def test_of_two_databases_none_commits_before_all_have_taken_their_writes(
 
 
 @on_postgresql
+def test_of_two_databases_none_commits_before_a_write_of_the_other_is_taken(
+    bills: Database, elsewhere: sa.Engine
+) -> None:
+    binds = {Bill: bills.engine(), Note: bills.engine()}
+    for _ in range(8):  # SQLAlchemy commits them in any order
+        with LockingSession(binds=binds, pipeline=True) as session:
+            session.get_one_entity(Bill, 1, ForUpdate).total = 99
+            session.flush()  # its database has no statement after this one
+            session.get_one(Note, 1).number = 100
+            with pytest.raises(sa.exc.IntegrityError):
+                session.save_changes()
+    with elsewhere.connect() as connection:
+        assert connection.scalar(sa.select(Bill.total).where(Bill.id == 1)) == 30
+
+
+@on_postgresql
 def test_in_autocommit_each_statement_is_committed_by_itself(
     bills: Database, elsewhere: sa.Engine
 ) -> None:
