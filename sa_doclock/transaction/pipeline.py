@@ -18,7 +18,7 @@ T = TypeVar("T")
 _NOTHING: Final = nullcontext()
 
 
-class SessionPipeline:
+class SessionPipeline(AbstractContextManager[None]):
     """The pipelines of the connections of one session's transaction.
 
     :param refuse_failed: raises where the transaction has failed.
@@ -96,19 +96,17 @@ class SessionPipeline:
 
     def committing(self) -> AbstractContextManager[None]:
         """Flush and commit in this block; where the transaction stays open, all of it is sent."""
-        return _NOTHING if self._committing else self._committed()
+        return _NOTHING if self._committing else self
 
-    @contextmanager
-    def _committed(self) -> Iterator[None]:
+    def __enter__(self) -> None:
         self.before_commit()
+
+    def __exit__(self, *_: object) -> None:
+        self._committing = False
         try:
-            yield
+            self.send_writes()
         finally:
-            self._committing = False
-            try:
-                self.send_writes()
-            finally:
-                self.discard()
+            self.discard()
 
     def _may_commit(self) -> bool:
         self._refuse_failed()

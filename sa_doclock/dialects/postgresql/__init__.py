@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
@@ -103,6 +103,7 @@ class PostgreSQLLocks(LockStrategy):
     # inserted again meanwhile is another row, which only a new statement's snapshot shows.
     retries_missing_rows = True
     monitoring = PostgreSQLMonitoring()
+    _make_pipeline: Callable[[Connection], Pipeline | None] | None = None
 
     def note_default_level(self, connection: Connection) -> None:
         if self.in_transaction(connection) is not False:
@@ -178,11 +179,9 @@ class PostgreSQLLocks(LockStrategy):
         return lock_limit(seconds, few_rows=few_rows).as_sent()
 
     def pipeline(self, connection: Connection) -> Pipeline | None:
-        if not _has_pipeline(connection):
-            return None
-        from .deferred_writes import PsycopgPipeline  # noqa: PLC0415  # imports psycopg
-
-        return PsycopgPipeline(connection)
+        if self._make_pipeline is None:
+            self._make_pipeline = _pipeline_of(connection)
+        return self._make_pipeline(connection)
 
     def take_key(
         self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
@@ -274,6 +273,15 @@ def _limited(
     from .pipelined_lock import PipelinedLock  # noqa: PLC0415  # imports psycopg
 
     return PipelinedLock(connection, seconds, few_rows=few_rows)
+
+
+def _pipeline_of(connection: Connection) -> Callable[[Connection], Pipeline | None]:
+    """Return what makes the pipelines of this dialect."""
+    if not _has_pipeline(connection):
+        return lambda _: None
+    from .deferred_writes import PsycopgPipeline  # noqa: PLC0415  # imports psycopg
+
+    return PsycopgPipeline
 
 
 def _has_pipeline(connection: Connection) -> bool:

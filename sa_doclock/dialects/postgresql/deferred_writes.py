@@ -151,26 +151,28 @@ class PsycopgPipeline(CursorInterceptor):
 
     def execute(
         self, cursor: InterceptedCursor, query: Any, params: Any, options: Any
-    ) -> Steps[None]:
-        if not self._keep(cursor, query, params, many=False):
-            cursor.expected = None
-            yield from self._send_first()
-            yield from super().execute(cursor, query, params, options)
+    ) -> Steps[None] | None:
+        if self._keep(cursor, query, params, many=False):
+            return None
+        return super().execute(cursor, query, params, options)
 
     def executemany(
         self, cursor: InterceptedCursor, query: Any, rows: Any, options: Any
-    ) -> Steps[None]:
-        if not self._keep(cursor, query, rows, many=True):
-            cursor.expected = None
-            yield from self._send_first()
-            yield from super().executemany(cursor, query, rows, options)
+    ) -> Steps[None] | None:
+        if self._keep(cursor, query, rows, many=True):
+            return None
+        return super().executemany(cursor, query, rows, options)
+
+    def steps(self, call: Call) -> Steps[None]:
+        yield from self._send_first()
+        yield call()
 
     def before_other(self) -> Steps[None]:
         yield from self._send_first()
 
     def _keep(self, cursor: InterceptedCursor, query: Any, params: Any, *, many: bool) -> bool:
         """Return whether this statement is kept back; False: it has to be executed now."""
-        write, self._next = self._next, None
+        write, self._next, cursor.expected = self._next, None, None
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -267,18 +269,18 @@ class _Batch:
         self._writes: list[Write | None] = []
         self._commit = commit
         for write in writes:
+            text, prepare = write.sent, write.many or None
             for row in write.rows:
                 # One cursor per statement: whether it has a result shows how far the server has come.
-                self._add(make_cursor(), write, write.sent, row, prepare=write.many or None)
+                cursor = make_cursor()
+                self.cursors.append(cursor)
+                self.calls.append(partial(cursor.execute, text, row, prepare=prepare))
+                self._writes.append(write)
         if commit:
-            self._add(make_cursor(), None, "COMMIT", None, prepare=False)
-
-    def _add(
-        self, cursor: Any, write: Write | None, text: str, row: Any, *, prepare: bool | None
-    ) -> None:
-        self.cursors.append(cursor)
-        self._writes.append(write)
-        self.calls.append(lambda: cursor.execute(text, row, prepare=prepare))
+            cursor = make_cursor()
+            self.cursors.append(cursor)
+            self.calls.append(partial(cursor.execute, "COMMIT", prepare=False))
+            self._writes.append(None)
 
     def failed(self, error: Any) -> Write | None:
         """Return the write that has this error; None for COMMIT."""
@@ -349,6 +351,5 @@ def _can_wait(statement: str, parameters: Any, context: Any, cache: Any) -> bool
 def _are_immutable(rows: Any) -> bool:
     """Return whether these are rows by name, of values that cannot change."""
     return isinstance(rows, Sequence) and all(
-        isinstance(row, Mapping) and all(type(value) in _IMMUTABLE for value in row.values())
-        for row in rows
+        isinstance(row, Mapping) and _IMMUTABLE.issuperset(map(type, row.values())) for row in rows
     )

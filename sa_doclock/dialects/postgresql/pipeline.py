@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final, TypeVar
 from weakref import ref
 
+from psycopg import IsolationLevel
 from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection
 from sqlalchemy.util import await_only
@@ -96,7 +97,8 @@ def _send_begin(driver: Any, pipeline: Any) -> None:
     """Send BEGIN, so that psycopg does not send its own, for whose answer it would wait."""
     queue = getattr(pipeline, "result_queue", None)
     if queue is not None and starts_transaction(driver):
-        driver.pgconn.send_query_params(_begin(driver), None)
+        begin = _begin(driver.isolation_level, driver.read_only, driver.deferrable)
+        driver.pgconn.send_query_params(begin, None)
         queue.append(None)
 
 
@@ -114,15 +116,16 @@ def starts_transaction(driver: Any) -> bool:
     return not driver.autocommit and driver.pgconn.transaction_status == TransactionStatus.IDLE
 
 
-def _begin(driver: Any) -> bytes:
+@cache
+def _begin(level: IsolationLevel | None, read_only: bool | None, deferrable: bool | None) -> bytes:
     """Return the BEGIN that the driver would send, by what is documented to be in it."""
     words = ["BEGIN"]
-    if driver.isolation_level is not None:
-        words += ["ISOLATION LEVEL", driver.isolation_level.name.replace("_", " ")]
-    if driver.read_only is not None:
-        words.append("READ ONLY" if driver.read_only else "READ WRITE")
-    if driver.deferrable is not None:
-        words.append("DEFERRABLE" if driver.deferrable else "NOT DEFERRABLE")
+    if level is not None:
+        words += ["ISOLATION LEVEL", level.name.replace("_", " ")]
+    if read_only is not None:
+        words.append("READ ONLY" if read_only else "READ WRITE")
+    if deferrable is not None:
+        words.append("DEFERRABLE" if deferrable else "NOT DEFERRABLE")
     return " ".join(words).encode()
 
 
@@ -142,15 +145,19 @@ class CursorInterceptor:
 
     def execute(
         self, cursor: InterceptedCursor, query: Any, params: Any, options: Any
-    ) -> Steps[None]:
-        """Execute one statement."""
-        yield cursor.own.execute(query, params, **options)
+    ) -> Steps[None] | None:
+        """Return the steps that execute one statement; None where there are none."""
+        return self.steps(partial(cursor.own.execute, query, params, **options))
 
     def executemany(
         self, cursor: InterceptedCursor, query: Any, rows: Any, options: Any
-    ) -> Steps[None]:
-        """Execute one statement with many rows."""
-        yield cursor.own.executemany(query, rows, **options)
+    ) -> Steps[None] | None:
+        """Return the steps that execute one statement with many rows; None where there are none."""
+        return self.steps(partial(cursor.own.executemany, query, rows, **options))
+
+    def steps(self, call: Call) -> Steps[None]:
+        """Make one call of the driver's."""
+        yield call()
 
     def before_other(self) -> Steps[None]:
         """Prepare for what is neither ``execute()`` nor ``executemany()``: COPY, ``stream()``."""
@@ -158,30 +165,32 @@ class CursorInterceptor:
 
     def install(self) -> None:
         """Intercept every cursor that the connection makes from now on."""
-        self._factory = self.driver.cursor_factory
-        self._server_factory = self.driver.server_cursor_factory
-        self.driver.cursor_factory = self._intercepted(self._factory)
-        self.driver.server_cursor_factory = self._intercepted(self._server_factory)
-
-    def _intercepted(self, factory: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a maker of the same cursors, intercepted."""
-        cursor_class = (
-            AsyncInterceptedCursor if self.connection.dialect.is_async else InterceptedCursor
-        )
-        reference = ref(self)  # a connection in its pool must not keep the interceptor alive
-
-        def make_cursor(driver: Any, *args: Any, **options: Any) -> Any:
-            interceptor = reference()
-            if interceptor is None:
-                return factory(driver, *args, **options)
-            return cursor_class(partial(factory, driver, *args, **options), interceptor)
-
-        return make_cursor
+        driver, interceptor = self.driver, ref(self)
+        # A connection in its pool must not keep the interceptor alive.
+        self._factory, self._server_factory = driver.cursor_factory, driver.server_cursor_factory
+        driver.cursor_factory = partial(_make_cursor, interceptor, self._factory)
+        driver.server_cursor_factory = partial(_make_cursor, interceptor, self._server_factory)
 
     def uninstall(self) -> None:
         """Give the connection the driver's own cursors again."""
         self.driver.cursor_factory = self._factory
         self.driver.server_cursor_factory = self._server_factory
+
+
+def _make_cursor(
+    reference: ref[CursorInterceptor],
+    factory: Callable[..., Any],
+    driver: Any,
+    *args: Any,
+    **options: Any,
+) -> Any:
+    """Make a cursor of the driver's, intercepted."""
+    interceptor = reference()
+    if interceptor is None:
+        return factory(driver, *args, **options)
+    is_async = interceptor.connection.dialect.is_async
+    cursor_class = AsyncInterceptedCursor if is_async else InterceptedCursor
+    return cursor_class(partial(factory, driver, *args, **options), interceptor)
 
 
 _OF_INTERCEPTED: Final = frozenset({"own", "expected"})
@@ -202,11 +211,15 @@ class InterceptedCursor:
         vars(self).update(_make=make, interceptor=interceptor, expected=None)
 
     def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
-        run_sync(self.interceptor.execute(self, query, params, options))
+        steps = self.interceptor.execute(self, query, params, options)
+        if steps is not None:
+            run_sync(steps)
         return self
 
     def executemany(self, query: Any, params_seq: Any, **options: Any) -> Any:
-        run_sync(self.interceptor.executemany(self, query, params_seq, options))
+        steps = self.interceptor.executemany(self, query, params_seq, options)
+        if steps is not None:
+            run_sync(steps)
 
     @property
     def rowcount(self) -> int:
@@ -254,11 +267,15 @@ class AsyncInterceptedCursor(InterceptedCursor):
     """Replaces a cursor of the driver under asyncio."""
 
     async def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
-        await run_async(self.interceptor.execute(self, query, params, options))
+        steps = self.interceptor.execute(self, query, params, options)
+        if steps is not None:
+            await run_async(steps)
         return self
 
     async def executemany(self, query: Any, params_seq: Any, **options: Any) -> Any:
-        await run_async(self.interceptor.executemany(self, query, params_seq, options))
+        steps = self.interceptor.executemany(self, query, params_seq, options)
+        if steps is not None:
+            await run_async(steps)
 
     @asynccontextmanager
     async def copy(self, *args: Any, **options: Any) -> AsyncIterator[Any]:  # type: ignore[override]

@@ -92,28 +92,27 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
 
     def execute(
         self, cursor: InterceptedCursor, query: Any, params: Any, options: Any
-    ) -> Steps[None]:
-        if self._use_early_result(cursor, query, params):
-            return
+    ) -> Steps[None] | None:
+        if self._early and self._use_early_result(cursor, query, params):
+            return None
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
         self._early = []
-        locks = isinstance(query, str) and waits_for_lock(query)
-        if locks or (self._begins and starts_transaction(self.driver)):
-            call = partial(cursor.own.execute, query, params, **options)
-            yield from self._send(cursor, call, locks=locks)
-        else:
-            yield from super().execute(cursor, query, params, options)
+        call = partial(cursor.own.execute, query, params, **options)
+        if isinstance(query, str) and waits_for_lock(query):
+            return self._lock(cursor, call)
+        if self._begins and starts_transaction(self.driver):
+            return send_in_pipeline(self.driver, [call], [])
+        return self.steps(call)
 
     def before_other(self) -> Steps[None]:
         self._early = []  # it might write
         yield from ()
 
-    def _send(self, cursor: InterceptedCursor, call: Call, *, locks: bool) -> Steps[None]:
-        """Send this statement; a lock with its limit and the early reads."""
-        calls = self._with_limits(call) if locks else [call]
-        early = [*self._early_reads()] if locks else []
+    def _lock(self, cursor: InterceptedCursor, call: Call) -> Steps[None]:
+        """Send a lock, with its limit and the early reads."""
+        calls, early = self._with_limits(call), [*self._early_reads()]
         for read in early:
             calls.append(partial(read.cursor.execute, _TO_PRIMARY + read.text, read.parameters))
         try:
