@@ -172,7 +172,9 @@ class PsycopgPipeline(CursorInterceptor):
 
     def _keep(self, cursor: InterceptedCursor, query: Any, params: Any, *, many: bool) -> bool:
         """Return whether this statement is kept back; False: it has to be executed now."""
-        write, self._next, cursor.expected = self._next, None, None
+        write, self._next = self._next, None
+        if cursor.expected is not None:
+            cursor.expected = None
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -182,16 +184,20 @@ class PsycopgPipeline(CursorInterceptor):
             if not _are_immutable(params if many else (params,)):
                 return False
             write = write._replace(parameters=deepcopy(params), many=many)
-        self._has_kept()
-        self._transaction = self.connection.get_transaction()
+        self._drop_rolled_back()
         self._kept.append(write)
         cursor.expected = len(write.rows)
         return True
 
+    def _drop_rolled_back(self) -> None:
+        """Drop the writes of a transaction that was rolled back, which may be past the session."""
+        transaction = self.connection.get_transaction()
+        if transaction is not self._transaction:
+            self._kept, self._transaction = [], transaction
+
     def _has_kept(self) -> bool:
-        """Return whether writes are kept back, and drop those of a transaction that has ended."""
-        if self._kept and self.connection.get_transaction() is not self._transaction:
-            self._kept = []  # it was rolled back, past the session
+        if self._kept:
+            self._drop_rolled_back()
         return bool(self._kept)
 
     def _send_first(self) -> Steps[None]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from functools import cache, partial
+from functools import lru_cache, partial
 from typing import Any, Final, TypeVar
 from weakref import ref
 
@@ -116,7 +116,7 @@ def starts_transaction(driver: Any) -> bool:
     return not driver.autocommit and driver.pgconn.transaction_status == TransactionStatus.IDLE
 
 
-@cache
+@lru_cache
 def _begin(level: IsolationLevel | None, read_only: bool | None, deferrable: bool | None) -> bytes:
     """Return the BEGIN that the driver would send, by what is documented to be in it."""
     words = ["BEGIN"]

@@ -167,7 +167,7 @@ def _is_of_early_read(error: Any, cursor: InterceptedCursor, early: Sequence[_Ea
 
 
 class _Template(NamedTuple):
-    """What SQLAlchemy gives to a cursor, without a value from outside."""
+    """The text and values that SQLAlchemy gives to a cursor, without a value from outside."""
 
     text: str
     values: Mapping[str, Any]
