@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
+from weakref import ref
 
 from sqlalchemy import Connection, Engine, TableClause
 from sqlalchemy.orm import Session
@@ -127,7 +128,7 @@ class LockingSession(BlockMethods):
         if self.twophase:
             raise ValueError("pipeline=True and twophase=True exclude each other")
         context = self._context
-        context.pipeline = SessionPipeline(context.refuse_failed)
+        context.pipeline = SessionPipeline(ref(context))
         vars(self)["commit"] = partial(_commit_by_pipeline, context.session, context)
 
     def _queue_at(self, gate: DocumentGate) -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
+from weakref import ReferenceType
 
 from sqlalchemy import Connection
 
 from ..dialects import find_strategy
 from ..dialects.base import Pipeline, Read
 from ..errors import LockNotSupported
+
+if TYPE_CHECKING:
+    from .state import TransactionState
 
 T = TypeVar("T")
 
@@ -21,11 +25,11 @@ _NOTHING: Final = nullcontext()
 class SessionPipeline(AbstractContextManager[None]):
     """The pipelines of the connections of one session's transaction.
 
-    :param refuse_failed: raises where the transaction has failed.
+    :param state: of the session, whose own this is.
     """
 
-    def __init__(self, refuse_failed: Callable[[], None]) -> None:
-        self._refuse_failed = refuse_failed
+    def __init__(self, state: ReferenceType[TransactionState]) -> None:
+        self._state = state
         self._pipelines: dict[Connection, Pipeline] = {}
         self._own: list[Pipeline] = []  # of connections whose COMMIT is the session's
         self.ahead: ReadingAhead | None = None
@@ -109,7 +113,9 @@ class SessionPipeline(AbstractContextManager[None]):
             self.discard()
 
     def _may_commit(self) -> bool:
-        self._refuse_failed()
+        state = self._state()
+        if state is not None:
+            state.refuse_failed()
         if len(self._pipelines) == 1:
             return True
         self.send_writes()  # all of them, before any is committed

@@ -115,7 +115,7 @@ class PsycopgPipeline(CursorInterceptor):
         if not self._listens:
             self._listens = True
             # The connection is the session's own, and goes with its transaction.
-            event.listen(self.connection, "commit", self._before_commit)
+            event.listen(self.connection, "commit", _before_commit)
 
     def forget_writes(self) -> None:
         self._kept = []
@@ -220,19 +220,19 @@ class PsycopgPipeline(CursorInterceptor):
             updated = context.compiled.statement.table.description if context.isupdate else None
             self._next = Write(statement, parameters, context.executemany, updated)
 
-    def _before_commit(self, connection: Connection) -> None:
-        if self._active:
-            try:
-                assert self._may_commit is not None
-                self.send_writes(commit=self._may_commit())
-            except BaseException:
-                # A COMMIT that fails has ended its transaction, so SQLAlchemy may give the
-                # connection back without another ROLLBACK.  This one was not even sent.
-                with suppress(Exception):  # the error above is the one to raise
-                    run_steps(self.connection, self._roll_back())
-                raise
-            finally:
-                self.forget_writes()
+    def before_commit(self) -> None:
+        """Send the writes that are kept back, where it may be with COMMIT, and keep no more."""
+        try:
+            assert self._may_commit is not None
+            self.send_writes(commit=self._may_commit())
+        except BaseException:
+            # A COMMIT that fails has ended its transaction, so SQLAlchemy may give the
+            # connection back without another ROLLBACK.  This one was not even sent.
+            with suppress(Exception):  # the error above is the one to raise
+                run_steps(self.connection, self._roll_back())
+            raise
+        finally:
+            self.forget_writes()
 
     def _roll_back(self) -> Steps[None]:
         yield self.driver.rollback()
@@ -302,6 +302,7 @@ class _Batch:
 # By connection, the pipeline that keeps its writes back now, and must not be kept alive here.
 _keeping: WeakKeyDictionary[Connection, ref[PsycopgPipeline]] = WeakKeyDictionary()
 
+
 _listened: Final[set[type[Dialect]]] = set()
 _listening = Lock()
 
@@ -318,6 +319,13 @@ def _listen_to_statements(dialect: type[Dialect]) -> None:
             event.listen(dialect, "do_executemany", _before_execute)
             event.listen(dialect, "do_execute_no_params", _before_execute_no_params)
             _listened.add(dialect)
+
+
+# A listener that is a method of the pipeline would be in a cycle with the connection.
+def _before_commit(connection: Connection) -> None:
+    pipeline = _keeping.get(connection)
+    if pipeline is not None and (alive := pipeline()) is not None:
+        alive.before_commit()
 
 
 def _before_execute(_cursor: Any, statement: str, parameters: Any, context: Any) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.exc import IntegrityError
 
-from sa_doclock import AsyncLockingSession, LockingSession
+from sa_doclock import AsyncLockingSession, LockingSession, LockOptions
 from tests.integration.asyncio.drivers import connected, in_a_loop
 from tests.integration.pipeline.conftest import Sessions
 from tests.integration.pipeline.models import Note
@@ -111,6 +112,20 @@ def test_after_a_session_that_nobody_has_closed(engine: sa.Engine, elsewhere: sa
     vetoed(LockingSession(engine, pipeline=True))
     gc.collect()
     assert number_after_the_next(engine, elsewhere) == 1
+
+
+def test_after_a_session_that_needs_no_garbage_collector(engine: sa.Engine) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        with LockingSession(engine, pipeline=True) as session:
+            session.get_one_entity(Note, 1, LockOptions.ForUpdate).number = 50
+            freed = ref(session._context), ref(session.connection())
+            session.save_changes()
+        del session
+        assert [one() for one in freed] == [None, None]
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("pipeline", [False, True])
