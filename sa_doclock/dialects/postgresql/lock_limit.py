@@ -39,8 +39,6 @@ _RESTORE_BOTH: Final = (
     f"{_RESTORE}, "
     "set_config('statement_timeout', current_setting('doclock.statement_timeout'), true)"
 )
-# One of these is in the text of every statement that waits for a lock.
-_LOCK_WORDS: Final = ("FOR UPDATE", "FOR NO KEY UPDATE", "FOR SHARE", "advisory_xact_lock")
 
 
 class _Statements(NamedTuple):
@@ -96,7 +94,13 @@ def lock_limit(seconds: float, *, few_rows: bool) -> LockLimit:
 
 def waits_for_lock(statement: str) -> bool:
     """Return whether this text is that of a statement which waits for a lock."""
-    return any(words in statement for words in _LOCK_WORDS)
+    # Not by any(), which costs three times as much: each statement in the block of a lock is asked.
+    return (
+        "FOR UPDATE" in statement
+        or "FOR NO KEY UPDATE" in statement
+        or "FOR SHARE" in statement
+        or "advisory_xact_lock" in statement
+    )
 
 
 @contextmanager

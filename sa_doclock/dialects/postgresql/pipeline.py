@@ -132,12 +132,12 @@ def _begin(level: IsolationLevel | None, read_only: bool | None, deferrable: boo
 class CursorInterceptor:
     """Executes the statements of a connection in place of the driver's own cursors."""
 
+    _factory: Any = None
+    _server_factory: Any = None
+
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        driver: Any = connection.connection.driver_connection
-        self.driver = driver
-        self._factory: Any = None
-        self._server_factory: Any = None
+        self.driver: Any = connection.connection.driver_connection
 
     def cursor(self) -> Any:
         """Return a cursor of the driver's own."""
