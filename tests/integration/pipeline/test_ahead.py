@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockNotAvailable, LockOptions
+from sa_doclock.dialects.postgresql.pipelined_lock import PipelinedLock
 from tests.integration.asyncio.drivers import connected, in_a_loop
 from tests.integration.pipeline.conftest import Sessions
 from tests.integration.pipeline.models import Bill, Item
@@ -68,6 +69,28 @@ def test_not_for_another_document(wire: Wire, session: Session) -> None:
         second = session.get_document(Bill, 2, ForUpdate)
     assert second is not None
     assert second.items == []
+    assert counted == [1]
+
+
+class Next(sa.TypeDecorator[int]):
+    """A type whose values the driver does not get as they are."""
+
+    impl = sa.Integer
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: object) -> Any:
+        return value + 1
+
+
+@COUNTS_ROUND_TRIPS
+def test_by_a_value_that_its_type_processes(wire: Wire, engine: sa.Engine) -> None:
+    read = sa.select(Item.value).where(Item.bill_id == sa.bindparam("bill", type_=Next()))
+    lock = sa.select(Bill.id).where(Bill.id == 1).with_for_update()
+    with engine.connect() as connection:
+        travels = PipelinedLock(connection, None, lambda: [(read, {"bill": 0})])
+        with wire.counting() as counted, travels:
+            connection.execute(lock).all()
+            assert sorted(connection.scalars(read, {"bill": 0})) == [10, 20]
     assert counted == [1]
 
 

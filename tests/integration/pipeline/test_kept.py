@@ -74,6 +74,30 @@ def test_with_what_a_listener_may_still_change(
 
 
 @both
+def test_its_cursor_can_read_afterwards(
+    make: Sessions, engine: sa.Engine, elsewhere: sa.Engine, pipeline: bool
+) -> None:
+    found = []
+
+    def one(cursor: Any, statement: str, parameters: Any, _context: Any) -> bool | None:
+        if not statement.startswith("UPDATE pl_note"):
+            return None
+        cursor.execute(statement, parameters)
+        assert (cursor.rowcount, cursor.description) == (1, None)
+        cursor.execute("SELECT number FROM pl_note WHERE id = 1")
+        assert len(cursor.description) == 1
+        found.append(cursor.fetchone())
+        return True
+
+    event.listen(engine, "do_execute", one)
+    session = make(pipeline=pipeline)
+    session.get_one(Note, 1).number = 7
+    session.save_changes()
+    assert found == [(7,)]
+    assert numbers(elsewhere) == [7, 2, 3]
+
+
+@both
 def test_nothing_in_a_savepoint(make: Sessions, elsewhere: sa.Engine, pipeline: bool) -> None:
     session, refused = make(pipeline=pipeline), []
 
