@@ -17,7 +17,6 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
-from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.util import immutabledict
 
 from ..dialects import find_strategy, is_rolled_back_later, strategies, strategy_for
@@ -62,7 +61,6 @@ class TransactionConnection:
     """One connection that takes part in the session's transaction.
 
     :ivar known: how its database locks; None where nothing is known of the database.
-    :ivar proxied: the driver's connection, as the pool has lent it; it tells when that is over.
     :ivar opened_for: the lock that its transaction was opened for.
     :ivar level: the isolation level of its transaction; None until a lock needs to know it.
     :ivar level_before: the level to restore, of a Connection that was lent to the session.
@@ -77,7 +75,6 @@ class TransactionConnection:
 
     connection: Connection
     known: LockStrategy | None
-    proxied: PoolProxiedConnection
     # What is not set for each transaction is left to the class.
     opened_for: LockOptions | None = field(default=None, init=False)
     level: str | None = field(default=None, init=False)
@@ -188,7 +185,7 @@ class TransactionConnections:
         engine = connection.engine
         if engine not in self._by_engine:
             known = known or find_strategy(connection)
-            added = TransactionConnection(connection, known, connection.connection)
+            added = TransactionConnection(connection, known)
             self._by_engine[engine] = added
             others = states_by_connection.get(connection, ())
             if others:  # a Connection that was lent to several sessions
@@ -278,7 +275,7 @@ class TransactionConnections:
         """
         for one in self._by_engine.values():
             connection, known = one.connection, one.known
-            if one.proxied.dbapi_connection is None:  # closed, or lost
+            if connection.invalidated or connection.closed:
                 return True
             if one.begun and known is not None and known.in_transaction(connection) is False:
                 return True
@@ -329,7 +326,7 @@ class TransactionConnections:
     def before_commit(self) -> None:
         """Have a ROLLBACK sent later for a COMMIT that is not sent."""
         for one in self._by_engine.values():
-            if one.proxied.dbapi_connection is not None:
+            if not (one.connection.closed or one.connection.invalidated):
                 one.on_return = actions_of(one.connection)
                 one.on_return[ROLLBACK] = None
 
@@ -463,8 +460,8 @@ class TransactionConnections:
             connection, level = one.connection, one.level_before
             if one.listened:
                 _stop_listening(one, self._find_abort)
-            if one.proxied.dbapi_connection is None:
-                continue  # it has gone back to its pool, or is lost
+            if connection.closed or connection.invalidated:
+                continue
             if not connection.in_transaction():  # else the lender's transaction goes on
                 execute_statements_now(connection)
             if level is not None and not connection.invalidated:
