@@ -35,11 +35,12 @@ def documents(database: Database, kept: Kept, tmp_path_factory: pytest.TempPathF
     if database.name == "sqlite":
         _copy_sqlite_file(database, kept, tmp_path_factory)
         return database
-    if database.column not in kept:
+    # By URL: a process may have the tests of both servers of a database.
+    if database.url not in kept:
         own = Database(database.column, database.url, database.version)
         own.create(Base.metadata)
-        kept[database.column] = own, engine_for_refills(own)
-    with kept[database.column][1].begin() as connection:
+        kept[database.url] = own, engine_for_refills(own)
+    with kept[database.url][1].begin() as connection:
         refill(connection)
     return database
 
