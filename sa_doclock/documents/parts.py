@@ -55,8 +55,9 @@ def build_part(path: str, relationship: RelationshipProperty[Any]) -> Part:
     reference = tuple(_reference(relationship))
     by_owner = {of_owner: of_detail for of_detail, of_owner in reference}
     names = key_attributes(owner)
-    # All columns are mapped, and the primary key is among those that are referred to.
-    is_key = len(reference) == len(relationship.local_remote_pairs) and by_owner.keys() >= {*names}
+    # All columns are mapped, each refers to another one, and the primary key is among these.
+    pairs = len(relationship.local_remote_pairs)
+    is_key = len(by_owner) == len(reference) == pairs and by_owner.keys() >= {*names}
     return Part(
         path,
         owner,

@@ -15,10 +15,10 @@ from sqlalchemy import event
 from sqlalchemy.orm import InstanceState, Mapper, PassiveFlag
 from sqlalchemy.orm.attributes import instance_state
 
-from ..documents import Part, key_attributes, mapper_cache, parts_of, root_of
+from ..documents import Part, mapper_cache, parts_of, root_of
 from ..sqlalchemy_internals import execute_listeners, load_lazily
 from ..statements import key_names
-from .load_parts import compares_keys, select_by_owner
+from .load_parts import compares_keys, has_part, select_by_owner
 
 _LAZY: Final = ("select", True)
 _LATER: Final = (*_LAZY, "raise", "raise_on_sql", "noload", None, "dynamic", "write_only")
@@ -27,12 +27,12 @@ _LATER: Final = (*_LAZY, "raise", "raise_on_sql", "noload", None, "dynamic", "wr
 class PartLoader:
     """The loader of one collection of the headers of one class."""
 
-    __slots__ = ("_columns", "_name", "_parameters", "_select")
+    __slots__ = ("_name", "_parameters", "_select")
 
     def __init__(self, mapper: Mapper[Any], part: Part) -> None:
         self._name = part.name
-        self._columns = frozenset(key_attributes(mapper))
-        self._parameters = key_names(part.owner)
+        names = [mapper.get_property_by_column(one).key for one in part.owner.primary_key]
+        self._parameters = dict(zip(key_names(part.owner), names, strict=True))
         self._select = select_by_owner(part)
 
     def __call__(self, state: InstanceState[Any], passive: PassiveFlag) -> Any:
@@ -43,12 +43,16 @@ class PartLoader:
             or passive != PassiveFlag.PASSIVE_OFF  # not a plain access: SQL may be forbidden
             or state.key is None
             or state.load_options  # they may be about the details
-            or not self._columns.isdisjoint(state.committed_state)  # its key has another value now
             or execute_listeners(session)  # they may look for, or change, a lazy load
         ):
             return load_lazily(state, self._name, passive)
-        key = dict(zip(self._parameters, state.key[1], strict=True))
-        details: Sequence[Any] = session.execute(self._select, key).scalars().all()
+        loaded = state.dict
+        try:
+            # The values that it has now, flushed or not.
+            key = {parameter: loaded[name] for parameter, name in self._parameters.items()}
+        except KeyError:  # expired: SQLAlchemy looks whether the row is there
+            return load_lazily(state, self._name, passive)
+        details: Sequence[Any] = session.execute(self._select, key).unique().scalars().all()
         return details
 
 
@@ -66,7 +70,7 @@ def loaders_of(mapper: Mapper[Any]) -> Mapping[str, PartLoader]:
     loaders = {
         part.name: PartLoader(mapper, part)
         for part in parts_of(root_of(mapper))
-        if mapper.isa(part.owner) and _is_plain(part)
+        if has_part(mapper, part) and _is_plain(part)
     }
     if loaders:
         event.listen(mapper.class_, "pickle", _leave_out, raw=True)

@@ -63,7 +63,7 @@ def _load_steps(session: Session, headers: Sequence[Any], lock: LockOptions) -> 
     for step in _steps(root, lock):
         part = step.part
         candidates = by_path.get(part.owner_path, ())
-        owners = [one for one in candidates if isinstance(one, part.owner.class_)]
+        owners = [one for one in candidates if has_part(instance_state(one).mapper, part)]
         _load_missing(session, step, owners, headers, stored)
         if step.is_last:
             continue
@@ -75,6 +75,12 @@ def _load_steps(session: Session, headers: Sequence[Any], lock: LockOptions) -> 
             _load_missing(session, step, found, headers, stored)
             found = _found(session, part, found)
             by_path[part.path].extend(found)
+
+
+@mapper_cache
+def has_part(mapper: Mapper[Any], part: Part) -> bool:
+    """Return whether objects of this class have the part, which a subclass may map in another way."""
+    return mapper.relationships.get(part.name) is part.relationship
 
 
 class _Collection(NamedTuple):
@@ -94,11 +100,16 @@ def _load_collections(session: Session, header: Any, lock: LockOptions) -> bool:
     collections = _collections(state.manager.mapper, lock)
     if collections is None or state.key is None:
         return False
-    if any(one.name in state.dict for one in collections):
+    loaded = state.dict
+    if any(one.name in loaded for one in collections):
         return False  # its members may have to be read again
     for name, select_details, parameters in collections:
-        key = dict(zip(parameters, state.key[1], strict=True))
-        set_committed_value(header, name, session.execute(select_details, key).scalars().all())
+        # A listener for the load of another object may have loaded it, and changed it.
+        if name not in loaded:
+            key = dict(zip(parameters, state.key[1], strict=True))
+            details = session.execute(select_details, key).scalars().all()
+            if name not in loaded:
+                set_committed_value(header, name, details)
     return True
 
 
@@ -108,7 +119,7 @@ def _collections(mapper: Mapper[Any], lock: LockOptions) -> Sequence[_Collection
     root = root_of(mapper)
     if _may_have_own_columns(root):
         return None
-    steps = [step for step in _steps(root, lock) if mapper.isa(step.part.owner)]
+    steps = [step for step in _steps(root, lock) if has_part(mapper, step.part)]
     if len(steps) < len(_steps(root, lock)) or not all(map(_is_collection, steps)):
         return None
     return [
@@ -143,7 +154,9 @@ def load_again(session: Session, unreadable: Unreadable) -> None:
         details = _found(session, part, unreadable[part])
         for below in unreadable:  # a new detail needs the same parts as the others
             news = _not_in(unreadable[below], details)
-            unreadable[below].extend(one for one in news if isinstance(one, below.owner.class_))
+            unreadable[below] += [
+                one for one in news if has_part(instance_state(one).mapper, below)
+            ]
 
 
 class _Step(NamedTuple):
@@ -411,7 +424,8 @@ def _owners(parts: tuple[Part, ...]) -> list[Any]:
 def _start(part: Part, header: Any, target: Any, detail: Any) -> tuple[Select[Any], list[Any]]:
     relationship = part.relationship
     if part.foreign_key is not None and compares_keys(relationship):
-        keys = [getattr(target, name) for name in part.foreign_key]
+        # The column with the operators of its type, whatever the mapping has for the attribute.
+        keys = [getattr(target, name).expression for name in part.foreign_key]
         return select(detail).select_from(target), keys
     if relationship.secondary is not None and target is detail and compares_keys(relationship):
         remote = dict(relationship.synchronize_pairs)

@@ -6,20 +6,25 @@ import itertools
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import event, inspect
-from sqlalchemy.exc import InvalidRequestError
+from sqlalchemy.exc import InvalidRequestError, SAWarning
 from sqlalchemy.orm import (
+    ColumnProperty,
     Session,
+    column_property,
+    foreign,
     raiseload,
     registry,
     relationship,
     sessionmaker,
     with_loader_criteria,
 )
-from sqlalchemy.orm.exc import DetachedInstanceError
+from sqlalchemy.orm.attributes import set_committed_value
+from sqlalchemy.orm.exc import DetachedInstanceError, ObjectDeletedError
 
 from sa_doclock import LockingSession, LockOptions, claim_each, with_lock
 from sa_doclock.locking.lazy_parts import PartLoader, loaders_of
@@ -46,6 +51,14 @@ class LineWithoutKey:
     """A line whose foreign key is not mapped."""
 
 
+class LineOfOrder:
+    """A line that is known by its order alone, so that two rows are one object."""
+
+
+class LineBySize:
+    """A line whose foreign key is compared in another way where a program compares it."""
+
+
 class PlainOrder:
     """The order of a line."""
 
@@ -55,6 +68,24 @@ _numbers = itertools.count()
 mappings.map_imperatively(PlainOrder, _orders)
 mappings.map_imperatively(PlainLine, _lines)
 mappings.map_imperatively(LineWithoutKey, _lines, exclude_properties=["order_id"])
+mappings.map_imperatively(LineOfOrder, _lines, primary_key=[_lines.c.order_id])
+
+
+class Greater(ColumnProperty.Comparator[int]):
+    """Takes any number from the other one on for equal."""
+
+    def __eq__(self, other: object) -> Any:
+        column: Any = self.__clause_element__()
+        return column >= other
+
+    __hash__ = ColumnProperty.Comparator.__hash__
+
+
+mappings.map_imperatively(
+    LineBySize,
+    _lines,
+    properties={"order_id": column_property(_lines.c.order_id, comparator_factory=Greater)},
+)
 mappings.map_imperatively(
     LineWithOrder,
     _lines,
@@ -62,20 +93,50 @@ mappings.map_imperatively(
 )
 
 
-def order_with(target: Any, **how: Any) -> type[Any]:
+def order_with(target: Any, base: type[Any] = object, **how: Any) -> type[Any]:
     """Return a class of orders whose lines are mapped like this."""
-    entity = type(f"Order{next(_numbers)}", (), {})
+    entity = type(f"Order{next(_numbers)}", (base,), {})
     lines = relationship(target, viewonly=True, order_by=_lines.c.id, **how)
-    mappings.map_imperatively(entity, _orders, properties={"lines": lines})
+    if base is object:
+        mappings.map_imperatively(entity, _orders, properties={"lines": lines})
+    else:
+        with catch_warnings():
+            simplefilter("ignore", SAWarning)  # the relationship of the base is mapped again
+            mappings.map_imperatively(entity, inherits=base, properties={"lines": lines})
     return entity
 
 
 _own: Any = _orders.c.id == _lines.c.order_id
+_some = sa.and_(_own, _lines.c.value > FIRST[1][0])
 PLAIN = order_with(PlainLine)
+TWICE: type[Any] = type("Twice", (), {})
+mappings.map_imperatively(
+    TWICE,
+    _orders,
+    properties={
+        "lines": relationship(PlainLine, viewonly=True),
+        "same": relationship(LineWithOrder, viewonly=True),
+    },
+)
+BY_SIZE = order_with(LineBySize)
+REPEATED = order_with(LineOfOrder)
 UNUSUAL: dict[str, type[Any]] = {
     "the lines load their order": order_with(LineWithOrder),
     "the lines do not tell their order": order_with(LineWithoutKey),
-    "not all lines": order_with(PlainLine, primaryjoin=sa.and_(_own, _lines.c.value > FIRST[1][0])),
+    "not all lines": order_with(PlainLine, primaryjoin=_some),
+    "a key for two columns": order_with(
+        PlainLine,
+        primaryjoin=sa.and_(
+            _orders.c.id == foreign(_lines.c.id), _orders.c.id == foreign(_lines.c.order_id)
+        ),
+    ),
+    "a subclass with not all lines": order_with(
+        PlainLine, order_with(PlainLine), primaryjoin=_some
+    ),
+    "a subclass with one line": order_with(
+        PlainLine, order_with(PlainLine), primaryjoin=_own, uselist=False
+    ),
+    "a subclass that never loads them": order_with(PlainLine, order_with(PlainLine), lazy="raise"),
     "one line": order_with(PlainLine, primaryjoin=_own, uselist=False),
     "with the order": order_with(PlainLine, lazy="selectin"),
     "never": order_with(PlainLine, lazy="raise"),
@@ -218,6 +279,22 @@ def test_the_lines_of_a_key_that_is_not_flushed(session: LockingSession) -> None
         assert lines == [line.id for line in without(order).lines]
 
 
+def test_the_lines_of_the_key_that_the_object_has(session: LockingSession) -> None:
+    order = locked(session)
+    set_committed_value(order, "id", 2)  # as by UPDATE, with ON UPDATE CASCADE
+    assert {line.order_id for line in order.lines} == {2}
+
+
+def test_an_order_that_has_vanished_has_no_empty_list(session: LockingSession) -> None:
+    order = locked(session)
+    for entity, key in ((Line, Line.order_id), (Order, Order.id)):
+        gone = sa.delete(entity).where(key == 1)
+        session.execute(gone.execution_options(synchronize_session=False))
+    session.expire(order, ["id", "total"])
+    with pytest.raises(ObjectDeletedError):
+        _ = order.lines
+
+
 def test_a_line_that_was_added_before_is_among_them(session: LockingSession) -> None:
     order = locked(session)
     with session.no_autoflush:
@@ -289,17 +366,52 @@ def test_a_merged_order_loads_its_lines_in_the_other_session(
         assert all(inspect(line).session is other for line in copy.lines)
 
 
+def keys_of_lines(order: Any) -> list[int] | str:
+    """Return the keys of its lines, or the error of the access to them."""
+    try:
+        lines = order.lines
+    except InvalidRequestError:
+        return "raises"
+    return [line.id for line in (lines if isinstance(lines, list) else [lines])]
+
+
+def by_sqlalchemy(engine: sa.Engine, entity: type[Any]) -> list[int] | str:
+    with Session(engine) as session:
+        return keys_of_lines(session.get_one(entity, 1))
+
+
 @pytest.mark.filterwarnings("ignore:Multiple rows returned with uselist=False")
 @pytest.mark.parametrize("name", UNUSUAL)
-def test_an_unusual_relationship_is_left_to_sqlalchemy(session: LockingSession, name: str) -> None:
+def test_an_unusual_relationship_is_left_to_sqlalchemy(
+    engine: sa.Engine, session: LockingSession, name: str
+) -> None:
     order = session.get_one_entity(UNUSUAL[name], 1, ForUpdate)
     assert not has_loader(order)
-    try:
-        ours = order.lines
-    except InvalidRequestError:
-        assert name == "never"
-    else:
-        assert ours
+    ours = keys_of_lines(order)
+    session.rollback()
+    assert ours == by_sqlalchemy(engine, UNUSUAL[name])
+
+
+@pytest.mark.parametrize("entity", [PLAIN, BY_SIZE, REPEATED])
+def test_the_lines_are_those_that_sqlalchemy_loads(
+    engine: sa.Engine, session: LockingSession, entity: type[Any]
+) -> None:
+    order = session.get_one_entity(entity, 1, ForUpdate)
+    assert has_loader(order)
+    ours = keys_of_lines(order)
+    session.rollback()
+    assert ours == by_sqlalchemy(engine, entity)
+
+
+@pytest.mark.filterwarnings("ignore:Multiple rows returned with uselist=False")
+@pytest.mark.parametrize("name", [name for name in UNUSUAL if "never" not in name])
+def test_a_whole_document_has_the_same_lines(
+    engine: sa.Engine, session: LockingSession, name: str
+) -> None:
+    order = session.get_one_document(UNUSUAL[name], 1, ForUpdate)
+    ours = keys_of_lines(order)
+    session.rollback()
+    assert ours == by_sqlalchemy(engine, UNUSUAL[name])
 
 
 def test_a_plain_relationship_is_not(session: LockingSession) -> None:
@@ -312,9 +424,28 @@ def test_parts_of_their_own_kind_are_left_to_sqlalchemy() -> None:
     assert loaders_of(inspect(Category)).keys() == {"goods"}
 
 
-def test_a_loader_of_the_program_stays_in_front(session: LockingSession) -> None:
+@pytest.mark.parametrize("lock", [locked, by_keys, by_set])
+def test_a_loader_of_the_program_stays_in_front(
+    session: LockingSession, lock: Callable[[LockingSession], Any]
+) -> None:
     order = locked(session)
     session.rollback()
     inspect(order).callables = {"lines": lambda _state, _passive: []}
-    assert locked(session) is order
+    lock(session)
     assert order.lines == []
+
+
+@pytest.mark.parametrize("loaded", [PlainLine, LineWithOrder], ids=["before", "meanwhile"])
+def test_what_a_listener_has_changed_stays(session: LockingSession, loaded: type[Any]) -> None:
+    def clear(_line: Any, _context: Any) -> None:
+        order = session.get(TWICE, 1)
+        assert order is not None
+        order.same.clear()
+
+    event.listen(loaded, "load", clear)
+    try:
+        order = session.get_one_document(TWICE, 1, ForUpdate)
+    finally:
+        event.remove(loaded, "load", clear)
+    assert order.lines
+    assert order.same == []
