@@ -94,22 +94,20 @@ class _Collection(NamedTuple):
 def _load_collections(session: Session, header: Any, lock: LockOptions) -> bool:
     """Load the document, where its parts are collections of the header, and none is loaded.
 
-    Most documents are like this.  For all others nothing is done, and the answer is False.
+    Most documents are like this.  False: the document is another, and is not loaded, or not all of it.
     """
     state = instance_state(header)
     collections = _collections(state.manager.mapper, lock)
     if collections is None or state.key is None:
         return False
     loaded = state.dict
-    if any(one.name in loaded for one in collections):
-        return False  # its members may have to be read again
     for name, select_details, parameters in collections:
-        # A listener for the load of another object may have loaded it, and changed it.
-        if name not in loaded:
-            key = dict(zip(parameters, state.key[1], strict=True))
-            details = session.execute(select_details, key).scalars().all()
-            if name not in loaded:
-                set_committed_value(header, name, details)
+        if name in loaded:
+            return False  # its members may have to be read again
+        key = dict(zip(parameters, state.key[1], strict=True))
+        details = session.execute(select_details, key).scalars().all()
+        if name not in loaded:  # else a listener has loaded it, and may have changed it
+            set_committed_value(header, name, details)
     return True
 
 

@@ -42,7 +42,11 @@ class LockInstrumentation:
 
     def __init__(self, session: EventfulSession) -> None:
         self._session = session_ref(session)
-        self.dispatch = session.dispatch
+
+    @property
+    def dispatch(self) -> Any:
+        """The listeners of the session, which SQLAlchemy collects when they are asked for."""
+        return self._session().dispatch
 
     def report_requested(self, requested: RequestedLock) -> RequestedLock:
         """Report that a call for a lock begins."""

@@ -26,31 +26,24 @@ class LockCall:
     session's connections are translated in its words.
     """
 
-    __slots__ = (
-        "_started",
-        "attempt",
-        "engine",
-        "met",
-        "opens",
-        "request",
-        "requested",
-        "undone_by_savepoint",
-    )
+    met: BaseException | None = None
+    """The translated error that the call has met at the server."""
+
+    engine: Engine | None = None
+    """The engine whose server has refused."""
+
+    undone_by_savepoint = False
+    """True if a savepoint undoes what the attempt under way does."""
+
+    requested: RequestedLock | None = None
+    """The request for listeners, where there are any."""
 
     def __init__(self, state: TransactionState, request: LockRequest) -> None:
         self.request = request
         self.attempt = request
         """The request as the attempt under way makes it: in a batch it does not wait."""
-        self.met: BaseException | None = None
-        """The translated error that the call has met at the server."""
-        self.engine: Engine | None = None
-        """The engine whose server has refused."""
-        self.undone_by_savepoint = False
-        """True if a savepoint undoes what the attempt under way does."""
         self.opens = not state.session().in_transaction()
         """True if there was no transaction before the call."""
-        self.requested: RequestedLock | None = None
-        """The same for listeners, where there are any."""
         if "before_lock" in listened and state.instrumentation.dispatch.before_lock:
             self.requested = state.instrumentation.report_requested(
                 RequestedLock(request.entity, request.ident, request.lock, request.seconds)
