@@ -292,8 +292,8 @@ _FLOOR = (
     "follow a failure; the collection of a locked header is loaded by a SELECT that is built once"
 )
 _PARTS = (
-    "The floor by the same run is above the goal for a load, and 0.01 below it for an update: to build "
-    "both SELECTs once is all that can be saved. By opcodes, two thirds of the rest of an update are the "
+    "The floor by the same run is at the goal for an update, and above it for a load: to build both "
+    "SELECTs once is all that can be saved. By opcodes, two thirds of the rest of an update are the "
     "lock and its end, a sixth the guard, and a sixth the load event of six rows"
 )
 _GUARDED = (
@@ -307,7 +307,7 @@ _COMPUTED = "The rest is what the client computes, of which psycopg's pipeline n
 _DEFAULT_LEVEL = (
     "5 round trips for a load, 4 by hand, which reads at REPEATABLE READ what it finds: 1.25 by "
     "themselves. Only what the client computes less than by hand brings it down; between runs it goes "
-    "from 1.19 to 1.22"
+    "from 1.19 to 1.23"
 )
 _RESET = (
     "{} of the round trips are left, and what client and server compute is the same: a ROLLBACK saves "
