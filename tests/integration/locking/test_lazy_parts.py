@@ -449,3 +449,12 @@ def test_what_a_listener_has_changed_stays(session: LockingSession, loaded: type
         event.remove(loaded, "load", clear)
     assert order.lines
     assert order.same == []
+
+
+def test_a_document_that_is_held_and_loaded_is_not_read_again(
+    engine: sa.Engine, session: LockingSession
+) -> None:
+    order = session.get_one_document(Order, 1, ForUpdate)
+    with recorded(engine) as statements:
+        assert session.get_document(Order, 1, ForUpdate) is order
+    assert statements == []
