@@ -64,6 +64,8 @@ class LockEvents(SessionEvents):
     _target_class_doc = "SomeLockingSession"
     _dispatch_target = EventfulSession
 
+    # SQLAlchemy calls it for each event.listen() on our sessions, as the classes of events of its own
+    # have it.  Were it not called, nobody would be told: tests/integration/instrumentation.
     @classmethod
     def _listen(cls, event_key: Any, **options: Any) -> None:
         listened.add(event_key.identifier)

@@ -54,6 +54,7 @@ def load_parts(session: Session, headers: Sequence[Any], lock: LockOptions) -> N
 
 
 def _load_steps(session: Session, headers: Sequence[Any], lock: LockOptions) -> None:
+    """Load the parts of these documents by the steps of their root, each for all owners at once."""
     root = root_of(instance_state(headers[0]).mapper)
     by_path: dict[str, list[Any]] = {"": list(headers)}
     # The ids of the details that the database has below these headers.  A line that the program
@@ -126,6 +127,7 @@ def _collections(mapper: Mapper[Any], lock: LockOptions) -> Sequence[_Collection
 
 
 def _is_collection(step: _Step) -> bool:
+    """Return whether a step loads a collection of the header, by its key, and nothing follows."""
     part = step.part
     of_header = len(step.chain) == 1 and not part.owner_path
     plain = part.alias is None and part.relationship.uselist and not _repeats_details(step)
