@@ -158,9 +158,9 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
     ) -> T | None:
-        found = self._lock_and_read(connection, plan, request)
+        found = self._take_row(connection, plan, request)
         if not found and connection.strategy.retries_missing_rows:
-            found = self._lock_and_read(connection, plan, request)
+            found = self._take_row(connection, plan, request)
         if len(found) > 1:
             keys = ", ".join(str(instance_state(one).identity) for one in found[:3])
             raise LockMisuse(
@@ -171,9 +171,10 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
             load_again(self.session, self.unreadable)
         return found[0] if found else None
 
-    def _lock_and_read(
+    def _take_row(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
     ) -> Sequence[T]:
+        """Lock the row and read it: mostly by one SELECT, without the objects for several."""
         row_lock, select = connection.row_lock(plan), None
         if request.seconds is None and not request.options:
             select = _single_select(self.mapper, row_lock, request.lock, whole=plan.whole)
