@@ -12,13 +12,24 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
-from itertools import chain
+from inspect import signature
+from itertools import chain, count
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import Column, ColumnElement, Connection, Pool, QueuePool, Result, Select
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Pool,
+    QueuePool,
+    Result,
+    ScalarResult,
+    Select,
+)
+from sqlalchemy.engine import ChunkedIteratorResult
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.orm import InstanceState, PassiveFlag, Session, SessionTransaction
+from sqlalchemy.orm import InstanceState, PassiveFlag, Session, SessionTransaction, loading
 from sqlalchemy.pool import ConnectionPoolEntry
 from sqlalchemy.pool.base import ResetStyle
 from sqlalchemy.sql.dml import ValuesBase
@@ -137,9 +148,14 @@ class ForUpdate(NamedTuple):
     key_share: bool = False
 
 
+# Not a function of ours, which every statement of a session would call.
+for_update_clause: Callable[[Select[Any]], Any] = attrgetter("_for_update_arg")
+"""Return the ``with_for_update()`` that is in force; None where there is none."""
+
+
 def for_update_of(statement: Select[Any]) -> ForUpdate | None:
     """Return the arguments of the ``with_for_update()`` that is in force, if there is one."""
-    found = statement._for_update_arg
+    found = for_update_clause(statement)
     if found is None:
         return None
     of = tuple(id(table) for table in found.of or ())
@@ -279,9 +295,30 @@ def only_columns(statement: Select[Any], columns: Sequence[Any]) -> Select[Any]:
     return narrow
 
 
-def statement_of(context: Any) -> Any:
-    """Return the statement that has read the object of an event of InstanceEvents."""
-    return context.query
+# SQLAlchemy numbers the executions whose rows become objects, in all sessions of a process.  The
+# public InstanceState.runid is the number of the last one that has loaded all of an object; from a
+# Result there is a way to it since SQLAlchemy 2.1 alone.  Where the names are gone, no execution
+# is between two numbers.
+next_run: Callable[[], int] = getattr(loading, "_new_runid", count(1).__next__)
+"""Take the next number, which is greater than those of all executions so far."""
+
+_RESULT_HAS_RUN = "context" in signature(ChunkedIteratorResult).parameters
+
+run_before: Callable[[], int] = int if _RESULT_HAS_RUN else next_run
+"""Return a number before the execution that follows; 0 where its Result will tell its own."""
+
+run_and_sql: Callable[[Any], tuple[int, str]] = (
+    attrgetter("context.runid", "raw.context.compiled.string")
+    if _RESULT_HAS_RUN
+    else lambda result: (next_run(), result.raw.context.compiled.string)
+)
+"""Return the number of the execution that has just returned this Result, or a greater one; and the
+SQL that was sent.  AttributeError: a listener of the program has made the Result."""
+
+
+def result_of_scalars(scalars: ScalarResult[Any]) -> Any:
+    """Return the Result whose first column a ScalarResult yields."""
+    return getattr(scalars, "_real_result", None)
 
 
 def is_flushing(session: Session) -> bool:

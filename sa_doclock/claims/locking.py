@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from ..documents import document_key, root_of
 from ..lock_info import Identity
-from ..locking import LockTarget, acquire, load_by_select, single_key
+from ..locking import LockTarget, acquire, execute_ours, load_by_select, single_key
 from ..options import LockOptions, is_row_lock
 from ..session import LockingSession, context_of
 from ..statements import lock_by_keys, parameters_by_keys, run_within
@@ -64,10 +64,8 @@ class _MatchingRows(LockTarget[dict[Identity, Any]]):
 
         def read(statement: Select[Any]) -> Sequence[Any]:
             parameters = query.parameters(identities)
-            found = Session.scalars(
-                self.session, statement, parameters, bind_arguments=bind_arguments
-            )
-            return found.unique().all()
+            found = execute_ours(self.context, statement, parameters, bind_arguments)
+            return found.scalars().unique().all()
 
         if not is_row_lock(row_lock):
             return read(query.again(identities))

@@ -11,4 +11,4 @@ from .flush import (
     rows_of_flush,
     set_guard_of_all,
 )
-from .provenance import LOAD_RECORD, WRITE_RECORD, load_record
+from .provenance import ReadLog, new_read_log, note_refresh

@@ -17,8 +17,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, get_args
 
-from sqlalchemy import ClauseElement, Insert
-from sqlalchemy.orm import FromStatement, InstanceState, Mapper, RelationshipDirection, Session
+from sqlalchemy import ClauseElement
+from sqlalchemy.orm import InstanceState, Mapper, RelationshipDirection, Session
 from sqlalchemy.orm.attributes import instance_state
 
 from ..caller import line_of_program, warn_program
@@ -40,9 +40,9 @@ from ..errors import UnlockedWrite, UnlockedWriteWarning
 from ..lock_info import DocumentKey, Identity
 from ..options import LockOptions, lock_label
 from ..session_ref import session_ref
-from ..sqlalchemy_internals import deleted_states, modified_states, new_states, values_of
+from ..sqlalchemy_internals import deleted_states, modified_states, new_states
 from ..transaction import Ledger, add_document, database_name
-from .provenance import describe_load
+from .provenance import ReadLog
 from .rules import WriteRules, names_of_parts, rules_for
 
 States = Collection[InstanceState[Any]]
@@ -129,6 +129,7 @@ def _by_class(write: Write, states: States) -> Iterator[RowsOfClass]:
 class FlushGuard:
     """The guard of one session: it refuses writes that the session may not do.
 
+    :param reads: tells where the session has read a row.
     :param report: is given the errors that a session with ``guard="warn"`` does not raise, and
         the lines of the program.
     """
@@ -140,10 +141,11 @@ class FlushGuard:
         session: Session,
         ledger: Ledger,
         mode: GuardMode,
+        reads: ReadLog,
         report: Callable[[UnlockedWrite, str | None], None],
     ) -> None:
         self._session = session_ref(session)
-        self._report = report
+        self._reads, self._report = reads, report
         self.ledger = ledger
         self._mode = _mode_of_all or mode
         self.checked: dict[InstanceState[Any], Callable[[Mapping[str, Any]], bool]] = {}
@@ -301,12 +303,6 @@ class FlushGuard:
         if document is not None and not has_null(document[1]):
             self.ledger.add_inserted(document)
 
-    def record_returned(self, state: InstanceState[Any], statement: Any) -> None:
-        """Record a row that a statement has written and returned."""
-        inner = statement.element if isinstance(statement, FromStatement) else statement
-        if isinstance(inner, Insert) and not values_of(inner).conditional:
-            self.add_inserted(state)
-
     def permits(self, root: Mapper[Any], identity: Identity) -> bool:
         """Return whether this transaction may write to the document; one without a key is new."""
         return self.ledger.may_write((root.class_, identity)) or has_null(identity)
@@ -345,9 +341,11 @@ class FlushGuard:
         entity, identity = refusal.root.class_, refusal.identity
         ident: Any = identity[0] if len(identity) == 1 else identity or None
         held = self.ledger.held.get((entity, identity))
-        holds, read = "does not hold", refusal.load
+        holds, read = "does not hold", ""
         if held is not None:
-            holds, read = f"holds by {lock_label(held)} only", ""
+            holds = f"holds by {lock_label(held)} only"
+        elif refusal.state is not None:
+            read = self._reads.describe(refusal.state)
         error = UnlockedWrite(
             f"{refusal.what} without the ForUpdate lock of its document, which this transaction "
             f"{holds}; lock first, then read, then change: session.get_entity({entity.__name__}, "
@@ -379,7 +377,7 @@ class Refusal(NamedTuple):
     identity: Identity
     what: str  # "Line 1 would be changed in 'value'"
     rows: str  # the same without a key: "Line rows would be changed in 'value'"
-    load: str = ""  # the sentence that says where the row was read
+    state: InstanceState[Any] | None = None  # the object of the row, where it is known
 
 
 @dataclass(eq=False)
@@ -490,7 +488,7 @@ def _refusal(
     one, all_of_them = (f" in {name!r}" for name in by) if by else ("", "")
     what = f"{_row(state)} {deed}{one}"
     rows = f"{state.class_.__name__} rows {deed}{all_of_them}"
-    return Refusal(root, identity, what, rows, describe_load(state))
+    return Refusal(root, identity, what, rows, state)
 
 
 def _touched(state: InstanceState[Any], name: str, write: Write) -> Iterator[InstanceState[Any]]:

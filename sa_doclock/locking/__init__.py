@@ -1,7 +1,15 @@
 """The taking of a lock: one sequence, acquire(), for every kind of lock."""
 
 from .acquire import LockTarget, acquire
-from .by_key import ManyByKey, OneByKey, identities_of, read_many, read_one, single_key
+from .by_key import (
+    ManyByKey,
+    OneByKey,
+    execute_ours,
+    identities_of,
+    read_many,
+    read_one,
+    single_key,
+)
 from .context import LockContext, session_options
 from .lazy_parts import load_by_select
 from .load_parts import load_parts, reads_of

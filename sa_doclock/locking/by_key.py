@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
-from sqlalchemy import Select
+from sqlalchemy import Result, Select
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.interfaces import ORMOption
 
 from ..dialects import hints_of
 from ..documents import (
+    any_declared,
     document_key,
     identity_of,
     lockable_root,
@@ -24,6 +25,7 @@ from ..documents import (
 from ..errors import LockMisuse
 from ..lock_info import Identity, public_key
 from ..options import LockOptions, is_row_lock
+from ..sqlalchemy_internals import run_before
 from ..statements import (
     chunks,
     key_names,
@@ -39,6 +41,7 @@ from ..statements import (
 )
 from ..transaction import LockPlan, LockRequest, TransactionConnection, is_as_strong
 from .acquire import LockTarget
+from .context import LockContext
 from .lazy_parts import load_by_select, loaders_of
 from .load_parts import load_again
 from .loaded import Unreadable
@@ -121,7 +124,7 @@ class _RowsByKey(LockTarget[T]):
         if unexpected:
             self.unreadable = expire_documents(self.context, self.root, unexpected)
             keys, options = sorted(unexpected), request.options
-            read_many(self.session, self.mapper, keys, LockOptions.None_, options)
+            read_many(self.context, self.mapper, keys, LockOptions.None_, options)
             load_again(self.session, self.unreadable)
         for identity in actual:
             ledger.record((root, identity), request.lock)
@@ -152,7 +155,7 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
         statement = select_by_key(mapper, LockOptions.None_)
         parameters = _parameters(mapper, request.keys[0])
         with self.session.no_autoflush:
-            found: list[T] = _select(self.session, statement, parameters, request.options)
+            found: list[T] = _select(self.context, statement, parameters, request.options)
         return found[0] if found else None
 
     def send(
@@ -180,14 +183,14 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
             select = _single_select(self.mapper, row_lock, request.lock, whole=plan.whole)
         if select is None:
             statements = _Statements(self.mapper, request, request.keys, single=True)
-            found = _lock_and_read(self.session, connection, plan, request, statements)
+            found = _lock_and_read(self.context, connection, plan, request, statements)
             self.locked = statements.locked
             return found
         if plan.table is not None and is_row_lock(row_lock):
             connection.strategy.check_table(connection.connection, plan.table)
         parameters = dict(zip(key_names(self.mapper), request.keys[0], strict=True))
         binds = {"bind": connection.connection}
-        return Session.scalars(self.session, select, parameters, bind_arguments=binds).all()
+        return execute_ours(self.context, select, parameters, binds).scalars().all()
 
     def record(self, found: T | None, request: LockRequest) -> T | None:
         if found is None:
@@ -230,7 +233,7 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
     def _with_held(self, found: list[T]) -> list[T]:
         if not self._held:
             return found
-        found = found + _read_held(self.session, self.mapper, self._held, self.request)
+        found = found + _read_held(self.context, self.mapper, self._held, self.request)
         return sorted(_distinct(found), key=self.mapper.primary_key_from_instance)
 
     def send(
@@ -257,7 +260,7 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
         found: list[T] = []
         for chunk in chunks(keys, limit):
             statements = _Statements(self.mapper, request, chunk, single=False)
-            found += _lock_and_read(self.session, connection, plan, request, statements)
+            found += _lock_and_read(self.context, connection, plan, request, statements)
             self.locked = [*self.locked, *statements.locked]
         return found
 
@@ -338,7 +341,7 @@ class _Statements:
 
 
 def _lock_and_read(
-    session: Session,
+    context: LockContext,
     connection: TransactionConnection,
     plan: LockPlan,
     request: LockRequest,
@@ -352,7 +355,7 @@ def _lock_and_read(
     row_lock = connection.row_lock(plan)
     if not is_row_lock(row_lock):  # the lock is the transaction's
         statement = statements.lock_and_read(request.lock)
-        return _select(session, statement, statements.parameters, options, bind_arguments)
+        return _select(context, statement, statements.parameters, options, bind_arguments)
     assert plan.table is not None
     connection.strategy.check_table(connection.connection, plan.table)
     statements.whole = whole = connection.strategy.locks_what_is_read
@@ -361,14 +364,14 @@ def _lock_and_read(
         if request.seconds is None:
             # Rows that are found by key take no time, so that an error is about the lock.
             statement = statements.lock_and_read(row_lock)
-            return _select(session, statement, statements.parameters, options, bind_arguments)
+            return _select(context, statement, statements.parameters, options, bind_arguments)
         return run_within(
             request.seconds,
             connection.strategy,
             row_lock,
             statements.lock_and_read,
             lambda statement: _select(
-                session, statement, statements.parameters, options, bind_arguments
+                context, statement, statements.parameters, options, bind_arguments
             ),
         )
     locked = run_within(
@@ -377,34 +380,35 @@ def _lock_and_read(
         row_lock,
         statements.lock_only,
         lambda statement: Session.execute(
-            session, statement, statements.parameters, bind_arguments=bind_arguments
+            context.session(), statement, statements.parameters, bind_arguments=bind_arguments
         ).all(),
     )
     if not locked:
         return []
     statements.locked = [tuple(row)[: len(statements.mapper.primary_key)] for row in locked]
     statement, parameters = statements.read(locked)
-    return _select(session, statement, parameters, options, bind_arguments)
+    return _select(context, statement, parameters, options, bind_arguments)
 
 
 def read_one(
-    session: Session,
+    context: LockContext,
     mapper: Mapper[T],
     identity: Identity,
     lock: LockOptions,
     options: Sequence[ORMOption],
 ) -> T | None:
     """Read without a lock, as ``Session.get()``; a dirty read where the database has such."""
+    session = context.session()
     if lock is not LockOptions.NoLock or lock not in hints_of(session.get_bind(mapper)):
         return session.get(mapper.class_, identity, options=options)
     parameters = _parameters(mapper, identity)
     with session.no_autoflush:
-        found = _select(session, select_by_key(mapper, lock), parameters, options)
+        found = _select(context, select_by_key(mapper, lock), parameters, options)
     return found[0] if found else None
 
 
 def read_many(
-    session: Session,
+    context: LockContext,
     mapper: Mapper[T],
     identities: Sequence[Identity],
     lock: LockOptions,
@@ -414,15 +418,15 @@ def read_many(
     found: list[T] = []
     for chunk in chunks(identities):
         statement = select_by_keys(mapper, lock, chunk)
-        found += _select(session, statement, parameters_by_keys(chunk), options)
+        found += _select(context, statement, parameters_by_keys(chunk), options)
     return found
 
 
 def _read_held(
-    session: Session, mapper: Mapper[T], identities: Sequence[Identity], request: LockRequest
+    context: LockContext, mapper: Mapper[T], identities: Sequence[Identity], request: LockRequest
 ) -> list[T]:
     """Return documents that are held already: as they are, if nothing has to be loaded."""
-    found, unknown = [], []
+    session, found, unknown = context.session(), [], []
     for identity in identities:
         known = session.identity_map.get(mapper.identity_key_from_primary_key(identity))
         if isinstance(known, mapper.class_) and not request.options:
@@ -432,11 +436,11 @@ def _read_held(
     if not unknown:
         return found
     with session.no_autoflush:
-        return found + read_many(session, mapper, unknown, LockOptions.None_, request.options)
+        return found + read_many(context, mapper, unknown, LockOptions.None_, request.options)
 
 
 def _select(
-    session: Session,
+    context: LockContext,
     statement: Select[Any],
     parameters: Mapping[str, Any],
     options: Sequence[ORMOption],
@@ -444,10 +448,22 @@ def _select(
 ) -> list[Any]:
     if options:
         statement = statement.options(*options)
-    # Past the session's own scalars(), which looks for locks in the statements of the program.
-    found = Session.scalars(session, statement, parameters, bind_arguments=bind_arguments)
-    return list(found.unique())
+    return list(execute_ours(context, statement, parameters, bind_arguments).scalars().unique())
 
 
 def _parameters(mapper: Mapper[Any], identity: Identity) -> dict[str, Any]:
     return dict(zip(key_names(mapper), identity, strict=True))
+
+
+def execute_ours(
+    context: LockContext,
+    statement: Select[Any],
+    parameters: Mapping[str, Any],
+    bind_arguments: dict[str, Any] | None,
+) -> Result[Any]:
+    """Execute a SELECT of ours, past the session's own execute(), which looks for locks."""
+    above = run_before()
+    found = Session.execute(context.session(), statement, parameters, bind_arguments=bind_arguments)
+    if any_declared():
+        context.reads.note(above, found, context.ledger)
+    return found

@@ -12,7 +12,15 @@ from sqlalchemy import Connection, Engine
 from ..dialects.base import Read
 from ..documents import mapper_cache
 from ..gate import SessionQueue
-from ..guard import DmlGuard, FlushGuard, GuardMode, check_guard_mode, rows_of_flush
+from ..guard import (
+    DmlGuard,
+    FlushGuard,
+    GuardMode,
+    ReadLog,
+    check_guard_mode,
+    new_read_log,
+    rows_of_flush,
+)
 from ..transaction import FirstUse, TransactionState, ranks_of
 from .loaded import LoadedDocuments
 from .wait_policy import Priority, WaitPolicy, pause
@@ -74,10 +82,15 @@ class LockContext(TransactionState):
         return self.loaded
 
     @FirstUse
+    def reads(self) -> ReadLog:
+        """The statements that have read objects, for an UnlockedWrite."""
+        return new_read_log(tracing=self.options.guard_tracing)
+
+    @FirstUse
     def guard(self) -> FlushGuard:
         """The write guard of flushes."""
         report = self.instrumentation.report_unlocked_write
-        return FlushGuard(self.session(), self.ledger, self.options.guard, report)
+        return FlushGuard(self.session(), self.ledger, self.options.guard, self.reads, report)
 
     def check_flush(self) -> None:
         """Raise UnlockedWrite if the flush would write to a document that is not held ForUpdate."""

@@ -11,7 +11,7 @@ from sqlalchemy.orm import LoaderCriteriaOption, ORMExecuteState, Session
 
 from ..documents import spans_rows
 from ..errors import LockMisuse, LockNotSupported
-from ..sqlalchemy_internals import for_update_of, options_of, undefers, with_options
+from ..sqlalchemy_internals import for_update_clause, options_of, undefers, with_options
 from ..statements import refuse_unlockable_options
 
 
@@ -30,7 +30,7 @@ def checked_listeners(session: Session, *, row_lock: bool) -> Iterator[None]:
         later = state.is_column_load or state.is_relationship_load
         if later or not isinstance(statement, Select):
             return
-        locks, entities = for_update_of(statement) is not None, _entities_of(statement)
+        locks, entities = for_update_clause(statement) is not None, _entities_of(statement)
         if locks or not entities:
             state.statement = _checked(statement, entities)
         if locks or not row_lock:

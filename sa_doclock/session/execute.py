@@ -10,10 +10,17 @@ from sqlalchemy import Result, Select, TextClause, inspect
 from sqlalchemy.orm import FromStatement, Mapper
 from sqlalchemy.sql import Executable
 
+from ..documents import any_declared
 from ..guard import Write
 from ..locking import RowsOfSelect, acquire
 from ..options import LockOptions
-from ..sqlalchemy_internals import for_update_of, written_out
+from ..sqlalchemy_internals import (
+    for_update_clause,
+    next_run,
+    result_of_scalars,
+    run_before,
+    written_out,
+)
 from ..statements import LOCK_OPTION, LockedEntity, locked_entity_of, refuse_nested_lock
 from ..transaction import LockRequest
 from .for_update import execute_for_update, lock_of_for_update
@@ -22,7 +29,7 @@ from .hooks import SessionWithContext
 
 def _is_locking(statement: Select[Any]) -> bool:
     options = statement.get_execution_options()
-    return LOCK_OPTION in options or for_update_of(statement) is not None
+    return LOCK_OPTION in options or for_update_clause(statement) is not None
 
 
 class ExecutingSession(SessionWithContext):
@@ -63,7 +70,11 @@ class ExecutingSession(SessionWithContext):
                 result = self._execute_ours(statement, params, kwargs)
                 if result is not None:
                     return result
-            return super().execute(statement, params, **kwargs)
+            above = run_before()
+            found = super().execute(statement, params, **kwargs)
+            if any_declared():
+                self._context.reads.note(above, found, self._context.ledger)
+            return found
 
         def scalars(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.scalars()``."""
@@ -73,7 +84,12 @@ class ExecutingSession(SessionWithContext):
                 result = self._execute_ours(statement, params, kwargs)
                 if result is not None:
                     return result.scalars()
-            return super().scalars(statement, params, **kwargs)
+            above = run_before()
+            found = super().scalars(statement, params, **kwargs)
+            if any_declared():
+                context = self._context
+                context.reads.note(above, result_of_scalars(found), context.ledger)
+            return found
 
         def scalar(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.scalar()``."""
@@ -83,7 +99,12 @@ class ExecutingSession(SessionWithContext):
                 result = self._execute_ours(statement, params, kwargs)
                 if result is not None:
                     return result.scalar()
-            return super().scalar(statement, params, **kwargs)
+            above = next_run()
+            found = super().scalar(statement, params, **kwargs)
+            if any_declared():
+                context = self._context
+                context.reads.note_scalar(above, statement, found, context.ledger)
+            return found
 
     def _execute_ours(
         self, statement: Any, params: Any, arguments: Mapping[str, Any]
@@ -105,10 +126,18 @@ class ExecutingSession(SessionWithContext):
             self._context.connections.watch_all()  # text() or DDL may end the transaction
         return None
 
+    def _execute_noted(self, statement: Any, params: Any, **arguments: Any) -> Result[Any]:
+        """Execute a statement past the look for locks."""
+        above = run_before()
+        found: Result[Any] = super().execute(statement, params, **arguments)
+        if any_declared():
+            self._context.reads.note(above, found, self._context.ledger)
+        return found
+
     def _execute_for_update(
         self, lock: LockOptions, statement: Select[Any], params: Any, arguments: Mapping[str, Any]
     ) -> Result[Any]:
-        run = partial(super().execute, params=params, **arguments)
+        run = partial(self._execute_noted, params=params, **arguments)
         options, binds = arguments.get("execution_options", {}), arguments.get("bind_arguments")
         return execute_for_update(self, self._context, statement, lock, run, options, binds or {})
 
@@ -130,7 +159,7 @@ class ExecutingSession(SessionWithContext):
         guarded = self._context.dml.statement(inner, params, how)
         pipeline = self._context.pipeline
         with guarded if pipeline is None else pipeline.answered(guarded) as note_returned:
-            result: Result[Any] = note_returned(super().execute(statement, params, **arguments))
+            result: Result[Any] = note_returned(self._execute_noted(statement, params, **arguments))
         return result
 
     def _execute_locked(
@@ -146,7 +175,7 @@ class ExecutingSession(SessionWithContext):
         # pending changes elsewhere.
         options = {**given, "populate_existing": False, LOCK_OPTION: None}
         ours = {"params": params, "execution_options": options, "bind_arguments": binds}
-        run = partial(super().execute, **{**arguments, **ours})
+        run = partial(self._execute_noted, **{**arguments, **ours})
         mapper: Mapper[Any] = inspect(locked.entity).mapper
         lock, seconds = self._context.options.wait.resolve(locked.lock, locked.seconds)
         request = LockRequest(

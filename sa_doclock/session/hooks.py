@@ -14,16 +14,9 @@ from sqlalchemy.orm.interfaces import EXT_CONTINUE
 from ..dialects import strategies
 from ..documents import any_declared, any_versioned, listen_for_documents, raise_versions
 from ..events import EventfulSession
-from ..guard import (
-    LOAD_RECORD,
-    WRITE_RECORD,
-    Write,
-    checked_rows,
-    load_record,
-    not_checked,
-)
+from ..guard import Write, checked_rows, not_checked, note_refresh
 from ..locking import LockContext
-from ..sqlalchemy_internals import closes_connection, statement_of
+from ..sqlalchemy_internals import closes_connection
 
 
 class SessionWithContext(EventfulSession):
@@ -188,8 +181,7 @@ def _follow(mappers: Collection[Mapper[Any]]) -> None:
         for mapper in _outermost(mappers):
             if mapper not in _followed:
                 _followed.add(mapper)
-                for name in ("load", "refresh"):
-                    event.listen(mapper.class_, name, _on_load, raw=True, propagate=True)
+                event.listen(mapper.class_, "refresh", note_refresh, raw=True, propagate=True)
                 for name, check in _WRITES.items():
                     # With retval, or SQLAlchemy puts a function around ours, for each row a call.
                     event.listen(mapper, name, check, raw=True, propagate=True, retval=True)
@@ -232,29 +224,3 @@ _WRITES = {
     "after_update": _on_update,
     "before_delete": _on_write(Write.DELETE),
 }
-
-
-def _on_load(state: Any, context: Any, *_: object) -> None:
-    if context is None:
-        return
-    read = context.attributes.get(LOAD_RECORD)  # of one execution; every row asks, so once for all
-    if read is None:
-        _on_first_load(state, context)
-    else:
-        # Not in state.info, whose first use for each row makes a dict by two calls of Python.
-        state.sa_doclock_read = read
-
-
-def _on_first_load(state: Any, context: Any) -> None:
-    """Record the first row of a SELECT, or each one that a statement has written and returns."""
-    session = context.session
-    if isinstance(session, SessionWithContext):
-        ours, statement = session._context, statement_of(context)
-        key = WRITE_RECORD if statement.is_dml else LOAD_RECORD
-        read = context.attributes.get(key)
-        if read is None:
-            read = load_record(statement, ours.ledger, tracing=ours.options.guard_tracing)
-            context.attributes[key] = read
-        state.sa_doclock_read = read
-        if key is WRITE_RECORD:
-            ours.guard.record_returned(state, statement)

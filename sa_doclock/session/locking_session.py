@@ -47,8 +47,8 @@ class LockingSession(BlockMethods):
         or ``"off"``.  It sees flushes, and INSERT, UPDATE and DELETE constructs that the session
         executes; not ``text()``, a writing CTE, statements of the session's connection, nor
         what triggers and ``ON DELETE`` do.
-    :param guard_tracing: remember for each object of a declared document the line of the
-        program that read it, and tell it in UnlockedWrite; costs time at every load.
+    :param guard_tracing: note the line of the program that has run each statement, and tell it in
+        UnlockedWrite, with the statement that has read the row; costs time at every statement.
     :param diagnose: a lock that is not granted tells who holds it: LockNotAvailable has its
         ``blockers``, asked of the server over a second connection, beside the pool.
     :param gate: where those of this process who want the same document queue before they take a

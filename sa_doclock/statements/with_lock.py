@@ -19,6 +19,7 @@ from ..errors import LockMisuse, LockNotSupported
 from ..options import LockOptions, base_of, check_lock, is_row_lock
 from ..sqlalchemy_internals import (
     ForUpdate,
+    for_update_clause,
     for_update_of,
     hint_of,
     options_of,
@@ -83,7 +84,7 @@ def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float |
     if lock is LockOptions.None_:
         return statement
     refuse_unlockable_shape(statement)
-    if for_update_of(statement) is not None:
+    if for_update_clause(statement) is not None:
         raise LockMisuse(
             "the statement has a with_for_update() of its own: leave it to with_lock()"
         )

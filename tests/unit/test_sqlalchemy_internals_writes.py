@@ -1,7 +1,7 @@
 """The private names of INSERT and UPDATE that sqlalchemy_internals.py reads mean what they meant.
 
 Read from them: ``_values``, ``_ordered_values`` (2.0), ``_multi_values``, ``select``,
-``_post_values_clause`` and the names of its classes; ``query`` of what InstanceEvents tell.
+``_post_values_clause`` and the names of its classes.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy import BindParameter, event
+from sqlalchemy import BindParameter
 from sqlalchemy.dialects import mysql, postgresql, sqlite
-from sqlalchemy.orm import InstanceState
 
 from sa_doclock import LockingSession
-from sa_doclock.sqlalchemy_internals import Values, statement_of, values_of
+from sa_doclock.sqlalchemy_internals import Values, values_of
 from tests.support.models import Line, Order
 
 LINES: Any = Line.__table__
@@ -124,32 +123,3 @@ CONFLICTS: dict[str, tuple[Any, bool]] = {
 @pytest.mark.parametrize(("statement", "overwrites"), CONFLICTS.values(), ids=CONFLICTS)
 def test_what_may_overwrite_is_told(statement: Any, overwrites: bool) -> None:
     assert values_of(statement).overwrites is overwrites
-
-
-def test_a_load_tells_its_statement(session: LockingSession) -> None:
-    told: list[tuple[str, Any]] = []
-
-    def loaded(_state: InstanceState[Any], context: Any) -> None:
-        told.append(("load", statement_of(context)))
-
-    def refreshed(_state: InstanceState[Any], context: Any, _names: Any) -> None:
-        told.append(("refresh", statement_of(context)))
-
-    event.listen(Order, "load", loaded, raw=True)
-    event.listen(Order, "refresh", refreshed, raw=True)
-    try:
-        order = session.scalars(sa.select(Order).where(Order.total > 20)).one()
-        session.refresh(order)
-        session.expire(order)
-        assert order.total == 30
-        session.expunge_all()
-        kept = session.query(Order).filter_by(id=2).one(), session.get(Order, 1)
-    finally:
-        event.remove(Order, "load", loaded)
-        event.remove(Order, "refresh", refreshed)
-    assert all(kept)
-    assert [name for name, _ in told] == ["load", "refresh", "refresh", "load", "load"]
-    for _, statement in told:
-        assert statement.is_select
-        assert str(statement).startswith("SELECT lk_order.id")
-    assert "lk_order.total >" in str(told[0][1])

@@ -1,0 +1,232 @@
+"""UnlockedWrite names the statement by which an object was read, in whichever way that was."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.orm import Session, aliased, joinedload, selectinload
+
+from sa_doclock import AsyncLockingSession, LockingSession, LockOptions, UnlockedWrite
+from sa_doclock.guard import provenance
+from tests.integration.guard.models import Lease, Line, Order
+from tests.integration.guard.test_what_is_told import change, told
+from tests.support.databases import Database
+
+MakeSession = Callable[..., LockingSession]
+Read = Callable[[LockingSession], Any]
+
+first_order = sa.select(Order).where(Order.id == 1)
+with_lines = first_order.options(selectinload(Order.lines))
+WITHOUT = "It was read without the lock by SELECT gd_"
+
+
+def execute(session: LockingSession) -> Any:
+    return session.execute(first_order).scalar_one()
+
+
+def execute_a_row(session: LockingSession) -> Any:
+    return session.execute(sa.select(Order.id, Order).where(Order.id == 1)).one()[1]
+
+
+def scalars(session: LockingSession) -> Any:
+    return session.scalars(first_order).one()
+
+
+def scalar(session: LockingSession) -> Any:
+    return session.scalar(first_order)
+
+
+def stream(session: LockingSession) -> Any:
+    with session.execute(first_order.execution_options(yield_per=1)) as result:
+        return result.scalars().first()
+
+
+def of_an_alias(session: LockingSession) -> Any:
+    alias = aliased(Order, name="gd_order_alias")
+    return session.scalars(sa.select(alias).where(alias.id == 1)).one()
+
+
+def from_a_text(session: LockingSession) -> Any:
+    text = sa.text("SELECT gd_order.id FROM gd_order WHERE gd_order.id = 1")
+    return session.scalars(sa.select(Order).from_statement(text.columns(Order.id))).one()
+
+
+def from_a_union(session: LockingSession) -> Any:
+    both = sa.union(first_order, sa.select(Order).where(Order.id == 2))
+    return session.scalars(sa.select(Order).from_statement(both)).unique().all()[0]
+
+
+def in_parts(session: LockingSession) -> Any:
+    (some,) = session.execute(first_order).partitions(1)
+    return some[0][0]
+
+
+def by_a_lambda(session: LockingSession) -> Any:
+    return session.scalars(sa.lambda_stmt(lambda: sa.select(Order).where(Order.id == 1))).one()
+
+
+def merged(session: LockingSession) -> Any:
+    return session.merge(Order(id=1, total=7))
+
+
+WAYS = (
+    execute,
+    execute_a_row,
+    scalars,
+    scalar,
+    stream,
+    of_an_alias,
+    from_a_text,
+    from_a_union,
+    in_parts,
+    by_a_lambda,
+    merged,
+)
+
+
+@pytest.mark.parametrize("read", WAYS, ids=[way.__name__ for way in WAYS])
+def test_a_header_is_told_of(session: LockingSession, read: Read) -> None:
+    change(read(session))
+    assert told(session).startswith((WITHOUT, "It was read without the lock by SELECT 1"))
+
+
+def joined(session: LockingSession) -> Any:
+    return session.scalars(first_order.options(joinedload(Order.lines))).unique().one().lines[0]
+
+
+def selected_in(session: LockingSession) -> Any:
+    return session.scalars(with_lines).one().lines[0]
+
+
+@pytest.mark.parametrize("read", [joined, selected_in])
+def test_a_line_that_was_read_with_its_header_is_told_of(
+    session: LockingSession, read: Read
+) -> None:
+    change(read(session))
+    assert ("gd_line_1" if read is joined else "FROM gd_line") in told(session)
+
+
+def test_a_header_whose_lines_were_read_with_it_is_told_of(session: LockingSession) -> None:
+    order = session.scalars(with_lines).one()
+    assert order.lines
+    change(order)
+    assert "FROM gd_order" in told(session)
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize("of_line", [False, True])
+def test_under_asyncio_too_where_all_is_read_at_once(documents: Database, of_line: bool) -> None:
+    async def main() -> str:
+        engine = create_async_engine(sa.make_url(documents.url).set(drivername="sqlite+aiosqlite"))
+        async with AsyncLockingSession(engine) as session:
+            order = (await session.scalars(with_lines)).one()
+            change(order.lines[0] if of_line else order)
+            with pytest.raises(UnlockedWrite) as caught:
+                await session.flush()
+        await engine.dispose()
+        return str(caught.value)
+
+    assert f"FROM {'gd_line' if of_line else 'gd_order'}" in asyncio.run(main())
+
+
+def test_a_row_that_a_flush_reads_while_another_is_read(session: LockingSession) -> None:
+    lease = session.get_one_entity(Lease, 1, LockOptions.ForUpdate)
+    found: list[Order] = []
+
+    def read_another(session: Session, *_: object) -> None:
+        with session.no_autoflush:
+            found.append(session.get_one(Order, 2))
+
+    lease.total += 1
+    event.listen(session, "before_flush", read_another)
+    order = session.scalars(sa.select(Order).where(Order.total > 29)).one()  # flushes before it
+    assert order.id == 1
+    order.total += 1
+    assert "gd_order.total >" in told(session)
+    session.expire(order)
+    found[0].total += 1
+    sentence = told(session)
+    assert "FROM gd_order" in sentence
+    assert "gd_order.total >" not in sentence
+
+
+@pytest.mark.parametrize("expires", ["commit", "expire_all", "expire"])
+def test_a_row_that_had_expired_is_told_of_as_it_was_read_again(
+    session: LockingSession, expires: str
+) -> None:
+    order = session.get_one_entity(Order, 1, LockOptions.ForUpdate)
+    session.commit()
+    if expires != "commit":
+        assert order.total
+        session.expire_all() if expires == "expire_all" else session.expire(order)
+    assert session.scalars(sa.select(Order).where(Order.total > 29)).all() == [order]
+    order.total += 1
+    sentence = told(session)
+    assert sentence.startswith(WITHOUT)
+    assert "gd_order.total >" in sentence
+
+
+def test_a_row_that_was_read_over_again_is_told_of_so(session: LockingSession) -> None:
+    order = session.get_one(Order, 1)
+    again = sa.select(Order).where(Order.total > 29).execution_options(populate_existing=True)
+    assert session.scalars(again).one() is order
+    order.total += 1
+    assert "gd_order.total >" in told(session)
+
+
+@pytest.mark.databases("sqlite", "postgresql", "mariadb")
+def test_a_row_that_an_insert_has_returned(make_session: MakeSession) -> None:
+    session = make_session(expire_on_commit=False)
+    order = session.scalars(sa.insert(Order).values(id=9, total=1).returning(Order)).one()
+    session.commit()
+    order.total += 1
+    assert told(session).startswith("It was read without the lock by INSERT INTO gd_order")
+
+
+def test_nothing_is_told_of_rows_that_a_listener_has_brought(session: LockingSession) -> None:
+    def answer_from_a_cache(state: Any) -> Any:
+        return state.invoke_statement().freeze()() if state.is_select else None
+
+    event.listen(session, "do_orm_execute", answer_from_a_cache)
+    order = session.scalars(first_order).one()
+    event.remove(session, "do_orm_execute", answer_from_a_cache)
+    order.total += 1
+    assert told(session) == ""
+
+
+def test_nothing_is_told_of_a_copy(session: LockingSession) -> None:
+    order = session.get_one(Order, 1)
+    session.expunge(order)
+    session.add(copy := pickle.loads(pickle.dumps(order)))
+    copy.total += 1
+    assert told(session) == ""
+
+
+def test_the_last_statements_are_remembered(
+    make_session: MakeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provenance, "LIMIT", 2)
+    session = make_session()
+    order, *others = (
+        session.get_one(Order, 1),
+        session.get_one(Order, 2),
+        session.get_one(Line, 1),
+    )
+    order.total += 1
+    assert told(session) == ""
+    session.expire(order)
+    change(others[-1])
+    assert "FROM gd_line" in told(session)
+
+
+def test_an_object_costs_no_call_when_it_is_read(session: LockingSession) -> None:
+    assert [*sa.inspect(Line).class_manager.dispatch.load] == []
+    assert [*sa.inspect(Order).class_manager.dispatch.load] == []
+    assert session.scalars(sa.select(Line)).all()
