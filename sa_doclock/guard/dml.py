@@ -23,8 +23,9 @@ from ..lock_info import DocumentKey, Identity
 from ..session_ref import session_ref
 from ..sqlalchemy_internals import is_flushing, values_of
 from ..statements import chunks, key_in
-from ..transaction import Ledger
-from .flush import FlushGuard, Refusal, Write
+from .flush import FlushGuard
+from .flush_rows import Write
+from .refusals import Refusal, Refusals
 from .returned import keys_of_result
 from .targets import Link, Row, Target, is_header_target, literal, targets_of, targets_of_class
 from .upserts import stays_in_its_document
@@ -33,10 +34,10 @@ from .upserts import stays_in_its_document
 class DmlGuard:
     """The guard of one session for statements, and for writes without a flush."""
 
-    def __init__(self, session: Session, guard: FlushGuard, ledger: Ledger) -> None:
+    def __init__(self, session: Session, guard: FlushGuard) -> None:
         self._session = session_ref(session)
-        self._guard = guard
-        self._ledger = ledger
+        self._guard, self._refusals = guard, guard.refusals
+        self._ledger = guard.refusals.ledger
 
     @contextmanager
     def statement(
@@ -50,7 +51,7 @@ class DmlGuard:
         :param how: the execution options and bind arguments that it is executed with.
         :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
         """
-        targets = targets_of(statement) if self._guard.enabled else ()
+        targets = targets_of(statement) if self._refusals.enabled else ()
         if targets:
             self._flush_before(statement, how)
         write = _write_of(statement)
@@ -86,7 +87,7 @@ class DmlGuard:
 
         :raises UnlockedWrite: one of them is of a document that is not held ForUpdate.
         """
-        targets = targets_of_class(mapper) if self._guard.enabled else ()
+        targets = targets_of_class(mapper) if self._refusals.enabled else ()
         with self._run(targets, write, lambda check: check.rows(rows)):
             yield
         if write is Write.INSERT:  # return_defaults=True has set the keys that the database gave
@@ -105,9 +106,9 @@ class DmlGuard:
         """Run the checks, then the block, and record the new documents that the checks return."""
         session = self._session()
         inserted: list[DocumentKey] = []
-        checks = [_Check(session, self._guard, target, write) for target in targets]
+        checks = [_Check(session, self._refusals, target, write) for target in targets]
         if checks:
-            self._guard.reset_warnings()
+            self._refusals.reset_warnings()
         with session.no_autoflush:
             for one in checks:
                 inserted += check(one)
@@ -133,11 +134,11 @@ class _Check:
     statement know that the line comes to order 2.  Both orders must be locked.
     """
 
-    def __init__(self, session: Session, guard: FlushGuard, target: Target, write: Write) -> None:
-        self._session, self._guard = session, guard
+    def __init__(self, session: Session, refusals: Refusals, target: Target, write: Write) -> None:
+        self._session, self._refusals = session, refusals
         self._target, self._write = target, write
         self._resolver = HeaderResolver(session, target.root, ask=True)
-        self._refusals: list[Refusal] = []
+        self._found: list[Refusal] = []
         self.new_keys: list[tuple[DocumentKey, Identity]] = []
         """The documents whose primary key the statement sets, each with the new one."""
 
@@ -147,7 +148,7 @@ class _Check:
         :param overwrites: an INSERT may update the row of the same document that is there already.
         """
         named = [self._target.by_attribute(row) for row in rows]
-        if self._guard.active:
+        if self._refusals.active:
             if self._write is Write.UPDATE:
                 self._check_keys([self._target.identity(row) for row in named])
             if overwrites and is_header_target(self._target):
@@ -170,7 +171,7 @@ class _Check:
         """Check a statement; return the new documents."""
         if self._write is Write.INSERT:
             return self._check_insert(statement, _listed(parameters))
-        if self._guard.active:
+        if self._refusals.active:
             self._check_touched(statement, parameters, how)
             self._settle()
         return []
@@ -178,7 +179,7 @@ class _Check:
     def _check_insert(self, statement: Insert, given: Sequence[Row]) -> list[DocumentKey]:
         values = values_of(statement)
         rows = [{**row, **more} for row, more in product(values.rows or ({},), given)]
-        if (values.from_select or self._may_leave(statement, rows)) and self._guard.active:
+        if (values.from_select or self._may_leave(statement, rows)) and self._refusals.active:
             by = "INSERT .. FROM SELECT" if values.from_select else "an INSERT that may overwrite"
             self._refuse(UNKNOWN, f"{by}, which does not tell of what,")
             self._settle()
@@ -299,18 +300,18 @@ class _Check:
     def _check_headers(self, mapper: Mapper[Any], identity: Identity) -> None:
         """Check the documents of the row of this class that has this primary key."""
         for header in self._resolver.headers_of_row(mapper, identity):
-            if not self._guard.permits(self._target.root, header):
+            if not self._refusals.permits(self._target.root, header):
                 self._refuse(header)
 
     def _refuse(self, identity: Identity, by: str = "a statement") -> None:
         what = f"{self._target.name} rows would be {self._write.value} by {by}"
-        self._refusals.append(Refusal(self._target.root, identity, what, what))
+        self._found.append(Refusal(self._target.root, identity, what, what))
 
     def _settle(self) -> None:
         """Refuse the documents that are not held, by the keys that the database has for them."""
-        if self._refusals:
-            refusals = dict.fromkeys(self._refusals)
-            self._guard.refuse_all(refusals, {self._target.root: self._resolver})
+        if self._found:
+            refusals = dict.fromkeys(self._found)
+            self._refusals.refuse_all(refusals, {self._target.root: self._resolver})
 
 
 def _write_of(statement: Any) -> Write:

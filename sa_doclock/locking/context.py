@@ -17,6 +17,7 @@ from ..guard import (
     FlushGuard,
     GuardMode,
     ReadLog,
+    Refusals,
     check_guard_mode,
     new_read_log,
     rows_of_flush,
@@ -87,10 +88,15 @@ class LockContext(TransactionState):
         return new_read_log(tracing=self.options.guard_tracing)
 
     @FirstUse
+    def refusals(self) -> Refusals:
+        """The refusals of writes without a lock."""
+        report = self.instrumentation.report_unlocked_write
+        return Refusals(self.session(), self.ledger, self.options.guard, self.reads, report)
+
+    @FirstUse
     def guard(self) -> FlushGuard:
         """The write guard of flushes."""
-        report = self.instrumentation.report_unlocked_write
-        return FlushGuard(self.session(), self.ledger, self.options.guard, self.reads, report)
+        return FlushGuard(self.session(), self.refusals)
 
     def check_flush(self) -> None:
         """Raise UnlockedWrite if the flush would write to a document that is not held ForUpdate."""
@@ -101,7 +107,7 @@ class LockContext(TransactionState):
     @FirstUse
     def dml(self) -> DmlGuard:
         """The write guard of INSERT, UPDATE and DELETE statements."""
-        return DmlGuard(self.session(), self.guard, self.ledger)
+        return DmlGuard(self.session(), self.guard)
 
     def pause(self, seconds: float) -> None:
         """Sleep between two tries for a lock."""

@@ -198,7 +198,7 @@ class LockingSession(BlockMethods):
         and at the end, unguarded, so that the guard looks at what is written outside alone.
         """
         self.flush()
-        with self._context.guard.disabled():
+        with self._context.refusals.disabled():
             yield
             self.flush()
 

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import event
+from sqlalchemy.engine import ChunkedIteratorResult
+from sqlalchemy.engine.result import SimpleResultMetaData
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session, aliased, joinedload, selectinload
 
@@ -201,10 +203,21 @@ def test_nothing_is_told_of_rows_that_a_listener_has_brought(session: LockingSes
     assert told(session) == ""
 
 
+def test_a_listener_may_answer_with_a_result_of_its_own(session: LockingSession) -> None:
+    def answer(_state: object) -> Any:
+        return ChunkedIteratorResult(SimpleResultMetaData(["n"]), lambda _size: iter([[(1,)]]))
+
+    event.listen(session, "do_orm_execute", answer)
+    answers: list[Any] = [session.execute(first_order).scalar_one(), session.scalar(first_order)]
+    answers += session.scalars(first_order).all()
+    assert answers == [1, 1, 1]
+
+
 def test_nothing_is_told_of_a_copy(session: LockingSession) -> None:
     order = session.get_one(Order, 1)
     session.expunge(order)
     session.add(copy := pickle.loads(pickle.dumps(order)))
+    assert isinstance(session.scalar(sa.select(Line).where(Line.id == 1)), Line)
     copy.total += 1
     assert told(session) == ""
 

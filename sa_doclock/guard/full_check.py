@@ -1,0 +1,164 @@
+"""The full check of written rows, which asks the database where the loaded objects do not tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from sqlalchemy import ClauseElement
+from sqlalchemy.orm import InstanceState, Mapper, RelationshipDirection, Session
+from sqlalchemy.orm.attributes import instance_state
+
+from ..documents import (
+    HeaderResolver,
+    compares_in_python,
+    document_root,
+    header_identity,
+    key_attributes,
+    mapper_of,
+    root_of,
+)
+from ..lock_info import DocumentKey, Identity
+from ..sqlalchemy_internals import modified_states, new_states
+from .flush_rows import States, Write
+from .refusals import Refusal, Refusals
+from .rules import WriteRules, names_of_parts, rules_for
+
+WrittenRow = tuple[InstanceState[Any], WriteRules, Write]
+
+
+@dataclass(eq=False)
+class FullCheck:
+    """The full check of the rows of one flush, which share what is read from the database.
+
+    :param new: objects that are inserted along; None: all new ones of the session.
+    :param written: the rows are in the database already.
+    """
+
+    refusals: Refusals
+    session: Session
+    new: States | None = None
+    written: bool = False
+    resolvers: dict[Mapper[Any], HeaderResolver] = field(default_factory=dict)
+    found: list[Refusal] = field(default_factory=list)
+
+    def check(self, to_check: Iterable[WrittenRow]) -> None:
+        """Refuse the writes to documents that are not held."""
+        for state, rules, write in to_check:
+            if rules.root is not None:
+                self._check_documents(rules.root, state, write, None)
+            related = rules.deletes if write is Write.DELETE else rules.updates
+            for name, root in related.items():
+                for other in _touched(state, name, write):
+                    through = f"{_row(state)}.{name}", f"{state.class_.__name__}.{name}"
+                    self._check_documents(root, other, Write.UPDATE, through)
+        if self.found:
+            self.refusals.refuse_all(self.found, self.resolvers, self._expected())
+
+    def _check_documents(
+        self,
+        root: Mapper[Any],
+        state: InstanceState[Any],
+        write: Write,
+        through: tuple[str, str] | None,
+    ) -> None:
+        resolver = self.resolvers.get(root)
+        if resolver is None:
+            resolver = self.resolvers[root] = HeaderResolver(self.session, root, ask=True)
+        for identity in resolver.headers(state):
+            if self.refusals.permits(root, identity) or (root.class_, identity) in self._inserted:
+                continue
+            by = through
+            if through is None and write is Write.UPDATE:
+                attribute = _changed(state, root)
+                if attribute is None:
+                    return
+                by = attribute, attribute
+            self.found.append(_refusal(root, identity, state, write, by))
+
+    def _expected(self) -> set[type[Any]]:
+        """Return the classes of the headers inserted along whose key may be another in Python."""
+        if self.written:
+            return set()
+        return {
+            key[0] for key in self._inserted if key and not compares_in_python(mapper_of(key[0]))
+        }
+
+    @cached_property
+    def _inserted(self) -> frozenset[DocumentKey | None]:
+        """The documents whose headers are inserted along, and the new keys of those that are held."""
+        new = new_states(self.session) if self.new is None else self.new
+        inserted = map(document_of_header, new)
+        return frozenset([*inserted, *self._new_keys()])
+
+    def _new_keys(self) -> Iterator[DocumentKey]:
+        for state in modified_states(self.session):
+            rules = rules_for(state.mapper)
+            key = None if rules is None else new_key_of(state, rules)
+            if rules is None or key is None:
+                continue
+            if self.refusals.ledger.may_write((rules.entity, state.identity or ())):
+                yield rules.entity, key
+
+
+def document_of_header(state: InstanceState[Any]) -> DocumentKey | None:
+    """Return the document whose header the object is; None if it is no header."""
+    root = document_root(state.mapper)
+    if root is None or root_of(state.mapper) is not root:
+        return None
+    return root.class_, header_identity(state, root)
+
+
+def new_key_of(state: InstanceState[Any], rules: WriteRules) -> Identity | None:
+    """Return the primary key that is set on a header; None if none is, or not a plain value."""
+    if rules.root is None or rules.keys.isdisjoint(state.committed_state):
+        return None
+    key = tuple(state.dict.get(name) for name in key_attributes(rules.root))
+    return None if any(one is None or isinstance(one, ClauseElement) for one in key) else key
+
+
+def _refusal(
+    root: Mapper[Any],
+    identity: Identity,
+    state: InstanceState[Any],
+    write: Write,
+    by: tuple[str, str] | None,
+) -> Refusal:
+    deed = f"would be {write.value}"
+    one, all_of_them = (f" in {name!r}" for name in by) if by else ("", "")
+    what = f"{_row(state)} {deed}{one}"
+    rows = f"{state.class_.__name__} rows {deed}{all_of_them}"
+    return Refusal(root, identity, what, rows, state)
+
+
+def _touched(state: InstanceState[Any], name: str, write: Write) -> Iterator[InstanceState[Any]]:
+    attribute = state.attrs[name]
+    history = attribute.history
+    if write is not Write.DELETE:
+        found = [*(history.added or ()), *(history.deleted or ())]
+    elif state.mapper.relationships[name].passive_deletes:
+        found = list(history.sum())
+    else:
+        found = list(attribute.load_history().sum())  # as the flush would do
+    yield from (instance_state(instance) for instance in found if instance is not None)
+
+
+def _changed(state: InstanceState[Any], root: Mapper[Any]) -> str | None:
+    """Return the first attribute whose change is a change of the document."""
+    mapper = state.mapper
+    parts = names_of_parts(root, mapper)
+    names = [attribute.key for attribute in mapper.column_attrs]
+    names += [
+        relationship.key
+        for relationship in mapper.relationships
+        if relationship.key in parts or relationship.direction is RelationshipDirection.MANYTOONE
+    ]
+    return next((name for name in names if state.attrs[name].history.has_changes()), None)
+
+
+def _row(state: InstanceState[Any]) -> str:
+    if state.identity is None:
+        return f"a new {state.class_.__name__}"
+    return f"{state.class_.__name__} {', '.join(map(str, state.identity))}"

@@ -1,0 +1,168 @@
+"""The refusal of a write to a document without its lock: an error, a warning, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple, get_args
+
+from sqlalchemy.orm import InstanceState, Mapper, Session
+
+from ..caller import line_of_program, warn_program
+from ..documents import HeaderResolver, any_declared, has_null, notify_in_time
+from ..errors import UnlockedWrite, UnlockedWriteWarning
+from ..lock_info import Identity
+from ..options import lock_label
+from ..session_ref import session_ref
+from ..transaction import Ledger, add_document, database_name
+from .provenance import ReadLog
+
+GuardMode = Literal["raise", "warn", "off"]
+
+
+# Of a test run: the mode of all guards, whatever their sessions say.
+_mode_of_all: GuardMode | None = None
+
+
+def set_guard_of_all(mode: GuardMode | None) -> None:
+    """Give the guard of every session that is used from now on this mode; None: its own."""
+    global _mode_of_all  # noqa: PLW0603  # it is meant for sessions that nobody has in hand
+    if mode is not None:
+        check_guard_mode(mode)
+    _mode_of_all = mode
+
+
+def check_guard_mode(mode: object) -> None:
+    """Raise ValueError if there is no such mode."""
+    if mode not in get_args(GuardMode):
+        raise ValueError(f"guard is {', '.join(map(repr, get_args(GuardMode)))}, not {mode!r}")
+
+
+class Refusal(NamedTuple):
+    """A write to a document that the session does not hold by this key."""
+
+    root: Mapper[Any]
+    identity: Identity
+    what: str  # "Line 1 would be changed in 'value'"
+    rows: str  # the same without a key: "Line rows would be changed in 'value'"
+    state: InstanceState[Any] | None = None  # the object of the row, where it is known
+
+
+class Refusals:
+    """The refusals of one session, which the checks of flushes and of statements share.
+
+    :param reads: tells where the session has read a row.
+    :param report: is given the errors that a session with ``guard="warn"`` does not raise, and
+        the lines of the program.
+    """
+
+    unguarded = 0
+    """The number of blocks around this call in which nothing is checked."""
+
+    def __init__(
+        self,
+        session: Session,
+        ledger: Ledger,
+        mode: GuardMode,
+        reads: ReadLog,
+        report: Callable[[UnlockedWrite, str | None], None],
+    ) -> None:
+        self._session = session_ref(session)
+        self._reads, self._report = reads, report
+        self.ledger = ledger
+        self.mode = _mode_of_all or mode
+        self._told: set[object] = set()
+        """The documents that were reported, and the texts that the program was warned of."""
+
+    @property
+    def enabled(self) -> bool:
+        """True if this session guards documents, and there are any."""
+        if self.mode == "off" or not any_declared():
+            return False
+        # Before anything is checked, the rows of all documents must be listened to.
+        notify_in_time()
+        return True
+
+    @property
+    def active(self) -> bool:
+        """True if writes are checked now."""
+        return not self.unguarded and self.enabled
+
+    @contextmanager
+    def disabled(self) -> Iterator[None]:
+        """Check nothing in this block."""
+        self.unguarded += 1
+        try:
+            yield
+        finally:
+            self.unguarded -= 1
+
+    def reset_warnings(self) -> None:
+        """Let the warnings of earlier flushes and statements come again."""
+        self._told.clear()
+
+    def permits(self, root: Mapper[Any], identity: Identity) -> bool:
+        """Return whether this transaction may write to the document; one without a key is new."""
+        return self.ledger.may_write((root.class_, identity)) or has_null(identity)
+
+    def refuse_all(
+        self,
+        refusals: Collection[Refusal],
+        resolvers: Mapping[Mapper[Any], HeaderResolver],
+        expected: Collection[type[Any]] = (),
+    ) -> None:
+        """Refuse these writes, except where the database says that the document is held.
+
+        :param resolvers: they ask the database for the keys of the documents, by root.
+        :param expected: classes of which headers are inserted along: a line whose header is not
+            in the database yet is checked when both are written.
+        """
+        keys = {root: {one.identity for one in refusals if one.root is root} for root in resolvers}
+        stored = {root: resolvers[root].stored_keys(some) for root, some in keys.items() if some}
+        for one in refusals:
+            key = stored[one.root].get(one.identity)
+            if key is not None:
+                self._refuse_unless_held(one, key)
+            elif one.root.class_ not in expected:
+                self.refuse(one)
+
+    def _refuse_unless_held(self, refusal: Refusal, key: Identity) -> None:
+        """Refuse the write, unless the document is held by the key that the database has."""
+        entity = refusal.root.class_
+        if self.ledger.may_write((entity, key)):
+            self.ledger.add_inserted((entity, refusal.identity))  # another name of the document
+        else:
+            self.refuse(refusal._replace(identity=key))
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Raise UnlockedWrite, or warn if this session only warns."""
+        entity, identity = refusal.root.class_, refusal.identity
+        ident: Any = identity[0] if len(identity) == 1 else identity or None
+        held = self.ledger.held.get((entity, identity))
+        holds, read = "does not hold", ""
+        if held is not None:
+            holds = f"holds by {lock_label(held)} only"
+        elif refusal.state is not None:
+            read = self._reads.describe(refusal.state)
+        error = UnlockedWrite(
+            f"{refusal.what} without the ForUpdate lock of its document, which this transaction "
+            f"{holds}; lock first, then read, then change: session.get_entity({entity.__name__}, "
+            f"{'...' if ident is None else repr(ident)}, LockOptions.ForUpdate)."
+        )
+        error.add_details(read)
+        database = database_name(self._session(), {"mapper": refusal.root})
+        add_document(error, entity, ident, None, database)
+        if self.mode == "raise":
+            raise error
+        # No warning names a row: Python shows each text once for each line of the program.
+        text = (
+            f"{refusal.rows} without the ForUpdate lock of the {entity.__name__} that they belong "
+            "to; lock first, then read, then change: "
+            f"session.get_entity({entity.__name__}, ..., LockOptions.ForUpdate)"
+        )
+        if text not in self._told:
+            self._told.add(text)
+            warn_program(text, UnlockedWriteWarning)
+        if (entity, identity) not in self._told:
+            self._told.add((entity, identity))
+            self._report(error, line_of_program())
