@@ -138,7 +138,7 @@ def _travelling(engine: Engine, mapper: Mapper[Any], lock: LockOptions) -> int:
     """Return how many SELECTs of parts are sent with the locking one in a pipeline."""
     if LockOptions.SkipLocked in lock or schema_translation(engine.get_execution_options()):
         return 0
-    return sum(1 for _ in reads_of(mapper, _absent_key(mapper.class_), lock))
+    return len(reads_of(mapper, _absent_key(mapper.class_), lock))
 
 
 def _engine_of(engine_or_session: object, entity: type[Any]) -> Engine:

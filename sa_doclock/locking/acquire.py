@@ -245,9 +245,7 @@ def limit_wait(
     if context.connections.hold_limit is not None:
         hold_limit = context.connections.hold_limit.before_lock(connection, request.lock)
     if context.pipeline is not None:
-        limit = context.pipeline.locking(
-            own, request.seconds, few_rows=few_rows, hold_limit=hold_limit
-        )
+        limit = context.pipeline.locking(own, request, few_rows=few_rows, hold_limit=hold_limit)
     elif hold_limit is not None:
         limit = connection.strategy.waiting_then_limited(
             own, request.lock, request.seconds, hold_limit, few_rows=few_rows

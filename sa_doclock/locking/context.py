@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine
 
-from ..dialects.base import Read
 from ..documents import mapper_cache
 from ..gate import SessionQueue
 from ..guard import (
@@ -116,10 +115,6 @@ class LockContext(TransactionState):
         if self.queue is not None and not connections:
             under_asyncio = self.queue.under_asyncio
         pause(seconds, under_asyncio=under_asyncio)
-
-    def reading_ahead(self, reads: Callable[[], Iterable[Read]]) -> AbstractContextManager[None]:
-        """Send these reads with the lock that is taken in this block, where there is a pipeline."""
-        return _NOTHING if self.pipeline is None else self.pipeline.reading_ahead(reads)
 
     def committing(self) -> AbstractContextManager[None]:
         """Send the flush of this block with the COMMIT that follows, where there is a pipeline."""

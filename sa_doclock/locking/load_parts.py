@@ -8,7 +8,7 @@ parts that have parts of their own kind need one statement for each depth.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -134,16 +134,27 @@ def _is_collection(step: _Step) -> bool:
     return of_header and step.is_last and bool(plain)
 
 
-def reads_of(entity: Mapper[Any], identity: Identity, lock: LockOptions) -> Iterator[Read]:
-    """Yield the SELECTs of load_parts() for the document of this key that are known before."""
-    root = root_of(entity)
+def reads_of(entity: Mapper[Any], identity: Identity, lock: LockOptions) -> list[Read]:
+    """Return the SELECTs of load_parts() for the document of this key that are known before."""
+    return [
+        (statement, dict(zip(names, identity, strict=True)))
+        for statement, names in _by_key_of_header(entity, lock)
+    ]
+
+
+@mapper_cache
+def _by_key_of_header(
+    entity: Mapper[Any], lock: LockOptions
+) -> Sequence[tuple[Select[Any], tuple[str, ...]]]:
+    """Return these SELECTs, each with the names of its parameters."""
+    root, found = root_of(entity), []
     if spans_rows(entity, undeferred=False):  # its other tables are read once the root is locked
-        parameters = dict(zip(key_names(entity), identity, strict=True))
-        yield select_by_key(entity, LockOptions.None_), parameters
+        found.append((select_by_key(entity, LockOptions.None_), key_names(entity)))
     for step in _steps(root, lock):
         owner = step.chain[0].owner
         if owner.isa(root) and entity.common_parent(owner) and step.part.alias is None:
-            yield _statement(step, [identity])
+            found.append((_by_one_key(step), key_names(owner)))
+    return found
 
 
 def load_again(session: Session, unreadable: Unreadable) -> None:

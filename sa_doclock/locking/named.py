@@ -100,9 +100,7 @@ class NamedLock(LockTarget[None]):
             hold_limit.set_before(connection, call.attempt.lock)
         if self.context.pipeline is None:
             return nullcontext()  # take_key() limits its wait itself
-        return self.context.pipeline.locking(
-            connection.connection, call.attempt.seconds, few_rows=False
-        )
+        return self.context.pipeline.locking(connection.connection, call.attempt, few_rows=False)
 
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest

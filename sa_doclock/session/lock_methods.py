@@ -6,14 +6,14 @@ What each does with a lock is one :class:`LockRequest` and one call of :func:`ac
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
+from functools import partial
 from typing import Any, Final, Literal, TypeVar, get_args
 
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.interfaces import ORMOption
 
-from ..dialects.base import Read
 from ..documents import check_version, identity_of, mapper_of, refuse_stale
 from ..errors import StaleDocument
 from ..lock_info import public_key
@@ -239,26 +239,14 @@ class LockMethods(ExecutingSession):
         What is loaded already and not stale is not loaded again: pending changes of a
         document that is held stay.
         """
-        with (
-            _NOTHING if self._context.pipeline is None else self._reading_ahead(entity, ident, lock)
-        ):
+        pipeline = self._context.pipeline
+        with _NOTHING if pipeline is None else pipeline.reading_ahead(partial(reads_of, lock=lock)):
             found = self.get_entity(
                 entity, ident, lock, lock_timeout=lock_timeout, options=options, version=version
             )
             if found is not None:
                 self._load_parts([found], lock)
         return found
-
-    def _reading_ahead(
-        self, entity: type[Any], ident: Any, lock: LockOptions
-    ) -> AbstractContextManager[None]:
-        """Send the SELECTs of the parts with the lock that is taken in this block."""
-
-        def reads() -> Iterable[Read]:
-            mapper = mapper_of(entity)
-            return reads_of(mapper, identity_of(mapper, ident), lock)
-
-        return self._context.reading_ahead(reads)
 
     def get_one_document(
         self,

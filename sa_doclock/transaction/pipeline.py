@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import ReferenceType
 
 from sqlalchemy import Connection
@@ -13,11 +14,16 @@ from sqlalchemy import Connection
 from ..dialects import find_strategy
 from ..dialects.base import Pipeline, Read
 from ..errors import LockNotSupported
+from ..lock_info import Identity
+from .request import LockRequest
 
 if TYPE_CHECKING:
     from .state import TransactionState
 
 T = TypeVar("T")
+
+ReadsOf = Callable[[Any, Identity], Iterable[Read]]
+"""Returns the reads that follow the lock of the document of this class and key."""
 
 _NOTHING: Final = nullcontext()
 
@@ -68,7 +74,7 @@ class SessionPipeline(AbstractContextManager[None]):
     def locking(
         self,
         connection: Connection,
-        seconds: float | None,
+        request: LockRequest,
         *,
         few_rows: bool,
         hold_limit: float | None = None,
@@ -80,12 +86,14 @@ class SessionPipeline(AbstractContextManager[None]):
         """
         pipeline = self._pipelines[connection]
         ahead = self.ahead
-        reads = tuple if ahead is None else ahead.reads
-        lock = pipeline.locking(seconds, reads, few_rows=few_rows, hold_limit=hold_limit)
+        reads: Callable[[], Iterable[Read]] = tuple
+        if ahead is not None and len(request.keys) == 1:  # else of a listener, while parts are read
+            reads = partial(ahead.reads, request.mapper, request.keys[0])
+        lock = pipeline.locking(request.seconds, reads, few_rows=few_rows, hold_limit=hold_limit)
         return lock if ahead is None else _Within(ahead, lock)
 
-    def reading_ahead(self, reads: Callable[[], Iterable[Read]]) -> AbstractContextManager[None]:
-        """Send these reads with the lock that is taken in this block."""
+    def reading_ahead(self, reads: ReadsOf) -> AbstractContextManager[None]:
+        """Send these reads with the lock of one document that is taken in this block."""
         return ReadingAhead(self, reads)
 
     def before_commit(self) -> None:
@@ -153,7 +161,7 @@ class SessionPipeline(AbstractContextManager[None]):
 class ReadingAhead(AbstractContextManager[None]):
     """A block of reads that are sent with its lock, whose own block goes on until this one ends."""
 
-    def __init__(self, pipeline: SessionPipeline, reads: Callable[[], Iterable[Read]]) -> None:
+    def __init__(self, pipeline: SessionPipeline, reads: ReadsOf) -> None:
         self._pipeline = pipeline
         self.reads = reads
         self._lock: AbstractContextManager[None] | None = None

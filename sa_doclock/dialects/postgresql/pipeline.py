@@ -168,8 +168,12 @@ class CursorInterceptor:
         driver, interceptor = self.driver, ref(self)
         # A connection in its pool must not keep the interceptor alive.
         self._factory, self._server_factory = driver.cursor_factory, driver.server_cursor_factory
-        driver.cursor_factory = partial(_make_cursor, interceptor, self._factory)
-        driver.server_cursor_factory = partial(_make_cursor, interceptor, self._server_factory)
+        is_async = self.connection.dialect.is_async
+        intercepted = AsyncInterceptedCursor if is_async else InterceptedCursor
+        driver.cursor_factory = partial(_make_cursor, interceptor, intercepted, self._factory)
+        driver.server_cursor_factory = partial(
+            _make_cursor, interceptor, intercepted, self._server_factory
+        )
 
     def uninstall(self) -> None:
         """Give the connection the driver's own cursors again."""
@@ -179,6 +183,7 @@ class CursorInterceptor:
 
 def _make_cursor(
     reference: ref[CursorInterceptor],
+    intercepted: type[InterceptedCursor],
     factory: Callable[..., Any],
     driver: Any,
     *args: Any,
@@ -188,9 +193,7 @@ def _make_cursor(
     interceptor = reference()
     if interceptor is None:
         return factory(driver, *args, **options)
-    is_async = interceptor.connection.dialect.is_async
-    cursor_class = AsyncInterceptedCursor if is_async else InterceptedCursor
-    return cursor_class(partial(factory, driver, *args, **options), interceptor)
+    return intercepted(partial(factory, driver, *args, **options), interceptor)
 
 
 _OF_INTERCEPTED: Final = frozenset({"own", "expected"})

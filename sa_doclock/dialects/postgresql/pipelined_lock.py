@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -112,7 +112,7 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
 
     def _lock(self, cursor: InterceptedCursor, call: Call) -> Steps[None]:
         """Send a lock, with its limit and the early reads."""
-        calls, early = self._with_limits(call), [*self._early_reads()]
+        calls, early = self._with_limits(call), self._early_reads()
         for read in early:
             calls.append(partial(read.cursor.execute, _TO_PRIMARY + read.text, read.parameters))
         try:
@@ -136,13 +136,12 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
             self._after = None
         return calls
 
-    def _early_reads(self) -> Iterator[_EarlyRead]:
+    def _early_reads(self) -> list[_EarlyRead]:
         if self.connection.get_execution_options().get("schema_translate_map"):
-            return  # it is put into the text when that is executed
-        for statement, parameters in self._reads():
-            sent = _text_and_parameters(statement, parameters, self.connection.dialect)
-            if sent is not None:
-                yield _EarlyRead(*sent, self.cursor())
+            return []  # it is put into the text when that is executed
+        dialect = self.connection.dialect
+        sent = (_text_and_parameters(*read, dialect) for read in self._reads())
+        return [_EarlyRead(*one, self.cursor()) for one in sent if one is not None]
 
     def _use_early_result(self, cursor: InterceptedCursor, query: Any, params: Any) -> bool:
         """Return whether this statement was an early read, whose result the cursor has now."""

@@ -72,6 +72,36 @@ def test_not_for_another_document(wire: Wire, session: Session) -> None:
     assert counted == [1]
 
 
+LOCKS_OF_LISTENERS: dict[str, Callable[[Session], object]] = {
+    "another document": lambda session: session.get_document(Bill, 2, ForUpdate),
+    "keys": lambda session: session.get_entities(Bill, [2], ForUpdate),
+    "a set": lambda session: session.scalars(session.entity_set(Bill, ForUpdate)).all(),
+    "a name": lambda session: session.lock_key("a name"),
+}
+
+
+@both
+@pytest.mark.parametrize("lock", LOCKS_OF_LISTENERS.values(), ids=LOCKS_OF_LISTENERS)
+def test_a_listener_may_lock_while_the_parts_are_read(
+    make: Sessions, lock: Callable[[Session], object], pipeline: bool
+) -> None:
+    session, locked = make(pipeline=pipeline), list[bool]()
+
+    def hear(_item: Item, context: Any) -> None:
+        if not locked:
+            locked.append(True)
+            lock(context.session)
+
+    event.listen(Item, "load", hear)
+    try:
+        assert values(session) == [10, 20]
+    finally:
+        event.remove(Item, "load", hear)
+    assert locked
+    session.commit()
+    assert values(session) == [10, 20]
+
+
 class Next(sa.TypeDecorator[int]):
     """A type whose values the driver does not get as they are."""
 
