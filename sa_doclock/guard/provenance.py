@@ -19,8 +19,8 @@ from ..caller import frame_of_program
 from ..sqlalchemy_internals import next_run, run_and_sql
 from ..transaction import Ledger
 
-LIMIT: Final = 10_000
-"""The number of executions that a session remembers.  Those of equal SQL share the string."""
+LIMIT: Final = 2000
+"""The number of executions that a session remembers, of its last ones: 0.2 kB each."""
 
 
 class Execution(NamedTuple):

@@ -86,6 +86,12 @@ class LockContext(TransactionState):
         """The statements that have read objects, for an UnlockedWrite."""
         return new_read_log(tracing=self.options.guard_tracing)
 
+    def forget_objects(self) -> None:
+        """Forget what is known of the objects in the session, which has none any more."""
+        self.loaded = None
+        if "reads" in vars(self):
+            self.reads.clear()
+
     @FirstUse
     def refusals(self) -> Refusals:
         """The refusals of writes without a lock."""

@@ -69,18 +69,19 @@ class SessionWithContext(EventfulSession):
                 # that was refused, SQLAlchemy would give it back without one.
                 self.rollback()
         super().close()
-        context.loaded = None
+        context.forget_objects()
         context.forget_functions()
 
     def reset(self) -> None:
         """See ``Session.reset()``."""
         super().reset()
-        self._context.loaded = None
+        self._context.forget_objects()
         self._context.forget_functions()
 
     def invalidate(self) -> None:
         """See ``Session.invalidate()``."""
         super().invalidate()
+        self._context.forget_objects()
         self._context.forget_functions()
 
 

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session, aliased, joinedload, selectinload
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockOptions, UnlockedWrite
 from sa_doclock.guard import provenance
+from sa_doclock.session import context_of
 from tests.integration.guard.models import Lease, Line, Order
 from tests.integration.guard.test_what_is_told import change, told
 from tests.support.databases import Database
@@ -237,6 +238,16 @@ def test_the_last_statements_are_remembered(
     session.expire(order)
     change(others[-1])
     assert "FROM gd_line" in told(session)
+
+
+@pytest.mark.parametrize("end", ["close", "reset", "invalidate"])
+def test_no_statement_is_remembered_when_the_session_has_given_up_its_objects(
+    session: LockingSession, end: str
+) -> None:
+    session.get_one_entity(Order, 1, LockOptions.ForUpdate)
+    assert context_of(session).reads
+    getattr(session, end)()
+    assert not context_of(session).reads
 
 
 def test_an_object_costs_no_call_when_it_is_read(session: LockingSession) -> None:
