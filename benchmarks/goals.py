@@ -309,12 +309,12 @@ _FLOOR = (
 )
 _PARTS = (
     "The floor by the same run is at the goal for an update, and above it for a load: to build both "
-    "SELECTs once is all that can be saved. By opcodes, two thirds of the rest of an update are the "
-    "lock and its end, a sixth the guard, and a sixth the load event of six rows"
+    "SELECTs once is all that can be saved. By opcodes, four fifths of the rest of an update are the "
+    "lock and its end, and a fifth the guard"
 )
 _GUARDED = (
-    "As above, and the guard of a declared class, which is told of every row that is loaded and "
-    "written. By hand nothing is guarded"
+    "As above, and the guard of a declared class, which is told of every row that is written. By hand "
+    "nothing is guarded"
 )
 _AS_ON_POSTGRESQL = (
     "As on PostgreSQL: the floor, and what knows the lock until the transaction ends"

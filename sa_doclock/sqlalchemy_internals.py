@@ -307,13 +307,10 @@ _RESULT_HAS_RUN = "context" in signature(ChunkedIteratorResult).parameters
 run_before: Callable[[], int] = int if _RESULT_HAS_RUN else next_run
 """Return a number before the execution that follows; 0 where its Result will tell its own."""
 
-run_and_sql: Callable[[Any], tuple[int, str]] = (
-    attrgetter("context.runid", "raw.context.compiled.string")
-    if _RESULT_HAS_RUN
-    else lambda result: (next_run(), result.raw.context.compiled.string)
+run_of: Callable[[Any], int] = (
+    attrgetter("context.runid") if _RESULT_HAS_RUN else lambda _result: next_run()
 )
-"""Return the number of the execution that has just returned this Result, or a greater one; and the
-SQL that was sent.  AttributeError: a listener of the program has made the Result."""
+"""Return the number of the execution that has just returned this Result, or a greater one."""
 
 
 def result_of_scalars(scalars: ScalarResult[Any]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -15,7 +15,7 @@ from ..lock_info import Identity
 from ..options import lock_label
 from ..session_ref import session_ref
 from ..transaction import Ledger, add_document, database_name
-from .provenance import ReadLog
+from .provenance import describe_read
 
 GuardMode = Literal["raise", "warn", "off"]
 
@@ -51,7 +51,7 @@ class Refusal(NamedTuple):
 class Refusals:
     """The refusals of one session, which the checks of flushes and of statements share.
 
-    :param reads: tells where the session has read a row.
+    :param reads: the statements by which the session has read rows.
     :param report: is given the errors that a session with ``guard="warn"`` does not raise, and
         the lines of the program.
     """
@@ -64,7 +64,7 @@ class Refusals:
         session: Session,
         ledger: Ledger,
         mode: GuardMode,
-        reads: ReadLog,
+        reads: Iterable[tuple[Any, ...]],
         report: Callable[[UnlockedWrite, str | None], None],
     ) -> None:
         self._session = session_ref(session)
@@ -143,7 +143,7 @@ class Refusals:
         if held is not None:
             holds = f"holds by {lock_label(held)} only"
         elif refusal.state is not None:
-            read = self._reads.describe(refusal.state)
+            read = describe_read(refusal.state, self._reads)
         error = UnlockedWrite(
             f"{refusal.what} without the ForUpdate lock of its document, which this transaction "
             f"{holds}; lock first, then read, then change: session.get_entity({entity.__name__}, "

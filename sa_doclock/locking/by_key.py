@@ -465,5 +465,5 @@ def execute_ours(
     above = run_before()
     found = Session.execute(context.session(), statement, parameters, bind_arguments=bind_arguments)
     if any_declared():
-        context.reads.note(above, found, context.ledger)
+        context.note_read(above, found)
     return found

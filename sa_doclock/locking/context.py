@@ -7,20 +7,23 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, inspect
+from sqlalchemy.engine import ChunkedIteratorResult
+from sqlalchemy.orm import InstanceState
 
 from ..documents import mapper_cache
 from ..gate import SessionQueue
 from ..guard import (
+    LIMIT,
     DmlGuard,
     FlushGuard,
     GuardMode,
-    ReadLog,
     Refusals,
     check_guard_mode,
-    new_read_log,
+    line_of_read,
     rows_of_flush,
 )
+from ..sqlalchemy_internals import next_run, run_of
 from ..transaction import FirstUse, TransactionState, ranks_of
 from .loaded import LoadedDocuments
 from .wait_policy import Priority, WaitPolicy, pause
@@ -81,16 +84,36 @@ class LockContext(TransactionState):
             self.loaded = LoadedDocuments(self.session(), self.ledger)
         return self.loaded
 
-    @FirstUse
-    def reads(self) -> ReadLog:
-        """The statements that have read objects, for an UnlockedWrite."""
-        return new_read_log(tracing=self.options.guard_tracing)
+    def note_read(self, above: int, result: Any) -> None:
+        """Note the execution of a statement, if it has read objects.
+
+        :param above: what ``run_before()`` has returned before it.
+        """
+        # The results of all others are mostly of another type.
+        if type(result) is ChunkedIteratorResult:
+            reads, ledger = self.reads, self.ledger
+            line = line_of_read() if self.options.guard_tracing else None
+            try:
+                last, sql = run_of(result), result.raw.context.compiled.string  # type: ignore[union-attr]
+            except AttributeError:  # a listener of the program has made the result
+                return
+            reads.append((above, last, sql, ledger.new is None, not ledger.held, line))
+            if len(reads) > LIMIT:
+                del reads[: LIMIT // 2]
+
+    def note_scalar(self, above: int, statement: object, value: object) -> None:
+        """Note the execution of a statement, if its only value is an object.
+
+        :param above: what ``next_run()`` has returned before it.
+        """
+        if isinstance(inspect(value, raiseerr=False), InstanceState):
+            line = line_of_read() if self.options.guard_tracing else None
+            self.reads.append((above, next_run(), statement, True, not self.ledger.held, line))
 
     def forget_objects(self) -> None:
         """Forget what is known of the objects in the session, which has none any more."""
         self.loaded = None
-        if "reads" in vars(self):
-            self.reads.clear()
+        self.reads.clear()
 
     @FirstUse
     def refusals(self) -> Refusals:

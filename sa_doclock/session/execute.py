@@ -73,7 +73,7 @@ class ExecutingSession(SessionWithContext):
             above = run_before()
             found = super().execute(statement, params, **kwargs)
             if any_declared():
-                self._context.reads.note(above, found, self._context.ledger)
+                self._context.note_read(above, found)
             return found
 
         def scalars(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
@@ -87,8 +87,7 @@ class ExecutingSession(SessionWithContext):
             above = run_before()
             found = super().scalars(statement, params, **kwargs)
             if any_declared():
-                context = self._context
-                context.reads.note(above, result_of_scalars(found), context.ledger)
+                self._context.note_read(above, result_of_scalars(found))
             return found
 
         def scalar(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
@@ -102,8 +101,7 @@ class ExecutingSession(SessionWithContext):
             above = next_run()
             found = super().scalar(statement, params, **kwargs)
             if any_declared():
-                context = self._context
-                context.reads.note_scalar(above, statement, found, context.ledger)
+                self._context.note_scalar(above, statement, found)
             return found
 
     def _execute_ours(
@@ -131,7 +129,7 @@ class ExecutingSession(SessionWithContext):
         above = run_before()
         found: Result[Any] = super().execute(statement, params, **arguments)
         if any_declared():
-            self._context.reads.note(above, found, self._context.ledger)
+            self._context.note_read(above, found)
         return found
 
     def _execute_for_update(

@@ -15,13 +15,12 @@ from sqlalchemy.orm import selectinload
 from sqlalchemy.orm.attributes import instance_state
 
 from sa_doclock import LockingSession
-from sa_doclock.sqlalchemy_internals import next_run, result_of_scalars, run_and_sql, run_before
+from sa_doclock.sqlalchemy_internals import next_run, result_of_scalars, run_before, run_of
 from tests.support.models import Line, Order
 
 
 def bounds(above: int, result: Any) -> tuple[int, int]:
-    last, sql = run_and_sql(result)
-    assert sql.startswith("SELECT lk_order.id")
+    last = run_of(result)
     return (above or last - 1), last
 
 
@@ -65,8 +64,10 @@ def test_what_is_loaded_in_part_keeps_its_number(session: LockingSession) -> Non
     assert run_of_object(order) == run  # so a listener for "refresh" notes the new one
 
 
-def test_results_of_objects_have_a_type_of_their_own(session: LockingSession) -> None:
-    assert type(session.execute(sa.select(Order))) is ChunkedIteratorResult
+def test_results_of_objects_have_a_type_of_their_own_and_their_sql(session: LockingSession) -> None:
+    result: Any = session.execute(sa.select(Order))
+    assert result.raw.context.compiled.string.startswith("SELECT lk_order.id")
+    assert type(result) is ChunkedIteratorResult
     assert type(session.execute(sa.select(Order.__table__))) is not ChunkedIteratorResult
 
 

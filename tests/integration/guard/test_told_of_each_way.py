@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session, aliased, joinedload, selectinload
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockOptions, UnlockedWrite
-from sa_doclock.guard import provenance
+from sa_doclock.locking import context
 from sa_doclock.session import context_of
 from tests.integration.guard.models import Lease, Line, Order
 from tests.integration.guard.test_what_is_told import change, told
@@ -226,7 +226,7 @@ def test_nothing_is_told_of_a_copy(session: LockingSession) -> None:
 def test_the_last_statements_are_remembered(
     make_session: MakeSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(provenance, "LIMIT", 2)
+    monkeypatch.setattr(context, "LIMIT", 2)
     session = make_session()
     order, *others = (
         session.get_one(Order, 1),
