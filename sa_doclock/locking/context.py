@@ -99,7 +99,7 @@ class LockContext(TransactionState):
                 return
             reads.append((above, last, sql, ledger.new is None, not ledger.held, line))
             if len(reads) > LIMIT:
-                del reads[: LIMIT // 2]
+                self._forget_older_reads()
 
     def note_scalar(self, above: int, statement: object, value: object) -> None:
         """Note the execution of a statement, if its only value is an object.
@@ -109,6 +109,11 @@ class LockContext(TransactionState):
         if isinstance(inspect(value, raiseerr=False), InstanceState):
             line = line_of_read() if self.options.guard_tracing else None
             self.reads.append((above, next_run(), statement, True, not self.ledger.held, line))
+            if len(self.reads) > LIMIT:
+                self._forget_older_reads()
+
+    def _forget_older_reads(self) -> None:
+        del self.reads[: LIMIT // 2]
 
     def forget_objects(self) -> None:
         """Forget what is known of the objects in the session, which has none any more."""
