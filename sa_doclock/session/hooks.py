@@ -210,8 +210,17 @@ def _on_write(write: Write) -> Callable[..., Any]:
 _check_update = _on_write(Write.UPDATE)
 
 
-def _on_update(mapper: Mapper[Any], connection: Connection, state: InstanceState[Any]) -> Any:
-    # A flush may change thousands of rows, and mostly the look of their sessions would be the same.
+# A flush may change thousands of rows, and mostly the look of their sessions would be the same.
+
+
+def _before_update(mapper: Mapper[Any], connection: Connection, state: InstanceState[Any]) -> Any:
+    # Of a row that was checked the document is held; another, which it comes to, is checked after.
+    if state not in checked_rows():
+        _check_update(mapper, connection, state)
+    return EXT_CONTINUE
+
+
+def _after_update(mapper: Mapper[Any], connection: Connection, state: InstanceState[Any]) -> Any:
     if not checked_rows().get(state, not_checked)(state.committed_state):
         _check_update(mapper, connection, state)
     return EXT_CONTINUE
@@ -221,7 +230,7 @@ def _on_update(mapper: Mapper[Any], connection: Connection, state: InstanceState
 # the database still tells what an expired row was.
 _WRITES = {
     "after_insert": _on_write(Write.INSERT),
-    "before_update": _on_update,
-    "after_update": _on_update,
+    "before_update": _before_update,
+    "after_update": _after_update,
     "before_delete": _on_write(Write.DELETE),
 }

@@ -245,11 +245,14 @@ def test_a_hook_that_sends_a_new_row_elsewhere(session: LockingSession, held: in
     assert kept
 
 
-def test_a_hook_that_moves_a_changed_row(session: LockingSession) -> None:
+@pytest.mark.parametrize("expired", [False, True])
+def test_a_hook_that_moves_a_changed_row(session: LockingSession, expired: bool) -> None:
     held = hold(session, Order, 1)
     line = session.get_one(Line, 1)
 
     def move(_mapper: object, _connection: object, moved: Line) -> None:
+        if expired:
+            session.expire(moved, ["order_id"])
         moved.order_id = 2
 
     line.value = 11
