@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from collections.abc import Set as AbstractSet
 from functools import partial
 from inspect import signature
-from itertools import chain, count
+from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,7 +27,7 @@ from sqlalchemy import (
     ScalarResult,
     Select,
 )
-from sqlalchemy.engine import ChunkedIteratorResult
+from sqlalchemy.engine import ChunkedIteratorResult, MergedResult
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.orm import InstanceState, PassiveFlag, Session, SessionTransaction, loading
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -297,20 +297,24 @@ def only_columns(statement: Select[Any], columns: Sequence[Any]) -> Select[Any]:
 
 # SQLAlchemy numbers the executions whose rows become objects, in all sessions of a process.  The
 # public InstanceState.runid is the number of the last one that has loaded all of an object; from a
-# Result there is a way to it since SQLAlchemy 2.1 alone.  Where the names are gone, no execution
-# is between two numbers.
-next_run: Callable[[], int] = getattr(loading, "_new_runid", count(1).__next__)
-"""Take the next number, which is greater than those of all executions so far."""
+# Result there is a way to it since SQLAlchemy 2.1 alone.  Where the name is gone, no object has
+# the number that stands for it.
+_next_run: Callable[[], int] = getattr(loading, "_new_runid", lambda: -1)
 
 _RESULT_HAS_RUN = "context" in signature(ChunkedIteratorResult).parameters
 
-run_before: Callable[[], int] = int if _RESULT_HAS_RUN else next_run
-"""Return a number before the execution that follows; 0 where its Result will tell its own."""
+run_before: Callable[[], int] = int if _RESULT_HAS_RUN else _next_run
+"""Return a number less than that of the execution that follows; 0 where its Result will tell it."""
 
 run_of: Callable[[Any], int] = (
-    attrgetter("context.runid") if _RESULT_HAS_RUN else lambda _result: next_run()
+    attrgetter("context.runid") if _RESULT_HAS_RUN else lambda _result: _next_run()
 )
 """Return the number of the execution that has just returned this Result, or a greater one."""
+
+
+def merged_results(result: MergedResult[Any]) -> Sequence[Any]:
+    """Return the Results that ``Result.merge()`` has put together."""
+    return getattr(result, "_results", ())
 
 
 def result_of_scalars(scalars: ScalarResult[Any]) -> Any:

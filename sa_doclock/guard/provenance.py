@@ -7,6 +7,7 @@ the one that it needs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from itertools import starmap
 from typing import Any, Final, NamedTuple
@@ -18,19 +19,22 @@ from ..caller import frame_of_program
 LIMIT: Final = 2000
 """The most executions that a session remembers; of more it forgets the older half."""
 
+_SCHEMA_TO_TRANSLATE: Final = re.compile(r"__\[SCHEMA_[^]]*\]\.")
+"""The place of a schema in compiled SQL, with a ``schema_translate_map``."""
+
 
 class Execution(NamedTuple):
-    """An execution that has read objects."""
+    """An execution of a statement that may have read objects."""
 
-    above: int  # its number is greater; 0: its number is the last one
-    last: int  # its number is this, or less
-    sql: object  # whose str() is the SQL
+    above: int  # on SQLAlchemy 2.0 a number less than its own; else 0
+    last: int  # its number; on SQLAlchemy 2.0 perhaps a greater one
+    sql: str
     between_locks: bool  # it was not of a call that takes a lock
     unlocked: bool  # no lock was held
     line: str | None
 
     def has(self, run: int) -> bool:
-        """Return whether it may have this number."""
+        """Return whether this may be its number."""
         return self.above < run <= self.last if self.above else run == self.last
 
 
@@ -39,6 +43,7 @@ def describe_read(state: InstanceState[Any], reads: Iterable[tuple[Any, ...]]) -
 
     :param reads: the executions of the session, of each what is in an Execution.
     """
+    # Pickle takes neither of them along.
     run = getattr(state, "sa_doclock_run", state.runid)
     if run is None:
         return ""
@@ -51,15 +56,16 @@ def describe_read(state: InstanceState[Any], reads: Iterable[tuple[Any, ...]]) -
         how = " under a lock that is not held any more"
     elif found.unlocked:
         how = " without the lock"
+    sql = _SCHEMA_TO_TRANSLATE.sub("", " ".join(found.sql.split()))
     where = f", at {found.line}" if found.line else ""
-    return f"  It was read{how} by {' '.join(str(found.sql).split())}{where}."
+    return f"  It was read{how} by {sql}{where}."
 
 
 def note_refresh(state: Any, context: Any, *_: object) -> None:
     """Note which execution has loaded an object again, from a listener for ``refresh``.
 
     SQLAlchemy does not renew the number of an object where it loads a part of its attributes, or
-    all those that have expired.  Pickle does not take ours along.
+    all those that have expired.
     """
     if context is not None:
         state.sa_doclock_run = context.runid

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from sqlalchemy.engine import ChunkedIteratorResult
+from sqlalchemy.engine import IteratorResult, Row
 from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.orm.attributes import instance_state
 
@@ -25,7 +25,7 @@ def keys_of_result(statement: Any, target: Target, result: Any) -> tuple[Any, li
     columns = returned_columns(statement)
     if not columns:
         return result, list(_inserted_primary_key(result))
-    if type(result) is ChunkedIteratorResult:  # of objects, or of their attributes
+    if isinstance(result, IteratorResult):  # of objects, or of their attributes
         objects = list(_headers_among(buffer_rows(result), target))
         if objects:
             return result, objects
@@ -48,7 +48,7 @@ def _keys_of_columns(
 def _headers_among(rows: Iterable[Any], target: Target) -> Iterator[Identity]:
     """Yield the primary keys of the headers among the objects of these rows."""
     for row in rows:
-        for one in row if isinstance(row, tuple) else (row,):
+        for one in row if isinstance(row, (tuple, Row)) else (row,):
             key = instance_state(one).identity if isinstance(one, target.root.class_) else None
             if key is not None:
                 yield key

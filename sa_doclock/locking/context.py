@@ -7,9 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, inspect
-from sqlalchemy.engine import ChunkedIteratorResult
-from sqlalchemy.orm import InstanceState
+from sqlalchemy import Connection, Engine
+from sqlalchemy.engine import ChunkedIteratorResult, MergedResult
 
 from ..documents import mapper_cache
 from ..gate import SessionQueue
@@ -23,7 +22,7 @@ from ..guard import (
     line_of_read,
     rows_of_flush,
 )
-from ..sqlalchemy_internals import next_run, run_of
+from ..sqlalchemy_internals import merged_results, run_of
 from ..transaction import FirstUse, TransactionState, ranks_of
 from .loaded import LoadedDocuments
 from .wait_policy import Priority, WaitPolicy, pause
@@ -85,35 +84,24 @@ class LockContext(TransactionState):
         return self.loaded
 
     def note_read(self, above: int, result: Any) -> None:
-        """Note the execution of a statement, if it has read objects.
+        """Note the execution of a statement, if it may have read objects.
 
         :param above: what ``run_before()`` has returned before it.
         """
         # The results of all others are mostly of another type.
         if type(result) is ChunkedIteratorResult:
             reads, ledger = self.reads, self.ledger
-            line = line_of_read() if self.options.guard_tracing else None
             try:
                 last, sql = run_of(result), result.raw.context.compiled.string  # type: ignore[union-attr]
             except AttributeError:  # a listener of the program has made the result
                 return
+            line = line_of_read() if self.options.guard_tracing else None
             reads.append((above, last, sql, ledger.new is None, not ledger.held, line))
             if len(reads) > LIMIT:
-                self._forget_older_reads()
-
-    def note_scalar(self, above: int, statement: object, value: object) -> None:
-        """Note the execution of a statement, if its only value is an object.
-
-        :param above: what ``next_run()`` has returned before it.
-        """
-        if isinstance(inspect(value, raiseerr=False), InstanceState):
-            line = line_of_read() if self.options.guard_tracing else None
-            self.reads.append((above, next_run(), statement, True, not self.ledger.held, line))
-            if len(self.reads) > LIMIT:
-                self._forget_older_reads()
-
-    def _forget_older_reads(self) -> None:
-        del self.reads[: LIMIT // 2]
+                del reads[: LIMIT // 2]
+        elif type(result) is MergedResult:  # of a sharded session
+            for one in merged_results(result):
+                self.note_read(above, one)
 
     def forget_objects(self) -> None:
         """Forget what is known of the objects in the session, which has none any more."""

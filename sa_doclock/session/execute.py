@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Result, Select, TextClause, inspect
-from sqlalchemy.orm import FromStatement, Mapper
+from sqlalchemy.orm import FromStatement, Mapper, Session
 from sqlalchemy.sql import Executable
 
 from ..documents import any_declared
@@ -16,7 +16,6 @@ from ..locking import RowsOfSelect, acquire
 from ..options import LockOptions
 from ..sqlalchemy_internals import (
     for_update_clause,
-    next_run,
     result_of_scalars,
     run_before,
     written_out,
@@ -98,11 +97,10 @@ class ExecutingSession(SessionWithContext):
                 result = self._execute_ours(statement, params, kwargs)
                 if result is not None:
                     return result.scalar()
-            above = next_run()
-            found = super().scalar(statement, params, **kwargs)
-            if any_declared():
-                self._context.note_scalar(above, statement, found)
-            return found
+            plain = super().scalar
+            if getattr(plain, "__func__", None) is Session.scalar and any_declared():
+                return self._execute_noted(statement, params, **kwargs).scalar()
+            return plain(statement, params, **kwargs)
 
     def _execute_ours(
         self, statement: Any, params: Any, arguments: Mapping[str, Any]

@@ -89,7 +89,7 @@ class TransactionState:
         self.routing: BindRouter | None = None
         """Stands before the program's own get_bind(), where the session's class has one."""
         self.reads: list[tuple[Any, ...]] = []
-        """The last statements that have read objects, in their order; see guard/provenance.py."""
+        """The last statements that may have read objects; see guard/provenance.py."""
 
     def limit_hold(self, hold_limit: LockTimeout, warn_held_after: LockTimeout) -> None:
         """Limit the time that the transactions of this session hold their locks; warn of long ones.

@@ -1,7 +1,7 @@
 """The names by which sqlalchemy_internals.py finds the execution that has loaded an object.
 
 Read are ``loading._new_runid``, ``context`` of a Result (since SQLAlchemy 2.1), ``_real_result`` of
-a ScalarResult, and two that have no underscore and are not documented: ``InstanceState.runid``, and
+a ScalarResult, ``_results`` of a MergedResult, and two that have no underscore and are not documented: ``InstanceState.runid``, and
 ``raw`` of a Result.
 """
 
@@ -15,20 +15,18 @@ from sqlalchemy.orm import selectinload
 from sqlalchemy.orm.attributes import instance_state
 
 from sa_doclock import LockingSession
-from sa_doclock.sqlalchemy_internals import next_run, result_of_scalars, run_before, run_of
+from sa_doclock.sqlalchemy_internals import (
+    merged_results,
+    result_of_scalars,
+    run_before,
+    run_of,
+)
 from tests.support.models import Line, Order
 
 
 def bounds(above: int, result: Any) -> tuple[int, int]:
     last = run_of(result)
     return (above or last - 1), last
-
-
-def test_an_object_has_a_number_between_those_before_and_after(session: LockingSession) -> None:
-    numbers = [next_run()]
-    for ident in (1, 2):
-        numbers += [run_of_object(session.get_one(Order, ident)), next_run()]
-    assert numbers == sorted(set(numbers))
 
 
 def run_of_object(thing: object) -> int:
@@ -76,3 +74,8 @@ def test_scalars_know_their_result(session: LockingSession) -> None:
     assert type(result_of_scalars(scalars)) is ChunkedIteratorResult
     assert result_of_scalars(scalars.unique()) is not None
     assert result_of_scalars(session.execute(sa.select(Line))) is None  # type: ignore[arg-type]
+
+
+def test_merged_results_know_theirs(session: LockingSession) -> None:
+    both = session.execute(sa.select(Order)), session.execute(sa.select(Line))
+    assert merged_results(both[0].merge(both[1])) == both

@@ -13,13 +13,14 @@ from sqlalchemy import event
 from sqlalchemy.engine import ChunkedIteratorResult
 from sqlalchemy.engine.result import SimpleResultMetaData
 from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.ext.horizontal_shard import ShardedSession
 from sqlalchemy.orm import Session, aliased, joinedload, selectinload
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockOptions, UnlockedWrite
 from sa_doclock.locking import context
 from sa_doclock.session import context_of
 from tests.integration.guard.models import Lease, Line, Order
-from tests.integration.guard.test_what_is_told import change, told
+from tests.integration.guard.test_what_is_told import change, here, told
 from tests.support.databases import Database
 
 MakeSession = Callable[..., LockingSession]
@@ -98,6 +99,66 @@ WAYS = (
 def test_a_header_is_told_of(session: LockingSession, read: Read) -> None:
     change(read(session))
     assert told(session).startswith((WITHOUT, "It was read without the lock by SELECT 1"))
+
+
+def test_what_scalar_has_read_is_told_as_what_execute_has(make_session: MakeSession) -> None:
+    session = make_session(guard_tracing=True, expire_on_commit=False)
+    lease = session.get_one_entity(Lease, 1, LockOptions.ForUpdate)
+    order = session.scalar(with_lines)
+    assert order is not None
+    session.commit()
+    change(order)
+    sentence = told(session)
+    assert sentence.startswith("It was read by SELECT gd_order.id")
+    assert sentence.endswith(here(test_what_scalar_has_read_is_told_as_what_execute_has, 3))
+    session.expire(order)
+    change(order.lines[0])
+    assert "FROM gd_line" in told(session)
+    assert lease
+
+
+def test_a_class_between_may_have_a_scalar_of_its_own(engine: sa.Engine) -> None:
+    class Doubling(Session):
+        def scalar(self, *args: Any, **kwargs: Any) -> Any:
+            return 2 * Session.scalar(self, *args, **kwargs)
+
+    class Ours(LockingSession, Doubling):
+        pass
+
+    with Ours(engine) as session:
+        assert session.scalar(sa.select(sa.func.count()).select_from(Order)) == 4
+
+
+def test_a_schema_that_is_translated_is_left_out(engine: sa.Engine) -> None:
+    translated = engine.execution_options(schema_translate_map={"other": None})
+    with LockingSession(translated) as session:
+        change(session.scalars(first_order).one())
+        assert "FROM gd_order WHERE gd_order.id = " in told(session)
+
+
+class Sharded(LockingSession, ShardedSession):
+    """A session of one shard."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        super().__init__(
+            shards={"one": engine},
+            shard_chooser=lambda *_: "one",
+            identity_chooser=lambda *_, **__: ["one"],
+            execute_chooser=lambda _: ["one"],
+        )
+
+
+def test_a_sharded_session_is_told_of_and_knows_its_inserts(engine: sa.Engine) -> None:
+    with Sharded(engine) as session:
+        change(session.execute(first_order).scalar_one())
+        assert told(session).startswith(WITHOUT)
+        session.rollback()
+        if not engine.dialect.insert_returning:
+            return
+        insert = sa.insert(Order).values(id=9, total=1).returning(Order)
+        order = session.execute(insert).scalar_one()
+        session.add(Line(id=99, order_id=order.id))
+        session.flush()
 
 
 def joined(session: LockingSession) -> Any:
@@ -191,6 +252,21 @@ def test_a_row_that_an_insert_has_returned(make_session: MakeSession) -> None:
     session.commit()
     order.total += 1
     assert told(session).startswith("It was read without the lock by INSERT INTO gd_order")
+
+
+@pytest.mark.databases("sqlite", "postgresql", "mariadb")
+@pytest.mark.parametrize("columns", [(Order,), (Order, Order.total)], ids=["object", "row"])
+def test_an_insert_whose_result_a_listener_has_kept(
+    session: LockingSession, columns: tuple[Any, ...]
+) -> None:
+    def keep(state: Any) -> Any:
+        return state.invoke_statement().freeze()()
+
+    event.listen(session, "do_orm_execute", keep)
+    order = session.execute(sa.insert(Order).values(total=1, id=9).returning(*columns)).scalar_one()
+    event.remove(session, "do_orm_execute", keep)
+    session.add(Line(id=99, order_id=order.id))
+    session.flush()
 
 
 def test_nothing_is_told_of_rows_that_a_listener_has_brought(session: LockingSession) -> None:
