@@ -3,5 +3,5 @@
 from .dml import DmlGuard
 from .flush import FlushGuard
 from .flush_rows import Write, checked_rows, not_checked, rows_of_flush
-from .provenance import LIMIT, line_of_read, note_refresh
+from .provenance import READS_REMEMBERED, line_of_read, note_refresh
 from .refusals import GuardMode, Refusals, check_guard_mode, set_guard_of_all

@@ -16,7 +16,7 @@ from sqlalchemy.orm import InstanceState
 
 from ..caller import frame_of_program
 
-LIMIT: Final = 2000
+READS_REMEMBERED: Final = 2000
 """The most executions that a session remembers; of more it forgets the older half."""
 
 _SCHEMA_TO_TRANSLATE: Final = re.compile(r"__\[SCHEMA_[^]]*\]\.")

@@ -13,7 +13,7 @@ from sqlalchemy.engine import ChunkedIteratorResult, MergedResult
 from ..documents import mapper_cache
 from ..gate import SessionQueue
 from ..guard import (
-    LIMIT,
+    READS_REMEMBERED,
     DmlGuard,
     FlushGuard,
     GuardMode,
@@ -60,6 +60,9 @@ class LockContext(TransactionState):
 
     options: SessionOptions
 
+    reads: list[tuple[Any, ...]]
+    """The last statements that may have read objects; of each what is in an Execution."""
+
     adopts_for_update = True
     """True if ``with_for_update()`` is a lock of this session."""
 
@@ -88,7 +91,7 @@ class LockContext(TransactionState):
 
         :param above: what ``run_before()`` has returned before it.
         """
-        # The results of all others are mostly of another type.
+        # A Core statement has a Result of another type.
         if type(result) is ChunkedIteratorResult:
             reads, ledger = self.reads, self.ledger
             try:
@@ -97,8 +100,8 @@ class LockContext(TransactionState):
                 return
             line = line_of_read() if self.options.guard_tracing else None
             reads.append((above, last, sql, ledger.new is None, not ledger.held, line))
-            if len(reads) > LIMIT:
-                del reads[: LIMIT // 2]
+            if len(reads) > READS_REMEMBERED:
+                del reads[: READS_REMEMBERED // 2]
         elif type(result) is MergedResult:  # of a sharded session
             for one in merged_results(result):
                 self.note_read(above, one)

@@ -97,7 +97,7 @@ class ExecutingSession(SessionWithContext):
                 result = self._execute_ours(statement, params, kwargs)
                 if result is not None:
                     return result.scalar()
-            plain = super().scalar
+            plain = super().scalar  # a class behind ours may have one of its own
             if getattr(plain, "__func__", None) is Session.scalar and any_declared():
                 return self._execute_noted(statement, params, **kwargs).scalar()
             return plain(statement, params, **kwargs)

@@ -114,7 +114,7 @@ class LockMethods(ExecutingSession):
             check_version(mapper, version)
         if lock in _PLAIN:
             context.refuse_failed()
-            found = read_one(self._context, mapper, identity, lock, options)
+            found = read_one(context, mapper, identity, lock, options)
             if found is not None and version is not None:
                 self._refuse_stale(mapper, found, version, None)
             return found
@@ -213,7 +213,7 @@ class LockMethods(ExecutingSession):
         if lock in _PLAIN:
             context.refuse_failed()
             with self.no_autoflush:
-                return read_many(self._context, mapper, identities, lock, options)
+                return read_many(context, mapper, identities, lock, options)
         ident, binds = single_key(identities), {"mapper": mapper}
         request = LockRequest(entity, ident, lock, seconds, mapper, identities, options, binds)
         return acquire(ManyByKey(context, request))

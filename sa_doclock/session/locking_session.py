@@ -106,7 +106,7 @@ class LockingSession(BlockMethods):
         if lock_timeout is not None:
             options = replace(options, wait=WaitPolicy(lock_timeout, priority))
         context = LockContext(self, options.ranks, low_priority=options.wait.batch)
-        context.options = options
+        context.options, context.reads = options, []
         self._context = context
         if kwargs.get("binds"):
             context.binds = tuple(kwargs["binds"].values())

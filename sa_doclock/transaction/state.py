@@ -88,8 +88,6 @@ class TransactionState:
         """Sends statements together, where the session was made with ``pipeline=True``."""
         self.routing: BindRouter | None = None
         """Stands before the program's own get_bind(), where the session's class has one."""
-        self.reads: list[tuple[Any, ...]] = []
-        """The last statements that may have read objects; see guard/provenance.py."""
 
     def limit_hold(self, hold_limit: LockTimeout, warn_held_after: LockTimeout) -> None:
         """Limit the time that the transactions of this session hold their locks; warn of long ones.

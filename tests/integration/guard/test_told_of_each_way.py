@@ -310,7 +310,7 @@ def scalar_line(session: LockingSession) -> Any:
 def test_the_last_statements_are_remembered(
     make_session: MakeSession, monkeypatch: pytest.MonkeyPatch, read_lines: Read
 ) -> None:
-    monkeypatch.setattr(context, "LIMIT", 4)
+    monkeypatch.setattr(context, "READS_REMEMBERED", 4)
     session = make_session()
     order = session.get_one(Order, 1)
     line = [read_lines(session) for _ in range(5)][-1]
@@ -333,6 +333,6 @@ def test_no_statement_is_remembered_when_the_session_has_given_up_its_objects(
 
 
 def test_an_object_costs_no_call_when_it_is_read(session: LockingSession) -> None:
+    assert session.scalars(sa.select(Line)).all()  # its class is mapped, and listened to
     assert [*sa.inspect(Line).class_manager.dispatch.load] == []
     assert [*sa.inspect(Order).class_manager.dispatch.load] == []
-    assert session.scalars(sa.select(Line)).all()
