@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import ChunkedIteratorResult, MergedResult
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.orm import InstanceState, PassiveFlag, Session, SessionTransaction, loading
+from sqlalchemy.orm import InstanceState, Session, SessionTransaction, loading
 from sqlalchemy.pool import ConnectionPoolEntry
 from sqlalchemy.pool.base import ResetStyle
 from sqlalchemy.sql.dml import ValuesBase
@@ -118,15 +118,6 @@ def with_options(statement: S, options: Iterable[Any]) -> S:
 # Not a function of ours, which every lock would call.
 execute_listeners: Callable[[Session], Any] = attrgetter("dispatch.do_orm_execute")
 """Return the do_orm_execute listeners that the session calls; it is false where there are none."""
-
-
-def load_lazily(state: InstanceState[Any], name: str, passive: PassiveFlag) -> Any:
-    """Return what SQLAlchemy's own lazy loader of this attribute returns.
-
-    :param passive: what SQLAlchemy has given to the loader that stands in front of it.
-    """
-    loader: Any = state.manager[name]
-    return loader.impl.callable_(state, passive)
 
 
 def collect_listeners(session_class: type[Session]) -> None:

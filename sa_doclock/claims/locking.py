@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from ..documents import document_key, root_of
 from ..lock_info import Identity
-from ..locking import LockTarget, acquire, execute_ours, load_by_select, single_key
+from ..locking import LockTarget, acquire, execute_ours, single_key
 from ..options import LockOptions, is_row_lock
 from ..session import LockingSession, context_of
 from ..statements import lock_by_keys, parameters_by_keys, run_within
@@ -98,5 +98,4 @@ class _MatchingRows(LockTarget[dict[Identity, Any]]):
         for identity in rows:
             document = document_key(self._query.mapper, identity)
             self.context.ledger.record(document, request.lock)
-        load_by_select(rows.values())
         return rows

@@ -11,7 +11,6 @@ from .by_key import (
     single_key,
 )
 from .context import LockContext, session_options
-from .lazy_parts import load_by_select
 from .load_parts import load_parts, reads_of
 from .named import NamedLock, bind_of_key, check_key, doclock_key, lock_of_key
 from .select import RowsOfSelect

@@ -42,7 +42,6 @@ from ..statements import (
 from ..transaction import LockPlan, LockRequest, TransactionConnection, is_as_strong
 from .acquire import LockTarget
 from .context import LockContext
-from .lazy_parts import load_by_select, loaders_of
 from .load_parts import load_again
 from .loaded import Unreadable
 from .refresh import expire_documents, forget_vanished, refuse_unsaved
@@ -206,9 +205,6 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
             self.context.ledger.record((root_of(self.mapper).class_, key), request.lock)
         if request.version is not None:
             refuse_stale(self.mapper, found, request.version)
-        loaders = loaders_of(state.manager.mapper)
-        if loaders:  # as load_by_select() does, without a call
-            state.callables = {**loaders, **state.callables}
         return found
 
 
@@ -275,7 +271,6 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
             for identity in self._missing(found):
                 forget_vanished(self.session, self.mapper, identity)
         self.give_up_others(keys, request)
-        load_by_select(found)
         return self._with_held(found)
 
 

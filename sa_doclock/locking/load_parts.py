@@ -64,7 +64,7 @@ def _load_steps(session: Session, headers: Sequence[Any], lock: LockOptions) -> 
     for step in _steps(root, lock):
         part = step.part
         candidates = by_path.get(part.owner_path, ())
-        owners = [one for one in candidates if has_part(instance_state(one).mapper, part)]
+        owners = [one for one in candidates if _has_part(instance_state(one).mapper, part)]
         _load_missing(session, step, owners, headers, stored)
         if step.is_last:
             continue
@@ -79,7 +79,7 @@ def _load_steps(session: Session, headers: Sequence[Any], lock: LockOptions) -> 
 
 
 @mapper_cache
-def has_part(mapper: Mapper[Any], part: Part) -> bool:
+def _has_part(mapper: Mapper[Any], part: Part) -> bool:
     """Return whether objects of this class have the part, which a subclass may map in another way."""
     return mapper.relationships.get(part.name) is part.relationship
 
@@ -118,7 +118,7 @@ def _collections(mapper: Mapper[Any], lock: LockOptions) -> Sequence[_Collection
     root = root_of(mapper)
     if _may_have_own_columns(root):
         return None
-    steps = [step for step in _steps(root, lock) if has_part(mapper, step.part)]
+    steps = [step for step in _steps(root, lock) if _has_part(mapper, step.part)]
     if len(steps) < len(_steps(root, lock)) or not all(map(_is_collection, steps)):
         return None
     return [
@@ -166,7 +166,7 @@ def load_again(session: Session, unreadable: Unreadable) -> None:
         for below in unreadable:  # a new detail needs the same parts as the others
             news = _not_in(unreadable[below], details)
             unreadable[below] += [
-                one for one in news if has_part(instance_state(one).mapper, below)
+                one for one in news if _has_part(instance_state(one).mapper, below)
             ]
 
 
@@ -386,11 +386,6 @@ def _statement(step: _Step, keys: Sequence[Identity]) -> tuple[Select[Any], Mapp
     return statement.add_columns(*owner).where(key_in(columns, keys)), {}
 
 
-def select_by_owner(part: Part) -> Select[Any]:
-    """Return the SELECT of the details of one owner, by the parameters of its primary key."""
-    return _by_one_key(_Step((part,), part, LockOptions.None_, is_last=True))
-
-
 @mapper_cache
 def _by_one_key(step: _Step) -> Select[Any]:
     statement, columns, owner = _joined(step)
@@ -434,11 +429,11 @@ def _owners(parts: tuple[Part, ...]) -> list[Any]:
 
 def _start(part: Part, header: Any, target: Any, detail: Any) -> tuple[Select[Any], list[Any]]:
     relationship = part.relationship
-    if part.foreign_key is not None and compares_keys(relationship):
+    if part.foreign_key is not None and _compares_keys(relationship):
         # The column with the operators of its type, whatever the mapping has for the attribute.
         keys = [getattr(target, name).expression for name in part.foreign_key]
         return select(detail).select_from(target), keys
-    if relationship.secondary is not None and target is detail and compares_keys(relationship):
+    if relationship.secondary is not None and target is detail and _compares_keys(relationship):
         remote = dict(relationship.synchronize_pairs)
         keys = [remote[column] for column in part.owner.primary_key]
         return select(detail).join(relationship.secondary, relationship.secondaryjoin), keys
@@ -456,7 +451,7 @@ def _join(statement: Select[Any], part: Part, source: Any, target: Any) -> Selec
     return statement.join(target, relationship.secondaryjoin)
 
 
-def compares_keys(relationship: RelationshipProperty[Any]) -> bool:
+def _compares_keys(relationship: RelationshipProperty[Any]) -> bool:
     """Return whether the relationship compares the keys and nothing else."""
     pairs = relationship.synchronize_pairs
     if {owner for owner, _ in pairs} != set(relationship.parent.primary_key):

@@ -56,7 +56,6 @@ from ..statements import (
 from ..transaction import LockPlan, LockRequest, TransactionConnection
 from .acquire import LockTarget
 from .context import LockContext
-from .lazy_parts import load_by_select
 from .load_parts import load_again
 from .loaded import Unreadable
 from .refresh import expire_documents, refuse_unsaved
@@ -261,7 +260,6 @@ class RowsOfSelect(LockTarget[Result[Any]]):
             for position in positions
             if row[position] is not None
         ]
-        load_by_select(headers)
         return read.result(), [inspect(header).identity for header in headers]
 
 

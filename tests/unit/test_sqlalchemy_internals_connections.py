@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import Engine, inspect
-from sqlalchemy.orm import PassiveFlag, Session
+from sqlalchemy.orm import Session
 
 from sa_doclock.sqlalchemy_internals import (
     closes_connection,
@@ -15,11 +15,10 @@ from sa_doclock.sqlalchemy_internals import (
     ends_on_return,
     guard_finalizers,
     largest_size,
-    load_lazily,
     modified_states,
     new_states,
 )
-from tests.support.models import Line, Order
+from tests.support.models import Line
 
 
 def test_a_session_closes_what_it_has_taken_from_the_pool(engine: Engine) -> None:
@@ -123,12 +122,3 @@ def test_the_newest_entry_stands_at_the_end_of_the_identity_map(engine: Engine) 
         session.expunge(kept[0])
         session.add(kept[0])
         assert list(session.identity_map.keys())[-1] is inspect(kept[0]).key
-
-
-def test_the_lazy_loader_of_an_attribute(engine: Engine) -> None:
-    with Session(engine) as session:
-        order = session.get_one(Order, 1)
-        loaded = load_lazily(inspect(order), "lines", PassiveFlag.PASSIVE_OFF)
-        assert loaded
-        assert "lines" not in inspect(order).dict
-        assert loaded == order.lines
