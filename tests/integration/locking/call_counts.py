@@ -1,0 +1,144 @@
+"""Counts the calls of functions of sa_doclock on the way of a lock, warm.
+
+Run as ``python -m tests.integration.locking.call_counts [URL]``, in a process of its own: where other tests have
+declared documents, every flush is looked at.  The URL is that of a server; else SQLite is counted.
+It prints the calls of each way as JSON, in their order, each as ``file:function``, indented by its
+depth.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from sqlalchemy import Engine, ForeignKey, create_engine, select
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship, sessionmaker
+
+import sa_doclock
+from sa_doclock import LockingSession, LockOptions, document, with_lock
+
+HOME = str(Path(sa_doclock.__file__).parent)
+INDENT = "  "
+ForUpdate = LockOptions.ForUpdate
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Bill(Base):
+    __tablename__ = "cc_bill"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    total: Mapped[int]
+    items: Mapped[list[Item]] = relationship(order_by="Item.id")
+
+
+class Item(Base):
+    __tablename__ = "cc_item"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    bill_id: Mapped[int] = mapped_column(ForeignKey("cc_bill.id"))
+    value: Mapped[int]
+
+
+def calls_of(function: Callable[[], Any]) -> list[str]:
+    """Return the calls of ours that this function makes, without those of a garbage collection."""
+    calls: list[str] = []
+    depth = 0
+
+    def profile(frame: FrameType, what: str, _argument: object) -> None:
+        nonlocal depth
+        code = frame.f_code
+        if not code.co_filename.startswith(HOME):
+            return
+        if what == "call":
+            place = code.co_filename.removeprefix(HOME).lstrip("\\/")
+            calls.append(f"{INDENT * depth}{place}:{code.co_name}")
+            depth += 1
+        elif what == "return":
+            depth -= 1
+
+    gc.disable()
+    sys.setprofile(profile)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+        gc.enable()
+    return calls
+
+
+def lock(session: LockingSession) -> None:
+    session.get_entity(Bill, 1, ForUpdate)
+
+
+def lock_in_time(session: LockingSession) -> None:
+    session.get_entity(Bill, 1, ForUpdate, lock_timeout=3)
+
+
+def lock_by_scalars(session: LockingSession) -> None:
+    session.scalars(with_lock(select(Bill).where(Bill.id == 1), ForUpdate)).all()
+
+
+def use(make: Callable[[], LockingSession], way: Callable[[LockingSession], None]) -> list[str]:
+    """Return the calls of one lock, in a session of its own."""
+    with make() as session:
+        calls = calls_of(lambda: way(session))
+        session.rollback()
+    return calls
+
+
+def save(make: Callable[[], LockingSession]) -> list[str]:
+    """Return the calls of the save_changes() of a document with one changed item."""
+    with make() as session:
+        bill = session.get_one_entity(Bill, 1, ForUpdate)
+        bill.items[0].value += 1
+        bill.total += 1
+        return calls_of(session.save_changes)
+
+
+def count(make: Callable[[], LockingSession]) -> dict[str, list[str]]:
+    """Return the calls of each way, for a class as it is mapped now."""
+    sessions: list[LockingSession] = []
+    found = {"make": calls_of(lambda: sessions.append(make()))}
+    sessions[0].close()
+    for way in (lock, lock_in_time, lock_by_scalars):
+        found[way.__name__] = use(make, way)
+    return {**found, "save": save(make)}
+
+
+def warm(engine: Engine) -> dict[str, list[str]]:
+    """Return the calls of each way after a few rounds, first undeclared and then declared."""
+    make = sessionmaker(engine, class_=LockingSession)
+    plain = [count(make) for _ in range(3)][-1]
+    document(parts=("items",))(Bill)
+    declared = [count(make) for _ in range(3)][-1]
+    return plain | {f"declared {way}": calls for way, calls in declared.items()}
+
+
+def fill(engine: Engine) -> None:
+    Base.metadata.create_all(engine)
+    with sessionmaker(engine).begin() as session:
+        items = [Item(id=number, value=number) for number in range(1, 6)]
+        session.add(Bill(id=1, total=15, items=items))
+
+
+def main() -> None:
+    """Print the calls of each way."""
+    with tempfile.TemporaryDirectory() as folder:
+        engine = create_engine(*sys.argv[1:] or [f"sqlite:///{folder}/calls.db"])
+        fill(engine)
+        print(json.dumps(warm(engine)))
+        Base.metadata.drop_all(engine)
+        engine.dispose()
+
+
+if __name__ == "__main__":
+    main()
