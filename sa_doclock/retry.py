@@ -23,6 +23,7 @@ from .errors import DeadlockDetected, LockFailed, LockMisuse, LockNotAvailable, 
 from .monitoring import log_fields
 from .options import check_positive
 from .session import LockingSession, context_of
+from .transaction import SessionPart
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -174,16 +175,16 @@ def _is_lent(session: LockingSession) -> bool:
     return any(isinstance(bind, Connection) and bind.in_transaction() for bind in binds)
 
 
-class _Attempt:
+class _Attempt(SessionPart):
     """One run of the function, in the context of all that it calls."""
 
     def __init__(self, session: LockingSession) -> None:
         self.session = session
-        self.is_over = False
+        self.has_ended = False
         self._commits = context_of(session).commits
         self._lent = _is_lent(session)
 
-    def check_lent(self, bind: Engine | Connection) -> None:
+    def using(self, bind: Engine | Connection) -> None:
         """Check a database that the session had not when the attempt began.
 
         :raises LockMisuse: a Connection whose transaction is running; nothing was done there.
@@ -233,7 +234,7 @@ class Attempts:
         self._failure: LockFailed | None = None  # the same, or the one behind it
         self._session: LockingSession | None = None  # of the attempt that has failed
         current = _current.get()
-        if current is not None and not (current.is_over or current.has_committed):
+        if current is not None and not (current.has_ended or current.has_committed):
             raise LockMisuse(
                 "run_transaction within the function of another run_transaction: it would commit "
                 "by itself, and once more when the outer one is run again; call the function "
@@ -245,7 +246,7 @@ class Attempts:
         """Note the failure of the block while the session still knows its cause."""
         attempt = _Attempt(session)
         token = _current.set(attempt)
-        context_of(session).check_lent = attempt.check_lent
+        context_of(session).install(attempt)
         try:
             yield
         except Exception as error:
@@ -254,8 +255,8 @@ class Attempts:
                 self._error, self._failure, self._session = error, failure, session
             raise
         finally:
-            attempt.is_over = True
-            context_of(session).check_lent = None
+            attempt.has_ended = True
+            context_of(session).uninstall(attempt)
             _current.reset(token)
 
     def retrying_arguments(self) -> dict[str, Any]:
@@ -307,7 +308,8 @@ def _first_failure(session: LockingSession, error: BaseException) -> BaseExcepti
     # statements in a block of begin() meet, and is the base class of much else.
     if isinstance(error, PendingRollbackError) or type(error) is InvalidRequestError:
         if error.__cause__ is None:
-            error.__cause__ = context_of(session).undone_by()
+            failed = context_of(session).failed
+            error.__cause__ = None if failed is None else failed.undone_by
         if error.__cause__ is not None:
             return _first_failure(session, error.__cause__)
     return error

@@ -13,18 +13,19 @@ import time
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool, Pool, SingletonThreadPool, StaticPool
 
 from ..dialects import strategy_for, translated_schema
 from ..dialects.base import LockStrategy
 from ..documents import document_key, own_table
 from ..errors import LockMisuse, LockNotAvailable
+from ..events import ReleasedLock
 from ..options import LockOptions, base_of, is_row_lock, may_queue
-from ..transaction import Ledger, LockCall, LockRequest, TransactionConnections
+from ..transaction import LockCall, LockRequest, SessionPart, Take, TransactionState
 from .queue import DocumentGate, QueueEntry
 
 _STEPS = 10  # of what is left for the server: it is a part of the statement's text on some
@@ -41,26 +42,18 @@ class _Position(NamedTuple):
     queues: Mapping[Hashable, Sequence[Hashable]]
 
 
-class SessionQueue:
+class SessionQueue(SessionPart):
     """The places of one session at a gate."""
 
-    def __init__(
-        self,
-        gate: DocumentGate,
-        session: Callable[[], Session],
-        connections: TransactionConnections,
-        ledger: Ledger,
-    ) -> None:
+    def __init__(self, gate: DocumentGate, state: TransactionState) -> None:
         self._places: dict[QueueEntry, Sequence[Hashable]] = {}  # with what is in the ledger then
         self._in_task = _TaskSession(gate)
         if not isinstance(gate, DocumentGate):
             raise TypeError(f"gate must be a DocumentGate, not {gate!r}")
         self._gate = gate
-        self._session = session
-        self._connections = connections
-        self._ledger = ledger
+        self._session = state.session
+        self._connections, self._ledger = state.connections, state.ledger
         self.under_asyncio = False
-        ledger.on_release = self._leave_released
 
     def __del__(self) -> None:
         # A session that nobody has closed ends no transaction.
@@ -68,7 +61,21 @@ class SessionQueue:
             self._gate.leave(self._places)
         self._in_task.hold_nothing()
 
-    def enter(self, request: LockRequest, call: LockCall) -> LockRequest:
+    def around_take(self, take: Take) -> Take:
+        """See :class:`SessionPart`: take the lock when it is this session's turn."""
+
+        def take_in_turn(call: LockCall, request: LockRequest, target: Any) -> Any:
+            try:
+                result = take(call, self._enter(request, call), target)
+            except BaseException:
+                self._leave_ungranted()
+                raise
+            self._note_granted(request)
+            return result
+
+        return take_in_turn
+
+    def _enter(self, request: LockRequest, call: LockCall) -> LockRequest:
         """Wait for this session's turn; return the request with what is left of its time.
 
         :raises LockNotAvailable: the time is over; or somebody else is in the queue, where this
@@ -149,11 +156,11 @@ class SessionQueue:
             raise call.refused(LockNotAvailable, position.strategy.name)
         return math.ceil(left / seconds * _STEPS) * seconds / _STEPS
 
-    def leave_ungranted(self) -> None:
+    def _leave_ungranted(self) -> None:
         """Leave the queues of a lock that was not granted."""
         self._leave([place for place in self._places if not place.granted])
 
-    def note_granted(self, request: LockRequest) -> None:
+    def _note_granted(self, request: LockRequest) -> None:
         """Keep the places of what was granted, until it is released."""
         asked = [place for place in self._places if not place.granted]
         if asked:
@@ -180,7 +187,7 @@ class SessionQueue:
     def _is_held(self, place: QueueEntry) -> bool:
         return any(self._ledger.has(document) for document in self._places[place])
 
-    def _leave_released(self) -> None:
+    def released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
         """Leave the places of locks that were given up."""
         if self._ledger.empty:
             self._in_task.hold_nothing()
@@ -192,6 +199,10 @@ class SessionQueue:
             del self._places[place]
         if places:
             self._gate.leave(places)
+
+    def around_get_bind(self, get_bind: Callable[..., Any]) -> Callable[..., Any]:
+        """See :class:`SessionPart`: no second connection for a task that holds a lock."""
+        return partial(_checked_bind, self, get_bind)
 
     def refuse_second_session(self, bind: Engine | Connection) -> None:
         """:raises LockMisuse: this task holds a lock in another session, and a connection."""
@@ -211,6 +222,14 @@ class SessionQueue:
                     "session on, or end its transaction before, or make an engine of its own for "
                     'what is done beside; DocumentGate(second_session="allow") lets it'
                 )
+
+
+def _checked_bind(
+    queue: SessionQueue, get_bind: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    bind = get_bind(*args, **kwargs)
+    queue.refuse_second_session(bind)
+    return bind
 
 
 def _limit_of(strategy: LockStrategy, engine: Engine) -> float | None:

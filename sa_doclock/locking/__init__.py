@@ -14,4 +14,4 @@ from .context import LockContext, session_options
 from .load_parts import load_parts, reads_of
 from .named import NamedLock, bind_of_key, check_key, doclock_key, lock_of_key
 from .select import RowsOfSelect
-from .wait_policy import Priority, WaitPolicy
+from .wait_policy import WaitPolicy

@@ -1,44 +1,41 @@
 """acquire(): the one sequence that takes every lock.
 
-By key, by many keys, by a select, by name or for a claim; plain, limited in time, in a batch, at
-a gate, or in a pipeline.  What differs between the kinds is in their :class:`LockTarget`.
+By key, by many keys, by a select, by name or for a claim.  What differs between the kinds is in
+their :class:`LockTarget`; what features add is in the session's parts.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import Any, Final, Generic, NoReturn, TypeVar
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Final, Generic, NoReturn, TypeVar, cast
 
 from sqlalchemy import Connection
-from sqlalchemy.orm import Session
 
 from ..dialects import strategies
-from ..errors import DocLockError, LockMisuse, LockNotAvailable, LockOrderViolation
+from ..errors import DocLockError, LockMisuse, LockOrderViolation
 from ..monitoring import warn_of_cluster
 from ..options import LockOptions, is_row_lock, may_queue
 from ..sqlalchemy_internals import execute_listeners
 from ..transaction import (
+    Limit,
     LockCall,
     LockPlan,
     LockRequest,
+    Take,
     TransactionConnection,
     add_document,
     database_name,
+    is_of_few_rows,
     make_plan,
-    noting_limited,
 )
 from .context import LockContext
 from .execute_listeners import checked_listeners
-from .wait_policy import retry_without_queueing
+from .outcome import begin_call, end_failed, end_granted
 
 T = TypeVar("T")
 
-_NOTHING: Final = nullcontext()
-_FEW_ROWS: Final = 50
-"""The most rows by their keys that one limit is for: to lock them takes time only while they are
-waited for, so that a limit of the whole statement limits the waits."""
 _AT_ONCE: Final = frozenset(
     lock | LockOptions.NoWait
     for lock in (
@@ -61,7 +58,9 @@ class LockTarget(ABC, Generic[T]):
     def __init__(self, context: LockContext, request: LockRequest) -> None:
         self.context = context
         self.session = context.session()
-        self.request = request if context.routing is None else context.routing.route(request)
+        for route in context.parts.route:
+            request = route(request)
+        self.request = request
         self.mapper: Any = request.mapper
 
     def is_held(self) -> bool:
@@ -84,11 +83,8 @@ class LockTarget(ABC, Generic[T]):
     def expire(self) -> None:
         """Expire what the session has loaded of it, so that what is read is not older."""
 
-    def limit(
-        self, call: LockCall, connection: TransactionConnection, plan: LockPlan
-    ) -> AbstractContextManager[None]:
-        """Return the block in which the lock is waited for, limited as ``call.attempt`` says."""
-        return limit_wait(self.context, call, connection, plan)
+    limits_itself = False
+    """True if ``send()`` limits its wait itself."""
 
     @abstractmethod
     def send(self, connection: TransactionConnection, plan: LockPlan, request: LockRequest) -> Any:
@@ -108,8 +104,7 @@ def acquire(target: LockTarget[T]) -> T:
     context = target.context
     if context.failed is not None:
         context.failed.refuse()
-    if context.connections.lost():
-        context.note_lost()
+    context.check_locks()
     call: LockCall | None = None
     try:
         if target.is_held():
@@ -117,22 +112,19 @@ def acquire(target: LockTarget[T]) -> T:
         if context.call is not None:
             _refuse_inner_call(context.call)
         target.check()
-        request = target.request
-        call = LockCall(context, request)
-        if context.options.wait.batch and may_queue(request.lock):
-            result = _take_in_batch(call, request, target)
-        elif context.queue is not None:
-            result = _take_in_turn(call, request, target)
-        else:
-            result = _take(call, request, target)
+        call = begin_call(context, target.request)
+        take: Take = _take
+        for around_take in context.parts.around_take:
+            take = around_take(take)
+        result = take(call, target.request, target)
     except BaseException as error:
         if call is not None:
-            call.failed(context, error)
+            end_failed(context, call, error)
         if isinstance(error, DocLockError):
             _complete(error, target)
         raise
-    call.granted(context)
-    return result
+    end_granted(context, call)
+    return cast("T", result)
 
 
 def _complete(error: DocLockError, target: LockTarget[Any]) -> None:
@@ -153,141 +145,89 @@ def _refuse_inner_call(call: LockCall) -> NoReturn:
     )
 
 
-def _take_in_batch(call: LockCall, request: LockRequest, target: LockTarget[T]) -> T:
-    """Try without waiting, and pause, until the time is over."""
-    assert request.seconds is not None
-
-    def attempt(left: float) -> T:
-        at_once = request._replace(lock=request.lock | LockOptions.NoWait, seconds=left)
-        return _take_in_turn(call, at_once, target)
-
-    return retry_without_queueing(request.seconds, attempt, target.context.pause)
-
-
-def _take_in_turn(call: LockCall, request: LockRequest, target: LockTarget[T]) -> T:
-    """Take the lock when it is this session's turn at the gate, where there is one."""
-    queue = target.context.queue
-    if queue is None:
-        return _take(call, request, target)
-    try:
-        result = _take(call, queue.enter(request, call), target)
-    except BaseException:
-        queue.leave_ungranted()
-        raise
-    queue.note_granted(request)
-    return result
+def _take(_call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
+    """Take the lock: prepare the transaction, expire what is loaded, send, record."""
+    connection, plan = _prepare(request, target)
+    if target.session.identity_map:
+        target.expire()
+    found = _send_without_autoflush(connection, plan, request, target)
+    connection.note_lock()
+    return target.record(found, request)
 
 
-def _take(call: LockCall, request: LockRequest, target: LockTarget[T]) -> T:
-    context, session = target.context, target.session
+def _prepare(
+    request: LockRequest, target: LockTarget[Any]
+) -> tuple[TransactionConnection, LockPlan]:
+    """Return the connection to take the lock on, its transaction fit for it, and the plan."""
+    context, session, mapper = target.context, target.session, request.mapper
     if not session.is_active:
         session.connection()  # raises PendingRollbackError, as after a failed flush
     bind = session.get_bind(**request.bind_arguments)
     strategy = strategies.get(bind.dialect) or context.connections.learn(bind)
-    lock = request.lock if target.transaction_lock is None else target.transaction_lock
-    plan = strategy.plans.get((request.mapper, lock)) or make_plan(request.mapper, lock, strategy)
+    lock = target.transaction_lock or request.lock
+    plan = strategy.plans.get((mapper, lock)) or make_plan(mapper, lock, strategy)
     if strategy.compatible is not None:
-        strategy.compatible.check_request(request.seconds, named=request.mapper is None)
+        strategy.compatible.check_request(request.seconds, named=mapper is None)
     if strategy.cluster is not None:
-        warn_of_cluster(strategy, plan.lock, named=request.mapper is None)
+        warn_of_cluster(strategy, plan.lock, named=mapper is None)
     seconds = 0.0 if request.lock in _AT_ONCE else request.seconds
     connection = context.connections.prepare(bind, strategy, plan, seconds)
-    if context.routing is not None:
-        context.routing.pin(request.mapper, bind)
     if isinstance(bind, Connection):
         context.connections.watch(connection, lent=True)
-    call.attempt = request
-    if session.identity_map:
-        target.expire()
-    waits_as_configured = (
-        request.seconds is None
-        and may_queue(request.lock)
-        and context.pipeline is None
-        and context.connections.hold_limit is None
-    )
-    listeners = request.mapper is not None and execute_listeners(session)
+    for bound in context.parts.bound:
+        bound(mapper, bind)
+    return connection, plan
+
+
+def _send_without_autoflush(
+    connection: TransactionConnection,
+    plan: LockPlan,
+    request: LockRequest,
+    target: LockTarget[Any],
+) -> Any:
     # Not by "no_autoflush", which costs three times as much; and not by the execution option,
     # which counts neither for Core nor for what loader options send.
+    session = target.session
     autoflush, session.autoflush = session.autoflush, False
     try:
-        if waits_as_configured and not listeners:  # most locks: without a block, which costs calls
-            found = target.send(connection, plan, request)
-        else:
-            with (
-                _NOTHING if waits_as_configured else target.limit(call, connection, plan),
-                _checked_listeners(session, connection, plan) if listeners else _NOTHING,
-            ):
-                found = target.send(connection, plan, request)
-        if not connection.begun:  # as note_lock() does, without a call more
-            connection.begun = strategy.in_transaction(connection.connection) is not False
-        if strategy.has_transaction_ids or not connection.begun:
-            connection.note_lock(strategy)
-        return target.record(found, request)
+        if request.mapper is not None and execute_listeners(session):
+            row_lock = is_row_lock(connection.row_lock(plan))
+            with checked_listeners(session, row_lock=row_lock):
+                return _send(connection, plan, request, target)
+        return _send(connection, plan, request, target)
     finally:
         session.autoflush = autoflush
 
 
-def _checked_listeners(
-    session: Session, connection: TransactionConnection, plan: LockPlan
-) -> AbstractContextManager[None]:
-    return checked_listeners(session, row_lock=is_row_lock(connection.row_lock(plan)))
-
-
-def limit_wait(
-    context: LockContext, call: LockCall, connection: TransactionConnection, plan: LockPlan
-) -> AbstractContextManager[None]:
-    """Return a block that limits its waits; in a batch, a lock that is not available is undone.
-
-    The first lock of a session with a hold_limit limits the transaction too.
-    """
-    request, own = call.attempt, connection.connection
-    few_rows, hold_limit = 1 <= len(request.keys) <= _FEW_ROWS, None
-    if context.connections.hold_limit is not None:
-        hold_limit = context.connections.hold_limit.before_lock(connection, request.lock)
-    if context.pipeline is not None:
-        limit = context.pipeline.locking(own, request, few_rows=few_rows, hold_limit=hold_limit)
-    elif hold_limit is not None:
-        limit = connection.strategy.waiting_then_limited(
-            own, request.lock, request.seconds, hold_limit, few_rows=few_rows
-        )
-    elif few_rows:
-        limit = connection.strategy.waiting_for_rows(own, request.lock, request.seconds)
-    else:
-        limit = connection.strategy.waiting(own, request.lock, request.seconds)
-    if hold_limit is not None:
-        limit = noting_limited(connection, limit)
-    tries = context.options.wait.batch and LockOptions.NoWait in request.lock
-    if tries and is_row_lock(connection.row_lock(plan)):
-        return _undone_by_savepoint(context, call, own, limit)
-    return limit
+def _send(
+    connection: TransactionConnection,
+    plan: LockPlan,
+    request: LockRequest,
+    target: LockTarget[Any],
+) -> Any:
+    parts = target.context.parts.around_limit
+    waits_as_configured = request.seconds is None and may_queue(request.lock)
+    if (waits_as_configured or target.limits_itself) and not parts:  # without a block
+        return target.send(connection, plan, request)
+    limit: Limit = _no_limit if target.limits_itself else _limit
+    for around_limit in parts:
+        limit = around_limit(limit)
+    with limit(connection, plan, request) as limited:
+        return target.send(connection, plan, limited)
 
 
 @contextmanager
-def _undone_by_savepoint(
-    context: LockContext,
-    call: LockCall,
-    connection: Connection,
-    block: AbstractContextManager[None],
-) -> Iterator[None]:
-    """Run the block; a lock that is not available changes nothing.
+def _limit(
+    connection: TransactionConnection, _plan: LockPlan, request: LockRequest
+) -> Iterator[LockRequest]:
+    """Limit the wait as the request says."""
+    strategy = connection.strategy
+    wait = strategy.waiting_for_rows if is_of_few_rows(request) else strategy.waiting
+    with wait(connection.connection, request.lock, request.seconds):
+        yield request
 
-    On PostgreSQL the error aborts the transaction, and on all a lock on several rows may have
-    got some of them.
-    """
-    savepoint = connection.begin_nested()
-    call.undone_by_savepoint = True
-    try:
-        with block:
-            yield
-    except LockNotAvailable:
-        if not context.server_has_rolled_back():
-            savepoint.rollback()
-            call.met = None
-        raise
-    except BaseException:
-        with suppress(Exception):  # where the server has rolled back everything, or is gone
-            savepoint.rollback()
-        raise
-    finally:
-        call.undone_by_savepoint = False
-    savepoint.commit()
+
+def _no_limit(
+    _connection: TransactionConnection, _plan: LockPlan, request: LockRequest
+) -> AbstractContextManager[LockRequest]:
+    return nullcontext(request)

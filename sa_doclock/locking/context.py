@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.engine import ChunkedIteratorResult, MergedResult
 
 from ..documents import mapper_cache
-from ..gate import SessionQueue
 from ..guard import (
     READS_REMEMBERED,
     DmlGuard,
@@ -25,9 +23,7 @@ from ..guard import (
 from ..sqlalchemy_internals import merged_results, run_of
 from ..transaction import FirstUse, TransactionState, ranks_of
 from .loaded import LoadedDocuments
-from .wait_policy import Priority, WaitPolicy, pause
-
-_NOTHING: Final = nullcontext()
+from .wait_policy import WaitPolicy
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -42,17 +38,17 @@ class SessionOptions:
 
 @mapper_cache
 def session_options(
-    priority: Priority,
+    lock_timeout: float | None,
     lock_order: tuple[type[Any], ...],
     guard: GuardMode,
     guard_tracing: bool,
 ) -> SessionOptions:
-    """Return the options of a session without a lock_timeout of its own.
+    """Return the options of a session.
 
     For the errors see :class:`LockingSession`.
     """
     check_guard_mode(guard)
-    return SessionOptions(ranks_of(lock_order), WaitPolicy(None, priority), guard, guard_tracing)
+    return SessionOptions(ranks_of(lock_order), WaitPolicy(lock_timeout), guard, guard_tracing)
 
 
 class LockContext(TransactionState):
@@ -68,9 +64,6 @@ class LockContext(TransactionState):
 
     binds: tuple[Engine | Connection, ...] = ()
     """The values of ``Session(binds=...)``, of ``bind_mapper()`` and of ``bind_table()``."""
-
-    queue: SessionQueue | None = None
-    """The session's place at a DocumentGate, where it has one."""
 
     added = False
     """True if an object was ever added to the session."""
@@ -132,15 +125,3 @@ class LockContext(TransactionState):
     def dml(self) -> DmlGuard:
         """The write guard of INSERT, UPDATE and DELETE statements."""
         return DmlGuard(self.session(), self.guard)
-
-    def pause(self, seconds: float) -> None:
-        """Sleep between two tries for a lock."""
-        connections = self.connections.all()
-        under_asyncio = any(one.dialect.is_async for one in connections)
-        if self.queue is not None and not connections:
-            under_asyncio = self.queue.under_asyncio
-        pause(seconds, under_asyncio=under_asyncio)
-
-    def committing(self) -> AbstractContextManager[None]:
-        """Send the flush of this block with the COMMIT that follows, where there is a pipeline."""
-        return _NOTHING if self.pipeline is None else self.pipeline.committing()

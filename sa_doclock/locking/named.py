@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from datetime import date, datetime
 from typing import Any
 from uuid import UUID
@@ -15,7 +14,7 @@ from sqlalchemy.orm import Session
 from ..dialects import product_of
 from ..errors import LockFailed, LockMisuse
 from ..options import LockOptions
-from ..transaction import LockCall, LockPlan, LockRequest, TransactionConnection
+from ..transaction import LockPlan, LockRequest, TransactionConnection
 from .acquire import LockTarget
 from .context import LockContext
 
@@ -77,6 +76,7 @@ def lock_of_key(*, shared: bool) -> LockOptions:
 class NamedLock(LockTarget[None]):
     """The name that lock_key() locks."""
 
+    limits_itself = True  # by take_key()
     transaction_lock = LockOptions.ForUpdate  # for what is changed under the key, whatever its mode
 
     def __init__(
@@ -92,22 +92,11 @@ class NamedLock(LockTarget[None]):
     def read_held(self) -> None:
         return
 
-    def limit(
-        self, call: LockCall, connection: TransactionConnection, plan: LockPlan
-    ) -> AbstractContextManager[None]:
-        hold_limit = self.context.connections.hold_limit
-        if hold_limit is not None:
-            hold_limit.set_before(connection, call.attempt.lock)
-        if self.context.pipeline is None:
-            return nullcontext()  # take_key() limits its wait itself
-        return self.context.pipeline.locking(connection.connection, call.attempt, few_rows=False)
-
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
     ) -> type[LockFailed] | None:
-        seconds = request.seconds if self.context.pipeline is None else None
         return connection.strategy.take_key(
-            connection.connection, request.ident, request.lock, seconds
+            connection.connection, request.ident, request.lock, request.seconds
         )
 
     def record(self, found: type[LockFailed] | None, request: LockRequest) -> None:

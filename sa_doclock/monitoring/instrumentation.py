@@ -23,7 +23,6 @@ from ..events import EventfulSession, ReleasedLock, RequestedLock, listened
 from ..lock_info import DocumentKey, LockedName, document_label, public_key
 from ..options import LockOptions, is_row_lock, lock_label
 from ..session_ref import session_ref
-from .held_warnings import HeldWarnings
 
 _log = logging.getLogger("sa_doclock")
 
@@ -36,9 +35,6 @@ SHORT_LIMIT: Final = 1.0
 
 class LockInstrumentation:
     """Reports the locks of one session to its listeners and to the log."""
-
-    held_warnings: HeldWarnings | None = None
-    """Warns of locks that are held for long, where the session was made so."""
 
     def __init__(self, session: EventfulSession) -> None:
         self._session = session_ref(session)
@@ -88,9 +84,6 @@ class LockInstrumentation:
         self, documents: Iterable[DocumentKey | LockedName], lock: LockOptions, waited: float
     ) -> None:
         """Report a call for locks that was granted after so many seconds."""
-        if self.held_warnings is not None:
-            documents = [*documents]
-            self.held_warnings.note_granted(documents, lock)
         level = logging.INFO if waited >= CONTENDED else logging.DEBUG
         listeners = self.dispatch.lock_acquired if "lock_acquired" in listened else None
         if not listeners and not _log.isEnabledFor(level):
@@ -125,25 +118,14 @@ class LockInstrumentation:
             _log.warning("%s", error.args[0], extra=fields)
         self.dispatch.unlocked_write(self._session(), error, line)
 
-    def has_release_listener(self) -> bool:
-        """Return whether a listener or the log takes releases."""
-        if self.held_warnings is not None:
-            return True
-        if "locks_released" in listened and self.dispatch.locks_released:
-            return True
-        return _log.isEnabledFor(logging.DEBUG)
-
     def report_released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
         """Report locks that are no longer held."""
-        if not released:
-            return
-        if self.held_warnings is not None:
-            self.held_warnings.note_released(released, outcome)
         if _log.isEnabledFor(logging.DEBUG):
             for document, lock, held in released:
                 fields = _fields(_label_of(document), lock, None, held, outcome)
                 _log.debug("%s %s: %s after %.3f s", *_label(fields), outcome, held, extra=fields)
-        self.dispatch.locks_released(self._session(), released, outcome)
+        if "locks_released" in listened:
+            self.dispatch.locks_released(self._session(), released, outcome)
 
 
 def _is_expected(error: LockFailed, seconds: float | None) -> bool:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from ..dialects import product_of, strategy_class, strategy_for
-from ..dialects.base import LockStrategy
+from ..dialects.base import LockMonitoring, LockStrategy
 from ..errors import LockNotSupported
 from ..lock_info import LockConnection, LockWait, Wait
-from .diagnosis import describe_connections, side_connection
+from .side_connection import side_connection
 
 
 def lock_waits(bind: Engine | Connection) -> list[LockWait]:
@@ -48,6 +48,14 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
             raise LockNotSupported(f"lock_waits() on {strategy.name}: {needed}") from error
     waits = _with_root_blockers(found, described)
     return sorted(waits, key=lambda wait: -(wait.seconds or 0))
+
+
+def describe_connections(
+    monitoring: LockMonitoring, connection: Connection, ids: Collection[int]
+) -> Mapping[int, LockConnection]:
+    """Describe these connections; one that has gone meanwhile is an id and nothing more."""
+    known = monitoring.describe(connection, ids) if ids else {}
+    return {one: known.get(one) or LockConnection(one) for one in ids}
 
 
 def _with_root_blockers(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any, Final, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from sqlalchemy import Select
 from sqlalchemy.orm import SessionTransactionOrigin
@@ -15,12 +15,11 @@ from ..documents import check_version, mapper_of
 from ..errors import LockMisuse
 from ..options import LockOptions, LockTimeout, base_of, check_wait
 from ..statements import locked_entity_of, locked_select
+from ..transaction import around
 from .lock_methods import LockMethods
 from .targets import NO_IDENT, key_of, lock_of_block, one_for_each, selected_mapper
 
 T = TypeVar("T")
-
-_NOTHING: Final = nullcontext()
 
 
 class BlockMethods(LockMethods):
@@ -261,12 +260,11 @@ class BlockMethods(LockMethods):
         :raises LockFailed: a deadlock or conflict that the server found only now.
         """
         context = self._context
-        if context.failed is not None:
-            context.failed.refuse()
+        context.refuse_failed()
         if not self._ends_here():
             self.flush()
             return
-        with _NOTHING if context.pipeline is None else context.pipeline.committing():
+        with around(context.parts.around_save):
             self.flush()
             if self.in_transaction() and not self.in_nested_transaction():
                 self.commit()

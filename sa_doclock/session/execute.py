@@ -21,7 +21,7 @@ from ..sqlalchemy_internals import (
     written_out,
 )
 from ..statements import LOCK_OPTION, LockedEntity, locked_entity_of, refuse_nested_lock
-from ..transaction import LockRequest
+from ..transaction import LockRequest, around
 from .for_update import execute_for_update, lock_of_for_update
 from .hooks import SessionWithContext
 
@@ -64,7 +64,7 @@ class ExecutingSession(SessionWithContext):
         def execute(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.execute()``."""
             if "bind_arguments" in kwargs:
-                self._check_lent(kwargs["bind_arguments"])
+                self._note_bind(kwargs["bind_arguments"])
             if type(statement) is not Select or _is_locking(statement):
                 result = self._execute_ours(statement, params, kwargs)
                 if result is not None:
@@ -78,7 +78,7 @@ class ExecutingSession(SessionWithContext):
         def scalars(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.scalars()``."""
             if "bind_arguments" in kwargs:
-                self._check_lent(kwargs["bind_arguments"])
+                self._note_bind(kwargs["bind_arguments"])
             if type(statement) is not Select or _is_locking(statement):
                 result = self._execute_ours(statement, params, kwargs)
                 if result is not None:
@@ -92,7 +92,7 @@ class ExecutingSession(SessionWithContext):
         def scalar(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.scalar()``."""
             if "bind_arguments" in kwargs:
-                self._check_lent(kwargs["bind_arguments"])
+                self._note_bind(kwargs["bind_arguments"])
             if type(statement) is not Select or _is_locking(statement):
                 result = self._execute_ours(statement, params, kwargs)
                 if result is not None:
@@ -153,8 +153,7 @@ class ExecutingSession(SessionWithContext):
         names = arguments.keys() & {"execution_options", "bind_arguments"}
         how = {name: arguments[name] for name in names}
         guarded = self._context.dml.statement(inner, params, how)
-        pipeline = self._context.pipeline
-        with guarded if pipeline is None else pipeline.answered(guarded) as note_returned:
+        with around(self._context.parts.around_write), guarded as note_returned:
             result: Result[Any] = note_returned(self._execute_noted(statement, params, **arguments))
         return result
 
@@ -183,6 +182,6 @@ class ExecutingSession(SessionWithContext):
             bind_arguments={**binds, "mapper": mapper, "clause": statement},
         )
         target = RowsOfSelect(self._context, request, statement, locked, run, given)
-        if self._context.routing is not None:
-            binds.update(target.request.bind_arguments)  # every statement of it runs there
+        if target.request is not request:  # every statement of it runs where it was routed to
+            binds.update(target.request.bind_arguments)
         return acquire(target)

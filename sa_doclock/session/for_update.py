@@ -6,7 +6,6 @@ would carry no lock, the session makes it real: by the transaction, or by a tabl
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -67,21 +66,19 @@ def execute_for_update(
     mapper: Mapper[Any] = inspect(entities[0]).mapper
     arguments = {"mapper": mapper, "clause": statement, **bind_arguments}
     request = LockRequest(mapper.class_, None, lock, mapper=mapper, bind_arguments=arguments)
-    if context.routing is not None:
-        request = context.routing.route(request)
+    for route in context.parts.route:
+        request = route(request)
     bind = session.get_bind(**request.bind_arguments)
     strategy = strategy_for(bind)
     opens = not session.in_transaction()
 
-    def clock() -> float:
-        return time.monotonic() - context.connections.connecting
-
+    clock = context.now
     started = clock()
     with context.instrumentation.reporting_call(mapper.class_, lock, clock) as granted:
         context.adopting = request
         try:
             statement = _made_real(context, statement, lock, strategy, entities, bind)
-            _limit_hold(context, lock, bind)
+            _note_adopted(context, lock, bind)
             result = run(statement)
             connection = Session.connection(session, {"bind": bind})
             options = {**statement.get_execution_options(), **execution_options}
@@ -110,7 +107,7 @@ def _report_granted(
     opens: bool,
 ) -> None:
     try:
-        context.instrumentation.report_granted(granted, lock, waited)
+        context.report_granted(granted, lock, waited)
     except BaseException:  # a listener's, as an error of the call
         if opens:
             context.roll_back_quietly()
@@ -168,20 +165,21 @@ def _made_real(
     elif row_lock in strategy.hints:
         strategy.check_support(lock)
         statement = add_hints(statement, map(header_table, entities), row_lock)
-    if context.routing is not None:
+    if context.parts.bound:
         Session.connection(context.session(), {"bind": bind})  # begins what ends the pin
-        context.routing.pin(mapper, bind)
+        for bound in context.parts.bound:
+            bound(mapper, bind)
     return statement
 
 
-def _limit_hold(context: LockContext, lock: LockOptions, bind: Any) -> None:
-    """Limit the time that the transaction may hold the lock, where the session has a limit."""
-    hold_limit = context.connections.hold_limit
-    if hold_limit is not None:
+def _note_adopted(context: LockContext, lock: LockOptions, bind: Any) -> None:
+    """Tell the parts of the lock, before its statement is sent."""
+    if context.parts.before_adopted:
         connection = Session.connection(context.session(), {"bind": bind})
         joined = context.connections.find(connection)
         assert joined is not None
-        hold_limit.set_before(joined, lock)
+        for before_adopted in context.parts.before_adopted:
+            before_adopted(joined, lock)
 
 
 def _is_kept(strategy: LockStrategy, connection: Connection, options: Mapping[str, Any]) -> bool:
@@ -227,7 +225,7 @@ def _check_held(
                     strategy.check_adopted(connection, lock, table)
         if lent:
             context.connections.watch(joined, lent=True)
-        joined.note_lock(strategy)
+        joined.note_lock()
     except DocLockError:
         if opens:
             context.roll_back_quietly()

@@ -16,7 +16,7 @@ from ..documents import any_declared, any_versioned, listen_for_documents, raise
 from ..events import EventfulSession
 from ..guard import Write, checked_rows, not_checked, note_refresh
 from ..locking import LockContext
-from ..sqlalchemy_internals import closes_connection
+from ..transaction import translate_errors
 
 
 class SessionWithContext(EventfulSession):
@@ -35,29 +35,30 @@ class SessionWithContext(EventfulSession):
 
     def connection(self, *args: Any, **kwargs: Any) -> Connection:
         """See ``Session.connection()``."""
-        if self._context.check_lent is not None:
-            self._check_lent(args[0] if args else kwargs.get("bind_arguments"))
+        if self._context.parts.using:
+            self._note_bind(args[0] if args else kwargs.get("bind_arguments"))
         connection = super().connection(*args, **kwargs)
         self._context.connections.watch_connection(connection)
         return connection
 
-    def _check_lent(self, bind_arguments: Mapping[str, Any] | None) -> None:
-        """Check the Connection that a call has brought with it, while run_transaction() runs."""
+    def _note_bind(self, bind_arguments: Mapping[str, Any] | None) -> None:
+        """Tell the parts of the database that a call has brought with it."""
         bind = (bind_arguments or {}).get("bind")
-        if bind is not None and self._context.check_lent is not None:
-            self._context.check_lent(bind)
+        if bind is not None:
+            for using in self._context.parts.using:
+                using(bind)
 
     def rollback(self) -> None:
         """See ``Session.rollback()``."""
         context = self._context
         context.verify()
-        expected = context.expected_error()
+        expected = None if context.failed is None else context.failed.expected_error
         try:
             super().rollback()
         except Exception as error:
             if error is not expected:
                 raise
-        context.forget_functions()
+        context.forget()
 
     def close(self) -> None:
         """See ``Session.close()``."""
@@ -70,19 +71,19 @@ class SessionWithContext(EventfulSession):
                 self.rollback()
         super().close()
         context.forget_objects()
-        context.forget_functions()
+        context.forget()
 
     def reset(self) -> None:
         """See ``Session.reset()``."""
         super().reset()
         self._context.forget_objects()
-        self._context.forget_functions()
+        self._context.forget()
 
     def invalidate(self) -> None:
         """See ``Session.invalidate()``."""
         super().invalidate()
         self._context.forget_objects()
-        self._context.forget_functions()
+        self._context.forget()
 
 
 def context_of(session: SessionWithContext) -> LockContext:
@@ -101,11 +102,8 @@ def _after_begin(
     strategy = strategies.get(connection.dialect)
     if strategy is not None and strategy.notes_begin and not transaction.nested:
         strategy.note_begin(connection)
-    context.connections.add(connection, strategy)
-    if context.failed is not None:
-        context.failed.note_joined()
-    if context.pipeline is not None:
-        context.pipeline.add(connection, lent=not closes_connection(transaction, connection))
+    translate_errors(connection, context)
+    context.begin(transaction, connection, strategy)
 
 
 @event.listens_for(SessionWithContext, "after_transaction_create")

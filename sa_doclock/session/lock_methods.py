@@ -6,7 +6,6 @@ What each does with a lock is one :class:`LockRequest` and one call of :func:`ac
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
 from typing import Any, Final, Literal, TypeVar, get_args
 
@@ -34,14 +33,13 @@ from ..locking import (
 )
 from ..options import LockOptions, LockTimeout, check_lock, check_wait
 from ..statements import checked_options, locked_select
-from ..transaction import LockRequest, add_document, database_name
+from ..transaction import LockRequest, add_document, around, database_name
 from .execute import ExecutingSession
 from .targets import check_block_lock, in_given_order, key_of, no_result
 
 T = TypeVar("T")
 ResultOrder = Literal["key", "given"]
 
-_NOTHING: Final = nullcontext()
 _PLAIN: Final = frozenset({LockOptions.None_, LockOptions.NoLock})
 _SKIPPING: Final = frozenset(
     {
@@ -239,8 +237,7 @@ class LockMethods(ExecutingSession):
         What is loaded already and not stale is not loaded again: pending changes of a
         document that is held stay.
         """
-        pipeline = self._context.pipeline
-        with _NOTHING if pipeline is None else pipeline.reading_ahead(partial(reads_of, lock=lock)):
+        with around(self._context.parts.around_document, partial(reads_of, lock=lock)):
             found = self.get_entity(
                 entity, ident, lock, lock_timeout=lock_timeout, options=options, version=version
             )
@@ -351,8 +348,8 @@ class LockMethods(ExecutingSession):
         arguments = dict(bind_arguments or {})
         context.refuse_failed()
         request = LockRequest(None, key, lock, seconds, bind_arguments=arguments)
-        if context.routing is not None:
-            request = context.routing.route(request)
+        for route in context.parts.route:
+            request = route(request)
         bind = bind_of_key(self, request.bind_arguments)
         request = request._replace(bind_arguments={"bind": bind})
         if not self.is_active:

@@ -8,18 +8,16 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
-from weakref import ref
 
 from sqlalchemy import Connection, Engine, TableClause
 from sqlalchemy.orm import Session
 
-from ..gate import DocumentGate, SessionQueue
+from ..features import BATCH_WAIT, AfterCommit, Priority, check_priority, install_parts
+from ..gate import DocumentGate
 from ..guard import GuardMode
 from ..lock_info import DocumentKey
-from ..locking import LockContext, Priority, WaitPolicy, session_options
-from ..monitoring import Diagnosis
+from ..locking import LockContext, WaitPolicy, session_options
 from ..options import LockOptions, LockTimeout
-from ..transaction import BindRouter, SessionPipeline
 from .base_classes import refuse_methods_behind
 from .block_methods import BlockMethods
 
@@ -102,43 +100,35 @@ class LockingSession(BlockMethods):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        options = session_options(priority, tuple(lock_order), guard, guard_tracing)
+        options = session_options(None, tuple(lock_order), guard, guard_tracing)
+        check_priority(priority)
+        batch = priority == "batch"
+        if lock_timeout is None and batch:
+            lock_timeout = BATCH_WAIT
         if lock_timeout is not None:
-            options = replace(options, wait=WaitPolicy(lock_timeout, priority))
-        context = LockContext(self, options.ranks, low_priority=options.wait.batch)
+            options = replace(options, wait=WaitPolicy(lock_timeout))
+        self._context = context = LockContext(self, options.ranks)
         context.options, context.reads = options, []
-        self._context = context
         if kwargs.get("binds"):
             context.binds = tuple(kwargs["binds"].values())
         if not adopt_for_update:
             context.adopts_for_update = False
-        if type(self).get_bind is not Session.get_bind:  # the program's own
-            context.routing = BindRouter(context)
-            vars(self)["get_bind"] = context.routing.get_bind
-        if gate is not None:
-            self._queue_at(gate)
-        if pipeline:
-            self._send_in_pipeline()
-        if diagnose:
-            context.diagnosis = Diagnosis(self, context.connections.all)
-        if (hold_limit, warn_held_after) != (None, None):
-            context.limit_hold(hold_limit, warn_held_after)
-
-    def _send_in_pipeline(self) -> None:
-        if self.twophase:
-            raise ValueError("pipeline=True and twophase=True exclude each other")
-        context = self._context
-        context.pipeline = SessionPipeline(ref(context))
-        vars(self)["commit"] = partial(_commit_by_pipeline, context.session, context)
-
-    def _queue_at(self, gate: DocumentGate) -> None:
-        context = self._context
-        context.queue = queue = SessionQueue(
-            gate, context.session, context.connections, context.ledger
+        install_parts(
+            self,
+            context,
+            batch=batch,
+            gate=gate,
+            pipeline=pipeline,
+            diagnose=diagnose,
+            hold_limit=hold_limit,
+            warn_held_after=warn_held_after,
         )
-        # Of this session alone, since SQLAlchemy calls get_bind() for every statement.
-        ask = getattr(context.routing, "get_bind", None)
-        vars(self)["get_bind"] = partial(_get_bind_at_gate, context.session, queue, ask)
+        if context.parts.around_get_bind:
+            # Of this session alone, since SQLAlchemy calls get_bind() for every statement.
+            get_bind: Callable[..., Any] = partial(_get_bind_of_class, context.session)
+            for around_get_bind in context.parts.around_get_bind:
+                get_bind = around_get_bind(get_bind)
+            vars(self)["get_bind"] = get_bind
 
     @property
     def held_locks(self) -> Mapping[DocumentKey, LockOptions]:
@@ -147,10 +137,9 @@ class LockingSession(BlockMethods):
         Read-only.  Emptied by commit, rollback and close, and when the connection is lost.
         """
         context = self._context
-        if context.connections.hold_limit_is_over():
+        if context.is_over():
             return _NO_LOCKS  # nothing is sent here; the next use of the session rolls back
-        if context.connections.lost():
-            context.note_lost()
+        context.check_locks()
         context.verify()
         return context.ledger.held
 
@@ -166,8 +155,8 @@ class LockingSession(BlockMethods):
 
     def _add_lent(self, bind: Engine | Connection) -> None:
         context = self._context
-        if context.check_lent is not None:
-            context.check_lent(bind)
+        for using in context.parts.using:
+            using(bind)
         context.binds = (*context.binds, bind)
 
     def on_commit(self, function: Callable[[], object]) -> None:
@@ -188,7 +177,12 @@ class LockingSession(BlockMethods):
 
         :raises TypeError: not a function.
         """
-        self._context.on_commit(function)
+        context = self._context
+        part = next((one for one in context.parts.all if isinstance(one, AfterCommit)), None)
+        if part is None:
+            part = AfterCommit(context)
+            context.install(part)
+        part.add(function)
 
     @contextmanager
     def unguarded(self) -> Iterator[None]:
@@ -203,35 +197,7 @@ class LockingSession(BlockMethods):
             self.flush()
 
 
-# Functions, not bound methods: these would keep the session alive until a garbage collection.
-
-
-def _get_bind_at_gate(
-    session: Callable[[], Session],
-    queue: SessionQueue,
-    ask: Callable[..., Any] | None,
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
-    """Return what the class's own get_bind() returns, unless the gate refuses it.
-
-    :param ask: the one that the router of an own get_bind() has in front of it.
-    """
+# A function, not a bound method: that would keep the session alive until a garbage collection.
+def _get_bind_of_class(session: Callable[[], Session], *args: Any, **kwargs: Any) -> Any:
     of_session = session()
-    if ask is None:
-        bind = type(of_session).get_bind(of_session, *args, **kwargs)
-    else:
-        bind = ask(*args, **kwargs)
-    queue.refuse_second_session(bind)
-    return bind
-
-
-def _commit_by_pipeline(session: Callable[[], Session], context: LockContext) -> None:
-    """Commit as the class does, the last flush and COMMIT in one round trip.
-
-    Not a method of ours around commit(): SQLAlchemy's warnings of a commit would be located
-    there, and not at the program's line.
-    """
-    of_session = session()
-    with context.committing():
-        type(of_session).commit(of_session)
+    return type(of_session).get_bind(of_session, *args, **kwargs)

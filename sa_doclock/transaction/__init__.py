@@ -1,12 +1,13 @@
-"""One session's transaction: its connections, its locks, and its failure."""
+"""One session's transaction: its connections, its locks, its failure, and the parts that join it."""
 
-from .connections import TransactionConnection, TransactionConnections, level_of
+from .connection import TransactionConnection
+from .connections import TransactionConnections, level_of
+from .error_translation import translate_errors
 from .first_use import FirstUse
-from .hold_limit import HoldLimit, noting_limited
 from .ledger import Ledger, NamedKey, is_as_strong, ranks_of, strength_of
 from .lock_call import LockCall
-from .pipeline import SessionPipeline
+from .lock_lost import about_held, others_text
+from .part import Block, Limit, Reads, SessionPart, Take
 from .plan import LockPlan, make_plan
-from .request import LockRequest, add_document
-from .routing import BindRouter, database_name
-from .state import TransactionState
+from .request import LockRequest, add_document, database_name, is_of_few_rows
+from .state import TransactionState, around

@@ -7,16 +7,15 @@ that the session counts on.  A session whose Connection nobody else has pays not
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from typing import Any, Final
 from weakref import ReferenceType
 
 from sqlalchemy import Connection, event
 
 from ..dialects.base import LockStrategy
 from .ledger import NO_LOCKS, Mark
-
-if TYPE_CHECKING:
-    from .state import TransactionState
 
 _EVENTS: Final = (
     "after_cursor_execute",
@@ -34,6 +33,36 @@ _SAVEPOINT: Final = re.compile(
 )
 
 
+class TransactionFollower(ABC):
+    """Follows a session's transaction: what becomes of it on one of its Connections."""
+
+    commits_now = False
+    """True from the start of the session's own commit to its end."""
+
+    @abstractmethod
+    def counts_on_transaction(self, strategy: LockStrategy | None) -> bool:
+        """Return whether locks are held that end with a transaction of this database."""
+
+    @abstractmethod
+    def holds_locks(self) -> bool:
+        """Return whether any document or named lock is held."""
+
+    @abstractmethod
+    def mark_locks(self) -> Mark:
+        """Return what is held now, for a later :meth:`roll_back_connection`."""
+
+    @abstractmethod
+    def roll_back_connection(self, locks: Mark, savepoints: Collection[str]) -> None:
+        """Forget what was locked in these savepoints, which the program has rolled back itself."""
+
+    @abstractmethod
+    def note_ended(self, connection: Connection | None, outcome: str) -> None:
+        """Note that the transaction has ended, though the session has not ended it.
+
+        :param connection: whose; None for all of them.
+        """
+
+
 class ConnectionEvents:
     """Tells the state of a session what happens on one Connection.
 
@@ -45,7 +74,7 @@ class ConnectionEvents:
 
     def __init__(
         self,
-        state: ReferenceType[TransactionState],
+        state: ReferenceType[TransactionFollower],
         connection: Connection,
         strategy: LockStrategy | None,
         *,
@@ -82,10 +111,10 @@ class ConnectionEvents:
         if strategy.in_transaction_after(connection, cursor, statement) is False:
             self._end(state, connection, "lost")
 
-    def _note_savepoint(self, state: TransactionState, verb: str, name: str) -> bool:
+    def _note_savepoint(self, state: TransactionFollower, verb: str, name: str) -> bool:
         """Note what a statement has done to a savepoint; return whether it is one that we know."""
         if verb.upper().startswith("SAVE"):
-            self._savepoints.append((name, state.ledger.mark()))
+            self._savepoints.append((name, state.mark_locks()))
             return True
         names = [known for known, _ in self._savepoints]
         if name not in names:
@@ -117,6 +146,6 @@ class ConnectionEvents:
 
     commit_twophase, rollback_twophase = commit, rollback
 
-    def _end(self, state: TransactionState, connection: Connection, outcome: str) -> None:
+    def _end(self, state: TransactionFollower, connection: Connection, outcome: str) -> None:
         self._savepoints.clear()
         state.note_ended(connection, outcome)

@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
-from weakref import ReferenceType, ref
+from typing import Any
+from weakref import ReferenceType
 
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import Dialect
@@ -21,25 +20,20 @@ from sqlalchemy.util import immutabledict
 
 from ..dialects import find_strategy, is_rolled_back_later, strategies, strategy_for
 from ..dialects.base import AUTOCOMMIT, LockStrategy
-from ..errors import LockMisuse, LockNotSupported, WrongIsolation
+from ..errors import LockNotSupported, WrongIsolation
 from ..options import LockOptions, base_of
 from ..pool import (
     GUARD_ISOLATION_LEVEL,
     ROLLBACK,
-    ReturnAction,
     actions_of,
     execute_statements_now,
     note_ended,
     on_return,
 )
 from ..sqlalchemy_internals import closes_connection
-from .connection_events import ConnectionEvents
-from .error_translation import listen_to_errors, listened_dialects, states_by_connection
+from .connection import TransactionConnection
+from .connection_events import ConnectionEvents, TransactionFollower
 from .plan import LockPlan
-
-if TYPE_CHECKING:
-    from .hold_limit import HoldLimit
-    from .state import TransactionState
 
 ISOLATION = "isolation_level"
 
@@ -49,71 +43,6 @@ _SETS_LEVEL = re.compile(
     r"(READ\s+UNCOMMITTED|READ\s+COMMITTED|REPEATABLE\s+READ|SERIALIZABLE|SNAPSHOT)\b",
     re.IGNORECASE | re.DOTALL,
 )
-_NO_TRANSACTION: Final = (
-    "the lock has ended with its statement: a COMMIT or ROLLBACK that the program has sent as text has "
-    "ended the transaction, and this driver begins no other; call session.rollback(), and end a "
-    "transaction with session.commit() or session.rollback() alone"
-)
-
-
-@dataclass(eq=False)
-class TransactionConnection:
-    """One connection that takes part in the session's transaction.
-
-    :ivar known: how its database locks; None where nothing is known of the database.
-    :ivar opened_for: the lock that its transaction was opened for.
-    :ivar level: the isolation level of its transaction; None until a lock needs to know it.
-    :ivar level_before: the level to restore, of a Connection that was lent to the session.
-    :ivar transaction_id: the server's id of the transaction that has taken the locks, where an
-        error may end it unnoticed; None before the first lock.
-    :ivar begun: a lock was granted here, and the driver has not denied that a transaction is open.
-    :ivar events: of a Connection that the program has in hand; None where the session alone has it.
-    :ivar listened: listeners must be removed at the end.
-    :ivar hold_limited: the server has the limit of this transaction, or needs none.
-    :ivar on_return: the actions of its return to the pool, from the commit on.
-    """
-
-    connection: Connection
-    known: LockStrategy | None
-    # What is not set for each transaction is left to the class.
-    opened_for: LockOptions | None = field(default=None, init=False)
-    level: str | None = field(default=None, init=False)
-    level_before: str | None = field(default=None, init=False)
-    transaction_id: object = field(default=None, init=False)
-    begun: bool = field(default=False, init=False)
-    events: ConnectionEvents | None = field(default=None, init=False)
-    listened: bool = field(default=False, init=False)
-    hold_limited: bool = field(default=False, init=False)
-    on_return: dict[ReturnAction, None] | None = field(default=None, init=False)
-
-    @property
-    def strategy(self) -> LockStrategy:
-        """The dialect of its database.  :raises LockNotSupported: nothing is known of it."""
-        return self.known or strategy_for(self.connection)
-
-    def note_lock(self, strategy: LockStrategy) -> None:
-        """Note that a lock was granted here.
-
-        :raises LockMisuse: it was granted in no transaction, and has ended with its statement.
-        """
-        if strategy.has_transaction_ids and self.transaction_id is None:
-            self.transaction_id = strategy.transaction_id(self.connection)
-        if not self.begun:  # some drivers send BEGIN with the first statement
-            self.begun = strategy.in_transaction(self.connection) is not False
-            if strategy.lock_needs_transaction and not self.begun:
-                raise LockMisuse(_NO_TRANSACTION)
-
-    def transaction_has_changed(self) -> bool:
-        """Return whether the server says that this is not the transaction of the locks any more."""
-        if self.connection.closed or self.connection.invalidated:
-            return True
-        return self.strategy.transaction_id(self.connection) != self.transaction_id
-
-    def row_lock(self, plan: LockPlan) -> LockOptions:
-        """Return the lock that a SELECT must carry here, to give what was asked for."""
-        if plan.level is None or plan.level == self.level:
-            return plan.row_lock
-        return self.strategy.row_lock(plan.lock, self.level)
 
 
 def level_of(bind: Engine | Connection) -> str | None:
@@ -150,29 +79,20 @@ def _level_to_set(plan: LockPlan, strategy: LockStrategy, level: str | None) -> 
 class TransactionConnections:
     """The connections of one session's transaction, by engine.
 
-    :param state: whose errors are those of these connections.
-    :param low_priority: a deadlock is to end this transaction rather than another.
+    :param follower: is told what the program does with one of them.
     """
 
     reads_snapshot = False
     """True if a SnapshotRead has opened the transaction, or a part of it."""
 
-    hold_limit: HoldLimit | None = None
-    """The limit on the time that locks are held, where the session has one."""
-
     level_by_text: str | None = None
     """The isolation level that a text() of the program has set for this transaction."""
 
     def __init__(
-        self,
-        session: Callable[[], Session],
-        state: ReferenceType[TransactionState],
-        *,
-        low_priority: bool,
+        self, session: Callable[[], Session], follower: ReferenceType[TransactionFollower]
     ) -> None:
         self._session = session
-        self._state = state
-        self._low_priority = low_priority
+        self._follower = follower
         self._by_engine: dict[Engine, TransactionConnection] = {}
         self.connecting = 0.0
         """Seconds that were spent on connecting and on the pool, which are no wait for a lock."""
@@ -187,23 +107,14 @@ class TransactionConnections:
             known = known or find_strategy(connection)
             added = TransactionConnection(connection, known)
             self._by_engine[engine] = added
-            others = states_by_connection.get(connection, ())
-            if others:  # a Connection that was lent to several sessions
-                others = tuple(one for one in others if one() is not None)
-            states_by_connection[connection] = (*others, self._state)
-            if connection.dialect not in listened_dialects:
-                listen_to_errors(connection.dialect)
             if known is not None and known.cluster is not None:
                 added.listened = True
                 event.listen(connection, "rollback", known.before_rollback)
             if known is not None and known.savepoint_hides_abort:
                 added.listened = True
                 event.listen(connection, "savepoint", self._find_abort)
-            if known is not None:
-                if known.begins_at_once and not self.is_lent(connection):
-                    known.begin_now(connection)
-                if self._low_priority:
-                    known.lower_deadlock_priority(connection)
+            if known is not None and known.begins_at_once and not self.is_lent(connection):
+                known.begin_now(connection)
         if self._session().in_nested_transaction():
             self.before_savepoint()
 
@@ -211,7 +122,7 @@ class TransactionConnections:
         """Follow what the program does with this connection."""
         if one.events is None:
             one.listened = True
-            one.events = ConnectionEvents(self._state, one.connection, one.known, lent=lent)
+            one.events = ConnectionEvents(self._follower, one.connection, one.known, lent=lent)
 
     def watch_connection(self, connection: Connection) -> None:
         """Follow what the program does with this connection, which it has been given."""
@@ -248,8 +159,8 @@ class TransactionConnections:
 
     def _find_abort(self, connection: Connection, _name: str) -> None:
         """Raise in front of a SAVEPOINT, if the server has ended the transaction with its locks."""
-        strategy, state = strategies.get(connection.dialect), self._state()
-        if strategy is not None and state is not None and not state.ledger.empty:
+        strategy, follower = strategies.get(connection.dialect), self._follower()
+        if strategy is not None and follower is not None and follower.holds_locks():
             strategy.find_abort(connection)
 
     def find(self, connection: Connection) -> TransactionConnection | None:
@@ -279,11 +190,7 @@ class TransactionConnections:
                 return True
             if one.begun and known is not None and known.in_transaction(connection) is False:
                 return True
-        return self.hold_limit is not None and self.hold_limit.is_over()
-
-    def hold_limit_is_over(self) -> bool:
-        """Return whether the locks have been held for longer than the session allows."""
-        return self.hold_limit is not None and self.hold_limit.is_over()
+        return False
 
     def invalidated(self) -> bool:
         """Return whether a connection to the server was lost."""
@@ -301,12 +208,6 @@ class TransactionConnections:
                 # The next transaction has the level of the connection, and not that of the lock.
                 one.begun, one.opened_for, one.level = False, None, None
                 one.transaction_id = None
-                one.hold_limited = False
-
-    def note_savepoint_undone(self) -> None:
-        """Note that the server may have undone a setting of the transaction, with a savepoint."""
-        for one in self._by_engine.values():
-            one.hold_limited = False
 
     def aborted(self) -> bool:
         """Return whether the server would answer COMMIT by ROLLBACK; where none can tell, True."""
@@ -454,8 +355,6 @@ class TransactionConnections:
         self.level_by_text = None
         ended = list(self._by_engine.values())
         self._by_engine.clear()
-        if self.hold_limit is not None:
-            self.hold_limit.stop_watching()
         for one in ended:
             connection, level = one.connection, one.level_before
             if one.listened:
@@ -519,8 +418,3 @@ def _set_level(connection: Connection, level: str) -> None:
         connection.execution_options(isolation_level=level)
     except Exception as error:  # noqa: BLE001  # the transaction has ended well or not; this has not
         connection.invalidate(error)  # the lender gets a new one
-
-
-def new_connections(state: TransactionState) -> TransactionConnections:
-    """Return the connections of a session, which has none yet."""
-    return TransactionConnections(state.session, ref(state), low_priority=state.low_priority)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from threading import Lock
 from traceback import walk_tb
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, WeakSet
 
 from sqlalchemy import Connection, event
@@ -19,31 +19,41 @@ from ..lock_info import public_key
 from ..options import LockOptions
 from .lock_lost import lost_with_connection
 from .request import add_document, reason
-
-if TYPE_CHECKING:
-    from .state import TransactionState
+from .state import TransactionState
 
 # SQLAlchemy tells of an error by its dialect, which all sessions of an engine share.  So what
 # finds the sessions that a connection belongs to is global.  Several sessions may have been given
 # one Connection: each keeps its own state.
-states_by_connection: WeakKeyDictionary[Connection, tuple[ReferenceType[TransactionState], ...]]
-states_by_connection = WeakKeyDictionary()
-listened_dialects: WeakSet[Dialect] = WeakSet()
+_states: WeakKeyDictionary[Connection, tuple[ReferenceType[TransactionState], ...]]
+_states = WeakKeyDictionary()
+_listened: WeakSet[Dialect] = WeakSet()
 _first = Lock()
 
 
-def listen_to_errors(dialect: Dialect) -> None:
-    """Translate the errors of this engine's connections, as far as they belong to a session."""
+def translate_errors(connection: Connection, state: TransactionState) -> None:
+    """Translate the errors of this connection, which takes part in the session's transaction."""
+    own = state.ref
+    others = _states.get(connection, ())
+    if own in others:
+        return
+    if others:  # a Connection that was lent to several sessions
+        others = tuple(one for one in others if one() is not None)
+    _states[connection] = (*others, own)
+    if connection.dialect not in _listened:
+        _listen_to_errors(connection.dialect)
+
+
+def _listen_to_errors(dialect: Dialect) -> None:
     with _first:
-        if dialect not in listened_dialects:
+        if dialect not in _listened:
             event.listen(dialect, "handle_error", _on_error)
-            listened_dialects.add(dialect)
+            _listened.add(dialect)
 
 
 def _on_error(context: ExceptionContext) -> BaseException | None:
     if context.connection is None:
         return None
-    known = states_by_connection.get(context.connection, ())
+    known = _states.get(context.connection, ())
     # A session that was collected, with its transaction open, may leave its state for a moment.
     states = [
         state for one in known if (state := one()) is not None and state.session() is not None
@@ -180,7 +190,7 @@ def _typed_error(
     kind, why = _meaning(strategy, code, context, state)
     if kind is None:
         return None
-    if call is not None and code in strategy.server_limits and not call.is_over(state):
+    if call is not None and code in strategy.server_limits and not call.is_over(state.now()):
         request = call.request._replace(seconds=None)  # the server's own limit has ended the wait
     request = request or state.adopting
     error = _build_error(kind, why or reason(kind, request), context)
@@ -220,7 +230,7 @@ def _meaning(
     refused = strategy.refusal(code, context.original_exception, by_key=by_key)
     if refused is not None:
         # The limit of a whole statement is ours, or the user's: the time that has gone by tells.
-        is_ours = refused[0] is LockNotAvailable and call.is_over(state)
+        is_ours = refused[0] is LockNotAvailable and call.is_over(state.now())
         return (LockNotAvailable, "") if is_ours else refused
     if by_key and code in strategy.statement_limits:
         return LockNotAvailable, ""

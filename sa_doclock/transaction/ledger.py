@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sqlalchemy import Engine
 from sqlalchemy.orm import Mapper
@@ -16,9 +16,6 @@ from ..errors import LockOrderViolation, LockUpgradeRefused
 from ..events import ReleasedLock
 from ..lock_info import DocumentKey, Identity, LockedName
 from ..options import LockOptions, base_of, held_lock, lock_label
-
-if TYPE_CHECKING:
-    from .state import TransactionState
 
 NamedKey = tuple[Engine, str]
 """The engine on whose server a key is locked, and the key."""
@@ -57,13 +54,9 @@ class Ledger:
     """The documents locked by one session's transaction, in the order of locking.
 
     :param ranks: the declared order of their classes; a class without a rank has any place.
-    :param has_release_listener: returns whether anybody is told of released locks.
     """
 
-    def __init__(
-        self, ranks: Mapping[type[Any], int], has_release_listener: Callable[[], bool]
-    ) -> None:
-        self._has_release_listener = has_release_listener
+    def __init__(self, ranks: Mapping[type[Any], int]) -> None:
         self._held: dict[DocumentKey, LockOptions] = {}
         self._since: dict[DocumentKey | NamedKey, float] = {}
         self.adopted: set[DocumentKey] = set()
@@ -74,7 +67,6 @@ class Ledger:
         self._ranks = ranks
         self._ranked: dict[DocumentKey, None] = {}  # those of classes that have a rank
         self.held: Mapping[DocumentKey, LockOptions] = MappingProxyType(self._held)
-        self.on_release: Callable[[], None] | None = None  # called when locks were given up
         self.releases = 0
         """The number of times that locks were given up."""
         self.new: list[DocumentKey | LockedName] | None = None
@@ -220,14 +212,11 @@ class Ledger:
                 self._ranked.pop(key, None)
         self.releases += 1
         self.adopted.intersection_update(self._held)
-        if self.on_release is not None:
-            self.on_release()
         return released
 
     def clear(self) -> list[ReleasedLock]:
         """Forget everything, and return what was held."""
-        listened = self._since and self._has_release_listener()
-        released = self._released(NO_LOCKS) if listened else []
+        released = self._released(NO_LOCKS)
         self._held.clear()
         self._strengthened.clear()
         self.adopted.clear()
@@ -236,13 +225,9 @@ class Ledger:
         self._since.clear()
         self._ranked.clear()
         self.releases += 1
-        if self.on_release is not None:
-            self.on_release()
         return released
 
     def _released(self, mark: Mark) -> list[ReleasedLock]:
-        if not self._has_release_listener():
-            return []
         now = time.monotonic()
         return [
             ReleasedLock(document, lock, now - self._since[place])
@@ -257,11 +242,6 @@ class Ledger:
             yield document, lock, document
         for named, lock in islice(self._keys.items(), keys, None):
             yield (None, (named[1],)), lock, named
-
-
-def new_ledger(state: TransactionState) -> Ledger:
-    """Return the ledger of a session, which holds nothing yet."""
-    return Ledger(state.ranks, state.instrumentation.has_release_listener)
 
 
 def strength_of(lock: LockOptions) -> int:

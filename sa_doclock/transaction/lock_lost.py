@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import Engine
 from sqlalchemy.engine import ExceptionContext
@@ -11,42 +11,9 @@ from sqlalchemy.engine import ExceptionContext
 from ..dialects import product_of
 from ..dialects.base import LockStrategy, NativeCode
 from ..errors import LockLost
-from ..lock_info import DocumentKey, document_label, public_key
-from .ledger import NamedKey
+from .lost_locks import document_of
 from .request import add_document
-
-if TYPE_CHECKING:
-    from .state import TransactionState
-
-
-def ended_by_other(place: DocumentKey | NamedKey, outcome: str) -> LockLost:
-    """Return the error of a write after the program, or the driver, has ended the transaction."""
-    how = "ended" if outcome == "lost" else outcome
-    error = LockLost(
-        f"the transaction that held the lock was {how} by another than this session: by the "
-        "session's Connection, by a statement that commits, or by the driver; nothing is "
-        "written without the lock: lock again, or call rollback()"
-    )
-    error.entity, error.ident = _document(place)
-    error.args = (f"{document_label(error.entity, error.ident)}: {error.args[0]}",)
-    return error
-
-
-def hold_limit_exceeded(state: TransactionState, seconds: float) -> LockLost:
-    """Return the error of a transaction that has held its locks for longer than that."""
-    lent = any(map(state.connections.is_lent, state.connections.all()))
-    done = (
-        "call rollback(): nothing may be" if lent else "the transaction is rolled back, nothing is"
-    )
-    return _about_held(
-        state,
-        LockLost(
-            f"held{_others(state)} for {state.ledger.held_for():.1f} s, past the hold_limit of {seconds:g} s; "
-            f"{done} saved; run the whole transaction again with less to do between the lock and "
-            "the commit, or raise hold_limit"
-        ),
-        "",
-    )
+from .state import TransactionState
 
 
 def lost_with_connection(
@@ -68,10 +35,10 @@ def lost_with_connection(
     if _sends_commit(state, context) and not (ended_before and _commits_one(state)):
         return None
     why = "the connection to the server was lost"
-    if ended_before or state.connections.hold_limit_is_over():
+    if ended_before or state.is_over():
         why = "the server has ended the transaction, which took longer than its limit"
     error = LockLost(
-        f"lost{_others(state)} after {state.ledger.held_for():.1f} s: {why}; nothing of the transaction is "
+        f"lost{others_text(state)} after {state.ledger.held_for():.1f} s: {why}; nothing of the transaction is "
         "saved; run the whole transaction again",
         statement=context.statement,
         params=context.parameters,
@@ -79,14 +46,14 @@ def lost_with_connection(
         hide_parameters=context.engine is not None and context.engine.hide_parameters,
     )
     error.connection_invalidated = True
-    return _about_held(state, error, strategy.name)
+    return about_held(state, error, strategy.name)
 
 
 def _sends_commit(state: TransactionState, context: ExceptionContext) -> bool:
     """Return whether COMMIT was sent, alone or in a pipeline with the statement that has failed."""
     if context.statement is None:  # BEGIN, COMMIT, ROLLBACK
         return True
-    return state.pipeline is not None and state.pipeline.commit_sent()
+    return any(sends_commit() for sends_commit in state.parts.sends_commit)
 
 
 def _commits_one(state: TransactionState) -> bool:
@@ -101,21 +68,17 @@ def _holds_on(state: TransactionState, connection: Any) -> bool:
     return found.begun or found.opened_for is not None or len(state.connections.all()) == 1
 
 
-def _about_held(state: TransactionState, error: LockLost, database: str) -> LockLost:
+def about_held(state: TransactionState, error: LockLost, database: str = "") -> LockLost:
+    """Put the document that is held for longest, and its lock, into the error."""
     place, lock = state.ledger.first()
     if not database:
         engine = place[0] if isinstance(place[0], Engine) else state.connections.all()[0].engine
         database = product_of(engine.dialect)
-    add_document(error, *_document(place), lock, database)
+    add_document(error, *document_of(place), lock, database)
     return error
 
 
-def _document(place: DocumentKey | NamedKey) -> tuple[type[Any] | None, Any]:
-    if isinstance(place[0], Engine):
-        return None, place[1]
-    return place[0], public_key(place[1])
-
-
-def _others(state: TransactionState) -> str:
+def others_text(state: TransactionState) -> str:
+    """Return the words about the other locks that are held."""
     others: Sequence[object] = state.ledger.places()[1:]
     return f", with {len(others)} other{'s' * (len(others) > 1)}," if others else ""

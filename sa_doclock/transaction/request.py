@@ -6,12 +6,17 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy.orm import Mapper
+from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.interfaces import ORMOption
 
+from ..dialects import product_of
 from ..errors import DeadlockDetected, DocLockError, LockNotAvailable
 from ..lock_info import document_label
 from ..options import LockOptions, lock_label
+
+_FEW_ROWS: Final = 50
+"""The most rows by their keys that one limit is for: to lock them takes time only while they are
+waited for, so that a limit of the whole statement limits the waits."""
 
 NO_ARGUMENTS: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -51,6 +56,11 @@ class LockRequest(NamedTuple):
         return document_label(self.entity, self.ident)
 
 
+def is_of_few_rows(request: LockRequest) -> bool:
+    """Return whether nothing but waits takes time: a few rows, found by their keys."""
+    return 1 <= len(request.keys) <= _FEW_ROWS
+
+
 def add_document(
     error: DocLockError,
     entity: type[Any] | None,
@@ -65,6 +75,18 @@ def add_document(
             label += f" {lock_label(lock)}"
         error.entity, error.ident, error.lock = entity, ident, lock
         error.args = (f"{label} on {database}: {error.args[0]}",)
+
+
+def database_name(session: Session, bind_arguments: Mapping[str, Any]) -> str:
+    """Return the name of the database that an error is about."""
+    bind = bind_arguments.get("bind")
+    if bind is None:
+        try:
+            # The class's own, without what a gate refuses beside it.
+            bind = type(session).get_bind(session, **bind_arguments)
+        except Exception:  # noqa: BLE001  # a program's own may raise anything
+            return "its database"
+    return product_of(bind.dialect)
 
 
 def reason(kind: type[DocLockError], request: LockRequest | None) -> str:

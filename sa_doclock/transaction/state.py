@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from typing import Any, Final
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 from sqlalchemy.orm import SessionTransaction
 
 from ..dialects.base import LockStrategy
-from ..events import EventfulSession
-from ..lock_info import DocumentKey
-from ..monitoring import Diagnosis, HeldWarnings, LockInstrumentation
-from ..options import LockTimeout, check_hold_limit, check_seconds
+from ..events import EventfulSession, ReleasedLock
+from ..lock_info import DocumentKey, LockedName
+from ..monitoring import LockInstrumentation
+from ..options import LockOptions
 from ..session_ref import session_ref
-from .connections import new_connections
+from ..sqlalchemy_internals import closes_connection
+from .connection_events import TransactionFollower
+from .connections import TransactionConnections
 from .failed import FailedTransaction
 from .first_use import FirstUse
-from .hold_limit import HoldLimit
-from .ledger import Mark, NamedKey, new_ledger
-from .lock_lost import ended_by_other
-from .pipeline import SessionPipeline
+from .ledger import Ledger, Mark
+from .lock_call import LockCall
+from .lost_locks import LostLocks
+from .part import NO_PARTS, Block, SessionPart, SessionParts
 from .request import LockRequest
-from .routing import BindRouter
 
-if TYPE_CHECKING:
-    from .lock_call import LockCall
-
-_log = logging.getLogger("sa_doclock")
+_NOTHING: Final = nullcontext()
 
 
-class TransactionState:
-    """The connections, locks and failure of one session's transaction.
+class TransactionState(TransactionFollower):
+    """The connections, locks, failure and parts of one session's transaction.
 
     It does not keep its session alive: a Session that nobody refers to any more is freed at once,
     and what it has loaded with it.  ``session()`` returns it; only what the session itself calls
@@ -43,144 +41,111 @@ class TransactionState:
     :param ranks: the declared order of locking.
     """
 
-    diagnosis: Diagnosis | None = None
-    """Adds to an error who holds the lock, where the session was made with ``diagnose=True``."""
-
     adopting: LockRequest | None = None
     """The lock of a ``with_for_update()`` of the program, while its statement runs."""
-
-    check_lent: Callable[[Engine | Connection], None] | None = None
-    """Checks a database that the program names, while run_transaction() runs."""
 
     commits = 0
     """The number of transactions that this session has committed so far."""
 
-    lost: dict[DocumentKey | NamedKey, str] | None = None
-    """The locks that another than the session has ended, with how; they forbid every write."""
-
     began_by_savepoint = False
     """True if the transaction has begun with ``begin_nested()``, and not with ``begin()``."""
 
-    commits_now = False
-    """True from the start of the session's own commit to its end."""
+    parts: SessionParts = NO_PARTS
+    """The features of this session."""
 
     _committed = False
-    _on_commit: Sequence[Callable[[], object]] = ()  # to be called after the commit
 
-    def __init__(
-        self,
-        session: EventfulSession,
-        ranks: Mapping[type[Any], int],
-        *,
-        low_priority: bool = False,
-    ) -> None:
+    def __init__(self, session: EventfulSession, ranks: Mapping[type[Any], int]) -> None:
         self.session = session_ref(session)
         self.instrumentation = LockInstrumentation(session)
-        self.ranks = ranks
-        self.low_priority = low_priority
+        self.ref: ReferenceType[Any] = ref(self)
+        """A reference to this state that does not keep it alive."""
+        self.ledger = Ledger(ranks)
+        """The locks that the transaction holds."""
+        self.connections = TransactionConnections(self.session, self.ref)
+        """The connections of the transaction."""
+        self.lost = LostLocks()
+        """The locks that another than the session has ended."""
         # What each lock reads several times is not a default of the class: Python finds what the
         # object itself has without a search.
         self.call: LockCall | None = None
         """The call for a lock that is under way."""
         self.failed: FailedTransaction | None = None
         """The failure, because of which all is refused; None in a session where nothing has failed."""
-        self.pipeline: SessionPipeline | None = None
-        """Sends statements together, where the session was made with ``pipeline=True``."""
-        self.routing: BindRouter | None = None
-        """Stands before the program's own get_bind(), where the session's class has one."""
 
-    def limit_hold(self, hold_limit: LockTimeout, warn_held_after: LockTimeout) -> None:
-        """Limit the time that the transactions of this session hold their locks; warn of long ones.
+    def install(self, *parts: SessionPart) -> None:
+        """Add features to this session, behind those that it has."""
+        self.parts = SessionParts((*self.parts.all, *parts))
 
-        :raises TypeError, ValueError: one of them is no such time.
-        """
-        seconds = check_hold_limit(hold_limit)
-        if seconds is not None:
-            self.connections.hold_limit = HoldLimit(self, seconds)
-        seconds = check_seconds("warn_held_after", warn_held_after)
-        if seconds is not None:
-            self.instrumentation.held_warnings = HeldWarnings(seconds)
+    def uninstall(self, part: SessionPart) -> None:
+        """Take a feature out again."""
+        self.parts = SessionParts(tuple(one for one in self.parts.all if one is not part))
 
-    # A session that is made and closed has no use for these, most transactions none for the others.
-
-    ledger = FirstUse(new_ledger)
-    connections = FirstUse(new_connections)
+    @FirstUse
+    def _marks(self) -> WeakKeyDictionary[SessionTransaction, tuple[Mark, dict[SessionPart, Any]]]:
+        """The locks, and the marks of the parts, at each savepoint."""
+        return WeakKeyDictionary()
 
     @property
     def failure(self) -> FailedTransaction:
-        """The same, made where it is not there yet."""
+        """The same as ``failed``, made where it is not there yet."""
         if self.failed is None:
             self.failed = FailedTransaction(self.session, self.connections, self.lose_locks)
         return self.failed
 
-    @FirstUse
-    def _marks(self) -> WeakKeyDictionary[SessionTransaction, tuple[Mark, int]]:
-        """The numbers of locks and functions at each savepoint."""
-        return WeakKeyDictionary()
+    def now(self) -> float:
+        """Return the time by a clock that stands still while the session connects."""
+        return time.monotonic() - self.connections.connecting
 
-    def verify(self) -> None:
-        """Ask the server whether an error has ended the transaction, where that is in doubt."""
-        if self.failed is not None:
-            self.failed.verify()
+    # What is refused, and because of what.
 
     def refuse_failed(self) -> None:
         """:raises PendingRollbackError: a lock failed, and nothing was rolled back since."""
         if self.failed is not None:
             self.failed.refuse()
 
-    def lose_locks(self) -> None:
-        """Forget all locks: the server has given them up, though the transaction goes on here."""
-        self.instrumentation.report_released(self.ledger.clear(), "lost")
+    def verify(self) -> None:
+        """Ask the server whether an error has ended the transaction, where that is in doubt."""
+        if self.failed is not None:
+            self.failed.verify()
+
+    def check_locks(self) -> None:
+        """Compare the ledger with the connections' own word, and with what the parts say.
+
+        :raises LockLost: a part has ended the transaction.
+        """
+        if self.connections.lost() or (self.parts.is_over and self.is_over()):
+            self.note_lost()
+
+    def is_over(self) -> bool:
+        """Return whether a part says that the locks must not be counted on any more."""
+        return any(is_over() for is_over in self.parts.is_over)
 
     def note_lost(self) -> None:
-        """Forget all locks, as :meth:`TransactionConnections.lost` has found the transaction gone.
+        """Forget all locks: the transaction is gone, or a part ends it.
 
-        :raises LockLost: they were held for longer than ``hold_limit``.
+        :raises LockLost: a part has ended it.
         """
-        hold_limit = self.connections.hold_limit
-        if hold_limit is not None and hold_limit.is_over():
-            raise hold_limit.end_transaction()
+        for end_locks in self.parts.end_locks:
+            error = end_locks()
+            if error is not None:
+                raise error
         if self.connections.invalidated():
             self.lose_locks()  # SQLAlchemy itself refuses what follows
         else:
             self.note_ended(None, "lost")
 
-    def note_ended(self, connection: Connection | None, outcome: str) -> None:
-        """Note that the transaction has ended, though the session has not ended it.
-
-        :param connection: whose; None for all of them.
-        """
-        places = self.ledger.places()
-        if places:
-            self.lost = {**(self.lost or {}), **dict.fromkeys(places, outcome)}
-        self.connections.note_ended(connection)
-        self.instrumentation.report_released(self.ledger.clear(), outcome)
-
-    def counts_on_transaction(self, strategy: LockStrategy | None) -> bool:
-        """Return whether locks are held that end with a transaction of this database."""
-        ledger = self.ledger
-        return bool(ledger.held) or (
-            strategy is not None and strategy.keys_end_with_transaction and not ledger.empty
-        )
-
     def refuse_write(self) -> None:
         """Refuse a flush, or a statement that writes.
 
         :raises WrongIsolation: a SnapshotRead has opened the transaction.
-        :raises LockLost: the transaction that held the locks has ended, or is to end: hold_limit.
+        :raises LockLost: the transaction that held the locks has ended, or a part ends it.
         """
         if self.connections.reads_snapshot:
             self.connections.refuse_write_in_snapshot()
-        if self.connections.lost() and not self.ledger.empty:
-            self.note_lost()
-        if self.lost:
-            self._refuse_lost(self.lost)
-
-    def _refuse_lost(self, lost: Mapping[DocumentKey | NamedKey, str]) -> None:
-        """:raises LockLost: one of these locks was not taken again since."""
-        for place, outcome in lost.items():
-            if not self.ledger.has(place):
-                raise ended_by_other(place, outcome)
+        if not self.ledger.empty:
+            self.check_locks()
+        self.lost.refuse(self.ledger)
 
     def roll_back_quietly(self) -> None:
         """Roll back because of an error, which is raised whatever the rollback meets."""
@@ -195,26 +160,63 @@ class TransactionState:
         """Return whether the server has rolled back by itself."""
         return self.failed is not None and self.failed.rolled_back_by_server
 
-    def expected_error(self) -> BaseException | None:
-        """Return the error that a ROLLBACK may repeat, and that is known already."""
-        return None if self.failed is None else self.failed.expected_error
+    # What is reported of the locks.
 
-    def undone_by(self) -> BaseException | None:
-        """Return the error of a flush that has rolled back, while SQLAlchemy waits for rollback()."""
-        return None if self.failed is None else self.failed.undone_by
+    def report_granted(
+        self, documents: Iterable[DocumentKey | LockedName], lock: LockOptions, waited: float
+    ) -> None:
+        """Tell the parts, the listeners and the log what was granted after so many seconds."""
+        documents = tuple(documents)
+        for granted in self.parts.granted:
+            granted(documents, lock)
+        self.instrumentation.report_granted(documents, lock, waited)
 
-    def on_commit(self, function: Callable[[], object]) -> None:
-        """Call it after the commit, when the connections are back in the pool."""
-        if not callable(function):
-            raise TypeError(f"on_commit() needs a function without arguments, not {function!r}")
-        self._on_commit = (*self._on_commit, function)
+    def _report_released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
+        if released:
+            for note_released in self.parts.released:
+                note_released(released, outcome)
+            self.instrumentation.report_released(released, outcome)
+
+    # What a Connection and its errors tell.
+
+    def lose_locks(self) -> None:
+        """Forget all locks: the server has given them up, though the transaction goes on here."""
+        self._report_released(self.ledger.clear(), "lost")
+
+    def counts_on_transaction(self, strategy: LockStrategy | None) -> bool:
+        """See :class:`TransactionFollower`."""
+        ledger = self.ledger
+        return bool(ledger.held) or (
+            strategy is not None and strategy.keys_end_with_transaction and not ledger.empty
+        )
+
+    def holds_locks(self) -> bool:
+        """See :class:`TransactionFollower`."""
+        return not self.ledger.empty
+
+    def mark_locks(self) -> Mark:
+        """See :class:`TransactionFollower`."""
+        return self.ledger.mark()
+
+    def note_ended(self, connection: Connection | None, outcome: str) -> None:
+        """See :class:`TransactionFollower`."""
+        places = self.ledger.places()
+        if places:
+            self.lost.note(places, outcome)
+        self.connections.note_ended(connection)
+        self._undo_settings()
+        self._report_released(self.ledger.clear(), outcome)
 
     def roll_back_connection(self, locks: Mark, savepoints: Collection[str]) -> None:
-        """Forget what was locked in these savepoints, which the program has rolled back itself."""
+        """See :class:`TransactionFollower`."""
         if self.failed is not None:
             self.failed.note_savepoints_undone(savepoints)
-        self.connections.note_savepoint_undone()
-        self.instrumentation.report_released(self.ledger.roll_back_to(locks), "rolled back")
+        self._undo_settings()
+        self._report_released(self.ledger.roll_back_to(locks), "rolled back")
+
+    def _undo_settings(self) -> None:
+        for undone in self.parts.settings_undone:
+            undone()
 
     def note_abort(self, connection: Connection, error: BaseException) -> None:
         """Note that an error has aborted the transaction at the server, or its savepoint."""
@@ -225,21 +227,36 @@ class TransactionState:
             return
         name, locks = savepoint
         self.failure.note_abort(error, within=name)
-        self.instrumentation.report_released(self.ledger.roll_back_to(locks), "lost")
+        self._report_released(self.ledger.roll_back_to(locks), "lost")
 
     # Events of the session's transaction, in the order in which they come.
 
+    def begin(
+        self,
+        transaction: SessionTransaction,
+        connection: Connection,
+        strategy: LockStrategy | None,
+    ) -> None:
+        """Note a connection that has begun its part of the transaction, or a savepoint in it."""
+        self.connections.add(connection, strategy)
+        if self.failed is not None:
+            self.failed.note_joined()
+        for begun in self.parts.begun:
+            begun(connection, lent=not closes_connection(transaction, connection))
+
     def open_savepoint(self, savepoint: SessionTransaction) -> None:
         """Remember what there is now, before the savepoint is set."""
-        self._marks[savepoint] = self.ledger.mark(), len(self._on_commit)
+        marks = {part: part.mark() for part in self.parts.with_marks}
+        self._marks[savepoint] = self.ledger.mark(), marks
         self.connections.before_savepoint()
 
     def roll_back_to(self, savepoint: SessionTransaction) -> None:
         """Forget what came after this savepoint."""
-        locks, functions = self._marks.pop(savepoint)
-        self._on_commit = self._on_commit[:functions]
-        self.connections.note_savepoint_undone()
-        self.instrumentation.report_released(self.ledger.roll_back_to(locks), "rolled back")
+        locks, marks = self._marks.pop(savepoint)
+        for part in self.parts.with_marks:
+            part.roll_back_to(marks.get(part))
+        self._undo_settings()
+        self._report_released(self.ledger.roll_back_to(locks), "rolled back")
 
     def flush_has_rolled_back(self, savepoint: SessionTransaction | None) -> None:
         """Forget what a failed flush has undone, before ``rollback()`` is called.
@@ -251,7 +268,7 @@ class TransactionState:
         else:
             locks, _ = self._marks[savepoint]
             released = self.ledger.roll_back_to(locks)
-        self.instrumentation.report_released(released, "rolled back")
+        self._report_released(released, "rolled back")
 
     def note_rollback(self, transaction: SessionTransaction) -> None:
         """Note the rollback of the transaction, of a savepoint or of a flush."""
@@ -269,68 +286,68 @@ class TransactionState:
         if self.failed is not None:
             self.failed.refuse_commit()
         if not self.session().in_nested_transaction():
-            if self.connections.lost() and not self.ledger.empty:
-                self.note_lost()
-                if self.lost:
-                    self._refuse_lost(self.lost)
+            if not self.ledger.empty:
+                self.check_locks()
+                if self.ledger.empty:
+                    self.lost.refuse(self.ledger)
             self.connections.before_commit()
             self.commits_now = True
-            if self.pipeline is not None:
-                self.pipeline.before_commit()
+            for before_commit in self.parts.before_commit:
+                before_commit()
 
     def after_commit(self) -> None:
         """Note that the databases have committed."""
         if self.session().in_nested_transaction():
             return
-        if self.pipeline is not None:
-            self.pipeline.send_writes()
+        for after_commit in self.parts.after_commit:
+            after_commit()
         self._committed = True
         self.commits += 1
         self.connections.after_commit()
 
     def after_rollback(self) -> None:
-        """Drop what waits in a pipeline, before the connections are given back."""
-        if self.pipeline is not None:
-            self.pipeline.discard()
+        """Drop what waits to be sent, before the connections are given back."""
+        self.discard()
         self.connections.note_server_idle()
 
+    def discard(self) -> None:
+        """Drop what waits to be sent: the transaction is rolled back."""
+        for discard in self.parts.discard:
+            discard()
+
     def end(self) -> None:
-        """End: forget all locks, restore lent connections, call the functions of on_commit()."""
+        """End: forget all locks, restore lent connections, tell the parts."""
         committed, self._committed = self._committed, False
         self.began_by_savepoint = self.commits_now = False
-        self.lost = None
-        if self.routing is not None:
-            self.routing.end()
+        self.lost.clear()
         released = self.ledger.clear()
         try:
             self.connections.close()
-            if self.pipeline is not None:
-                self.pipeline.end()
             if self.failed is not None:
                 self.failed.end()
-            if released:
-                outcome = "committed" if committed else "rolled back"
-                self.instrumentation.report_released(released, outcome)
+            self._report_released(released, "committed" if committed else "rolled back")
         finally:
-            functions, self._on_commit = self._on_commit, ()
-            if committed and functions:
-                _call(functions)
+            for ended in self.parts.ended:
+                ended(committed=committed)
 
-    def forget_functions(self) -> None:
-        """Drop the functions of on_commit() where no transaction had begun, so that none ends."""
-        if self._on_commit and not self.session().in_transaction():
-            self._on_commit = ()
+    def forget(self) -> None:
+        """Tell the parts that the session has given up what it knows, perhaps with no transaction."""
+        for forget in self.parts.forget:
+            forget()
 
 
-def _call(functions: Sequence[Callable[[], object]]) -> None:
-    first: Exception | None = None
-    for function in functions:
-        try:
-            function()
-        except Exception as error:  # noqa: BLE001, PERF203  # it must not stop the others
-            if first is None:
-                first = error  # raised when the others have had their turn
-            else:
-                _log.exception("on_commit: %r failed, after another had", function)
-    if first is not None:
-        raise first
+def around(
+    hooks: Sequence[Callable[..., Block]], *arguments: Any
+) -> AbstractContextManager[object]:
+    """Return the blocks of these hooks as one; most sessions have none."""
+    return _around(hooks, arguments) if hooks else _NOTHING
+
+
+@contextmanager
+def _around(hooks: Sequence[Callable[..., Block]], arguments: tuple[Any, ...]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for hook in hooks:
+            block = hook(*arguments)
+            if block is not None:
+                stack.enter_context(block)
+        yield

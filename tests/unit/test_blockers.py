@@ -14,7 +14,7 @@ from sqlalchemy.dialects import mysql
 
 from sa_doclock import LockConnection, LockNotAvailable, lock_waits
 from sa_doclock.dialects.innodb import lock_data
-from sa_doclock.monitoring.diagnosis import blockers_text
+from sa_doclock.features.diagnosis import blockers_text
 from sa_doclock.monitoring.lock_waits import _root_blocker
 
 WHOLE = LockConnection(

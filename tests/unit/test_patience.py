@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockNotAvailable, LockOptions
-from sa_doclock.locking.wait_policy import BATCH_WAIT, WaitPolicy, retry_without_queueing
+from sa_doclock.features.batch import BATCH_WAIT, retry_without_queueing
+from sa_doclock.locking import WaitPolicy
 from sa_doclock.options import base_of, is_row_lock, may_queue
+from sa_doclock.session import context_of
 from tests.support.models import Order
 from tests.unit.test_lock_options import LEGAL
 from tests.unit.test_lock_timeout import NO_NUMBERS, NO_WAITS
@@ -51,20 +53,19 @@ TABLE: dict[str, tuple[Any, Any, Any, tuple[LockOptions, float | None]]] = {
     ("session", "priority", "call", "wanted"), TABLE.values(), ids=TABLE.keys()
 )
 def test_who_counts_more(session: Any, priority: Any, call: Any, wanted: Any) -> None:
-    assert WaitPolicy(session, priority).resolve(FOR_UPDATE, call) == wanted
+    made = LockingSession(lock_timeout=session, priority=priority)
+    assert context_of(made).options.wait.resolve(FOR_UPDATE, call) == wanted
 
 
 @pytest.mark.parametrize("lock", [lock for lock in LEGAL if not may_queue(lock)], ids=str)
-@pytest.mark.parametrize("priority", ["interactive", "batch"])
-def test_what_never_queues_has_no_limit(lock: LockOptions, priority: Any) -> None:
+def test_what_never_queues_has_no_limit(lock: LockOptions) -> None:
     for seconds in (None, 0, 1.5):
-        assert WaitPolicy(seconds, priority).resolve(lock, None) == (lock, None)
+        assert WaitPolicy(seconds).resolve(lock, None) == (lock, None)
 
 
-@given(st.sampled_from(LEGAL), st.one_of(st.none(), st.floats(0, 1e6)), st.booleans())
-def test_the_base_of_a_lock_stays(lock: LockOptions, seconds: float | None, batch: bool) -> None:
-    patience = WaitPolicy(seconds, "batch" if batch else "interactive")
-    chosen, left = patience.resolve(lock, None)
+@given(st.sampled_from(LEGAL), st.one_of(st.none(), st.floats(0, 1e6)))
+def test_the_base_of_a_lock_stays(lock: LockOptions, seconds: float | None) -> None:
+    chosen, left = WaitPolicy(seconds).resolve(lock, None)
     assert base_of(chosen) is base_of(lock)
     assert (left is None) or left > 0
 

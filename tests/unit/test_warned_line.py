@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
 from unittest.mock import create_autospec
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy import event
 from sqlalchemy.exc import SAWarning
 from sqlalchemy.orm import Session
 
 from sa_doclock import LockingSession
 from sa_doclock.caller import warn_program
-from sa_doclock.transaction.pipeline import SessionPipeline
 from tests.support.models import Customer
 
 
@@ -124,25 +121,3 @@ def test_a_mock_of_a_session_can_commit() -> None:
     mock = create_autospec(LockingSession, instance=True)
     mock.commit()
     mock.commit.assert_called_once_with()
-
-
-@pytest.mark.parametrize("kind", [LockingSession, Audited])
-@pytest.mark.parametrize("pipeline", [True, False])
-def test_a_pipeline_hears_of_the_commit_before_it_begins(
-    monkeypatch: pytest.MonkeyPatch,
-    kind: type[LockingSession],
-    pipeline: bool,
-) -> None:
-    heard: list[str] = []
-
-    @contextmanager
-    def committing(_: SessionPipeline) -> Iterator[None]:
-        heard.append("begins")
-        yield
-        heard.append("ended")
-
-    monkeypatch.setattr(SessionPipeline, "committing", committing)
-    with kind(pipeline=pipeline) as session:
-        event.listen(session, "before_commit", lambda _: heard.append("commits"))
-        session.commit()
-    assert heard == (["begins", "commits", "ended"] if pipeline else ["commits"])

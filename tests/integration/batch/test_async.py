@@ -10,8 +10,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from sa_doclock import AsyncLockingSession, LockNotAvailable, LockOptions
-from sa_doclock.locking import context as books
-from sa_doclock.locking import wait_policy as patience
+from sa_doclock.features import batch as batches
 from tests.integration.asyncio.drivers import connected, drivers_of, in_a_loop, url_for
 from tests.integration.batch.batches import seeing_tries
 from tests.support.databases import Database
@@ -63,7 +62,7 @@ async def _given_up(_: AsyncEngine, __: Session, batch: Session) -> None:
 async def _alongside(_: AsyncEngine, holder: Session, batch: Session) -> None:
     turns: list[int] = [0]
     during: list[int] = []
-    original = patience.pause
+    original = batches.pause
 
     async def work() -> None:
         while True:
@@ -80,7 +79,7 @@ async def _alongside(_: AsyncEngine, holder: Session, batch: Session) -> None:
 
     working = asyncio.ensure_future(work())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(books, "pause", pause)
+        patch.setattr(batches, "pause", pause)
         trying = asyncio.ensure_future(batch.get_one_entity(Order, 1, ForUpdate))
         once = asyncio.ensure_future(paused.wait())
         await asyncio.wait([trying, once], return_when=asyncio.FIRST_COMPLETED)

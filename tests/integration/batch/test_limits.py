@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-import sa_doclock.locking.context
+import sa_doclock.features.batch
 from sa_doclock import (
     LockingSession,
     LockNotAvailable,
@@ -17,7 +17,7 @@ from sa_doclock import (
     LockOptions,
     with_lock,
 )
-from sa_doclock.locking.wait_policy import BATCH_WAIT, WaitPolicy
+from sa_doclock.features import BATCH_WAIT
 from sa_doclock.pool import ExecuteStatement
 from tests.integration.batch.batches import seeing_tries
 from tests.integration.locking.steps import finds_held, recorded
@@ -43,7 +43,7 @@ class Clock:
         self.now = time.monotonic()
         self.pauses: list[float] = []
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(sa_doclock.locking.context, "pause", self._pause)
+        monkeypatch.setattr(sa_doclock.features.batch, "pause", self._pause)
 
     def _pause(self, seconds: float, *, under_asyncio: bool) -> None:
         assert not under_asyncio
@@ -107,7 +107,7 @@ def test_it_tries_again_until_it_is_granted(
         if len(clock.pauses) == 5:
             other.rollback()
 
-    monkeypatch.setattr(sa_doclock.locking.context, "pause", pause)
+    monkeypatch.setattr(sa_doclock.features.batch, "pause", pause)
     with make_batch() as session, seeing_tries(engine) as tries:
         assert session.get_one_entity(Order, 1, ForUpdate).total == 30
         assert tries.count == 6
@@ -151,8 +151,6 @@ def test_reads_that_never_wait_are_the_same(
 def test_there_are_two_priorities(priority: Any, engine: sa.Engine) -> None:
     with pytest.raises(ValueError, match='priority must be "interactive" or "batch"'):
         Session(engine, priority=priority)
-    with pytest.raises(ValueError, match="priority"):
-        WaitPolicy(None, priority)
 
 
 @pytest.mark.databases("postgresql", "mysql", "mariadb")

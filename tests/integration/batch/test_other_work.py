@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-import sa_doclock.locking.context
+import sa_doclock.features.batch
 from sa_doclock import DeadlockDetected, LockingSession, LockNotAvailable, LockOptions
 from tests.integration.locking.crosswise import cross
 from tests.integration.locking.steps import finds_held, locks
@@ -46,7 +46,7 @@ def let_go_after(other: Session, monkeypatch: pytest.MonkeyPatch) -> Callable[[i
             if len(pauses) == number:
                 other.rollback()
 
-        monkeypatch.setattr(sa_doclock.locking.context, "pause", pause)
+        monkeypatch.setattr(sa_doclock.features.batch, "pause", pause)
         return pauses
 
     return prepare
@@ -166,7 +166,7 @@ def test_some_rows_that_it_got_are_given_back(
         if len(held) == 2:
             other.rollback()
 
-    monkeypatch.setattr(sa_doclock.locking.context, "pause", look)
+    monkeypatch.setattr(sa_doclock.features.batch, "pause", look)
     with batch.begin():
         if worked_before:
             batch.add(Customer(id=9, name="written"))

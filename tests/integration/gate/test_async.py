@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
 
 from sa_doclock import AsyncLockingSession, DocumentGate, LockMisuse, LockNotAvailable, LockOptions
-from sa_doclock.locking import context as books
-from sa_doclock.locking.wait_policy import pause
+from sa_doclock.features import batch as priority
+from sa_doclock.features.batch import pause
 from tests.integration.asyncio.drivers import DRIVERS, connected, in_a_loop, url_for
 from tests.integration.gate.queueing import until_queued
 from tests.support.databases import Database
@@ -169,7 +169,7 @@ async def test_a_batch_pauses_without_blocking_the_loop(
             assert under_asyncio  # though it has no connection that would tell
             pause(seconds, under_asyncio=under_asyncio)
 
-        monkeypatch.setattr(books, "pause", look)
+        monkeypatch.setattr(priority, "pause", look)
         batch = asyncio.ensure_future(add_ten(batches))
         await asyncio.wait_for(paused.wait(), 30)
         assert not batch.done()

@@ -17,8 +17,8 @@ def test_what_is_no_gate_is_refused(wrong: Any) -> None:
 
 
 def test_none_is_no_gate(gate: DocumentGate) -> None:
-    assert LockingSession(gate=None)._context.queue is None
-    assert LockingSession(gate=gate)._context.queue is not None
+    assert not LockingSession(gate=None)._context.parts.all
+    assert LockingSession(gate=gate)._context.parts.all
 
 
 def test_so_is_what_is_no_option() -> None:

@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from sa_doclock import LockingSession, LockOptions
-from sa_doclock.monitoring import held_warnings
+from sa_doclock.features import held_warnings
 from tests.support.models import Order
 from tests.support.waits import wait_until
 

@@ -9,8 +9,6 @@ import pytest
 
 import sa_doclock.monitoring.instrumentation
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
-from sa_doclock.transaction.ledger import Ledger
-from tests.integration.instrumentation.hearing import hearing
 from tests.support.models import Order
 
 pytestmark = pytest.mark.databases("sqlite")
@@ -33,7 +31,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(target, name, note)
 
-    noting(Ledger, "_locked_since")
     noting(sa_doclock.monitoring.instrumentation, "_label_of")
     noting(sa_doclock.monitoring.instrumentation, "_fields")
     return noted
@@ -69,15 +66,9 @@ def test_a_try_that_does_not_wait_is_not_logged_by_default(
     assert asked == []
 
 
-def test_somebody_who_listens_is_told(session: Session, other: Session, asked: list[str]) -> None:
-    with hearing(session):
-        use(session, other)
-    assert "_locked_since" in asked
-
-
 def test_somebody_who_reads_the_log_is_told(
     session: Session, other: Session, asked: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "sa_doclock")
     use(session, other)
-    assert {"_locked_since", "_label_of", "_fields"} <= set(asked)
+    assert {"_label_of", "_fields"} <= set(asked)

@@ -24,15 +24,15 @@ class Budget(NamedTuple):
 
 BUDGETS = {
     "sqlite": {
-        "make": Budget(5, 3, 3),
-        "lock": Budget(45, 12, 8),
-        "save": Budget(25, 8, 5),
+        "make": Budget(12, 9, 5),
+        "lock": Budget(45, 14, 8),
+        "save": Budget(40, 9, 7),
     },
     "postgresql": {
-        "declared lock": Budget(50, 14, 8),
-        "declared lock_in_time": Budget(95, 19, 16),
-        "declared lock_by_scalars": Budget(159, 26, 12),
-        "declared save": Budget(52, 16, 9),
+        "declared lock": Budget(50, 16, 9),
+        "declared lock_in_time": Budget(101, 23, 18),
+        "declared lock_by_scalars": Budget(162, 27, 14),
+        "declared save": Budget(66, 17, 9),
     },
 }
 

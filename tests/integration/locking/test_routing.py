@@ -412,5 +412,5 @@ def test_a_session_with_the_get_bind_of_sqlalchemy_has_no_router(engine: sa.Engi
 
     assert Named.get_bind is PlainSession.get_bind
     with Named(engine) as session:
-        assert context_of(session).routing is None
+        assert not context_of(session).parts.route
         assert "get_bind" not in vars(session)

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import event
 
-import sa_doclock.monitoring.diagnosis
+import sa_doclock.features.diagnosis
 from sa_doclock import LockConnection, LockingSession, LockOptions
 from sa_doclock.dialects.postgresql import monitoring as postgresql_holders
 from tests.integration.locking.connections import patience_of
@@ -153,7 +153,7 @@ def test_the_error_stays_where_asking_fails(
         raise ConnectionRefusedError("the server is full")
 
     alice.does(locks(Order, 1))
-    monkeypatch.setattr(sa_doclock.monitoring.diagnosis, "side_connection", fails)
+    monkeypatch.setattr(sa_doclock.features.diagnosis, "side_connection", fails)
     with caplog.at_level(logging.DEBUG, logger="sa_doclock"):
         error = refused(asker, Order, 1)
     assert error.blockers == ()

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-import sa_doclock.monitoring.diagnosis
+import sa_doclock.features.diagnosis
 from sa_doclock import LockConnection, LockingSession, LockNotAvailable, LockOptions
-from sa_doclock.monitoring.diagnosis import side_connection
+from sa_doclock.monitoring import side_connection
 from tests.integration.monitoring.steps import up_to_date
 from tests.support.databases import Database
 from tests.support.models import Order
@@ -36,7 +36,7 @@ def test_of_a_set_that_is_bound_elsewhere(
         with side_connection(engine, options) as connection:
             yield connection
 
-    monkeypatch.setattr(sa_doclock.monitoring.diagnosis, "side_connection", noted)
+    monkeypatch.setattr(sa_doclock.features.diagnosis, "side_connection", noted)
     elsewhere = make_engine()
     other.get_entity(Order, 1, LockOptions.ForUpdate)
     with LockingSession(engine, diagnose=True) as session:

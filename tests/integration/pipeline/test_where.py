@@ -170,4 +170,5 @@ def test_with_a_cursor_of_the_programs_own(bills: Database, elsewhere: sa.Engine
 
 def test_the_column_of_the_matrix_pipelines(documents: Database) -> None:
     with LockingSession(documents.engine()) as session:
-        assert (session._context.pipeline is not None) is (documents.column == PIPELINED)
+        found = [type(part).__name__ for part in session._context.parts.all]
+        assert ("SessionPipeline" in found) is (documents.column == PIPELINED)

@@ -53,7 +53,7 @@ def a_statement(scene: Scene) -> Any:
 def an_entry_of_a_dictionary(scene: Scene) -> Any:
     connection = scene.engine.connect()
     connection.close()
-    failures.states_by_connection[connection] = None  # type: ignore[assignment]
+    failures._states[connection] = None  # type: ignore[assignment]
     return connection
 
 
@@ -75,7 +75,7 @@ def _told(scene: Scene, leak: Leak) -> dict[str, int]:
         (a_statement, "compiled statements"),
         (
             an_entry_of_a_dictionary,
-            "in sa_doclock.transaction.error_translation.states_by_connection",
+            "in sa_doclock.transaction.error_translation._states",
         ),
     ],
     ids=lambda one: one.__name__ if callable(one) else "",

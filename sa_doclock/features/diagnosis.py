@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Table, create_engine
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, Engine, Table
 
 from ..dialects import schema_translation, strategy_for
-from ..dialects.base import LockMonitoring
 from ..documents import mapper_of, own_table, root_of
-from ..errors import LockNotAvailable
+from ..errors import LockFailed, LockNotAvailable
 from ..lock_info import Identity, LockConnection, short_statement
+from ..monitoring import SharedQueries, describe_connections, side_connection
 from ..options import LockOptions, base_of
-from ..session_ref import session_ref
 from ..statements import MAX_PARAMETERS
-from .shared_query import SharedQueries
+from ..transaction import LockCall, SessionPart, TransactionState
 
 _log = logging.getLogger("sa_doclock")
 _LISTED = 3
@@ -27,17 +24,18 @@ _LISTED = 3
 Keys = Sequence[Identity]
 
 
-class Diagnosis:
-    """Adds the blockers to errors of ``LockingSession(diagnose=True)``.
+class Diagnosis(SessionPart):
+    """Adds the blockers to errors of ``LockingSession(diagnose=True)``."""
 
-    :param connections: returns those of the session's transaction.
-    """
+    def __init__(self, state: TransactionState) -> None:
+        self._session, self._connections = state.session, state.connections
 
-    def __init__(self, session: Session, connections: Callable[[], Sequence[Connection]]) -> None:
-        self._session = session_ref(session)
-        self._connections = connections
+    def failed(self, error: LockFailed, call: LockCall) -> None:
+        """See :class:`SessionPart`.  By now this session waits for nobody."""
+        if isinstance(error, LockNotAvailable):
+            self._add_blockers(error, call.request.keys, call.engine)
 
-    def add_blockers(self, error: LockNotAvailable, keys: Keys, engine: Engine | None) -> None:
+    def _add_blockers(self, error: LockNotAvailable, keys: Keys, engine: Engine | None) -> None:
         """Put the blockers into the error, which stays as it is if that fails.
 
         :param keys: of the rows that were asked for; empty where they are not known.
@@ -66,7 +64,7 @@ class Diagnosis:
         monitoring = strategy.monitoring
         if monitoring is None:
             return ()
-        ours = [one for one in self._connections() if one.engine is bind.engine]
+        ours = [one for one in self._connections.all() if one.engine is bind.engine]
         own = {monitoring.connection_id(one) for one in ours}
         header = own_table(mapper)
         keys = _in_order_of(header, root_of(mapper).primary_key, keys)
@@ -102,49 +100,6 @@ def _in_order_of(header: Table, columns: Sequence[Any], keys: Keys) -> Keys:
         return ()
     places = [columns.index(column) for column in own]
     return [tuple(key[place] for place in places) for key in keys]
-
-
-@contextmanager
-def side_connection(engine: Engine, options: Mapping[str, Any]) -> Iterator[Connection]:
-    """Connect as this engine does, but outside of its pool, to ask about the server.
-
-    The pool may be exhausted by sessions that wait.  A setting of this connection reaches no pool.
-
-    :param options: execution options of the connection.
-    """
-    with side_engine(engine) as own, own.connect() as connection:
-        yield connection.execution_options(**options)
-
-
-@contextmanager
-def side_engine(engine: Engine) -> Iterator[Engine]:
-    """Make an engine that connects as this one does, with a pool of its own, for this block."""
-    own = _copy_of(engine)
-    try:
-        yield own
-    finally:
-        own.dispose()
-
-
-def _copy_of(engine: Engine) -> Engine:
-    arguments: dict[str, Any] = {
-        "pool": engine.pool.recreate(),  # which keeps creator, connect_args and listeners
-        "module": engine.dialect.loaded_dbapi,
-    }
-    if not engine.dialect.is_async:
-        return create_engine(engine.url, **arguments)
-    # One URL may stand for two drivers.  Imported here, as it needs greenlet.
-    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
-
-    return create_async_engine(engine.url, **arguments).sync_engine
-
-
-def describe_connections(
-    monitoring: LockMonitoring, connection: Connection, ids: Collection[int]
-) -> Mapping[int, LockConnection]:
-    """Describe these connections; one that has gone meanwhile is an id and nothing more."""
-    known = monitoring.describe(connection, ids) if ids else {}
-    return {one: known.get(one) or LockConnection(one) for one in ids}
 
 
 def blockers_text(blockers: Sequence[LockConnection], hide: bool) -> str:

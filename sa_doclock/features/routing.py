@@ -9,23 +9,25 @@ SQLAlchemy's own ``get_bind()`` has no router.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from weakref import ref
 
 from sqlalchemy import Connection, Engine, Select, Update, inspect, select, table, update
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.sql import visitors
 
-from ..dialects import product_of
 from ..documents import mapper_cache, parts_of, root_of
 from ..errors import DocLockError, LockMisuse, LockNotSupported
 from ..options import LockOptions, base_of
-from .request import LockRequest, add_document
-
-if TYPE_CHECKING:
-    from .state import TransactionState
+from ..transaction import (
+    LockRequest,
+    SessionPart,
+    TransactionState,
+    add_document,
+    database_name,
+)
 
 Bind = Engine | Connection
 
@@ -52,7 +54,7 @@ class _Pin:
     random: bool = False
 
 
-class BindRouter:
+class BindRouter(SessionPart):
     """The databases of one session whose class has a ``get_bind()`` of its own.
 
     It keeps neither the session nor its state alive.
@@ -65,7 +67,11 @@ class BindRouter:
         self._pins: dict[Mapper[Any] | None, _Pin] = {}  # by base mapper; None: of named locks
         self._by_table: dict[Any, Mapper[Any]] = {}  # those of the pins
 
-    def get_bind(self, *args: Any, **kwargs: Any) -> Any:
+    def around_get_bind(self, get_bind: Callable[..., Any]) -> Callable[..., Any]:
+        """See :class:`SessionPart`: in front of the class's own."""
+        return self._get_bind
+
+    def _get_bind(self, *args: Any, **kwargs: Any) -> Any:
         """Return the connection that has locked this kind of document, or what the class says."""
         given = kwargs.get("bind")
         if given is not None and self._is_ours(given):
@@ -119,7 +125,7 @@ class BindRouter:
         read = {"clause": _read(request.mapper), **request.bind_arguments}
         return _Pin(self._checked(self._ask(**read)), self._ask_quietly(write))
 
-    def pin(self, mapper: Mapper[Any] | None, bind: Bind) -> None:
+    def bound(self, mapper: Mapper[Any] | None, bind: Bind) -> None:
         """Let the database that was chosen for a lock serve this kind of document from now on.
 
         The session's transaction has begun there, so that its end will end this too.
@@ -135,8 +141,8 @@ class BindRouter:
                 for below in one.base_mapper.self_and_descendants:
                     self._by_table.update(dict.fromkeys(below.tables, below))
 
-    def end(self) -> None:
-        """Forget all of it: the transaction has ended."""
+    def ended(self, *, committed: bool) -> None:
+        """Forget all of it."""
         self._chosen.clear()
         self._pins.clear()
         self._by_table.clear()
@@ -193,21 +199,9 @@ class BindRouter:
 
     def _checked(self, bind: Bind) -> Bind:
         state = self._state()
-        if state is not None and state.check_lent is not None:
-            state.check_lent(bind)
+        for using in () if state is None else state.parts.using:
+            using(bind)
         return bind
-
-
-def database_name(session: Session, bind_arguments: Mapping[str, Any]) -> str:
-    """Return the name of the database that an error is about."""
-    bind = bind_arguments.get("bind")
-    if bind is None:
-        try:
-            # The class's own, without what a gate refuses beside it.
-            bind = type(session).get_bind(session, **bind_arguments)
-        except Exception:  # noqa: BLE001  # a program's own may raise anything
-            return "its database"
-    return product_of(bind.dialect)
 
 
 def _is_same_database(one: Bind, other: Bind) -> bool:

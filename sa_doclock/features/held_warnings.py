@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -22,6 +22,7 @@ from ..caller import line_of_program
 from ..events import ReleasedLock
 from ..lock_info import DocumentKey, LockedName, document_label, public_key
 from ..options import LockOptions, lock_label
+from ..transaction import SessionPart
 
 _log = logging.getLogger("sa_doclock")
 _numbers = count()
@@ -47,7 +48,7 @@ class _HeldLock:
         _log.warning(text, label, lock, held, line, words, extra=fields)
 
 
-class HeldWarnings:
+class HeldWarnings(SessionPart):
     """The locks that one session holds, each with the line of the program that took it.
 
     :param seconds: after which a lock is warned of.
@@ -57,9 +58,7 @@ class HeldWarnings:
         self._seconds = seconds
         self._held: dict[DocumentKey | LockedName, _HeldLock] = {}
 
-    def note_granted(
-        self, documents: Iterable[DocumentKey | LockedName], lock: LockOptions
-    ) -> None:
+    def granted(self, documents: Sequence[DocumentKey | LockedName], lock: LockOptions) -> None:
         """Note these locks, which the program has taken just now."""
         line = line_of_program()
         for document in documents:
@@ -67,7 +66,7 @@ class HeldWarnings:
                 held = self._held[document] = _HeldLock(document, lock, line)
                 _watcher.add(held, self._seconds)
 
-    def note_released(self, released: Iterable[ReleasedLock], outcome: str) -> None:
+    def released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
         """Warn of those of these locks that were held for long."""
         for one in released:
             held = self._held.pop(one.document, None)

@@ -3,50 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-from weakref import ReferenceType
 
 from sqlalchemy import Connection
 
 from ..dialects import find_strategy
 from ..dialects.base import Pipeline, Read
 from ..errors import LockNotSupported
-from ..lock_info import Identity
-from .request import LockRequest
+from ..transaction import (
+    Block,
+    Limit,
+    LockPlan,
+    LockRequest,
+    Reads,
+    SessionPart,
+    TransactionConnection,
+    TransactionState,
+    is_of_few_rows,
+)
+from .hold_limit import HoldLimit
 
-if TYPE_CHECKING:
-    from .state import TransactionState
 
-T = TypeVar("T")
-
-ReadsOf = Callable[[Any, Identity], Iterable[Read]]
-"""Returns the reads that follow the lock of the document of this class and key."""
-
-_NOTHING: Final = nullcontext()
-
-
-class SessionPipeline(AbstractContextManager[None]):
+class SessionPipeline(SessionPart):
     """The pipelines of the connections of one session's transaction.
 
-    :param state: of the session, whose own this is.
+    :param hold_limit: of the session, where it has one: it travels with the lock.
     """
 
-    def __init__(self, state: ReferenceType[TransactionState]) -> None:
-        self._state = state
+    def __init__(self, state: TransactionState, hold_limit: HoldLimit | None) -> None:
+        self._state, self._hold_limit = state.ref, hold_limit
         self._pipelines: dict[Connection, Pipeline] = {}
         self._own: list[Pipeline] = []  # of connections whose COMMIT is the session's
         self.ahead: ReadingAhead | None = None
         """The block in which reads are sent with a lock."""
         self._committing = False
 
-    def add(self, connection: Connection, *, lent: bool) -> None:
-        """Note a connection that has begun its part of the transaction.
-
-        :param lent: its COMMIT may be another's.
-        """
+    def begun(self, connection: Connection, *, lent: bool) -> None:
+        """See :class:`SessionPart`."""
         if connection in self._pipelines:
             return
         strategy = find_strategy(connection)
@@ -63,37 +58,47 @@ class SessionPipeline(AbstractContextManager[None]):
             if self._committing:
                 self._keep_writes()
 
-    def end(self) -> None:
-        """Forget the connections: the transaction is over."""
+    def ended(self, *, committed: bool) -> None:
+        """Forget the connections."""
         for pipeline in self._own:
             pipeline.forget_writes()
         self._pipelines.clear()
         self._own.clear()
         self._committing = False
 
-    def locking(
-        self,
-        connection: Connection,
-        request: LockRequest,
-        *,
-        few_rows: bool,
-        hold_limit: float | None = None,
-    ) -> AbstractContextManager[None]:
-        """Take a lock in this block; BEGIN, its limits and the reads after it travel with it.
+    def around_limit(self, limit: Limit) -> Limit:
+        """See :class:`SessionPart`: BEGIN, the limits and the reads after it travel with the lock."""
+        return self._locking
 
-        :param few_rows: it is of a few rows by their keys.
-        :param hold_limit: seconds after which the server ends the transaction, where it is idle.
-        """
-        pipeline = self._pipelines[connection]
+    @contextmanager
+    def _locking(
+        self, connection: TransactionConnection, _plan: LockPlan, request: LockRequest
+    ) -> Iterator[LockRequest]:
+        told = None
+        if self._hold_limit is not None:
+            if request.mapper is None:  # the call for a named lock is none of a row's SELECTs
+                self._hold_limit.tell(connection, request.lock)
+            else:
+                told = self._hold_limit.to_tell(connection, request.lock)
+        with self._block(connection.connection, request, told):
+            yield request._replace(seconds=None)
+        if told is not None and self._hold_limit is not None:
+            self._hold_limit.note_told(connection)
+
+    def _block(
+        self, connection: Connection, request: LockRequest, hold_limit: float | None
+    ) -> AbstractContextManager[None]:
         ahead = self.ahead
         reads: Callable[[], Iterable[Read]] = tuple
         if ahead is not None and len(request.keys) == 1:  # else of a listener, while parts are read
             reads = partial(ahead.reads, request.mapper, request.keys[0])
-        lock = pipeline.locking(request.seconds, reads, few_rows=few_rows, hold_limit=hold_limit)
+        lock = self._pipelines[connection].locking(
+            request.seconds, reads, few_rows=is_of_few_rows(request), hold_limit=hold_limit
+        )
         return lock if ahead is None else _Within(ahead, lock)
 
-    def reading_ahead(self, reads: ReadsOf) -> AbstractContextManager[None]:
-        """Send these reads with the lock of one document that is taken in this block."""
+    def around_document(self, reads: Reads) -> Block:
+        """See :class:`SessionPart`: send these reads with the lock."""
         return ReadingAhead(self, reads)
 
     def before_commit(self) -> None:
@@ -106,19 +111,21 @@ class SessionPipeline(AbstractContextManager[None]):
         for pipeline in self._own:
             pipeline.keep_writes(self._may_commit, alone=alone)
 
-    def committing(self) -> AbstractContextManager[None]:
-        """Flush and commit in this block; where the transaction stays open, all of it is sent."""
-        return _NOTHING if self._committing else self
+    def around_save(self) -> Block:
+        """See :class:`SessionPart`: where the transaction stays open, all of it is sent."""
+        return None if self._committing else self._saving()
 
-    def __enter__(self) -> None:
+    @contextmanager
+    def _saving(self) -> Iterator[None]:
         self.before_commit()
-
-    def __exit__(self, *_: object) -> None:
-        self._committing = False
         try:
-            self.send_writes()
+            yield
         finally:
-            self.discard()
+            self._committing = False
+            try:
+                self.send_writes()
+            finally:
+                self.discard()
 
     def _may_commit(self) -> bool:
         state = self._state()
@@ -134,20 +141,23 @@ class SessionPipeline(AbstractContextManager[None]):
         for pipeline in self._own:
             pipeline.send_writes()
 
+    def after_commit(self) -> None:
+        """See :class:`SessionPart`."""
+        self.send_writes()
+
     @contextmanager
-    def answered(self, block: AbstractContextManager[T]) -> Iterator[T]:
-        """Have every statement answered at once in this block."""
+    def around_write(self) -> Iterator[None]:
+        """See :class:`SessionPart`: its row count is needed, so that it is answered at once."""
         for pipeline in self._own:
             pipeline.pause(paused=True)
         try:
-            with block as value:
-                yield value
+            yield
         finally:
             for pipeline in self._own:
                 pipeline.pause(paused=False)
 
-    def commit_sent(self) -> bool:
-        """Return whether the error that is raised now is one of statements sent together with COMMIT."""
+    def sends_commit(self) -> bool:
+        """See :class:`SessionPart`."""
         return any(pipeline.commit_sent for pipeline in self._own)
 
     def discard(self) -> None:
@@ -161,7 +171,7 @@ class SessionPipeline(AbstractContextManager[None]):
 class ReadingAhead(AbstractContextManager[None]):
     """A block of reads that are sent with its lock, whose own block goes on until this one ends."""
 
-    def __init__(self, pipeline: SessionPipeline, reads: ReadsOf) -> None:
+    def __init__(self, pipeline: SessionPipeline, reads: Reads) -> None:
         self._pipeline = pipeline
         self.reads = reads
         self._lock: AbstractContextManager[None] | None = None

@@ -1,0 +1,5 @@
+"""The features of a session: each joins the locks and the transaction by the hooks of a SessionPart."""
+
+from .batch import BATCH_WAIT, Priority, check_priority
+from .install import install_parts
+from .on_commit import AfterCommit

@@ -1,0 +1,182 @@
+"""Sessions with ``priority="batch"``: they never stand in the queue for a lock, but try again.
+
+Around the taking of a lock are the tries, with pauses between them; around each try is a savepoint.
+On SQL Server a batch is also the one that a deadlock ends.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any, Final, Literal, TypeVar
+from weakref import ref
+
+from sqlalchemy import Connection
+from sqlalchemy.util import await_only
+
+from ..dialects import strategies
+from ..errors import LockNotAvailable
+from ..gate import SessionQueue
+from ..options import LockOptions, is_row_lock, may_queue
+from ..transaction import (
+    Limit,
+    LockCall,
+    LockPlan,
+    LockRequest,
+    SessionPart,
+    Take,
+    TransactionConnection,
+    TransactionState,
+)
+
+T = TypeVar("T")
+
+Priority = Literal["interactive", "batch"]
+
+BATCH_WAIT: Final = 60.0
+"""Seconds that a batch session tries for a lock without a lock_timeout: no server ends it."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
+
+
+def check_priority(priority: object) -> None:
+    """:raises ValueError: there is no such priority."""
+    if priority not in ("interactive", "batch"):
+        raise ValueError(f'priority must be "interactive" or "batch", not {priority!r}')
+
+
+class BatchPriority(SessionPart):
+    """The tries of one session, none of which waits at the server.
+
+    :param queue: the session's place at a gate, where it has one.
+    """
+
+    def __init__(self, state: TransactionState, queue: SessionQueue | None) -> None:
+        self._state, self._queue = ref(state), queue
+
+    def begun(self, connection: Connection, *, lent: bool) -> None:
+        """See :class:`SessionPart`: a deadlock ends this transaction rather than another."""
+        strategy = strategies.get(connection.dialect)
+        if strategy is not None:
+            strategy.lower_deadlock_priority(connection)
+
+    def around_take(self, take: Take) -> Take:
+        """See :class:`SessionPart`: try without waiting, and pause, until the time is over."""
+
+        def take_in_batch(call: LockCall, request: LockRequest, target: Any) -> Any:
+            if not may_queue(request.lock):
+                return take(call, request, target)
+            assert request.seconds is not None  # BATCH_WAIT where the program has said nothing
+
+            def attempt(left: float) -> Any:
+                at_once = request._replace(lock=request.lock | LockOptions.NoWait, seconds=left)
+                return take(call, at_once, target)
+
+            return retry_without_queueing(request.seconds, attempt, self._pause)
+
+        return take_in_batch
+
+    def around_limit(self, limit: Limit) -> Limit:
+        """See :class:`SessionPart`: a try that is not granted changes nothing."""
+
+        def limit_undone(
+            connection: TransactionConnection, plan: LockPlan, request: LockRequest
+        ) -> AbstractContextManager[LockRequest]:
+            block = limit(connection, plan, request)
+            if LockOptions.NoWait in request.lock and is_row_lock(connection.row_lock(plan)):
+                return self._undone_by_savepoint(connection.connection, block)
+            return block
+
+        return limit_undone
+
+    @contextmanager
+    def _undone_by_savepoint(
+        self, connection: Connection, block: AbstractContextManager[LockRequest]
+    ) -> Iterator[LockRequest]:
+        """Run the block; a lock that is not available changes nothing.
+
+        On PostgreSQL the error aborts the transaction, and on all a lock on several rows may have
+        got some of them.
+        """
+        state = self._state()
+        assert state is not None
+        call = state.call
+        assert call is not None
+        savepoint = connection.begin_nested()
+        call.undone_by_savepoint = True
+        try:
+            with block as request:
+                yield request
+        except LockNotAvailable:
+            if not state.server_has_rolled_back():
+                savepoint.rollback()
+                call.met = None
+            raise
+        except BaseException:
+            with suppress(Exception):  # where the server has rolled back everything, or is gone
+                savepoint.rollback()
+            raise
+        finally:
+            call.undone_by_savepoint = False
+        savepoint.commit()
+
+    def _pause(self, seconds: float) -> None:
+        """Sleep between two tries."""
+        state = self._state()
+        assert state is not None
+        connections = state.connections.all()
+        under_asyncio = any(one.dialect.is_async for one in connections)
+        if self._queue is not None and not connections:
+            under_asyncio = self._queue.under_asyncio
+        pause(seconds, under_asyncio=under_asyncio)
+
+
+def retry_without_queueing(
+    seconds: float,
+    attempt: Callable[[float], T],
+    sleep: Callable[[float], None],
+) -> T:
+    """Return what an attempt returns that was granted its lock at once; pause between attempts.
+
+    :param attempt: is given the seconds that are left, a whole number.
+    :raises LockNotAvailable: what the last attempt has met.
+    """
+    from tenacity import (  # noqa: PLC0415  # only a batch needs it
+        RetryCallState,
+        Retrying,
+        retry_if_exception_type,
+        stop_after_delay,
+        wait_random_exponential,
+    )
+
+    jitter = wait_random_exponential(multiplier=_FIRST_PAUSE, max=_LONGEST_PAUSE)
+    started = time.monotonic()
+
+    def left() -> float:
+        return max(seconds - (time.monotonic() - started), 0.0)
+
+    def pause_before_next(state: RetryCallState) -> float:
+        return min(jitter(state), left())
+
+    retrying = Retrying(
+        retry=retry_if_exception_type(LockNotAvailable),
+        wait=pause_before_next,
+        stop=stop_after_delay(seconds),
+        sleep=sleep,
+        reraise=True,
+    )
+    # Whole seconds, so that there are few different statements.  NOWAIT is about rows: a table
+    # that somebody alters is waited for.
+    return retrying(lambda: attempt(math.ceil(left()) or 1.0))
+
+
+def pause(seconds: float, *, under_asyncio: bool) -> None:
+    """Sleep, and let others run under asyncio, where the session runs in a greenlet."""
+    if under_asyncio:
+        import asyncio  # noqa: PLC0415  # it is loaded already
+
+        await_only(asyncio.sleep(seconds))
+    else:
+        time.sleep(seconds)

@@ -1,0 +1,193 @@
+"""The longest time that one session's transaction may hold its locks.
+
+The server ends a transaction that sits idle for longer, where it can.  The clock here is looked at
+whenever the session is used: on every database, because a limit of the server's is for idle
+transactions alone, counts whole seconds on some, and is not there on others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from weakref import WeakSet, ref
+
+from sqlalchemy import Connection, event
+
+from ..errors import LockLost
+from ..options import LockOptions, is_row_lock
+from ..transaction import (
+    Limit,
+    LockPlan,
+    LockRequest,
+    SessionPart,
+    TransactionConnection,
+    TransactionState,
+    about_held,
+    is_of_few_rows,
+    others_text,
+)
+
+
+class HoldLimit(SessionPart):
+    """The limit of one session, from the first lock of a transaction to its end.
+
+    A transaction that was opened by SnapshotRead has none: it keeps nobody waiting.
+
+    :param seconds: how long the first lock of a transaction may be held.
+    """
+
+    def __init__(self, state: TransactionState, seconds: float) -> None:
+        self.seconds = seconds
+        self._state = ref(state)
+        self._watched: list[Connection] = []
+        self._told: WeakSet[TransactionConnection] = WeakSet()
+        """The connections whose server has the limit of this transaction."""
+
+    def is_over(self) -> bool:
+        """Return whether a lock has been held for longer; nothing is sent."""
+        state = self._state()
+        if state is None or state.connections.reads_snapshot:
+            return False
+        return state.ledger.held_for() > self.seconds
+
+    def end_locks(self) -> LockLost | None:
+        """See :class:`SessionPart`."""
+        return self._end_transaction() if self.is_over() else None
+
+    def _end_transaction(self) -> LockLost:
+        """Roll the transaction back, refuse all that follows until ``rollback()``, return the error.
+
+        The transaction of a Connection that was lent is left to its lender.
+        """
+        state = self._state()
+        assert state is not None
+        own = [one for one in state.connections.all() if not state.connections.is_lent(one)]
+        error = _exceeded(state, self.seconds)
+        state.discard()
+        for connection in own:
+            _roll_back(connection)
+        state.failure.refuse_from_now_on(error)
+        if own:
+            state.failure.note_server_rollback()
+        if state.call is None:
+            state.instrumentation.report_failed(error, None)
+        return error
+
+    def around_limit(self, limit: Limit) -> Limit:
+        """See :class:`SessionPart`: the server is told with the limit of the wait, where it can."""
+
+        def limit_both(
+            connection: TransactionConnection, plan: LockPlan, request: LockRequest
+        ) -> AbstractContextManager[LockRequest]:
+            if request.mapper is None:  # a named lock, whose wait take_key() limits
+                self.tell(connection, request.lock)
+                return limit(connection, plan, request)
+            seconds = self.to_tell(connection, request.lock)
+            if seconds is None:
+                return limit(connection, plan, request)
+            return self._telling(connection, request, seconds)
+
+        return limit_both
+
+    @contextmanager
+    def _telling(
+        self, connection: TransactionConnection, request: LockRequest, seconds: float
+    ) -> Iterator[LockRequest]:
+        few_rows = is_of_few_rows(request)
+        with connection.strategy.waiting_then_limited(
+            connection.connection, request.lock, request.seconds, seconds, few_rows=few_rows
+        ):
+            yield request
+        self.note_told(connection)
+
+    def before_adopted(self, connection: TransactionConnection, lock: LockOptions) -> None:
+        """See :class:`SessionPart`."""
+        self.tell(connection, lock)
+
+    def tell(self, connection: TransactionConnection, lock: LockOptions) -> None:
+        """Limit the transaction at the server, before a lock with which that cannot travel."""
+        seconds = self.to_tell(connection, lock)
+        if seconds is not None:
+            connection.strategy.limit_hold(connection.connection, seconds)
+            self.note_told(connection)
+
+    def to_tell(self, one: TransactionConnection, lock: LockOptions) -> float | None:
+        """Return the seconds that the server is to be told with this lock; None: nothing.
+
+        From now on the clock is looked at before each statement of this connection.
+        """
+        if not is_row_lock(lock):
+            return None
+        self._watch(one.connection)
+        state = self._state()
+        assert state is not None
+        if one in self._told or state.connections.is_lent(one.connection):
+            return None
+        return self.seconds
+
+    def note_told(self, one: TransactionConnection) -> None:
+        """Note that this server has the limit."""
+        self._told.add(one)
+
+    def settings_undone(self) -> None:
+        """See :class:`SessionPart`: the server has to be told again."""
+        self._told.clear()
+
+    def _watch(self, connection: Connection) -> None:
+        if connection not in self._watched:
+            self._watched.append(connection)
+            event.listen(connection, "before_cursor_execute", self._before_statement)
+            event.listen(connection, "commit", self._before_commit)
+            event.listen(connection, "rollback", self._before_rollback)
+
+    def ended(self, *, committed: bool) -> None:
+        """Look at the clock no more."""
+        self._told.clear()
+        for connection in self._watched:
+            event.remove(connection, "before_cursor_execute", self._before_statement)
+            event.remove(connection, "commit", self._before_commit)
+            event.remove(connection, "rollback", self._before_rollback)
+        self._watched.clear()
+
+    def _before_statement(
+        self, _connection: Connection, _cursor: Any, statement: str, *_: Any
+    ) -> None:
+        if not statement.startswith("ROLLBACK") and self.is_over():  # to a savepoint
+            raise self._end_transaction()
+
+    def _before_commit(self, _connection: Connection) -> None:
+        state = self._state()
+        # Of several databases the first may have committed: then it is too late for an error that
+        # says that nothing is saved.
+        if state is not None and len(state.connections.all()) == 1 and self.is_over():
+            raise self._end_transaction()
+
+    def _before_rollback(self, connection: Connection) -> None:
+        if self.is_over():
+            _roll_back(connection)  # so that SQLAlchemy meets no error where the server is done
+
+
+def _roll_back(connection: Connection) -> None:
+    """Roll back, or give the connection up: the server may have ended it."""
+    try:
+        if not (connection.closed or connection.invalidated):
+            connection.connection.rollback()
+    except Exception as error:  # noqa: BLE001  # whatever it is, the connection is of no use
+        connection.invalidate(error)
+
+
+def _exceeded(state: TransactionState, seconds: float) -> LockLost:
+    """Return the error of a transaction that has held its locks for longer than that."""
+    lent = any(map(state.connections.is_lent, state.connections.all()))
+    done = (
+        "call rollback(): nothing may be" if lent else "the transaction is rolled back, nothing is"
+    )
+    return about_held(
+        state,
+        LockLost(
+            f"held{others_text(state)} for {state.ledger.held_for():.1f} s, past the hold_limit of "
+            f"{seconds:g} s; {done} saved; run the whole transaction again with less to do between "
+            "the lock and the commit, or raise hold_limit"
+        ),
+    )

@@ -1,0 +1,58 @@
+"""Functions of the program that run after the commit: ``session.on_commit()``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..transaction import SessionPart, TransactionState
+
+_log = logging.getLogger("sa_doclock")
+
+
+class AfterCommit(SessionPart):
+    """The functions that a session calls when its locks are gone; a rollback drops them."""
+
+    def __init__(self, state: TransactionState) -> None:
+        self._session = state.session
+        self._functions: Sequence[Callable[[], object]] = ()
+
+    def add(self, function: Callable[[], object]) -> None:
+        """Call it after the commit, when the connections are back in the pool."""
+        if not callable(function):
+            raise TypeError(f"on_commit() needs a function without arguments, not {function!r}")
+        self._functions = (*self._functions, function)
+
+    def mark(self) -> int:
+        """Return the number of functions."""
+        return len(self._functions)
+
+    def roll_back_to(self, mark: Any) -> None:
+        """Drop the functions that came since."""
+        self._functions = self._functions[: mark or 0]
+
+    def ended(self, *, committed: bool) -> None:
+        """Call the functions, or drop them."""
+        functions, self._functions = self._functions, ()
+        if committed:
+            _call(functions)
+
+    def forget(self) -> None:
+        """Drop the functions where no transaction had begun, so that none ends."""
+        if not self._session().in_transaction():
+            self._functions = ()
+
+
+def _call(functions: Sequence[Callable[[], object]]) -> None:
+    first: Exception | None = None
+    for function in functions:
+        try:
+            function()
+        except Exception as error:  # noqa: BLE001, PERF203  # it must not stop the others
+            if first is None:
+                first = error  # raised when the others have had their turn
+            else:
+                _log.exception("on_commit: %r failed, after another had", function)
+    if first is not None:
+        raise first
