@@ -11,7 +11,7 @@ import pytest
 
 if TYPE_CHECKING:
     from sa_doclock import UnlockedWrite
-    from sa_doclock.guard import GuardMode
+    from sa_doclock.features import GuardMode
 
 _OUTPUT = "sa_doclock_unlocked_writes"
 
@@ -29,9 +29,9 @@ class UnlockedWrites:
 
     def set_guard(self, mode: GuardMode) -> None:
         """Give every session of the run this mode."""
-        from sa_doclock.guard import set_guard_of_all  # noqa: PLC0415
+        from sa_doclock.features import options_of_all  # noqa: PLC0415
 
-        set_guard_of_all(mode)
+        options_of_all.update(guard=mode, guard_tracing=True)
         self._sets_guard = True
         if mode == "warn":
             # It is in the table; and an error would stop the write.
@@ -86,9 +86,9 @@ class UnlockedWrites:
             event.remove(LockingSession, "unlocked_write", self._count)
             self._listens = False
         if self._sets_guard:
-            from sa_doclock.guard import set_guard_of_all  # noqa: PLC0415
+            from sa_doclock.features import options_of_all  # noqa: PLC0415
 
-            set_guard_of_all(None)
+            options_of_all.clear()
 
     def _listen_if_loaded(self) -> None:
         if not self._listens and "sa_doclock.session" in sys.modules:

@@ -7,6 +7,7 @@ from .declare import (
     declared_roots,
     document,
     document_root,
+    is_versioned,
     keeps_key,
     listen_for_documents,
     notify_in_time,
@@ -44,4 +45,3 @@ from .owners import (
 )
 from .parts import Part
 from .stored_keys import compares_in_python, select_stored_keys
-from .versions import check_version, raise_versions, refuse_stale

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypedDict, cast
 
 from sqlalchemy.orm import Session
 
@@ -12,52 +12,85 @@ from ..options import LockTimeout, check_hold_limit, check_seconds
 from ..transaction import SessionPart, TransactionState
 from .batch import BatchPriority
 from .diagnosis import Diagnosis
+from .guard import GuardMode, ReadProvenance, WriteGuard, check_guard_mode
 from .held_warnings import HeldWarnings
 from .hold_limit import HoldLimit
 from .pipeline import SessionPipeline
 from .routing import BindRouter
+from .versions import DocumentVersions
 
 
-def install_parts(session: Session, state: TransactionState, **options: Any) -> None:
-    """Install the parts that these options of LockingSession ask for.
+class PartOptions(TypedDict):
+    """The options of LockingSession that features are made of; see there."""
+
+    guard: GuardMode
+    guard_tracing: bool
+    batch: bool
+    gate: DocumentGate | None
+    pipeline: bool
+    diagnose: bool
+    hold_limit: LockTimeout
+    warn_held_after: LockTimeout
+
+
+options_of_all: dict[str, Any] = {}
+"""Options that every session has from now on, whatever it is made with: those of a test run."""
+
+
+def install_parts(session: Session, state: TransactionState, options: PartOptions) -> None:
+    """Install the parts that these options ask for.
 
     :raises TypeError, ValueError: as LockingSession says.
     """
-    parts = tuple(_parts(session, state, **options))
-    if parts:
-        state.install(*parts)
+    options = cast("PartOptions", {**options, **options_of_all})
+    check_guard_mode(options["guard"])
+    # Each stands around those before it.
+    state.install(
+        *_of_documents(session, state, options),
+        *_of_waits(session, state, options),
+        *_of_reports(state, options),
+    )
 
 
-# Each stands around those before it.
-def _parts(
-    session: Session,
-    state: TransactionState,
-    *,
-    batch: bool,
-    gate: DocumentGate | None,
-    pipeline: bool,
-    diagnose: bool,
-    hold_limit: LockTimeout,
-    warn_held_after: LockTimeout,
+def _of_documents(
+    session: Session, state: TransactionState, options: PartOptions
 ) -> Iterator[SessionPart]:
+    """Yield what looks at the documents that are written."""
+    if options["guard"] != "off":
+        reads = None
+        if options["guard_tracing"]:
+            reads = ReadProvenance(session, state)
+            yield reads
+        yield WriteGuard(session, state, options["guard"], reads)
+    yield DocumentVersions()  # raises versions where the guard has allowed the flush
+
+
+def _of_waits(
+    session: Session, state: TransactionState, options: PartOptions
+) -> Iterator[SessionPart]:
+    """Yield what chooses the database of a lock, and what limits or saves its wait."""
     limit = queue = None
     if type(session).get_bind is not Session.get_bind:  # the program's own
         yield BindRouter(state)  # before all that asks which database is meant
-    seconds = check_hold_limit(hold_limit)
+    seconds = check_hold_limit(options["hold_limit"])
     if seconds is not None:
         limit = HoldLimit(state, seconds)
         yield limit
-    if pipeline:
+    if options["pipeline"]:
         if session.twophase:
             raise ValueError("pipeline=True and twophase=True exclude each other")
-        yield SessionPipeline(state, limit)  # sends what the limits of the wait and the hold are
-    if gate is not None:
-        queue = SessionQueue(gate, state)
+        yield SessionPipeline(state, limit)  # sends what limits the wait and the hold
+    if options["gate"] is not None:
+        queue = SessionQueue(options["gate"], state)
         yield queue  # a try, and the connection for it, wait for their turn
-    if batch:
+    if options["batch"]:
         yield BatchPriority(state, queue)  # tries again, each time at the gate
-    if diagnose:
+
+
+def _of_reports(state: TransactionState, options: PartOptions) -> Iterator[SessionPart]:
+    """Yield what tells of locks that were refused, or that are held for long."""
+    if options["diagnose"]:
         yield Diagnosis(state)
-    seconds = check_seconds("warn_held_after", warn_held_after)
+    seconds = check_seconds("warn_held_after", options["warn_held_after"])
     if seconds is not None:
         yield HeldWarnings(seconds)

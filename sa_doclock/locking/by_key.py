@@ -12,20 +12,17 @@ from sqlalchemy.orm.interfaces import ORMOption
 
 from ..dialects import hints_of
 from ..documents import (
-    any_declared,
     document_key,
     identity_of,
     lockable_root,
     mapper_cache,
     parts_of,
-    refuse_stale,
     root_of,
     spans_rows,
 )
 from ..errors import LockMisuse
 from ..lock_info import Identity, public_key
 from ..options import LockOptions, is_row_lock
-from ..sqlalchemy_internals import run_before
 from ..statements import (
     chunks,
     key_names,
@@ -141,9 +138,13 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
 
     def read_held(self) -> T | None:
         found = self._read_held()
-        if found is not None and self.request.version is not None:
-            refuse_stale(self.mapper, found, self.request.version)
+        if found is not None and self.request.given:
+            self._check_found(found)
         return found
+
+    def _check_found(self, found: T) -> None:
+        for check_found in self.context.parts.check_found:
+            check_found(self.request, found)
 
     def _read_held(self) -> T | None:
         mapper, request = self.mapper, self.request
@@ -203,8 +204,8 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
             self.record_rows((key,), request)
         else:
             self.context.ledger.record((root_of(self.mapper).class_, key), request.lock)
-        if request.version is not None:
-            refuse_stale(self.mapper, found, request.version)
+        if request.given:
+            self._check_found(found)
         return found
 
 
@@ -457,8 +458,4 @@ def execute_ours(
     bind_arguments: dict[str, Any] | None,
 ) -> Result[Any]:
     """Execute a SELECT of ours, past the session's own execute(), which looks for locks."""
-    above = run_before()
-    found = Session.execute(context.session(), statement, parameters, bind_arguments=bind_arguments)
-    if any_declared():
-        context.note_read(above, found)
-    return found
+    return Session.execute(context.session(), statement, parameters, bind_arguments=bind_arguments)

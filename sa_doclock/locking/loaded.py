@@ -264,10 +264,9 @@ class DocumentIndex:
         """Yield the parts of documents not held, where the database may know them by another key."""
         if compares_in_python(self._root):
             return
-        held, may_write, entity = self._ledger.held, self._ledger.may_write, self._root.class_
+        held, entity = self._ledger.held, self._root.class_
         for header, states in self._by_header.items():
-            document = entity, header
-            if document not in held and not may_write(document):
+            if (entity, header) not in held:
                 yield states
 
     def _header(self, identity: Identity) -> InstanceState[Any] | None:

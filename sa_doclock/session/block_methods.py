@@ -11,11 +11,11 @@ from sqlalchemy import Select
 from sqlalchemy.orm import SessionTransactionOrigin
 from sqlalchemy.orm.interfaces import ORMOption
 
-from ..documents import check_version, mapper_of
+from ..documents import mapper_of
 from ..errors import LockMisuse
 from ..options import LockOptions, LockTimeout, base_of, check_wait
 from ..statements import locked_entity_of, locked_select
-from ..transaction import around
+from ..transaction import NO_ARGUMENTS, LockRequest, around
 from .lock_methods import LockMethods
 from .targets import NO_IDENT, key_of, lock_of_block, one_for_each, selected_mapper
 
@@ -239,16 +239,16 @@ class BlockMethods(LockMethods):
         version: Any = None,
     ) -> Any:
         mapper = selected_mapper(statement)
-        if version is not None:
-            check_version(mapper, version)
+        given = NO_ARGUMENTS if version is None else {"version": version}
+        request = LockRequest(mapper.class_, None, lock, mapper=mapper, given=given)
+        self._check_request(request)
         if locked_entity_of(statement) is None:
             lock, seconds = check_wait(lock, lock_timeout)
             statement = locked_select(statement, lock, None, seconds)
         elif lock_timeout is not None:
             raise ValueError("the select has its lock already: give its lock_timeout there")
         found = self.scalars(statement.options(*options)).unique().one()
-        if version is not None:
-            self._refuse_stale(mapper, found, version, lock)
+        self._check_found(request, found)
         return found
 
     def save_changes(self) -> None:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Result, Select, TextClause, inspect
-from sqlalchemy.orm import FromStatement, Mapper, Session
+from sqlalchemy.orm import FromStatement, Mapper
 from sqlalchemy.sql import Executable
 
-from ..documents import any_declared
-from ..guard import Write
 from ..locking import RowsOfSelect, acquire
 from ..options import LockOptions
 from ..sqlalchemy_internals import (
     for_update_clause,
-    result_of_scalars,
-    run_before,
     written_out,
 )
 from ..statements import LOCK_OPTION, LockedEntity, locked_entity_of, refuse_nested_lock
@@ -38,7 +35,7 @@ class ExecutingSession(SessionWithContext):
         """See ``Session.bulk_save_objects()``."""
         self._context.refuse_write()
         objects = list(objects)
-        with self._context.dml.objects(objects):
+        with around(self._context.parts.around_objects, objects):
             super().bulk_save_objects(objects, *args, **kwargs)
 
     def bulk_insert_mappings(
@@ -47,15 +44,21 @@ class ExecutingSession(SessionWithContext):
         """See ``Session.bulk_insert_mappings()``."""
         self._context.refuse_write()
         mappings = list(mappings)
-        with self._context.dml.rows(inspect(mapper).mapper, mappings, Write.INSERT):
+        with self._around_rows(mapper, mappings, insert=True):
             super().bulk_insert_mappings(mapper, mappings, *args, **kwargs)
 
     def bulk_update_mappings(self, mapper: Any, mappings: Iterable[dict[str, Any]]) -> None:
         """See ``Session.bulk_update_mappings()``."""
         self._context.refuse_write()
         mappings = list(mappings)
-        with self._context.dml.rows(inspect(mapper).mapper, mappings, Write.UPDATE):
+        with self._around_rows(mapper, mappings, insert=False):
             super().bulk_update_mappings(mapper, mappings)
+
+    def _around_rows(
+        self, mapper: Any, rows: list[dict[str, Any]], *, insert: bool
+    ) -> AbstractContextManager[object]:
+        hooks = self._context.parts.around_rows
+        return around([partial(one, insert=insert) for one in hooks], inspect(mapper).mapper, rows)
 
     if not TYPE_CHECKING:
         # The signatures are Session's, with all their overloads.  Not a do_orm_execute
@@ -69,11 +72,7 @@ class ExecutingSession(SessionWithContext):
                 result = self._execute_ours(statement, params, kwargs)
                 if result is not None:
                     return result
-            above = run_before()
-            found = super().execute(statement, params, **kwargs)
-            if any_declared():
-                self._context.note_read(above, found)
-            return found
+            return super().execute(statement, params, **kwargs)
 
         def scalars(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.scalars()``."""
@@ -83,11 +82,7 @@ class ExecutingSession(SessionWithContext):
                 result = self._execute_ours(statement, params, kwargs)
                 if result is not None:
                     return result.scalars()
-            above = run_before()
-            found = super().scalars(statement, params, **kwargs)
-            if any_declared():
-                self._context.note_read(above, result_of_scalars(found))
-            return found
+            return super().scalars(statement, params, **kwargs)
 
         def scalar(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.scalar()``."""
@@ -97,10 +92,7 @@ class ExecutingSession(SessionWithContext):
                 result = self._execute_ours(statement, params, kwargs)
                 if result is not None:
                     return result.scalar()
-            plain = super().scalar  # a class behind ours may have one of its own
-            if getattr(plain, "__func__", None) is Session.scalar and any_declared():
-                return self._execute_noted(statement, params, **kwargs).scalar()
-            return plain(statement, params, **kwargs)
+            return super().scalar(statement, params, **kwargs)
 
     def _execute_ours(
         self, statement: Any, params: Any, arguments: Mapping[str, Any]
@@ -122,18 +114,15 @@ class ExecutingSession(SessionWithContext):
             self._context.connections.watch_all()  # text() or DDL may end the transaction
         return None
 
-    def _execute_noted(self, statement: Any, params: Any, **arguments: Any) -> Result[Any]:
+    def _execute_plain(self, statement: Any, params: Any, **arguments: Any) -> Result[Any]:
         """Execute a statement past the look for locks."""
-        above = run_before()
-        found: Result[Any] = super().execute(statement, params, **arguments)
-        if any_declared():
-            self._context.note_read(above, found)
-        return found
+        result: Result[Any] = super().execute(statement, params, **arguments)
+        return result
 
     def _execute_for_update(
         self, lock: LockOptions, statement: Select[Any], params: Any, arguments: Mapping[str, Any]
     ) -> Result[Any]:
-        run = partial(self._execute_noted, params=params, **arguments)
+        run = partial(self._execute_plain, params=params, **arguments)
         options, binds = arguments.get("execution_options", {}), arguments.get("bind_arguments")
         return execute_for_update(self, self._context, statement, lock, run, options, binds or {})
 
@@ -152,9 +141,15 @@ class ExecutingSession(SessionWithContext):
         self._context.refuse_write()
         names = arguments.keys() & {"execution_options", "bind_arguments"}
         how = {name: arguments[name] for name in names}
-        guarded = self._context.dml.statement(inner, params, how)
-        with around(self._context.parts.around_write), guarded as note_returned:
-            result: Result[Any] = note_returned(self._execute_noted(statement, params, **arguments))
+        with ExitStack() as stack:
+            stack.enter_context(around(self._context.parts.around_write))
+            noting = [
+                stack.enter_context(around_dml(inner, params, how))
+                for around_dml in self._context.parts.around_dml
+            ]
+            result = self._execute_plain(statement, params, **arguments)
+            for note_returned in noting:
+                result = note_returned(result)
         return result
 
     def _execute_locked(
@@ -170,7 +165,7 @@ class ExecutingSession(SessionWithContext):
         # pending changes elsewhere.
         options = {**given, "populate_existing": False, LOCK_OPTION: None}
         ours = {"params": params, "execution_options": options, "bind_arguments": binds}
-        run = partial(self._execute_noted, **{**arguments, **ours})
+        run = partial(self._execute_plain, **{**arguments, **ours})
         mapper: Mapper[Any] = inspect(locked.entity).mapper
         lock, seconds = self._context.options.wait.resolve(locked.lock, locked.seconds)
         request = LockRequest(

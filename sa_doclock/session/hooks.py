@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from threading import Lock
+from collections.abc import Mapping
 from typing import Any
-from weakref import WeakSet
 
 from sqlalchemy import Connection, event
-from sqlalchemy.orm import InstanceState, Mapper, SessionTransaction
-from sqlalchemy.orm.interfaces import EXT_CONTINUE
+from sqlalchemy.orm import InstanceState, SessionTransaction
 
 from ..dialects import strategies
-from ..documents import any_declared, any_versioned, listen_for_documents, raise_versions
 from ..events import EventfulSession
-from ..guard import Write, checked_rows, not_checked, note_refresh
 from ..locking import LockContext
 from ..transaction import translate_errors
 
@@ -140,15 +135,13 @@ def _after_commit(session: SessionWithContext) -> None:
 
 @event.listens_for(SessionWithContext, "before_flush")
 def _before_flush(session: SessionWithContext, *_: Any) -> None:
-    """Refuse to write in a snapshot, and to write to a document without its lock."""
+    """Refuse to write in a snapshot, or without locks that were lost; tell the parts."""
     context = session._context
     context.refuse_write()
     if context.loaded is not None:
         context.loaded.note_flush()
-    if any_declared():
-        context.check_flush()
-        if any_versioned():
-            raise_versions(session)
+    for before_flush in context.parts.before_flush:
+        before_flush(session)
 
 
 @event.listens_for(SessionWithContext, "transient_to_pending", raw=True)
@@ -165,70 +158,3 @@ def _on_return(session: SessionWithContext, state: InstanceState[Any]) -> None:
     loaded = session._context.loaded
     if loaded is not None:
         loaded.note_again(state)
-
-
-# Events of the rows of declared documents, and of no others.
-
-# Global, as mappers are: each is listened to once, for all sessions of the process.
-_followed: WeakSet[Mapper[Any]] = WeakSet()
-_following = Lock()  # a thread that finds a mapper followed must find its listeners, too
-
-
-@listen_for_documents
-def _follow(mappers: Collection[Mapper[Any]]) -> None:
-    with _following:
-        for mapper in _outermost(mappers):
-            if mapper not in _followed:
-                _followed.add(mapper)
-                event.listen(mapper.class_, "refresh", note_refresh, raw=True, propagate=True)
-                for name, check in _WRITES.items():
-                    # With retval, or SQLAlchemy puts a function around ours, for each row a call.
-                    event.listen(mapper, name, check, raw=True, propagate=True, retval=True)
-
-
-def _outermost(mappers: Collection[Mapper[Any]]) -> Iterator[Mapper[Any]]:
-    """Yield those that are no subclass of another, whose listeners they have already."""
-    for mapper in mappers:
-        if not any(mapper is not other and mapper.isa(other) for other in mappers):
-            yield mapper
-
-
-def _on_write(write: Write) -> Callable[..., Any]:
-    def check(_mapper: Mapper[Any], _connection: Connection, state: InstanceState[Any]) -> Any:
-        session = state.session
-        if isinstance(session, SessionWithContext):
-            guard = session._context.guard
-            if not guard.checked.get(state, not_checked)(state.committed_state):
-                guard.check_row(state, write)
-        return EXT_CONTINUE
-
-    return check
-
-
-_check_update = _on_write(Write.UPDATE)
-
-
-# A flush may change thousands of rows, and mostly the look of their sessions would be the same.
-
-
-def _before_update(mapper: Mapper[Any], connection: Connection, state: InstanceState[Any]) -> Any:
-    # Of a row that was checked the document is held; another, which it comes to, is checked after.
-    if state not in checked_rows():
-        _check_update(mapper, connection, state)
-    return EXT_CONTINUE
-
-
-def _after_update(mapper: Mapper[Any], connection: Connection, state: InstanceState[Any]) -> Any:
-    if not checked_rows().get(state, not_checked)(state.committed_state):
-        _check_update(mapper, connection, state)
-    return EXT_CONTINUE
-
-
-# After the row was written no hook can change it any more, and raising takes it back; before,
-# the database still tells what an expired row was.
-_WRITES = {
-    "after_insert": _on_write(Write.INSERT),
-    "before_update": _before_update,
-    "after_update": _after_update,
-    "before_delete": _on_write(Write.DELETE),
-}

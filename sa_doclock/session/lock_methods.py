@@ -10,11 +10,10 @@ from functools import partial
 from typing import Any, Final, Literal, TypeVar, get_args
 
 from sqlalchemy import Select, select
-from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.interfaces import ORMOption
 
-from ..documents import check_version, identity_of, mapper_of, refuse_stale
-from ..errors import StaleDocument
+from ..documents import identity_of, mapper_of
+from ..errors import DocLockError
 from ..lock_info import public_key
 from ..locking import (
     ManyByKey,
@@ -33,7 +32,7 @@ from ..locking import (
 )
 from ..options import LockOptions, LockTimeout, check_lock, check_wait
 from ..statements import checked_options, locked_select
-from ..transaction import LockRequest, add_document, around, database_name
+from ..transaction import NO_ARGUMENTS, LockRequest, add_document, around, database_name
 from .execute import ExecutingSession
 from .targets import check_block_lock, in_given_order, key_of, no_result
 
@@ -108,17 +107,25 @@ class LockMethods(ExecutingSession):
         identity = identity_of(mapper, ident)
         if options:
             options = checked_options(options)
-        if version is not None:
-            check_version(mapper, version)
+        request = LockRequest(
+            entity,
+            ident,
+            lock,
+            seconds,
+            mapper,
+            (identity,),
+            options,
+            {"mapper": mapper},
+            NO_ARGUMENTS if version is None else {"version": version},
+        )
+        if request.given:
+            self._check_request(request)
         if lock in _PLAIN:
             context.refuse_failed()
             found = read_one(context, mapper, identity, lock, options)
-            if found is not None and version is not None:
-                self._refuse_stale(mapper, found, version, None)
+            if found is not None and request.given:
+                self._check_found(request, found)
             return found
-        request = LockRequest(
-            entity, ident, lock, seconds, mapper, (identity,), options, {"mapper": mapper}, version
-        )
         return acquire(OneByKey(context, request))
 
     def get_one_entity(
@@ -356,13 +363,21 @@ class LockMethods(ExecutingSession):
             self.connection(bind_arguments={"bind": bind})  # raises, as after a failed flush
         acquire(NamedLock(context, request, bind))
 
-    def _refuse_stale(
-        self, mapper: Mapper[Any], found: object, version: Any, lock: LockOptions | None
-    ) -> None:
+    def _check_request(self, request: LockRequest) -> None:
+        """Check what the caller has given beside the lock, before anything is sent."""
+        for check_request in self._context.parts.check_request:
+            check_request(request)
+
+    def _check_found(self, request: LockRequest, found: object) -> None:
+        """Compare what was found with what the caller has given; name the document in an error."""
+        mapper = request.mapper
+        assert mapper is not None
         try:
-            refuse_stale(mapper, found, version)
-        except StaleDocument as error:
+            for check_found in self._context.parts.check_found:
+                check_found(request, found)
+        except DocLockError as error:
             ident = public_key(tuple(mapper.primary_key_from_instance(found)))
             database = database_name(self, {"mapper": mapper})
+            lock = None if request.lock in _PLAIN else request.lock
             add_document(error, mapper.class_, ident, lock, database)
             raise

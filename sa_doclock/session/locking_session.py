@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -12,9 +12,16 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, TableClause
 from sqlalchemy.orm import Session
 
-from ..features import BATCH_WAIT, AfterCommit, Priority, check_priority, install_parts
+from ..features import (
+    BATCH_WAIT,
+    AfterCommit,
+    GuardMode,
+    Priority,
+    WriteGuard,
+    check_priority,
+    install_parts,
+)
 from ..gate import DocumentGate
-from ..guard import GuardMode
 from ..lock_info import DocumentKey
 from ..locking import LockContext, WaitPolicy, session_options
 from ..options import LockOptions, LockTimeout
@@ -45,8 +52,8 @@ class LockingSession(BlockMethods):
         or ``"off"``.  It sees flushes, and INSERT, UPDATE and DELETE constructs that the session
         executes; not ``text()``, a writing CTE, statements of the session's connection, nor
         what triggers and ``ON DELETE`` do.
-    :param guard_tracing: note the line of the program that has run each statement, and tell it in
-        UnlockedWrite, with the statement that has read the row; costs time at every statement.
+    :param guard_tracing: note each statement, and the line of the program that has run it, and tell
+        both in an UnlockedWrite of a row that it has read; costs time at every statement.
     :param diagnose: a lock that is not granted tells who holds it: LockNotAvailable has its
         ``blockers``, asked of the server over a second connection, beside the pool.
     :param gate: where those of this process who want the same document queue before they take a
@@ -100,7 +107,7 @@ class LockingSession(BlockMethods):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        options = session_options(None, tuple(lock_order), guard, guard_tracing)
+        options = session_options(None, tuple(lock_order))
         check_priority(priority)
         batch = priority == "batch"
         if lock_timeout is None and batch:
@@ -108,7 +115,7 @@ class LockingSession(BlockMethods):
         if lock_timeout is not None:
             options = replace(options, wait=WaitPolicy(lock_timeout))
         self._context = context = LockContext(self, options.ranks)
-        context.options, context.reads = options, []
+        context.options = options
         if kwargs.get("binds"):
             context.binds = tuple(kwargs["binds"].values())
         if not adopt_for_update:
@@ -116,12 +123,16 @@ class LockingSession(BlockMethods):
         install_parts(
             self,
             context,
-            batch=batch,
-            gate=gate,
-            pipeline=pipeline,
-            diagnose=diagnose,
-            hold_limit=hold_limit,
-            warn_held_after=warn_held_after,
+            {
+                "guard": guard,
+                "guard_tracing": guard_tracing,
+                "batch": batch,
+                "gate": gate,
+                "pipeline": pipeline,
+                "diagnose": diagnose,
+                "hold_limit": hold_limit,
+                "warn_held_after": warn_held_after,
+            },
         )
         if context.parts.around_get_bind:
             # Of this session alone, since SQLAlchemy calls get_bind() for every statement.
@@ -178,7 +189,7 @@ class LockingSession(BlockMethods):
         :raises TypeError: not a function.
         """
         context = self._context
-        part = next((one for one in context.parts.all if isinstance(one, AfterCommit)), None)
+        part = context.part(AfterCommit)
         if part is None:
             part = AfterCommit(context)
             context.install(part)
@@ -192,7 +203,8 @@ class LockingSession(BlockMethods):
         and at the end, unguarded, so that the guard looks at what is written outside alone.
         """
         self.flush()
-        with self._context.refusals.disabled():
+        guard = self._context.part(WriteGuard)
+        with nullcontext() if guard is None else guard.unguarded():
             yield
             self.flush()
 

@@ -15,7 +15,10 @@ from weakref import ReferenceType
 from sqlalchemy import Connection, event
 
 from ..dialects.base import LockStrategy
-from .ledger import NO_LOCKS, Mark
+from .ledger import LedgerMark
+
+Mark = tuple[LedgerMark, dict[Any, Any]]
+"""The marks of a moment: that of the ledger, and that of each part of the session."""
 
 _EVENTS: Final = (
     "after_cursor_execute",
@@ -48,12 +51,15 @@ class TransactionFollower(ABC):
         """Return whether any document or named lock is held."""
 
     @abstractmethod
-    def mark_locks(self) -> Mark:
-        """Return what is held now, for a later :meth:`roll_back_connection`."""
+    def mark(self) -> Mark:
+        """Return what there is now, for a later :meth:`roll_back_connection`."""
 
     @abstractmethod
-    def roll_back_connection(self, locks: Mark, savepoints: Collection[str]) -> None:
-        """Forget what was locked in these savepoints, which the program has rolled back itself."""
+    def roll_back_connection(self, mark: Mark | None, savepoints: Collection[str]) -> None:
+        """Forget what was done in these savepoints, which the program has rolled back itself.
+
+        :param mark: of the first of them; None where nobody knows what was done since.
+        """
 
     @abstractmethod
     def note_ended(self, connection: Connection | None, outcome: str) -> None:
@@ -114,22 +120,22 @@ class ConnectionEvents:
     def _note_savepoint(self, state: TransactionFollower, verb: str, name: str) -> bool:
         """Note what a statement has done to a savepoint; return whether it is one that we know."""
         if verb.upper().startswith("SAVE"):
-            self._savepoints.append((name, state.mark_locks()))
+            self._savepoints.append((name, state.mark()))
             return True
         names = [known for known, _ in self._savepoints]
         if name not in names:
             # Older than all that the session has locked, or nobody knows what was locked since.
             session_knows = name.startswith("sa_savepoint_") and not self._lent
             if " TO" in verb.upper() and not session_knows:
-                state.roll_back_connection(NO_LOCKS, names)
+                state.roll_back_connection(None, names)
             return False
         position = len(names) - 1 - names[::-1].index(name)
-        _, locks = self._savepoints[position]
+        _, mark = self._savepoints[position]
         if verb.upper().startswith("RELEASE"):
             del self._savepoints[position:]
         else:
             del self._savepoints[position + 1 :]  # it stays, and can be rolled back to once more
-            state.roll_back_connection(locks, names[position:])
+            state.roll_back_connection(mark, names[position:])
         return True
 
     def commit(self, connection: Connection, *_: object) -> None:

@@ -14,16 +14,16 @@ from sqlalchemy.orm import Mapper
 from ..documents import mapper_cache, mapper_of, root_of
 from ..errors import LockOrderViolation, LockUpgradeRefused
 from ..events import ReleasedLock
-from ..lock_info import DocumentKey, Identity, LockedName
+from ..lock_info import DocumentKey, LockedName
 from ..options import LockOptions, base_of, held_lock, lock_label
 
 NamedKey = tuple[Engine, str]
 """The engine on whose server a key is locked, and the key."""
 
-Mark = tuple[int, int, int, int]
-"""The numbers of documents, inserted headers, named locks and strengthened locks at a moment."""
+LedgerMark = tuple[int, int, int]
+"""The numbers of documents, named locks and strengthened locks at a moment."""
 
-NO_LOCKS: Final[Mark] = (0, 0, 0, 0)
+_NO_LOCKS: Final[LedgerMark] = (0, 0, 0)
 """The mark before the first lock of a transaction."""
 
 _STRENGTH = (
@@ -62,7 +62,6 @@ class Ledger:
         self.adopted: set[DocumentKey] = set()
         """Those that a with_for_update() of the program has locked: they may not be fresh."""
         self._strengthened: list[tuple[DocumentKey, LockOptions]] = []  # with the lock before
-        self._inserted: dict[DocumentKey, None] = {}
         self._keys: dict[NamedKey, LockOptions] = {}
         self._ranks = ranks
         self._ranked: dict[DocumentKey, None] = {}  # those of classes that have a rank
@@ -170,44 +169,28 @@ class Ledger:
         """True if there is no lock that the end of the transaction would release."""
         return not self._held and not self._keys
 
-    def add_inserted(self, key: DocumentKey) -> None:
-        """Note a document whose header this transaction has inserted, or another name of one.
-
-        In a collation that ignores case, ``ABC`` is a name of the document ``abc``.
-        """
-        self._inserted[key] = None
-
-    def add_key(self, key: DocumentKey, identity: Identity) -> None:
-        """Note that the primary key of a document was changed to this; it is held by both."""
-        if key in self._held:
-            self.record((key[0], identity), self._held[key])
-        elif key in self._inserted:
-            self.add_inserted((key[0], identity))
-
-    def may_write(self, key: DocumentKey) -> bool:
-        """Return whether the document is held ForUpdate, or is new in this transaction."""
+    def is_writable(self, key: DocumentKey) -> bool:
+        """Return whether the document is held ForUpdate."""
         held = self._held.get(key)
-        if held is None or base_of(held) is not LockOptions.ForUpdate:
-            return key in self._inserted
-        return True
+        return held is not None and base_of(held) is LockOptions.ForUpdate
 
-    def mark(self) -> Mark:
+    def mark(self) -> LedgerMark:
         """Return how much there is now, for a later :meth:`roll_back_to`."""
-        return len(self._held), len(self._inserted), len(self._keys), len(self._strengthened)
+        return len(self._held), len(self._keys), len(self._strengthened)
 
-    def roll_back_to(self, mark: Mark) -> list[ReleasedLock]:
+    def roll_back_to(self, mark: LedgerMark) -> list[ReleasedLock]:
         """Forget what was locked since, and return it.
 
         PostgreSQL gives those locks up; InnoDB may keep them, which does no harm.
         """
-        while len(self._strengthened) > mark[3]:
+        while len(self._strengthened) > mark[2]:
             key, before = self._strengthened.pop()
             self._held[key] = before
         released = self._released(mark)
-        books: tuple[dict[Any, Any], ...] = self._held, self._inserted, self._keys
-        for book, length in zip(books, mark[:3], strict=True):
-            while len(book) > length:
-                key, _ = book.popitem()
+        locks: tuple[dict[Any, Any], ...] = self._held, self._keys
+        for some, length in zip(locks, mark[:2], strict=True):
+            while len(some) > length:
+                key, _ = some.popitem()
                 self._since.pop(key, None)
                 self._ranked.pop(key, None)
         self.releases += 1
@@ -216,18 +199,17 @@ class Ledger:
 
     def clear(self) -> list[ReleasedLock]:
         """Forget everything, and return what was held."""
-        released = self._released(NO_LOCKS)
+        released = self._released(_NO_LOCKS)
         self._held.clear()
         self._strengthened.clear()
         self.adopted.clear()
-        self._inserted.clear()
         self._keys.clear()
         self._since.clear()
         self._ranked.clear()
         self.releases += 1
         return released
 
-    def _released(self, mark: Mark) -> list[ReleasedLock]:
+    def _released(self, mark: LedgerMark) -> list[ReleasedLock]:
         now = time.monotonic()
         return [
             ReleasedLock(document, lock, now - self._since[place])
@@ -235,9 +217,9 @@ class Ledger:
         ]
 
     def _locked_since(
-        self, mark: Mark
+        self, mark: LedgerMark
     ) -> Iterator[tuple[DocumentKey | LockedName, LockOptions, DocumentKey | NamedKey]]:
-        documents, _, keys, _ = mark
+        documents, keys, _ = mark
         for document, lock in islice(self._held.items(), documents, None):
             yield document, lock, document
         for named, lock in islice(self._keys.items(), keys, None):

@@ -5,12 +5,12 @@ The core knows no feature.  It calls the hooks below; a session without parts ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Final
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.orm import Mapper
+from sqlalchemy.orm import Mapper, Session
 
 from ..dialects.base import Read
 from ..errors import LockFailed, LockLost
@@ -54,6 +54,9 @@ class SessionPart:
 
     # The call for a lock, in the order in which the hooks come.
 
+    def check_request(self, request: LockRequest) -> None:
+        """Check what the caller has ``given`` beside the lock, before anything is sent."""
+
     def route(self, request: LockRequest) -> LockRequest:
         """Return the request, with the database to ask where the part decides that."""
         return request
@@ -68,6 +71,9 @@ class SessionPart:
     def around_limit(self, limit: Limit) -> Limit:
         """Return what limits the wait of each try: ``limit``, or another in its place."""
         return limit
+
+    def check_found(self, request: LockRequest, found: object) -> None:
+        """Compare what was found with what the caller has ``given``; under the lock, if any."""
 
     def granted(self, documents: Sequence[DocumentKey | LockedName], lock: LockOptions) -> None:
         """Note what a call was granted that was not held as strongly before."""
@@ -88,6 +94,9 @@ class SessionPart:
         """End the transaction where ``is_over()``, and return the error of it."""
         return None
 
+    def locks_lost(self) -> None:
+        """Nobody knows any more what the transaction holds, or it has ended unasked."""
+
     def released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
         """Note locks that were given up; ``outcome`` as for the event ``locks_released``."""
 
@@ -107,6 +116,9 @@ class SessionPart:
 
     def roll_back_to(self, mark: Any) -> None:
         """Forget what came since; the mark is None where the part came after the savepoint."""
+
+    def before_flush(self, session: Session) -> None:
+        """The session is about to flush."""
 
     def before_commit(self) -> None:
         """The session is about to flush, and to commit its databases."""
@@ -140,6 +152,28 @@ class SessionPart:
         """Return a block around an INSERT, UPDATE or DELETE that the program executes."""
         return None
 
+    def around_dml(
+        self, statement: Any, parameters: Any, how: Mapping[str, Any]
+    ) -> AbstractContextManager[Callable[[Any], Any]]:
+        """Return a block around the same, which gives a function for its result.
+
+        :param how: the execution options and bind arguments that it is executed with.
+        """
+        return nullcontext(_unchanged)
+
+    def around_objects(self, objects: Collection[Any]) -> Block:
+        """Return a block around the writing of these objects without a flush."""
+        return None
+
+    def around_rows(
+        self, mapper: Mapper[Any], rows: Sequence[Mapping[str, Any]], *, insert: bool
+    ) -> Block:
+        """Return a block around the writing of rows without objects.
+
+        :param insert: they are new; else they are changed, by their primary keys.
+        """
+        return None
+
     def around_save(self) -> Block:
         """Return a block around save_changes(), where that commits."""
         return None
@@ -147,6 +181,10 @@ class SessionPart:
     def around_get_bind(self, get_bind: Callable[..., Any]) -> Callable[..., Any]:
         """Return what answers for ``Session.get_bind()``, which every statement asks."""
         return get_bind
+
+
+def _unchanged(result: Any) -> Any:
+    return result
 
 
 _HOOKS: Final = frozenset(
@@ -161,6 +199,8 @@ class SessionParts:
 
     route: tuple[Callable[[LockRequest], LockRequest], ...] = ()
     around_take: tuple[Callable[[Take], Take], ...] = ()
+    check_request: tuple[Callable[[LockRequest], None], ...] = ()
+    check_found: tuple[Callable[[LockRequest, object], None], ...] = ()
     bound: tuple[Callable[[Mapper[Any] | None, Engine | Connection], None], ...] = ()
     around_limit: tuple[Callable[[Limit], Limit], ...] = ()
     granted: tuple[Callable[[Sequence[DocumentKey | LockedName], LockOptions], None], ...] = ()
@@ -168,9 +208,11 @@ class SessionParts:
     before_adopted: tuple[Callable[[TransactionConnection, LockOptions], None], ...] = ()
     is_over: tuple[Callable[[], bool], ...] = ()
     end_locks: tuple[Callable[[], LockLost | None], ...] = ()
+    locks_lost: tuple[Callable[[], None], ...] = ()
     released: tuple[Callable[[Sequence[ReleasedLock], str], None], ...] = ()
     using: tuple[Callable[[Engine | Connection], None], ...] = ()
     begun: NamedHook = ()
+    before_flush: tuple[Callable[[Session], None], ...] = ()
     before_commit: tuple[Callable[[], None], ...] = ()
     after_commit: tuple[Callable[[], None], ...] = ()
     sends_commit: tuple[Callable[[], bool], ...] = ()
@@ -180,6 +222,9 @@ class SessionParts:
     ended: NamedHook = ()
     around_document: tuple[Callable[[Reads], Block], ...] = ()
     around_write: tuple[Callable[[], Block], ...] = ()
+    around_dml: NamedHook = ()
+    around_objects: tuple[Callable[[Collection[Any]], Block], ...] = ()
+    around_rows: NamedHook = ()
     around_save: tuple[Callable[[], Block], ...] = ()
     around_get_bind: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = ()
 

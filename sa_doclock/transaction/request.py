@@ -32,7 +32,7 @@ class LockRequest(NamedTuple):
     :ivar keys: the primary keys of the rows, where they are known before.
     :ivar options: loader options of the caller.
     :ivar bind_arguments: from which ``Session.get_bind()`` finds the database.
-    :ivar version: the version that the caller has seen; None: any.
+    :ivar given: what else the caller has given, for the session's parts: ``{"version": 7}``.
     """
 
     entity: type[Any] | None
@@ -43,7 +43,7 @@ class LockRequest(NamedTuple):
     keys: Sequence[tuple[Any, ...]] = ()
     options: Sequence[ORMOption] = ()
     bind_arguments: Mapping[str, Any] = NO_ARGUMENTS
-    version: Any = None
+    given: Mapping[str, Any] = NO_ARGUMENTS
 
     @property
     def by_key(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from sqlalchemy import Connection
@@ -18,15 +18,17 @@ from ..monitoring import LockInstrumentation
 from ..options import LockOptions
 from ..session_ref import session_ref
 from ..sqlalchemy_internals import closes_connection
-from .connection_events import TransactionFollower
+from .connection_events import Mark, TransactionFollower
 from .connections import TransactionConnections
 from .failed import FailedTransaction
 from .first_use import FirstUse
-from .ledger import Ledger, Mark
+from .ledger import Ledger
 from .lock_call import LockCall
 from .lost_locks import LostLocks
 from .part import NO_PARTS, Block, SessionPart, SessionParts
 from .request import LockRequest
+
+P = TypeVar("P", bound=SessionPart)
 
 _NOTHING: Final = nullcontext()
 
@@ -77,12 +79,16 @@ class TransactionState(TransactionFollower):
         """Add features to this session, behind those that it has."""
         self.parts = SessionParts((*self.parts.all, *parts))
 
+    def part(self, kind: type[P]) -> P | None:
+        """Return the part of this kind, where the session has one."""
+        return next((one for one in self.parts.all if isinstance(one, kind)), None)
+
     def uninstall(self, part: SessionPart) -> None:
         """Take a feature out again."""
         self.parts = SessionParts(tuple(one for one in self.parts.all if one is not part))
 
     @FirstUse
-    def _marks(self) -> WeakKeyDictionary[SessionTransaction, tuple[Mark, dict[SessionPart, Any]]]:
+    def _marks(self) -> WeakKeyDictionary[SessionTransaction, Mark]:
         """The locks, and the marks of the parts, at each savepoint."""
         return WeakKeyDictionary()
 
@@ -179,9 +185,11 @@ class TransactionState(TransactionFollower):
 
     # What a Connection and its errors tell.
 
-    def lose_locks(self) -> None:
+    def lose_locks(self, outcome: str = "lost") -> None:
         """Forget all locks: the server has given them up, though the transaction goes on here."""
-        self._report_released(self.ledger.clear(), "lost")
+        for locks_lost in self.parts.locks_lost:
+            locks_lost()
+        self._report_released(self.ledger.clear(), outcome)
 
     def counts_on_transaction(self, strategy: LockStrategy | None) -> bool:
         """See :class:`TransactionFollower`."""
@@ -194,9 +202,9 @@ class TransactionState(TransactionFollower):
         """See :class:`TransactionFollower`."""
         return not self.ledger.empty
 
-    def mark_locks(self) -> Mark:
+    def mark(self) -> Mark:
         """See :class:`TransactionFollower`."""
-        return self.ledger.mark()
+        return self.ledger.mark(), {part: part.mark() for part in self.parts.with_marks}
 
     def note_ended(self, connection: Connection | None, outcome: str) -> None:
         """See :class:`TransactionFollower`."""
@@ -205,12 +213,23 @@ class TransactionState(TransactionFollower):
             self.lost.note(places, outcome)
         self.connections.note_ended(connection)
         self._undo_settings()
-        self._report_released(self.ledger.clear(), outcome)
+        self.lose_locks(outcome)
 
-    def roll_back_connection(self, locks: Mark, savepoints: Collection[str]) -> None:
+    def roll_back_connection(self, mark: Mark | None, savepoints: Collection[str]) -> None:
         """See :class:`TransactionFollower`."""
         if self.failed is not None:
             self.failed.note_savepoints_undone(savepoints)
+        if mark is None:
+            self._undo_settings()
+            self.lose_locks("rolled back")
+        else:
+            self._undo(mark)
+
+    def _undo(self, mark: Mark) -> None:
+        """Forget what came since."""
+        locks, marks = mark
+        for part in self.parts.with_marks:
+            part.roll_back_to(marks.get(part))
         self._undo_settings()
         self._report_released(self.ledger.roll_back_to(locks), "rolled back")
 
@@ -225,7 +244,7 @@ class TransactionState(TransactionFollower):
         if savepoint is None:
             self.failure.note_abort(error)
             return
-        name, locks = savepoint
+        name, (locks, _) = savepoint
         self.failure.note_abort(error, within=name)
         self._report_released(self.ledger.roll_back_to(locks), "lost")
 
@@ -246,17 +265,12 @@ class TransactionState(TransactionFollower):
 
     def open_savepoint(self, savepoint: SessionTransaction) -> None:
         """Remember what there is now, before the savepoint is set."""
-        marks = {part: part.mark() for part in self.parts.with_marks}
-        self._marks[savepoint] = self.ledger.mark(), marks
+        self._marks[savepoint] = self.mark()
         self.connections.before_savepoint()
 
     def roll_back_to(self, savepoint: SessionTransaction) -> None:
         """Forget what came after this savepoint."""
-        locks, marks = self._marks.pop(savepoint)
-        for part in self.parts.with_marks:
-            part.roll_back_to(marks.get(part))
-        self._undo_settings()
-        self._report_released(self.ledger.roll_back_to(locks), "rolled back")
+        self._undo(self._marks.pop(savepoint))
 
     def flush_has_rolled_back(self, savepoint: SessionTransaction | None) -> None:
         """Forget what a failed flush has undone, before ``rollback()`` is called.

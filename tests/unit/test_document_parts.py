@@ -19,7 +19,7 @@ from sa_doclock.documents.declare import (
     parts_with_detail,
 )
 from sa_doclock.documents.mapping import mapper_of
-from sa_doclock.guard.targets import targets_of_class
+from sa_doclock.features.guard.targets import targets_of_class
 from tests.unit.document_mappings import COMPOSITION, World, paths, refers
 
 

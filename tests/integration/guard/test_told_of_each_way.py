@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from sqlalchemy.ext.horizontal_shard import ShardedSession
 from sqlalchemy.orm import Session, aliased, joinedload, selectinload
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockOptions, UnlockedWrite
-from sa_doclock.locking import context
+from sa_doclock.features.guard import provenance
 from sa_doclock.session import context_of
 from tests.integration.guard.models import Lease, Line, Memo, Note, Order
 from tests.integration.guard.test_what_is_told import change, here, told
@@ -25,6 +26,19 @@ from tests.support.databases import Database
 
 MakeSession = Callable[..., LockingSession]
 Read = Callable[[LockingSession], Any]
+
+
+@pytest.fixture
+def make_session(make_session: MakeSession) -> MakeSession:
+    """Return a maker of sessions that trace what they read."""
+    return partial(make_session, guard_tracing=True)
+
+
+@pytest.fixture
+def session(make_session: MakeSession) -> LockingSession:
+    """Make a session that traces what it reads."""
+    return make_session()
+
 
 first_order = sa.select(Order).where(Order.id == 1)
 with_lines = first_order.options(selectinload(Order.lines))
@@ -131,7 +145,7 @@ def test_a_class_between_may_have_a_scalar_of_its_own(engine: sa.Engine) -> None
 
 def test_a_schema_that_is_translated_is_left_out(engine: sa.Engine) -> None:
     translated = engine.execution_options(schema_translate_map={None: None})
-    with LockingSession(translated) as session:
+    with LockingSession(translated, guard_tracing=True) as session:
         change(session.scalars(first_order).one())
         assert "FROM gd_order WHERE gd_order.id = " in told(session)
 
@@ -145,6 +159,7 @@ class Sharded(LockingSession, ShardedSession):
             shard_chooser=lambda *_: "one",
             identity_chooser=lambda *_, **__: ["one"],
             execute_chooser=lambda _: ["one"],
+            guard_tracing=True,
         )
 
 
@@ -188,7 +203,7 @@ def test_a_header_whose_lines_were_read_with_it_is_told_of(session: LockingSessi
 def test_under_asyncio_too_where_all_is_read_at_once(documents: Database, of_line: bool) -> None:
     async def main() -> str:
         engine = create_async_engine(sa.make_url(documents.url).set(drivername="sqlite+aiosqlite"))
-        async with AsyncLockingSession(engine) as session:
+        async with AsyncLockingSession(engine, guard_tracing=True) as session:
             order = (await session.scalars(with_lines)).one()
             change(order.lines[0] if of_line else order)
             with pytest.raises(UnlockedWrite) as caught:
@@ -306,15 +321,21 @@ def scalar_line(session: LockingSession) -> Any:
     return session.scalar(sa.select(Line).where(Line.id == 1))
 
 
+def reads_of(session: LockingSession) -> list[provenance.Execution]:
+    part = context_of(session).part(provenance.ReadProvenance)
+    assert part is not None
+    return part._reads
+
+
 @pytest.mark.parametrize("read_lines", [execute_lines, scalar_line])
 def test_the_last_statements_are_remembered(
     make_session: MakeSession, monkeypatch: pytest.MonkeyPatch, read_lines: Read
 ) -> None:
-    monkeypatch.setattr(context, "READS_REMEMBERED", 4)
+    monkeypatch.setattr(provenance, "READS_REMEMBERED", 4)
     session = make_session()
     order = session.get_one(Order, 1)
     line = [read_lines(session) for _ in range(5)][-1]
-    assert len(context_of(session).reads) <= 4
+    assert len(reads_of(session)) <= 4
     order.total += 1
     assert told(session) == ""
     session.expire(order)
@@ -327,9 +348,9 @@ def test_no_statement_is_remembered_when_the_session_has_given_up_its_objects(
     session: LockingSession, end: str
 ) -> None:
     session.get_one_entity(Order, 1, LockOptions.ForUpdate)
-    assert context_of(session).reads
+    assert reads_of(session)
     getattr(session, end)()
-    assert not context_of(session).reads
+    assert not reads_of(session)
 
 
 def test_an_object_costs_no_call_when_it_is_read(session: LockingSession) -> None:

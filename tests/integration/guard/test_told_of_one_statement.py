@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
+import pytest
 import sqlalchemy as sa
 
 from sa_doclock import LockingSession, LockOptions
@@ -11,6 +13,19 @@ from tests.integration.guard.models import Lease, Order
 from tests.integration.guard.test_what_is_told import here, told
 
 MakeSession = Callable[..., LockingSession]
+
+
+@pytest.fixture
+def make_session(make_session: MakeSession) -> MakeSession:
+    """Return a maker of sessions that trace what they read."""
+    return partial(make_session, guard_tracing=True)
+
+
+@pytest.fixture
+def session(make_session: MakeSession) -> LockingSession:
+    """Make a session that traces what it reads."""
+    return make_session()
+
 
 by_key = sa.select(Order).where(Order.id == sa.bindparam("key"))
 

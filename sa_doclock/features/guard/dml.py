@@ -17,16 +17,15 @@ from sqlalchemy import ClauseElement, Insert, Update, select
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.attributes import instance_state
 
-from ..dialects import schema_translation
-from ..documents import UNKNOWN, HeaderResolver, document_key, has_null, key_attributes
-from ..lock_info import DocumentKey, Identity
-from ..session_ref import session_ref
-from ..sqlalchemy_internals import is_flushing, values_of
-from ..statements import chunks, key_in
+from ...dialects import schema_translation
+from ...documents import UNKNOWN, HeaderResolver, document_key, has_null, key_attributes
+from ...lock_info import DocumentKey, Identity
+from ...sqlalchemy_internals import is_flushing, values_of
+from ...statements import chunks, key_in
 from .flush import FlushGuard
-from .flush_rows import Write
 from .refusals import Refusal, Refusals
 from .returned import keys_of_result
+from .rows import Write
 from .targets import Link, Row, Target, is_header_target, literal, targets_of, targets_of_class
 from .upserts import stays_in_its_document
 
@@ -34,10 +33,9 @@ from .upserts import stays_in_its_document
 class DmlGuard:
     """The guard of one session for statements, and for writes without a flush."""
 
-    def __init__(self, session: Session, guard: FlushGuard) -> None:
-        self._session = session_ref(session)
-        self._guard, self._refusals = guard, guard.refusals
-        self._ledger = guard.refusals.ledger
+    def __init__(self, refusals: Refusals, flushes: FlushGuard) -> None:
+        self._session, self._refusals = refusals.session, refusals
+        self._flushes, self._documents = flushes, refusals.documents
 
     @contextmanager
     def statement(
@@ -65,7 +63,7 @@ class DmlGuard:
             for target in filter(is_header_target, targets):
                 result, keys = keys_of_result(statement, target, result)
                 for key in keys:
-                    self._ledger.add_inserted(document_key(target.root, key))
+                    self._documents.add_inserted(document_key(target.root, key))
         return result
 
     @contextmanager
@@ -76,10 +74,10 @@ class DmlGuard:
         """
         new = [state for one in instances if (state := instance_state(one)).key is None]
         with self._session().no_autoflush:
-            self._guard.check_objects(instances)
+            self._flushes.check_objects(instances)
         yield
         for state in new:
-            self._guard.add_inserted(state)
+            self._flushes.add_inserted(state)
 
     @contextmanager
     def rows(self, mapper: Mapper[Any], rows: Sequence[Row], write: Write) -> Iterator[None]:
@@ -94,7 +92,7 @@ class DmlGuard:
             for target in filter(is_header_target, targets):
                 keys = (target.identity(target.by_attribute(row)) for row in rows)
                 for key in filter(None, keys):
-                    self._ledger.add_inserted(document_key(target.root, key))
+                    self._documents.add_inserted(document_key(target.root, key))
 
     @contextmanager
     def _run(
@@ -114,9 +112,9 @@ class DmlGuard:
                 inserted += check(one)
         yield
         for key in inserted:
-            self._ledger.add_inserted(key)
+            self._documents.add_inserted(key)
         for document, identity in chain.from_iterable(one.new_keys for one in checks):
-            self._ledger.add_key(document, identity)
+            self._documents.add_key(document, identity)
 
     def _flush_before(self, statement: Any, how: Mapping[str, Any]) -> None:
         # The execution would flush too, but the rows that the check finds depend on it.

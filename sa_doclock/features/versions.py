@@ -14,15 +14,42 @@ from sqlalchemy import TypeDecorator
 from sqlalchemy.orm import InstanceState, Mapper, Session, object_mapper
 from sqlalchemy.orm.attributes import flag_modified, instance_state
 
+from ..documents import (
+    HeaderResolver,
+    any_versioned,
+    document_root,
+    has_null,
+    is_versioned,
+    mapper_cache,
+)
 from ..errors import LockMisuse, StaleDocument
 from ..lock_info import Identity
 from ..sqlalchemy_internals import deleted_states, new_states
-from .declare import document_root, is_versioned
-from .mapping import mapper_cache
-from .owners import HeaderResolver, has_null
+from ..transaction import LockRequest, SessionPart
 
 
-def check_version(mapper: Mapper[Any], version: Any) -> None:
+class DocumentVersions(SessionPart):
+    """The versions of the documents of one session."""
+
+    def check_request(self, request: LockRequest) -> None:
+        """See :class:`SessionPart`: whether its rows have a version to compare."""
+        if "version" in request.given:
+            assert request.mapper is not None
+            _check_version(request.mapper, request.given["version"])
+
+    def check_found(self, request: LockRequest, found: object) -> None:
+        """See :class:`SessionPart`: the version is that which the caller has seen."""
+        if "version" in request.given:
+            assert request.mapper is not None
+            _refuse_stale(request.mapper, found, request.given["version"])
+
+    def before_flush(self, session: Session) -> None:
+        """See :class:`SessionPart`: raise the versions of documents whose parts are written."""
+        if any_versioned():
+            _raise_versions(session)
+
+
+def _check_version(mapper: Mapper[Any], version: Any) -> None:
     """Raise before anything is sent if rows of this class cannot be compared with the version.
 
     :raises LockMisuse: the class has no ``version_id_col``.
@@ -46,7 +73,7 @@ def check_version(mapper: Mapper[Any], version: Any) -> None:
         )
 
 
-def refuse_stale(mapper: Mapper[Any], found: Any, version: Any) -> None:
+def _refuse_stale(mapper: Mapper[Any], found: Any, version: Any) -> None:
     """:raises StaleDocument: the object has another version."""
     actual = getattr(found, _attribute(mapper))
     if actual != version:
@@ -60,11 +87,11 @@ def refuse_stale(mapper: Mapper[Any], found: Any, version: Any) -> None:
 
 @mapper_cache
 def _attribute(mapper: Mapper[Any]) -> str:
-    assert mapper.version_id_col is not None  # check_version() and @document have refused
+    assert mapper.version_id_col is not None  # _check_version() and @document have refused
     return mapper.get_property_by_column(mapper.version_id_col).key
 
 
-def raise_versions(session: Session) -> None:
+def _raise_versions(session: Session) -> None:
     """Raise the version of each document of which this flush writes a part, once.
 
     Of headers that are inserted or deleted along, nothing is changed.
@@ -81,7 +108,7 @@ def raise_versions(session: Session) -> None:
         if callable(generator):
             setattr(header, name, generator(getattr(header, name)))
         else:  # the server sets it, in any UPDATE of the row
-            other = other_attribute(mapper)
+            other = _other_attribute(mapper)
             assert other is not None  # @document has refused
             getattr(header, other)
             flag_modified(header, other)
@@ -114,7 +141,7 @@ def _written(session: Session) -> Iterator[InstanceState[Any]]:
 
 
 @mapper_cache
-def other_attribute(mapper: Mapper[Any]) -> str | None:
+def _other_attribute(mapper: Mapper[Any]) -> str | None:
     """Return an attribute whose UPDATE makes the server raise the version; None if there is none."""
     column = mapper.version_id_col
     for attribute in mapper.column_attrs:

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, get_args
 
-from sqlalchemy.orm import InstanceState, Mapper, Session
+from sqlalchemy.orm import InstanceState, Mapper
 
-from ..caller import line_of_program, warn_program
-from ..documents import HeaderResolver, any_declared, has_null, notify_in_time
-from ..errors import UnlockedWrite, UnlockedWriteWarning
-from ..lock_info import Identity
-from ..options import lock_label
-from ..session_ref import session_ref
-from ..transaction import Ledger, add_document, database_name
-from .provenance import describe_read
+from ...caller import line_of_program, warn_program
+from ...documents import HeaderResolver, any_declared, has_null, notify_in_time
+from ...errors import UnlockedWrite, UnlockedWriteWarning
+from ...lock_info import Identity
+from ...options import lock_label
+from ...transaction import TransactionState, add_document, database_name
+from .provenance import ReadProvenance
+from .writable import WritableDocuments
 
 GuardMode = Literal["raise", "warn", "off"]
-
-
-# Of a test run: the mode of all guards, whatever their sessions say.
-_mode_of_all: GuardMode | None = None
-
-
-def set_guard_of_all(mode: GuardMode | None) -> None:
-    """Give the guard of every session that is used from now on this mode; None: its own."""
-    global _mode_of_all  # noqa: PLW0603  # it is meant for sessions that nobody has in hand
-    if mode is not None:
-        check_guard_mode(mode)
-    _mode_of_all = mode
 
 
 def check_guard_mode(mode: object) -> None:
@@ -51,9 +39,8 @@ class Refusal(NamedTuple):
 class Refusals:
     """The refusals of one session, which the checks of flushes and of statements share.
 
-    :param reads: the statements by which the session has read rows.
-    :param report: is given the errors that a session with ``guard="warn"`` does not raise, and
-        the lines of the program.
+    :param documents: that may be written.
+    :param reads: tells where the session has read a row, where it traces that.
     """
 
     unguarded = 0
@@ -61,16 +48,15 @@ class Refusals:
 
     def __init__(
         self,
-        session: Session,
-        ledger: Ledger,
+        state: TransactionState,
+        documents: WritableDocuments,
         mode: GuardMode,
-        reads: Iterable[tuple[Any, ...]],
-        report: Callable[[UnlockedWrite, str | None], None],
+        reads: ReadProvenance | None,
     ) -> None:
-        self._session = session_ref(session)
-        self._reads, self._report = reads, report
-        self.ledger = ledger
-        self.mode = _mode_of_all or mode
+        self.session = state.session
+        self._reads, self._report = reads, state.instrumentation.report_unlocked_write
+        self.documents = documents
+        self.mode = mode
         self._told: set[object] = set()
         """The documents that were reported, and the texts that the program was warned of."""
 
@@ -103,7 +89,7 @@ class Refusals:
 
     def permits(self, root: Mapper[Any], identity: Identity) -> bool:
         """Return whether this transaction may write to the document; one without a key is new."""
-        return self.ledger.may_write((root.class_, identity)) or has_null(identity)
+        return self.documents.may_write((root.class_, identity)) or has_null(identity)
 
     def refuse_all(
         self,
@@ -129,8 +115,8 @@ class Refusals:
     def _refuse_unless_held(self, refusal: Refusal, key: Identity) -> None:
         """Refuse the write, unless the document is held by the key that the database has."""
         entity = refusal.root.class_
-        if self.ledger.may_write((entity, key)):
-            self.ledger.add_inserted((entity, refusal.identity))  # another name of the document
+        if self.documents.may_write((entity, key)):
+            self.documents.add_inserted((entity, refusal.identity))  # another name of the document
         else:
             self.refuse(refusal._replace(identity=key))
 
@@ -138,19 +124,19 @@ class Refusals:
         """Raise UnlockedWrite, or warn if this session only warns."""
         entity, identity = refusal.root.class_, refusal.identity
         ident: Any = identity[0] if len(identity) == 1 else identity or None
-        held = self.ledger.held.get((entity, identity))
+        held = self.documents.ledger.held.get((entity, identity))
         holds, read = "does not hold", ""
         if held is not None:
             holds = f"holds by {lock_label(held)} only"
-        elif refusal.state is not None:
-            read = describe_read(refusal.state, self._reads)
+        elif refusal.state is not None and self._reads is not None:
+            read = self._reads.describe(refusal.state)
         error = UnlockedWrite(
             f"{refusal.what} without the ForUpdate lock of its document, which this transaction "
             f"{holds}; lock first, then read, then change: session.get_entity({entity.__name__}, "
             f"{'...' if ident is None else repr(ident)}, LockOptions.ForUpdate)."
         )
         error.add_details(read)
-        database = database_name(self._session(), {"mapper": refusal.root})
+        database = database_name(self.session(), {"mapper": refusal.root})
         add_document(error, entity, ident, None, database)
         if self.mode == "raise":
             raise error

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextvars import ContextVar
-from types import MappingProxyType
-from typing import Any, Final
+from collections.abc import Collection, Iterator
+from typing import Any
 
 from sqlalchemy.orm import InstanceState, Session
 
-from ..documents import notify_in_time
-from ..sqlalchemy_internals import deleted_states, modified_states, new_states
+from ...documents import notify_in_time
+from ...sqlalchemy_internals import deleted_states, modified_states, new_states
 from .rules import WriteRules, rules_for
 
 States = Collection[InstanceState[Any]]
@@ -29,28 +27,36 @@ class Write(enum.Enum):
 RowsOfClass = tuple[Write, WriteRules, list[InstanceState[Any]]]
 """The rows of one class that a flush writes in one way."""
 
-CheckedRows = Mapping[InstanceState[Any], Callable[[Mapping[str, Any]], bool]]
-"""Rows that were held when their flush began, each with the test of its changes: where it is true,
-the row is not to be checked again."""
 
-_NO_ROWS: Final[CheckedRows] = MappingProxyType({})
+class CheckedRows:
+    """The rows of a flush that were held when it began, each with the changes that need a look.
 
-# Global: the event of a row that was checked need not look for its session, and for the guard.
-# What another flush of the thread has put here since has none of the rows of this one.
-last_flush: Final[ContextVar[CheckedRows]] = ContextVar("sa_doclock.last_flush", default=_NO_ROWS)
+    One of them is not checked again, unless a change of such an attribute has come meanwhile.
+    """
 
-checked_rows: Final = last_flush.get
-"""Return the checked rows of the flush that has begun last."""
+    def __init__(self) -> None:
+        self._attributes: dict[InstanceState[Any], frozenset[str]] = {}
 
+    def add(self, states: States, attributes: frozenset[str]) -> None:
+        """Add rows; ``attributes`` are those by which such a row comes to another document."""
+        self._attributes.update(dict.fromkeys(states, attributes))
 
-def not_checked(_changes: Mapping[str, Any]) -> bool:
-    """Return False, as the test of rows that were not checked."""
-    return False
+    def has(self, state: InstanceState[Any]) -> bool:
+        """Return whether the row was held when the flush began."""
+        return state in self._attributes
+
+    def is_unchanged(self, state: InstanceState[Any]) -> bool:
+        """Return whether the row was held then, and is of no other document now."""
+        attributes = self._attributes.get(state)
+        return attributes is not None and attributes.isdisjoint(state.committed_state)
+
+    def clear(self) -> None:
+        """Forget the rows: the flush is over, or another begins."""
+        self._attributes.clear()
 
 
 def rows_of_flush(session: Session) -> list[RowsOfClass]:
     """Return the rows that a flush is about to write, but for those that the guard never checks."""
-    last_flush.set(_NO_ROWS)
     notify_in_time()  # before anything is checked, the rows of all documents must be listened to
     new, changed, deleted = new_states(session), modified_states(session), deleted_states(session)
     if new or deleted:

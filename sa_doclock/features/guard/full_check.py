@@ -11,7 +11,7 @@ from sqlalchemy import ClauseElement
 from sqlalchemy.orm import InstanceState, Mapper, RelationshipDirection, Session
 from sqlalchemy.orm.attributes import instance_state
 
-from ..documents import (
+from ...documents import (
     HeaderResolver,
     compares_in_python,
     document_root,
@@ -20,10 +20,10 @@ from ..documents import (
     mapper_of,
     root_of,
 )
-from ..lock_info import DocumentKey, Identity
-from ..sqlalchemy_internals import modified_states, new_states
-from .flush_rows import States, Write
+from ...lock_info import DocumentKey, Identity
+from ...sqlalchemy_internals import modified_states, new_states
 from .refusals import Refusal, Refusals
+from .rows import States, Write
 from .rules import WriteRules, names_of_parts, rules_for
 
 WrittenRow = tuple[InstanceState[Any], WriteRules, Write]
@@ -99,7 +99,7 @@ class FullCheck:
             key = None if rules is None else new_key_of(state, rules)
             if rules is None or key is None:
                 continue
-            if self.refusals.ledger.may_write((rules.entity, state.identity or ())):
+            if self.refusals.documents.may_write((rules.entity, state.identity or ())):
                 yield rules.entity, key
 
 

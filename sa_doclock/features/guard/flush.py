@@ -7,45 +7,37 @@ each row again when it has been written, and an error there undoes the flush.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from sqlalchemy.orm import InstanceState, Session
+from sqlalchemy.orm import InstanceState
 from sqlalchemy.orm.attributes import instance_state
 
-from ..documents import Part, has_null, loaded_headers
-from ..lock_info import Identity
-from ..options import LockOptions
-from ..session_ref import session_ref
-from .flush_rows import RowsOfClass, States, Write, last_flush, rows_by_class
+from ...documents import Part, has_null, loaded_headers
+from ...lock_info import Identity
 from .full_check import FullCheck, WrittenRow, document_of_header, new_key_of
 from .refusals import Refusals
+from .rows import CheckedRows, RowsOfClass, States, Write, rows_by_class
 from .rules import WriteRules, rules_for
 
 
 class FlushGuard:
     """The guard of one session for the rows of its flushes."""
 
-    def __init__(self, session: Session, refusals: Refusals) -> None:
-        self._session = session_ref(session)
-        self.refusals, self._ledger = refusals, refusals.ledger
-        self.checked: dict[InstanceState[Any], Callable[[Mapping[str, Any]], bool]] = {}
-        """The rows of this flush that were held when it began."""
-
-    def __del__(self) -> None:
-        """Free the rows, which are those of the last flush after the session's end, too."""
-        self.checked.clear()
+    def __init__(self, refusals: Refusals) -> None:
+        self._session, self._refusals = refusals.session, refusals
+        self._documents = refusals.documents
+        self.checked = CheckedRows()
 
     def check_flush(self, rows: Iterable[RowsOfClass]) -> None:
         """Raise UnlockedWrite if the flush would write to a document that is not held ForUpdate."""
         self.checked.clear()
-        last_flush.set(self.checked)
-        if not self.refusals.unguarded and self.refusals.mode != "off":
+        if not self._refusals.unguarded and self._refusals.mode != "off":
             self._check(rows, None)
 
     def check_objects(self, instances: Collection[Any]) -> None:
         """Check objects that are written without a flush."""
-        if self.refusals.active:
+        if self._refusals.active:
             states = [instance_state(one) for one in instances]
             new = [state for state in states if state.key is None]
             changed = [state for state in states if state.key is not None]
@@ -59,8 +51,8 @@ class FlushGuard:
         rules = rules_for(state.mapper)
         if rules is None:
             return
-        if self.refusals.active and not self._is_held(rules, state, write):
-            check = FullCheck(self.refusals, self._session(), written=True)
+        if self._refusals.active and not self._is_held(rules, state, write):
+            check = FullCheck(self._refusals, self._session(), written=True)
             check.check([(state, rules, write)])
         if write is Write.INSERT:
             self.add_inserted(state)
@@ -70,21 +62,21 @@ class FlushGuard:
     def _add_new_key(self, state: InstanceState[Any], rules: WriteRules) -> None:
         key = new_key_of(state, rules)
         if key is not None:
-            self._ledger.add_key((rules.entity, state.identity or ()), key)
+            self._documents.add_key((rules.entity, state.identity or ()), key)
 
     def _check(self, rows: Iterable[RowsOfClass], new: States | None) -> None:
-        self.refusals.reset_warnings()
+        self._refusals.reset_warnings()
         to_check: list[WrittenRow] = []
         for write, rules, states in rows:
             # The others are held, as what is loaded shows.
             if write is not Write.UPDATE:
                 to_check += self._not_held(rules, states, write)
             elif self._all_are_held(rules, states):
-                self.checked.update(dict.fromkeys(states, rules.checked.isdisjoint))
+                self.checked.add(states, rules.checked)
             else:
                 to_check += self._changes_not_held(rules, states)
         if to_check:
-            FullCheck(self.refusals, self._session(), new).check(to_check)
+            FullCheck(self._refusals, self._session(), new).check(to_check)
 
     def _not_held(self, rules: WriteRules, states: States, write: Write) -> Iterator[WrittenRow]:
         for state in states:
@@ -94,7 +86,7 @@ class FlushGuard:
     def _changes_not_held(self, rules: WriteRules, states: States) -> Iterator[WrittenRow]:
         for state in states:
             if self._is_held(rules, state, Write.UPDATE):
-                self.checked[state] = rules.checked.isdisjoint
+                self.checked.add((state,), rules.checked)
             else:
                 yield state, rules, Write.UPDATE
 
@@ -103,12 +95,7 @@ class FlushGuard:
         headers = rules.headers_of_changed(states)
         if headers is None:
             return False
-        ledger, entity = self._ledger, rules.entity
-        for header in headers:  # mostly one
-            key = (entity, header)
-            if ledger.held.get(key) is not LockOptions.ForUpdate and not ledger.may_write(key):
-                return False
-        return True
+        return all(self._documents.may_write((rules.entity, header)) for header in headers)
 
     def _is_held(self, rules: WriteRules, state: InstanceState[Any], write: Write) -> bool:
         """Return whether what is loaded shows that the document is held, as it mostly does."""
@@ -123,7 +110,7 @@ class FlushGuard:
         return rules.moves.isdisjoint(changed) and self._row_is_held(rules, state)
 
     def _row_is_held(self, rules: WriteRules, state: InstanceState[Any]) -> bool:
-        may_write, entity, loaded = self._ledger.may_write, rules.entity, state.dict
+        may_write, entity, loaded = self._documents.may_write, rules.entity, state.dict
         if rules.header:
             return may_write((entity, state.identity or ()))
         if rules.direct is not None:
@@ -138,7 +125,7 @@ class FlushGuard:
         if rules.direct is None:
             return rules.root is None
         header = _direct_header(rules.direct, loaded)
-        if not has_null(header) and not self._ledger.may_write((entity, header)):
+        if not has_null(header) and not self._documents.may_write((entity, header)):
             return False
         backrefs = rules.direct.backrefs
         owners = (owner for name in backrefs if (owner := loaded.get(name)) is not None)
@@ -147,13 +134,13 @@ class FlushGuard:
     def _is_new_or_held(self, entity: type[Any], owner: InstanceState[Any]) -> bool:
         if owner.identity is None:
             return owner.pending
-        return self._ledger.may_write((entity, owner.identity))
+        return self._documents.may_write((entity, owner.identity))
 
     def add_inserted(self, state: InstanceState[Any]) -> None:
         """Record an inserted row: a new header belongs to this transaction alone."""
-        document = document_of_header(state) if self.refusals.enabled else None
+        document = document_of_header(state) if self._refusals.enabled else None
         if document is not None and not has_null(document[1]):
-            self._ledger.add_inserted(document)
+            self._documents.add_inserted(document)
 
 
 def _direct_header(part: Part, loaded: Mapping[str, Any]) -> Identity:
