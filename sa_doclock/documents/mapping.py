@@ -68,10 +68,17 @@ def listen_to_mappers() -> None:
 
 
 def mapper_of(entity: Any) -> Mapper[Any]:
-    """Return the mapper of a class, configured."""
+    """Return the mapper of a class, configured.
+
+    :raises TypeError: it is no mapped class.
+    :raises sqlalchemy.exc.ArgumentError: this first use has configured the mappers, and a mapping
+        or the declaration of a document is wrong.
+    """
     try:
         return class_mapper(entity)
     except (UnmappedClassError, ArgumentError) as error:
+        if isinstance(entity, type) and isinstance(inspect(entity, raiseerr=False), Mapper):
+            raise
         raise TypeError(f"a mapped class is needed, not {entity!r}") from error
 
 
