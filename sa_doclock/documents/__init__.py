@@ -15,7 +15,9 @@ from .declare import (
 )
 from .mapping import (
     clear_with_mappers,
+    columns_read,
     document_key,
+    has_expired,
     has_subquery,
     header_table,
     hierarchy_of,

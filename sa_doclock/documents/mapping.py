@@ -18,7 +18,7 @@ from sqlalchemy import (
     inspect,
 )
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.orm import Mapper, class_mapper
+from sqlalchemy.orm import InstanceState, Mapper, class_mapper
 from sqlalchemy.orm.exc import UnmappedClassError
 from sqlalchemy.sql.selectable import Alias, FromClause, Join, SelectBase
 from sqlalchemy.sql.visitors import iterate
@@ -188,6 +188,19 @@ def _spans_rows(entity: Any, undeferred: bool) -> bool:
 
 
 _mapper_spans_rows = mapper_cache(_spans_rows)
+
+
+@mapper_cache
+def columns_read(mapper: Mapper[Any]) -> frozenset[str]:
+    """Return the attributes of columns that a SELECT of this class reads: all but the deferred."""
+    return frozenset(one.key for one in mapper.column_attrs if not one.deferred)
+
+
+def has_expired(state: InstanceState[Any], mapper: Mapper[Any]) -> bool:
+    """Return whether an access to a column of this class would read the object's row again."""
+    # Relationships and deferred columns stay expired after a SELECT that has read the row, and so
+    # do the columns of a subclass after one of its superclass.
+    return not state.expired_attributes.isdisjoint(columns_read(mapper))
 
 
 def unread_columns(entity: Any) -> tuple[ColumnElement[Any], ...]:
