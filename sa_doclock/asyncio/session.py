@@ -169,13 +169,17 @@ class AsyncLockingSession(AsyncSession):
         has begun yet, the next commit is meant.  What they need of a database they read in a
         session of their own: this one is still inside of its commit.
 
-        When one fails, the others are called all the same; then the first error comes out of
-        the commit, which is *done*: what is committed stays committed.  Further errors are
-        logged by the logger ``sa_doclock``.
+        When one fails, the others are called all the same, also after a KeyboardInterrupt, a
+        SystemExit or a cancellation.  Then the first of these comes out of the commit, or else
+        the first error.  The commit is *done*: what is committed stays committed.  All other
+        errors are logged by the logger ``sa_doclock``.
 
         Not promised: that it is called at all, should the process die between the commit and
         the call; and of a session that has joined the transaction of a Connection, the
         outermost commit is the session's own.
+
+        Nor that all of it is awaited, should the coroutine that commits be closed, and not
+        cancelled.
 
         :raises TypeError: not a function.
         """

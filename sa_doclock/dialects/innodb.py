@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from typing import Any, ClassVar
 
 from sqlalchemy import Connection, Integer, Table, TextClause, text
-from sqlalchemy.engine import Dialect
+from sqlalchemy.engine import Dialect, TwoPhaseTransaction
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import LockFailed, LockNotAvailable, LockNotSupported, WrongIsolation
@@ -231,7 +231,10 @@ class InnoDBLocks(LockStrategy):
             ) from error
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
-        if base_of(lock) is LockOptions.SnapshotRead:
+        # Of a session made with twophase=True, XA START has begun the transaction already (1399,
+        # ER_XAER_RMFAIL), which has no READ ONLY.  At REPEATABLE READ it reads the same snapshot.
+        two_phase = isinstance(connection.get_transaction(), TwoPhaseTransaction)
+        if base_of(lock) is LockOptions.SnapshotRead and not two_phase:
             connection.exec_driver_sql("START TRANSACTION READ ONLY")
 
     def limit_hold(self, connection: Connection, seconds: float) -> None:

@@ -16,7 +16,10 @@ from .declare import (
 )
 from .mapping import (
     clear_with_mappers,
+    columns_read,
     document_key,
+    from_clauses_within,
+    has_expired,
     has_subquery,
     header_table,
     hierarchy_of,

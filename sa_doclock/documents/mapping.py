@@ -18,7 +18,7 @@ from sqlalchemy import (
     inspect,
 )
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.orm import Mapper, class_mapper
+from sqlalchemy.orm import InstanceState, Mapper, class_mapper
 from sqlalchemy.orm.exc import UnmappedClassError
 from sqlalchemy.sql.selectable import Alias, FromClause, Join, SelectBase
 from sqlalchemy.sql.visitors import iterate
@@ -68,10 +68,17 @@ def listen_to_mappers() -> None:
 
 
 def mapper_of(entity: Any) -> Mapper[Any]:
-    """Return the mapper of a class, configured."""
+    """Return the mapper of a class, configured.
+
+    :raises TypeError: it is no mapped class.
+    :raises sqlalchemy.exc.ArgumentError: this first use has configured the mappers, and a mapping
+        or the declaration of a document is wrong.
+    """
     try:
         return class_mapper(entity)
     except (UnmappedClassError, ArgumentError) as error:
+        if isinstance(entity, type) and isinstance(inspect(entity, raiseerr=False), Mapper):
+            raise
         raise TypeError(f"a mapped class is needed, not {entity!r}") from error
 
 
@@ -131,14 +138,21 @@ def tables_of(entity: Any) -> Iterator[Table | Alias]:
 
 def tables_within(selectables: Iterable[FromClause]) -> Iterator[Table | Alias]:
     """Yield the tables, or their aliases, that these FROM clauses join."""
+    for selectable in from_clauses_within(selectables):
+        if isinstance(selectable, Table) or (
+            isinstance(selectable, Alias) and isinstance(selectable.element, Table)
+        ):
+            yield selectable
+
+
+def from_clauses_within(selectables: Iterable[FromClause]) -> Iterator[FromClause]:
+    """Yield what these FROM clauses join: tables, subqueries, and all others."""
     to_read = list(selectables)
     while to_read:
         selectable = to_read.pop()
         if isinstance(selectable, Join):
             to_read += [selectable.right, selectable.left]
-        elif isinstance(selectable, Table) or (
-            isinstance(selectable, Alias) and isinstance(selectable.element, Table)
-        ):
+        else:
             yield selectable
 
 
@@ -181,6 +195,19 @@ def _spans_rows(entity: Any, undeferred: bool) -> bool:
 
 
 _mapper_spans_rows = mapper_cache(_spans_rows)
+
+
+@mapper_cache
+def columns_read(mapper: Mapper[Any]) -> frozenset[str]:
+    """Return the attributes of columns that a SELECT of this class reads: all but the deferred."""
+    return frozenset(one.key for one in mapper.column_attrs if not one.deferred)
+
+
+def has_expired(state: InstanceState[Any], mapper: Mapper[Any]) -> bool:
+    """Return whether an access to a column of this class would read the object's row again."""
+    # Relationships and deferred columns stay expired after a SELECT that has read the row, and so
+    # do the columns of a subclass after one of its superclass.
+    return not state.expired_attributes.isdisjoint(columns_read(mapper))
 
 
 def unread_columns(entity: Any) -> tuple[ColumnElement[Any], ...]:

@@ -45,14 +45,17 @@ class AfterCommit(SessionPart):
 
 
 def _call(functions: Sequence[Callable[[], object]]) -> None:
-    first: Exception | None = None
+    """Call all of them; then raise the first interruption, or else the first error."""
+    failed: list[tuple[Callable[[], object], BaseException]] = []
     for function in functions:
         try:
             function()
-        except Exception as error:  # noqa: BLE001, PERF203  # it must not stop the others
-            if first is None:
-                first = error  # raised when the others have had their turn
-            else:
-                _log.exception("on_commit: %r failed, after another had", function)
-    if first is not None:
-        raise first
+        except BaseException as error:  # noqa: BLE001, PERF203  # it must not stop the others
+            failed.append((function, error))
+    if not failed:
+        return
+    _, raised = next((one for one in failed if not isinstance(one[1], Exception)), failed[0])
+    for function, other in failed:
+        if other is not raised:
+            _log.error("on_commit: %r failed, as another did", function, exc_info=other)
+    raise raised

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
@@ -13,6 +14,7 @@ from sqlalchemy.orm.interfaces import ORMOption
 from ..dialects import hints_of
 from ..documents import (
     document_key,
+    has_expired,
     identity_of,
     lockable_root,
     mapper_cache,
@@ -147,13 +149,14 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
             check_found(self.request, found)
 
     def _read_held(self) -> T | None:
-        mapper, request = self.mapper, self.request
-        known = self.session.identity_map.get(mapper.identity_key_from_primary_key(request.keys[0]))
-        if isinstance(known, mapper.class_) and not request.options:
+        key, request = self.request.keys[0], self.request
+        known: Any = self.session.identity_map.get(self.mapper.identity_key_from_primary_key(key))
+        mapper = _class_to_read(known, self.mapper, request)
+        if mapper is None:
             held: T = known
             return held
         statement = select_by_key(mapper, LockOptions.None_)
-        parameters = _parameters(mapper, request.keys[0])
+        parameters = _parameters(mapper, key)
         with self.session.no_autoflush:
             found: list[T] = _select(self.context, statement, parameters, request.options)
         return found[0] if found else None
@@ -422,17 +425,34 @@ def _read_held(
     context: LockContext, mapper: Mapper[T], identities: Sequence[Identity], request: LockRequest
 ) -> list[T]:
     """Return documents that are held already: as they are, if nothing has to be loaded."""
-    session, found, unknown = context.session(), [], []
+    session = context.session()
+    found: list[T] = []
+    unread: dict[Mapper[T], list[Identity]] = defaultdict(list)
     for identity in identities:
-        known = session.identity_map.get(mapper.identity_key_from_primary_key(identity))
-        if isinstance(known, mapper.class_) and not request.options:
+        known: Any = session.identity_map.get(mapper.identity_key_from_primary_key(identity))
+        to_read = _class_to_read(known, mapper, request)
+        if to_read is None:
             found.append(known)
         else:
-            unknown.append(identity)
-    if not unknown:
-        return found
-    with session.no_autoflush:
-        return found + read_many(context, mapper, unknown, LockOptions.None_, request.options)
+            unread[to_read].append(identity)
+    for one, keys in unread.items():
+        with session.no_autoflush:
+            found += read_many(context, one, keys, LockOptions.None_, request.options)
+    return found
+
+
+def _class_to_read(known: Any, mapper: Mapper[T], request: LockRequest) -> Mapper[T] | None:
+    """Return the class that a held object is to be read as; None if it is loaded.
+
+    One that has expired is read as its own class: the columns of that have expired too.
+    """
+    if not isinstance(known, mapper.class_) or request.options:
+        return mapper
+    state = instance_state(known)
+    # Mostly nothing has ever expired, which is found out without a call.
+    if not (state.expired_attributes and has_expired(state, mapper)):
+        return None
+    return state.manager.mapper
 
 
 def _select(

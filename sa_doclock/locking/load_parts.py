@@ -21,6 +21,8 @@ from ..dialects.base import Read
 from ..documents import (
     Part,
     chain_of,
+    columns_read,
+    has_expired,
     key_attributes,
     loaded_mappers,
     mapper_cache,
@@ -278,7 +280,7 @@ def _repeats_details(step: _Step) -> bool:
 @mapper_cache
 def _own_columns(mapper: Mapper[Any]) -> frozenset[str]:
     """Return the attributes that a select of the root class does not load."""
-    own = {one.key for one in mapper.column_attrs if not one.deferred}
+    own = set(columns_read(mapper))
     for loaded in loaded_mappers(root_of(mapper)):
         if mapper.isa(loaded):
             own.difference_update(loaded.column_attrs.keys())
@@ -289,7 +291,8 @@ def _is_incomplete(owner: Any, part: Part) -> bool:
     """Return whether the part is not loaded, or has members that would be read one by one."""
     if part.name not in instance_dict(owner):
         return True
-    return any(instance_state(member).expired_attributes for member in _members(owner, part))
+    members = map(instance_state, _members(owner, part))
+    return any(has_expired(member, part.detail) for member in members)
 
 
 def _not_in(known: Iterable[Any], found: Iterable[Any]) -> list[Any]:

@@ -61,10 +61,11 @@ class LockingSession(BlockMethods):
     :param pipeline: send in one round trip what need not be answered one by one: a lock with its
         BEGIN and, in get_document(), with the parts; the last flush with COMMIT.  PostgreSQL
         with psycopg 3; elsewhere the first use of the session raises LockNotSupported.
-    :param adopt_for_update: an ORM select with SQLAlchemy's own ``with_for_update()``, also by
-        Query, ``get()`` and ``refresh()``, is a lock of this session: ``held_locks`` has the
-        headers whose objects it returns, the guard knows them, its errors are typed, and it locks
-        on SQLite and SQL Server too.  What it reads is as fresh as SQLAlchemy makes it.
+    :param adopt_for_update: a select with SQLAlchemy's own ``with_for_update()``, also by Query,
+        ``get()`` and ``refresh()``, is a lock of this session: ``held_locks`` has the headers
+        whose objects it returns, the guard knows them, its errors are typed, and it locks on
+        SQLite and SQL Server too, also where it selects columns or tables alone.  What it reads
+        is as fresh as SQLAlchemy makes it.
     :param hold_limit: seconds (or a timedelta) that a transaction may hold its locks, from the
         first one on; None: any time.  The server ends a transaction that sits idle for longer
         (PostgreSQL; MySQL and MariaDB, rounded up to whole seconds), so that a program that
@@ -178,9 +179,10 @@ class LockingSession(BlockMethods):
         has begun yet, the next commit is meant.  What they need of a database they read in a
         session of their own: this one is still inside of its commit.
 
-        When one fails, the others are called all the same; then the first error comes out of
-        the commit, which is *done*: what is committed stays committed.  Further errors are
-        logged by the logger ``sa_doclock``.
+        When one fails, the others are called all the same, also after a KeyboardInterrupt, a
+        SystemExit or a cancellation.  Then the first of these comes out of the commit, or else
+        the first error.  The commit is *done*: what is committed stays committed.  All other
+        errors are logged by the logger ``sa_doclock``.
 
         Not promised: that it is called at all, should the process die between the commit and
         the call; and of a session that has joined the transaction of a Connection, the

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
 import pytest
-from sqlalchemy import Column, Integer, Table, create_engine
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy import Column, Integer, Table, create_engine, select
+from sqlalchemy.exc import AmbiguousForeignKeysError, ArgumentError, NoForeignKeysError
 from sqlalchemy.orm import configure_mappers, relationship
 
-from sa_doclock import LockingSession, LockOptions, document
+from sa_doclock import (
+    LockingSession,
+    LockOptions,
+    claim_each,
+    document,
+    explain_lock,
+    with_lock,
+)
 from sa_doclock.documents.declare import document_root
 from sa_doclock.documents.mapping import mapper_of
 from tests.unit.document_mappings import COMPOSITION, World, paths, refers
@@ -159,6 +166,58 @@ def test_two_wrong_ones_fail_nothing_that_is_configured_later(world: World) -> N
         configure_mappers()
     with closing(World()) as another:
         assert paths(another.order("lines")) == ["lines"]
+
+
+FOR_UPDATE = LockOptions.ForUpdate
+FIRST_USES: dict[str, Callable[[LockingSession, Any], object]] = {
+    "get_entity": lambda session, order: session.get_entity(order, 1),
+    "get_document": lambda session, order: session.get_document(order, 1, FOR_UPDATE),
+    "get_entities": lambda session, order: session.get_entities(order, [1], FOR_UPDATE),
+    "locked": lambda session, order: session.locked(order, 1).__enter__(),
+    "locked_documents": lambda session, order: session.locked_documents(order, [1]).__enter__(),
+    "a set": lambda session, order: session.scalars(session.entity_set(order, FOR_UPDATE)),
+    "with_lock": lambda session, order: session.scalars(with_lock(select(order), FOR_UPDATE)),
+    "lock_order": lambda _, order: LockingSession(lock_order=[order]),
+    "explain_lock": lambda session, order: explain_lock(session, order, FOR_UPDATE),
+    "claim_each": lambda session, order: next(iter(claim_each(lambda: session, select(order)))),
+}
+
+
+def _misspelt(world: World) -> Any:
+    return world.order("line")
+
+
+def _without_foreign_key(world: World) -> Any:
+    world.map("Line")
+    return world.map("Order", declare=document, lines=relationship("Line"))
+
+
+def _with_two_foreign_keys(world: World) -> Any:
+    world.map("Line", refers("order", "sold_id"), refers("order", "returned_id"))
+    return world.map("Order", declare=document, lines=relationship("Line"))
+
+
+WRONG: dict[str, tuple[Callable[[World], Any], type[ArgumentError], str]] = {
+    "misspelt part": (_misspelt, ArgumentError, "the part 'line' is unknown"),
+    "no foreign key": (_without_foreign_key, NoForeignKeysError, "no foreign keys linking"),
+    "two": (_with_two_foreign_keys, AmbiguousForeignKeysError, "multiple foreign key paths"),
+}
+
+
+@pytest.mark.parametrize("use", FIRST_USES.values(), ids=FIRST_USES)
+@pytest.mark.parametrize(("make", "kind", "text"), WRONG.values(), ids=WRONG)
+def test_the_first_use_of_the_class_says_what_is_wrong(
+    world: World,
+    make: Callable[[World], Any],
+    kind: type[ArgumentError],
+    text: str,
+    use: Callable[[LockingSession, Any], object],
+) -> None:
+    order = make(world)
+    engine = create_engine("sqlite://")
+    with LockingSession(engine) as session, pytest.raises(kind, match=text):
+        use(session, order)
+    engine.dispose()
 
 
 @pytest.mark.parametrize("method", ["get_document", "get_entity"])

@@ -8,7 +8,7 @@ from tests.unit.import_graph import Graph, import_graph
 
 
 def circles(graph: Graph) -> list[list[str]]:
-    components = nx.strongly_connected_components(nx.DiGraph(dict(graph)))
+    components: list[set[str]] = [*nx.strongly_connected_components(nx.DiGraph(dict(graph)))]
     return sorted(sorted(some) for some in components if len(some) > 1)
 
 

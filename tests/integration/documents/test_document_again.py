@@ -33,6 +33,20 @@ def test_held_and_loaded_sends_nothing(
         session.rollback()
 
 
+@pytest.mark.parametrize("lock", LOCKS)
+def test_held_and_expired_is_loaded_once(
+    session: LockingSession, sent: list[str], lock: LockOptions
+) -> None:
+    order = session.get_one_document(Order, 1, lock)
+    kept = [*order.lines, *(tax for line in order.lines for tax in line.taxes)]
+    session.expire_all()
+    for statements in (3, 0):
+        sent.clear()
+        assert session.get_document(Order, 1, lock) is order
+        assert len(sent) == statements
+    assert all(one in session for one in kept)
+
+
 def test_held_and_not_loaded_loads_the_parts(session: LockingSession, sent: list[str]) -> None:
     order = session.get_entity(Order, 1, ForUpdate)
     sent.clear()

@@ -15,7 +15,7 @@ from sa_doclock import (
     LockOrderViolation,
     with_lock,
 )
-from tests.integration.locking.steps import finds_held, recorded
+from tests.integration.locking.steps import finds_held, locks_rows, recorded
 from tests.support.models import Account, Contract, Fault, Lease, Order, Ticket, Voucher
 
 pytestmark = pytest.mark.read_committed
@@ -134,9 +134,11 @@ def test_what_is_held_already_may_be_asked_for_again(engine: sa.Engine, session:
     with recorded(engine) as statements:
         assert session.get_entity(Ticket, 1, ForUpdate) is ticket
         assert session.get_entity(Ticket, 1, SharedRead) is ticket
-        assert session.get_entity(Fault, 1, ForUpdate) is ticket
         assert session.get_entities(Ticket, [1], ForUpdate) == [ticket]
     assert statements == []
+    with recorded(engine) as statements:
+        assert session.get_entity(Fault, 1, ForUpdate) is ticket
+    assert not any(map(locks_rows, statements))
     with pytest.raises(LockOrderViolation):
         session.get_entities(Ticket, [1, 2], ForUpdate)
     assert order in session

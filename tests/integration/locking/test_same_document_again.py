@@ -13,7 +13,7 @@ from sa_doclock import LockingSession, LockOptions, LockUpgradeRefused, WrongIso
 from tests.integration.locking.expectations import GOES_ON, READER_AFTER_WRITER, WAITS, on
 from tests.integration.locking.kinds import KINDS
 from tests.integration.locking.steps import finds_held, locks_rows, recorded
-from tests.support.models import Contract, Customer, Lease, Order
+from tests.support.models import Account, Contract, Customer, Lease, Order
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 NoWait, SnapshotRead = LockOptions.NoWait, LockOptions.SnapshotRead
@@ -100,6 +100,64 @@ def test_options_overwrite_no_pending_changes(session: Session) -> None:
     options = [selectinload(Order.lines)]
     session.get_one_entity(Order, 1, ForUpdate, options=options)
     assert (order.total, order.lines[0].value) == (31, 11)
+
+
+def expire(session: Session, order: Order) -> None:
+    session.expire(order)
+
+
+def expire_total(session: Session, order: Order) -> None:
+    session.expire(order, ["total"])
+
+
+def expire_all(session: Session, _: Order) -> None:
+    session.expire_all()
+
+
+def roll_back_to_savepoint(session: Session, order: Order) -> None:
+    savepoint = session.begin_nested()
+    order.total = 31
+    session.flush()
+    savepoint.rollback()
+
+
+@pytest.mark.parametrize("expire", [expire, expire_total, expire_all, roll_back_to_savepoint])
+def test_what_has_expired_comes_back_loaded(
+    engine: sa.Engine, session: Session, expire: Callable[[Session, Order], None]
+) -> None:
+    order = session.get_one_entity(Order, 1, ForUpdate)
+    assert order.remark == "first"  # deferred: it loads by itself
+    expire(session, order)
+    with recorded(engine) as statements:
+        assert session.get_one_entity(Order, 1, ForUpdate) is order
+    assert len(statements) == 1
+    assert not locks_rows(statements[0])
+    with recorded(engine) as statements:
+        assert order.total == 30
+        assert session.get_one_entity(Order, 1, ForUpdate) is order
+    assert statements == []
+
+
+def test_several_that_have_expired_come_back_by_one_statement(
+    engine: sa.Engine, session: Session
+) -> None:
+    orders = session.get_entities(Order, [1, 2], ForUpdate)
+    session.expire_all()
+    with recorded(engine) as statements:
+        assert session.get_entities(Order, [1, 2], ForUpdate) == orders
+        assert [order.total for order in orders] == [30, 5]
+    assert len(statements) == 1
+
+
+def test_what_has_expired_is_read_and_pending_changes_stay(session: Session) -> None:
+    account = session.get_one_entity(Account, 1, ForUpdate)
+    session.expire(account, ["version"])
+    account.total = 31
+    session.get_one_entity(Account, 1, ForUpdate)
+    assert account.total == 31
+    assert account in session.dirty
+    session.save_changes()
+    assert account.version == 2
 
 
 def test_a_document_deleted_here_is_gone(session: Session) -> None:

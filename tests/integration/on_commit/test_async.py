@@ -109,6 +109,54 @@ async def test_an_error_comes_out_of_the_commit_which_is_done(
 
 
 @in_a_loop
+async def test_a_cancelled_task_awaits_the_other_functions_first(
+    url: sa.URL, promises: Promises
+) -> None:
+    waiting = asyncio.Event()
+
+    async def wait() -> None:
+        waiting.set()
+        await asyncio.Event().wait()
+
+    async def later() -> None:
+        await asyncio.sleep(0)
+        promises.kept.append("later")
+
+    async with opened(url) as session:
+        (await session.get_one_entity(Order, 1, ForUpdate)).total = 31
+        for function in (wait, later, promises.fail(LookupError("failed")), promises.note("last")):
+            session.on_commit(function)
+        commit = asyncio.create_task(session.commit())
+        await waiting.wait()
+        commit.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await commit
+        assert promises.kept == ["later", "failed", "last"]
+        assert (await session.get_one_entity(Order, 1, ForUpdate)).total == 31
+
+
+@in_a_loop
+async def test_an_interrupt_in_a_coroutine_function_stops_no_other(
+    url: sa.URL, promises: Promises
+) -> None:
+    async def interrupt() -> None:
+        await asyncio.sleep(0)
+        raise KeyboardInterrupt
+
+    async def later() -> None:
+        await asyncio.sleep(0)
+        promises.kept.append("later")
+
+    async with opened(url) as session:
+        for function in (promises.fail(LookupError("failed")), interrupt, later):
+            session.on_commit(function)
+        with pytest.raises(KeyboardInterrupt):
+            await session.commit()
+        await session.commit()
+    assert promises.kept == ["failed", "later"]
+
+
+@in_a_loop
 async def test_further_errors_are_logged_with_the_functions_name(
     url: sa.URL, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -150,10 +151,53 @@ def test_elsewhere_it_begins_its_next_transaction(
     assert elsewhere(TOTAL) == [(32,)]
 
 
-def test_an_interrupt_comes_out_at_once(session: Session, promises: Promises) -> None:
-    session.on_commit(promises.fail(KeyboardInterrupt("stop")))
-    session.on_commit(promises.note("never"))
-    with pytest.raises(KeyboardInterrupt):
-        session.commit()
+INTERRUPTIONS = (KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError)
+
+
+@pytest.mark.parametrize("interruption", INTERRUPTIONS)
+@pytest.mark.parametrize("way", WAYS)
+def test_an_interruption_stops_no_other_and_comes_out_before_any_error(
+    session: Session,
+    other: Session,
+    elsewhere: Run,
+    promises: Promises,
+    caplog: pytest.LogCaptureFixture,
+    way: Callable[[Session, Callable[[], None]], None],
+    interruption: type[BaseException],
+) -> None:
+    stop, first, second = interruption("stop"), LookupError("first"), OSError("second")
+
+    def register() -> None:
+        for function in (
+            promises.fail(first),
+            promises.fail(stop),
+            promises.note("a"),
+            promises.fail(second),
+            promises.note("b"),
+        ):
+            session.on_commit(function)
+
+    with caplog.at_level(logging.ERROR, "sa_doclock"), pytest.raises(interruption) as caught:
+        way(session, register)
+    assert caught.value is stop
+    assert promises.kept == ["first", "stop", "a", "second", "b"]
+    assert [record.exc_info and record.exc_info[1] for record in caplog.records] == [first, second]
+    assert elsewhere(TOTAL) == [(31,)]
+    assert not session.in_transaction()
+    assert not finds_held()(other)
     session.commit()
-    assert promises.kept == ["stop"]
+    assert len(promises.kept) == 5
+
+
+def test_of_several_interruptions_the_first_comes_out(
+    session: Session, promises: Promises, caplog: pytest.LogCaptureFixture
+) -> None:
+    for error in (KeyboardInterrupt("first"), SystemExit("second"), KeyboardInterrupt("third")):
+        session.on_commit(promises.fail(error))
+    with (
+        caplog.at_level(logging.ERROR, "sa_doclock"),
+        pytest.raises(KeyboardInterrupt, match="first"),
+    ):
+        session.commit()
+    assert promises.kept == ["first", "second", "third"]
+    assert len(caplog.records) == 2
