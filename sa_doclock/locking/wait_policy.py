@@ -12,6 +12,7 @@ from sqlalchemy.util import await_only
 
 from ..errors import LockNotAvailable
 from ..options import LockOptions, LockTimeout, check_lock, check_wait, may_queue
+from ..process_waits import observed_wait
 
 T = TypeVar("T")
 
@@ -94,9 +95,10 @@ def retry_without_queueing(
 
 def pause(seconds: float, *, under_asyncio: bool) -> None:
     """Sleep, and let others run under asyncio, where the session runs in a greenlet."""
-    if under_asyncio:
-        import asyncio  # noqa: PLC0415  # it is loaded already
+    with observed_wait():
+        if under_asyncio:
+            import asyncio  # noqa: PLC0415  # it is loaded already
 
-        await_only(asyncio.sleep(seconds))
-    else:
-        time.sleep(seconds)
+            await_only(asyncio.sleep(seconds))
+        else:
+            time.sleep(seconds)
