@@ -6,7 +6,7 @@ SQLAlchemy with it, only where a test or an option uses it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -58,6 +58,14 @@ def two_at_once() -> Callable[..., tuple[Outcome, Outcome]]:
     from sa_doclock import testing  # noqa: PLC0415
 
     return testing.two_at_once
+
+
+@pytest.fixture
+def async_two_at_once() -> Callable[..., Awaitable[tuple[Outcome, Outcome]]]:
+    """The function sa_doclock.testing.async_two_at_once()."""
+    from sa_doclock import testing  # noqa: PLC0415
+
+    return testing.async_two_at_once
 
 
 @pytest.fixture

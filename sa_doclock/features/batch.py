@@ -20,6 +20,7 @@ from ..dialects import strategies
 from ..errors import LockNotAvailable
 from ..gate import SessionQueue
 from ..options import LockOptions, is_row_lock, may_queue
+from ..process_waits import observed_wait
 from ..transaction import (
     Limit,
     LockCall,
@@ -174,9 +175,10 @@ def retry_without_queueing(
 
 def pause(seconds: float, *, under_asyncio: bool) -> None:
     """Sleep, and let others run under asyncio, where the session runs in a greenlet."""
-    if under_asyncio:
-        import asyncio  # noqa: PLC0415  # it is loaded already
+    with observed_wait():
+        if under_asyncio:
+            import asyncio  # noqa: PLC0415  # it is loaded already
 
-        await_only(asyncio.sleep(seconds))
-    else:
-        time.sleep(seconds)
+            await_only(asyncio.sleep(seconds))
+        else:
+            time.sleep(seconds)

@@ -12,12 +12,14 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Hashable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
 from sqlalchemy.util import await_only
+
+from ..process_waits import observed_wait
 
 SecondSession = Literal["refuse", "allow"]
 
@@ -88,10 +90,12 @@ class DocumentGate:
         next_may_follow: bool,
         seconds: float | None,
         under_asyncio: bool,
+        waiting: Callable[[], AbstractContextManager[None]] = observed_wait,
     ) -> QueueEntry | None:
         """Wait to be admitted and return the entry; None if the time is over before.
 
         :param next_may_follow: the server has a queue, in which the next one can wait.
+        :param waiting: makes the block of the wait, where there is one.
         """
         next_may_follow = next_may_follow and self.next_waits_at_server
         entry = QueueEntry(key, shared, next_may_follow, _DocumentQueue())
@@ -108,7 +112,8 @@ class DocumentGate:
                 self._process_leaving()
             if entry.wakeup is None:
                 return entry
-            entry.wakeup.wait(seconds)
+            with waiting():
+                entry.wakeup.wait(seconds)
         except BaseException:
             self.leave([entry])
             raise

@@ -12,6 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from ..documents import document_key, own_table
 from ..errors import LockMisuse, LockNotAvailable
 from ..events import ReleasedLock
 from ..options import LockOptions, base_of, is_row_lock, may_queue
+from ..process_waits import observed_wait
 from ..transaction import LockCall, LockRequest, SessionPart, Take, TransactionState
 from .queue import DocumentGate, QueueEntry
 
@@ -43,11 +45,15 @@ class _Position(NamedTuple):
 
 
 class SessionQueue(SessionPart):
-    """The places of one session at a gate."""
+    """The places of one session at a gate.
+
+    :ivar waits_in: the gate and the key of the queue that the session waits in now, or None.
+    """
 
     def __init__(self, gate: DocumentGate, state: TransactionState) -> None:
         self._places: dict[QueueEntry, Sequence[Hashable]] = {}  # with what is in the ledger then
         self._in_task = _TaskSession(gate)
+        self.waits_in: tuple[DocumentGate, Hashable] | None = None
         if not isinstance(gate, DocumentGate):
             raise TypeError(f"gate must be a DocumentGate, not {gate!r}")
         self._gate = gate
@@ -144,6 +150,7 @@ class SessionQueue(SessionPart):
                 next_may_follow=not position.strategy.locks_database,
                 seconds=None if limit is None else max(limit - time.monotonic() + started, 0.0),
                 under_asyncio=self.under_asyncio,
+                waiting=partial(self._waiting, key),
             )
             if place is None:
                 raise call.refused(LockNotAvailable, position.strategy.name)
@@ -155,6 +162,20 @@ class SessionQueue(SessionPart):
         if left <= 0:
             raise call.refused(LockNotAvailable, position.strategy.name)
         return math.ceil(left / seconds * _STEPS) * seconds / _STEPS
+
+    @contextmanager
+    def _waiting(self, key: Hashable) -> Iterator[None]:
+        self.waits_in = self._gate, key
+        try:
+            with observed_wait():
+                yield
+        finally:
+            self.waits_in = None
+
+    def is_in(self, queue: tuple[DocumentGate, Hashable]) -> bool:
+        """Return whether this session was admitted from this queue; another thread may ask."""
+        gate, key = queue
+        return gate is self._gate and any(place.key == key for place in [*self._places])
 
     def _leave_ungranted(self) -> None:
         """Leave the queues of a lock that was not granted."""

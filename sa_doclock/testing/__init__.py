@@ -1,6 +1,6 @@
 """A kit for the tests of programs that lock documents; it does not need pytest."""
 
-from .concurrent import Outcome, two_at_once
+from .concurrent import Outcome, async_two_at_once, two_at_once
 from .records import LockRecord, assert_locked, recorded_locks
 from .rollback import rollback_session
 from .waiting import wait_until_blocked
@@ -9,6 +9,7 @@ __all__ = [
     "LockRecord",
     "Outcome",
     "assert_locked",
+    "async_two_at_once",
     "recorded_locks",
     "rollback_session",
     "two_at_once",

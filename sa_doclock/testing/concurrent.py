@@ -1,15 +1,17 @@
-"""two_at_once(): the double click, always at the worst moment."""
+"""two_at_once() and async_two_at_once(): the double click, always at the worst moment."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass
 from typing import Any
 
+from ..process_waits import wait_observer
+from .loops import LoopOfTest, LoopThread
 from .schedule import Party, Schedule, current_party
 
 
@@ -51,28 +53,54 @@ def two_at_once(
     ``contextvars``, as ``asyncio``, anyio and Starlette's test client let them.
 
     :param first: a function or coroutine function without arguments; so is ``second``.  Functions
-        run in a thread each, coroutines in an event loop that both share: their asynchronous engine
-        is made in it, or has ``poolclass=NullPool``.  Two functions that each run a loop of their own
-        must not share one that has not connected yet: SQLAlchemy's first connection knows one loop.
+        run in a thread each, coroutines in a new event loop that both share.  The connections that
+        are opened in this loop are closed with it.
     :param patience: seconds after which a function that neither writes, ends, nor waits in the
-        database waits for the other one in this process: for a gate, a mutex, a connection.
+        database waits for the other one in this process: for a mutex, a connection.  That it waits
+        at a :class:`DocumentGate`, or between two tries of a batch, is known at once.
     :param timeout: seconds after which a function that has not ended is an error.
     :returns: what became of each.
     :raises TimeoutError: a function has not ended; it goes on in its thread.
     :raises TypeError: not a function.
     """
     functions = _check_function("first", first), _check_function("second", second)
-    loop = LoopThread()
+    return _run_both(functions, patience, timeout, LoopThread())
+
+
+async def async_two_at_once(
+    first: Callable[[], Any],
+    second: Callable[[], Any],
+    *,
+    patience: float = 5.0,
+    timeout: float = 60.0,  # two_at_once() has it
+) -> tuple[Outcome, Outcome]:
+    """See :func:`two_at_once`; for a test that is a coroutine, whose event loop is used.
+
+    So the connections that fixtures of the same event loop have left in the pool can be used.
+    Functions that are no coroutine functions run in a thread each here too.
+    """
+    functions = _check_function("first", first), _check_function("second", second)
+    loop = LoopOfTest(asyncio.get_running_loop())
+    return await asyncio.to_thread(_run_both, functions, patience, timeout, loop)
+
+
+def _run_both(
+    functions: tuple[Callable[[], Any], Callable[[], Any]],
+    patience: float,
+    timeout: float,
+    loop: LoopThread | LoopOfTest,
+) -> tuple[Outcome, Outcome]:
     schedule = Schedule(patience, loop.run_function)
     outcomes: dict[Party, Outcome] = {}
 
     def run(party: Party, function: Callable[[], Any]) -> None:
         current_party.set(party)
+        wait_observer.set(schedule.waiting_in_process)
         try:
             result = function()
             outcomes[party] = Outcome(loop.run(result) if inspect.isawaitable(result) else result)
         except BaseException as error:  # noqa: BLE001  # the caller looks at it
-            outcomes[party] = Outcome(error=error)
+            outcomes[party] = Outcome(error=schedule.connections.explain(party, error))
         finally:
             schedule.note_done(party)
 
@@ -88,7 +116,7 @@ def two_at_once(
         schedule.direct(timeout)
     finally:
         schedule.stop()
-        loop.stop()
+        loop.stop(schedule.connections.close_those_of)
     one, other = schedule.parties
     return outcomes[one], outcomes[other]
 
@@ -101,52 +129,3 @@ def _check_function(name: str, function: Callable[[], Any]) -> Callable[[], Any]
             f"{name} is a generator function, a call of which runs nothing: {function!r}"
         )
     return function
-
-
-class LoopThread:
-    """An event loop in a thread of its own, from its first use on."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._first = threading.Lock()
-
-    def run(self, awaitable: Any) -> Any:
-        """Await it in the loop, in the context of this thread."""
-        return asyncio.run_coroutine_threadsafe(_awaited(awaitable), self._started()).result()
-
-    def run_function(self, function: Callable[[], Any]) -> Any:
-        """Run a function of SQLAlchemy's that uses an asynchronous engine."""
-        from sqlalchemy.util import greenlet_spawn  # noqa: PLC0415  # it needs greenlet
-
-        coroutine: Coroutine[Any, Any, Any] = greenlet_spawn(function)
-        return self.run(coroutine)
-
-    def stop(self) -> None:
-        """End the loop and its thread."""
-        if self._loop is not None and self._thread is not None:
-            self.run(_end_tasks(self._loop))
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
-
-    def _started(self) -> asyncio.AbstractEventLoop:
-        with self._first:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-                self._thread.start()
-            return self._loop
-
-
-async def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel what has not ended in time."""
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    await loop.shutdown_asyncgens()
-
-
-async def _awaited(awaitable: Any) -> Any:
-    return await awaitable

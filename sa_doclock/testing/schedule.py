@@ -10,15 +10,19 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
+from weakref import ref
 
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import OperationalError
 
+from .async_connections import AsyncConnections
+from .file_locks import holds_file, needs_file_lock
 from .server_waits import ServerWaits, connection_id, locks_database, monitoring_of
 
 FIRST_LOOK: Final = 0.005
@@ -38,12 +42,6 @@ not show it to this account."""
 _WRITE: Final = re.compile(r"\s*(INSERT|UPDATE|DELETE|MERGE|REPLACE)\b", re.IGNORECASE)
 _READ: Final = re.compile(r"\s*(SELECT|WITH|VALUES|TABLE)\b", re.IGNORECASE)
 _COMMIT: Final = "COMMIT"
-# What SQLite runs without the file's write lock.
-_NEEDS_NO_LOCK: Final = re.compile(
-    r"\s*(SELECT|PRAGMA(?! incremental_vacuum| user_version =)|SAVEPOINT|RELEASE|ROLLBACK"
-    r"|BEGIN( DEFERRED)?\s*$)",
-    re.IGNORECASE,
-)
 
 
 class Party:
@@ -54,32 +52,41 @@ class Party:
     :ivar has_read: it has read since its last turn began, or has had none.
     :ivar statement: that runs now; None between two.
     :ivar refused: a lock was refused since the other one waits.
+    :ivar in_process: it waits inside of this process, as a session at a gate does.
     :ivar active_at: the time of its last sign of life.
     :ivar blocked_at: the same, when it was seen to wait for a lock.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.done = self.refused = False
+        self.done = self.refused = self.in_process = False
         self.turn: Future[None] | None = None
         self.turns = 0
         self.has_read = True
         self.statement: str | None = None
         self.connection: Connection | None = None
-        self.locked_files: set[int] = set()
+        self.used: list[ref[Connection]] = []
         self.blocked_at: float | None = None
         self.active_at = time.monotonic()
 
     def note(self, connection: Connection | None = None, statement: str | None = None) -> None:
         """Note a sign of life."""
-        self.connection = connection or self.connection
+        if connection is not None and connection is not self.connection:
+            self.connection = connection
+            self.used.append(ref(connection))
         self.statement = statement
         self.active_at = time.monotonic()
 
     @property
+    def holds_file(self) -> bool:
+        """True if one of its connections has the write lock of a SQLite file."""
+        connections = (reference() for reference in [*self.used])
+        return any(one is not None and holds_file(one) for one in connections)
+
+    @property
     def needs_the_other(self) -> bool:
-        """True if it has ended, a lock was refused, or it was seen to wait, and does so still."""
-        return self.done or self.refused or self.blocked_at == self.active_at
+        """True if it has ended, a lock was refused, or it waits for one."""
+        return self.done or self.refused or self.in_process or self.blocked_at == self.active_at
 
 
 current_party: ContextVar[Party | None] = ContextVar("sa_doclock.testing.party", default=None)
@@ -101,6 +108,7 @@ class Schedule:
         self._servers: dict[Engine, ServerWaits | None] = {}
         self._owners: dict[int, Party] = {}  # by the server's id of the connection
         self._over = False
+        self.connections = AsyncConnections(self._party)
         self._listeners: list[tuple[str, Callable[..., Any]]] = [
             ("before_cursor_execute", self._before_statement),
             ("after_cursor_execute", self._after_statement),
@@ -111,6 +119,7 @@ class Schedule:
 
     def start(self) -> None:
         """Listen to all engines of the process, until :meth:`stop`."""
+        self.connections.start()
         for name, function in self._listeners:
             event.listen(Engine, name, function)
 
@@ -120,6 +129,9 @@ class Schedule:
             self._over = True
             for party in self.parties:
                 self._release(party)
+        self.connections.stop()
+        for party in self.parties:
+            self.connections.release(party)
         for name, function in self._listeners:
             event.remove(Engine, name, function)
         for engine, server in self._servers.items():
@@ -128,6 +140,7 @@ class Schedule:
 
     def note_done(self, party: Party) -> None:
         """Note that a function has ended."""
+        self.connections.release(party)
         with self._changed:
             party.done = True
             self._changed.notify_all()
@@ -244,21 +257,17 @@ class Schedule:
             self._changed.notify_all()
 
     def _after_statement(
-        self, connection: Connection, _cursor: object, statement: str, *_: object
+        self, connection: Connection, _cursor: object, _statement: str, *_: object
     ) -> None:
         party = self._party()
-        if party is None:
-            return
-        if locks_database(connection) and not _NEEDS_NO_LOCK.match(statement):
-            driver: Any = connection.connection.driver_connection
-            if driver.in_transaction:
-                party.locked_files.add(id(driver))
-        party.note(connection)
+        if party is not None:
+            party.note(connection)
 
     def _on_error(self, context: ExceptionContext) -> None:
         party = self._party()
         if party is None:
             return
+        self.connections.release(party)
         with self._changed:
             party.note(context.connection)
             party.refused = isinstance(context.sqlalchemy_exception, OperationalError)
@@ -267,9 +276,26 @@ class Schedule:
     def _on_end(self, connection: Connection, statement: str | None) -> None:
         party = self._party()
         if party is not None:
-            if locks_database(connection) and not connection.invalidated:
-                party.locked_files.discard(id(connection.connection.driver_connection))
             party.note(connection, statement)
+
+    @contextmanager
+    def waiting_in_process(self) -> Iterator[None]:
+        """Note that the function of this thread or task waits inside of this process."""
+        party = self._party()
+        if party is None:
+            yield
+            return
+        self._note_in_process(party, waits=True)
+        try:
+            yield
+        finally:
+            self._note_in_process(party, waits=False)
+
+    def _note_in_process(self, party: Party, *, waits: bool) -> None:
+        with self._changed:
+            party.in_process = waits
+            party.note()
+            self._changed.notify_all()
 
     def _wait_for_turn(self, party: Party, connection: Connection) -> None:
         turn: Future[None] = Future()
@@ -293,7 +319,7 @@ def _waits_for_file(other: Party, one: Party, quiet: float) -> bool:
         return False
     if other.statement == _COMMIT:
         return quiet >= LONG_COMMIT
-    return bool(one.locked_files) and not _NEEDS_NO_LOCK.match(other.statement)
+    return needs_file_lock(other.statement) and one.holds_file
 
 
 def _is_write(context: Any, statement: str) -> bool:

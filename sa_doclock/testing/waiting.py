@@ -13,10 +13,12 @@ from sqlalchemy.exc import OperationalError
 
 from ..dialects import product_of, strategy_for
 from ..errors import LockNotSupported
+from ..gate import SessionQueue
 from ..monitoring import side_connection
 from ..options import LockOptions
 from ..session import LockingSession, context_of
-from .concurrent import LoopThread
+from .file_locks import holds_file, runs_for_file_lock
+from .loops import LoopThread
 from .schedule import FIRST_LOOK, NEXT_LOOK
 from .server_waits import ServerWaits, blocked_by, connection_id, locks_database, monitoring_of
 
@@ -33,8 +35,10 @@ def wait_until_blocked(
     """Return as soon as the server says that one session waits for a lock of another.
 
     The waiter is blocked in a thread of its own meanwhile.  A wait behind another waiter counts when
-    that one waits for the holder in turn.  SQLite has no server to ask: there it is enough that the
-    waiter's call for a lock has begun, and that the file's write lock is taken.
+    that one waits for the holder in turn.  SQLite has no server to ask: there the waiter runs a
+    statement that needs the file's write lock, which the holder has; statements are known from the
+    import of this kit on.  A session that waits at a :class:`DocumentGate` waits for the holder of its
+    document there.  A session with ``priority="batch"`` tries again and again, and never waits.
 
     :param waiter: a LockingSession, an AsyncLockingSession, or a Connection.
     :param holder: the same; None: anybody.
@@ -83,11 +87,27 @@ class _Side:
         found = map(connection_id, self.connections())
         return {number for number in found if number is not None}
 
-    def is_locking(self) -> bool:
-        """Return whether a call for a lock is under way."""
-        if isinstance(self._who, Connection):
-            raise LockNotSupported("of a Connection to SQLite nobody can tell whether it waits")
-        return context_of(self._who).call is not None
+    def runs_for_file_lock(self) -> bool:
+        """Return whether it runs a statement that needs a file's write lock, which it has not got."""
+        return any(map(runs_for_file_lock, self.connections()))
+
+    def holds_file(self) -> bool:
+        """Return whether it has the write lock of a file."""
+        return any(map(holds_file, self.connections()))
+
+    def waits_at_gate(self, holder: _Side | None) -> bool:
+        """Return whether it waits at a gate, where the holder was admitted; None: anybody."""
+        waits_in = None if self.queue is None else self.queue.waits_in
+        if waits_in is None or holder is None:
+            return waits_in is not None
+        return holder.queue is not None and holder.queue.is_in(waits_in)
+
+    @property
+    def queue(self) -> SessionQueue | None:
+        """The place of a session at its gate."""
+        return (
+            None if isinstance(self._who, Connection) else context_of(self._who).part(SessionQueue)
+        )
 
 
 class _Look:
@@ -101,19 +121,28 @@ class _Look:
 
     def finds_wait(self) -> bool:
         """Return whether the waiter waits now."""
+        if self._waiter.waits_at_gate(self._holder):
+            return True
         connections = self._waiter.connections()
         if not connections:
             return False
         engine = self._engine = connections[0].engine
         if locks_database(engine):
-            held = self._holder is None or bool(self._holder.connections())
-            return held and self._waiter.is_locking() and self._run(lambda: _is_locked(engine))
+            return self._waits_for_file(engine)
         self._server = self._server or self._connect(engine)
         blockers = self._run(self._server.blockers)
         if blockers is None:
             raise LockNotSupported("the account may not read who waits: see lock_waits()")
         found = blocked_by(self._waiter.ids(), blockers)
         return bool(found if self._holder is None else found & self._holder.ids())
+
+    def _waits_for_file(self, engine: Engine) -> bool:
+        if not self._waiter.runs_for_file_lock():
+            return False
+        if self._holder is not None:
+            return self._holder.holds_file()
+        held: bool = self._run(lambda: _is_locked(engine))
+        return held and self._waiter.runs_for_file_lock()
 
     def close(self) -> None:
         """Close the connection."""

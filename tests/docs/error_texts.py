@@ -66,7 +66,6 @@ CURES: Final[Mapping[str, str]] = {
     "... has no server that tells": "ask a database with a server, or the [checklist](hangs.md)",
     "lock_waits() on": "grant the privilege that the text names",
     "nobody tells who waits": "use a database that [tells it](monitoring.md)",
-    "of a Connection to SQLite": "give a LockingSession in place of the Connection",
     "the account may not read who waits": "grant the privilege that [monitoring]"
     "(monitoring.md) names",
     "a listener or the driver has opened": "lock before the listener sends a statement, or make "

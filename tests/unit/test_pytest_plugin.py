@@ -96,6 +96,8 @@ def test_a_run_that_does_not_use_it_loads_nothing(run: pytest.Pytester) -> None:
 
 def test_the_fixtures(run: pytest.Pytester) -> None:
     run.makepyfile("""
+        import asyncio
+
         import pytest
         import shop
 
@@ -130,8 +132,18 @@ def test_the_fixtures(run: pytest.Pytester) -> None:
                 shop.add_under_lock(1)
 
             assert [one.error for one in two_at_once(add, add)] == [None, None]
+
+        def test_double_click_of_a_coroutine(async_two_at_once):
+            async def add():
+                shop.add_under_lock(1)
+
+            async def test():
+                first, second = await async_two_at_once(add, lambda: None)
+                assert first.error is None
+
+            asyncio.run(test())
     """)
-    run.runpytest_subprocess().assert_outcomes(passed=6)
+    run.runpytest_subprocess().assert_outcomes(passed=7)
 
 
 def test_the_table_of_sessions_that_warn(run: pytest.Pytester) -> None:

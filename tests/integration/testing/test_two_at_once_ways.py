@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
 from sqlalchemy.pool import NullPool
 
@@ -25,6 +25,7 @@ pytestmark = pytest.mark.read_committed
 
 ForUpdate = LockOptions.ForUpdate
 Total = Callable[[], int]
+Priority = Literal["interactive", "batch"]
 BOTH, LOST = 50, 40  # 30, and ten of each, or of one
 NUMBERS = count(1000)  # of new rows
 
@@ -187,24 +188,103 @@ def test_a_client_of_flask(
     assert total() == (BOTH if locks else LOST)
 
 
+#: Seconds for a lock: far less than the patience of the kit.
+SHORT = 1.5
+
+
+@pytest.mark.parametrize("next_waits_at_server", [True, False])
+def test_a_wait_at_a_gate(engine: sa.Engine, total: Total, *, next_waits_at_server: bool) -> None:
+    gate = DocumentGate(next_waits_at_server=next_waits_at_server)
+    make = sessionmaker(engine, class_=LockingSession, gate=gate)
+
+    def call() -> None:
+        with make() as session, session.locked(Order, 1, lock_timeout=SHORT) as order:
+            order.total += 10
+
+    outcomes = two_at_once(call, call, patience=60)
+    assert [one.error for one in outcomes] == [None, None]
+    assert total() == BOTH
+
+
+def test_a_task_that_waits_at_a_gate(async_engines: list[AsyncEngine], total: Total) -> None:
+    for number, engine in enumerate(async_engines, start=1):
+        gate = DocumentGate(next_waits_at_server=False)
+
+        async def call(engine: AsyncEngine = engine, gate: DocumentGate = gate) -> None:
+            async with (
+                AsyncLockingSession(engine, gate=gate) as session,
+                session.locked(Order, 1, lock_timeout=SHORT) as order,
+            ):
+                order.total += 10
+
+        outcomes = two_at_once(call, call, patience=60)
+        assert [one.error for one in outcomes] == [None, None]
+        assert total() == 30 + 20 * number
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("priority", ["interactive", "batch"])
+def test_a_batch_that_tries_again(
+    engine: sa.Engine, total: Total, *, priority: Priority, gated: bool
+) -> None:
+    """With a gate a batch sends nothing while another session of the process holds the document."""
+    gate = DocumentGate() if gated else None
+    make = sessionmaker(engine, class_=LockingSession, gate=gate)
+    held = threading.Event()
+
+    def hold() -> None:
+        with make(priority=priority) as session, session.locked(Order, 1) as order:
+            held.set()
+            order.total += 10
+
+    def come_later() -> None:
+        assert held.wait(10)
+        with (
+            make(priority="batch") as session,
+            session.locked(Order, 1, lock_timeout=SHORT) as order,
+        ):
+            order.total += 10
+
+    outcomes = two_at_once(hold, come_later, patience=60)
+    assert [one.error for one in outcomes] == [None, None]
+    assert total() == BOTH
+
+
+def test_a_batch_task_that_tries_again(async_engines: list[AsyncEngine], total: Total) -> None:
+    for number, engine in enumerate(async_engines, start=1):
+        make = async_sessionmaker(engine, class_=AsyncLockingSession, gate=DocumentGate())
+        held = threading.Event()
+
+        async def hold(make: Any = make, held: threading.Event = held) -> None:
+            async with make() as session, session.locked(Order, 1) as order:
+                held.set()
+                order.total += 10
+
+        async def come_later(make: Any = make, held: threading.Event = held) -> None:
+            assert await asyncio.to_thread(held.wait, 10)
+            async with (
+                make(priority="batch") as session,
+                session.locked(Order, 1, lock_timeout=SHORT) as order,
+            ):
+                order.total += 10
+
+        outcomes = two_at_once(hold, come_later, patience=60)
+        assert [one.error for one in outcomes] == [None, None]
+        assert total() == 30 + 20 * number
+
+
 @pytest.mark.databases("sqlite", "postgresql")
 def test_a_wait_inside_of_the_process(engine: sa.Engine, total: Total) -> None:
-    make = sessionmaker(engine, class_=LockingSession, gate=DocumentGate())
     mutex = threading.Lock()
-
-    def at_gate() -> None:
-        with make() as session, session.locked(Order, 1) as order:
-            order.total += 10
 
     def under_mutex() -> None:
         with mutex, LockingSession(engine) as session:
             session.get_one(Order, 1).total -= 10
             session.commit()
 
-    for call in (at_gate, under_mutex):
-        outcomes = two_at_once(call, call, patience=0.1)
-        assert [one.error for one in outcomes] == [None, None]
-    assert total() == 30
+    outcomes = two_at_once(under_mutex, under_mutex, patience=0.1)
+    assert [one.error for one in outcomes] == [None, None]
+    assert total() == 10
 
 
 def test_what_comes_out(session_factory: Callable[[], LockingSession]) -> None:

@@ -1,0 +1,87 @@
+"""The event loops in which the test kit runs coroutines, from threads that have none."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+
+class LoopThread:
+    """An event loop in a thread of its own, from its first use on."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._first = threading.Lock()
+
+    def run(self, awaitable: Any) -> Any:
+        """Await it in the loop, in the context of this thread."""
+        return asyncio.run_coroutine_threadsafe(_awaited(awaitable), self._started()).result()
+
+    def run_function(self, function: Callable[[], Any]) -> Any:
+        """Run a function of SQLAlchemy's that uses an asynchronous engine."""
+        return self.run(_spawned(function))
+
+    def stop(self, last: Callable[[asyncio.AbstractEventLoop], object] | None = None) -> None:
+        """Cancel what has not ended, run a last function, and end the loop and its thread."""
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            return
+        self.run(_end_tasks(loop))
+        if last is not None:
+            self.run_function(lambda: last(loop))
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._first:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+                self._thread.start()
+            return self._loop
+
+
+class LoopOfTest:
+    """The event loop in which a test runs, for other threads; it goes on afterwards."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._running: list[Future[Any]] = []
+
+    def run(self, awaitable: Any) -> Any:
+        """Await it in the loop, in the context of this thread."""
+        future = asyncio.run_coroutine_threadsafe(_awaited(awaitable), self._loop)
+        self._running.append(future)
+        return future.result()
+
+    def run_function(self, function: Callable[[], Any]) -> Any:
+        """Run a function of SQLAlchemy's that uses an asynchronous engine."""
+        return self.run(_spawned(function))
+
+    def stop(self, _last: object = None) -> None:
+        """Cancel what has not ended."""
+        for future in self._running:
+            future.cancel()
+
+
+async def _awaited(awaitable: Any) -> Any:
+    return await awaitable
+
+
+async def _spawned(function: Callable[[], Any]) -> Any:
+    from sqlalchemy.util import greenlet_spawn  # noqa: PLC0415  # it needs greenlet
+
+    return await greenlet_spawn(function)
+
+
+async def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await loop.shutdown_asyncgens()
