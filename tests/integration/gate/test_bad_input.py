@@ -17,8 +17,8 @@ def test_what_is_no_gate_is_refused(wrong: Any) -> None:
 
 
 def test_none_is_no_gate(gate: DocumentGate) -> None:
-    assert not LockingSession(gate=None)._context.parts.all
-    assert LockingSession(gate=gate)._context.parts.all
+    assert not LockingSession(gate=None)._context.parts.around_take
+    assert LockingSession(gate=gate)._context.parts.around_take
 
 
 def test_so_is_what_is_no_option() -> None:
