@@ -11,9 +11,8 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import OperationalError
 
-from ..dialects import product_of, strategy_for
+from ..dialects import product_of, side_connection, strategy_for
 from ..errors import LockNotSupported
-from ..monitoring import side_connection
 from ..options import LockOptions
 from ..session import LockingSession, context_of
 from .concurrent import LoopThread
