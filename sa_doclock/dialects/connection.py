@@ -294,7 +294,7 @@ def wrapped_error(error: Any, dialect: Dialect, statement: str) -> DBAPIError:
         statement,
         None,
         error,
-        dialect.loaded_dbapi.Error,  # type: ignore[arg-type]
+        dialect.loaded_dbapi.Error,
         connection_invalidated=dialect.is_disconnect(error, None, None),
         dialect=dialect,
     )

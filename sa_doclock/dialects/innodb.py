@@ -178,7 +178,9 @@ class InnoDBLocks(LockStrategy):
 
     def check_table(self, connection: Connection, table: Table) -> None:
         name = schema_of(connection, table), table.name
-        if name not in self._lockable:
+        if name in self._lockable:
+            return
+        with suppress(DBAPIError):  # the lock meets it next, as an error of its own
             found = self.storage_engine(connection, table)
             if found is not None:
                 _check_engine(table, found.name)
@@ -186,7 +188,9 @@ class InnoDBLocks(LockStrategy):
 
     def check_adopted(self, connection: Connection, lock: LockOptions, table: Table) -> None:
         name = schema_of(connection, table), table.name
-        if name not in self._adopted:
+        if name in self._adopted:
+            return
+        with suppress(DBAPIError):  # the next statement of the program meets it
             found = self.storage_engine(connection, table)
             if (
                 found is not None and found.name is not None

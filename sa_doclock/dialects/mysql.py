@@ -230,7 +230,7 @@ class MySQLLocks(InnoDBLocks):
                 (shown,) = ask_driver(asked, statement)
         except DBAPIError as error:
             if error.orig is None or self.native_code(error.orig) != _TABLEACCESS_DENIED:
-                return None  # there is no such table, or the lock meets the same error
+                raise
         else:
             found = _shown_engine(shown)
             if found is not None:

@@ -25,7 +25,7 @@ def watch(database: Database, connection: sa.Connection) -> IsInTransaction:
         return _refuses_set_transaction
     with closing(connection.connection.cursor()) as cursor:  # past SQLAlchemy
         cursor.execute("SELECT pg_backend_pid()")
-        (number,) = cursor.fetchone() or ()
+        number = cursor.fetchall()[0][0]
     connection.connection.rollback()
 
     def is_active(_: sa.Connection) -> bool:
