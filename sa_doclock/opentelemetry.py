@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextvars import Token
 from threading import Lock
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import event
 from sqlalchemy.orm import Session
@@ -209,8 +210,11 @@ class _Telemetry:
 
 def _calls_of(session: Session) -> list[Call]:
     """Return the calls for a lock that are under way, the innermost last."""
-    calls: list[Call] = session.info.setdefault(_Telemetry, [])
-    return calls
+    return _calls.setdefault(session, [])
+
+
+# Global, as instrument() is: a call may end after it was called once more.
+_calls: WeakKeyDictionary[Session, list[Call]] = WeakKeyDictionary()
 
 
 def _words_of(lock: LockOptions) -> str:

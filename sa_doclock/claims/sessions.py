@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Select, inspect
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, Engine, Select, inspect
 
-from ..dialects import strategy_for, translated_schema
+from ..dialects import other_connection, strategy_for, translated_schema
+from ..dialects.base import LockStrategy
 from ..documents import own_table
 from ..errors import LockMisuse, LockNotSupported
 from ..lock_info import Identity
@@ -58,16 +58,17 @@ class ClaimSessions:
 
     def read(self, statement: Select[Any]) -> Sequence[Identity]:
         """Read keys in a transaction of their own."""
-        with self.open() as session, session.begin():
+        with self.open() as session:
             if not self.checked:
                 self._check(session)
-            return [tuple(row) for row in session.execute(statement)]
+            with session.begin():
+                return [tuple(row) for row in session.execute(statement)]
 
     def _check(self, session: LockingSession) -> None:
-        arguments = {"mapper": self.query.mapper}
-        _refuse_view(Session.connection(session, arguments), self.query)
+        bind = session.get_bind(mapper=self.query.mapper)
+        strategy = strategy_for(bind)
+        _refuse_view(bind, strategy, self.query)
         self.checked = True
-        strategy = strategy_for(session.get_bind(mapper=self.query.mapper))
         row_lock = strategy.row_lock(LockOptions.ForUpdate, None)
         self.report.serialised = not is_row_lock(row_lock)  # the lock is the transaction's
         if self.report.serialised:
@@ -75,25 +76,31 @@ class ClaimSessions:
             _log.info("claim_each: %s is in a database without row locks: one at a time", name)
 
 
-def _refuse_view(connection: Connection, query: ClaimQuery) -> None:
+def _refuse_view(bind: Engine | Connection, strategy: LockStrategy, query: ClaimQuery) -> None:
     """Ask the database, once for each engine and table, and refuse a view."""
     table = own_table(query.mapper)
     of_statement = query.statement.get_execution_options()
-    schema = translated_schema(table, connection.get_execution_options(), of_statement)
-    tables = strategy_for(connection).findings.setdefault(_NOT_VIEWS, set())
+    schema = translated_schema(table, bind.get_execution_options(), of_statement)
+    tables = strategy.findings.setdefault(_NOT_VIEWS, set())
     if (schema, table.name) in tables:
         return
-    inspector = inspect(connection)
-    views: list[str] = []
-    with suppress(NotImplementedError):  # a database without views, or without materialized ones
-        views += inspector.get_view_names(schema=schema)
-        views += inspector.get_materialized_view_names(schema=schema)
+    with bind.connect() if isinstance(bind, Engine) else other_connection(bind) as connection:
+        views = _view_names(connection, schema)
     if table.name in views:
         raise LockNotSupported(
             f"{table.name!r} is a view, which has no rows of its own to lock: "
             "claim the rows of the table"
         )
     tables.add((schema, table.name))
+
+
+def _view_names(connection: Connection, schema: str | None) -> list[str]:
+    inspector = inspect(connection)
+    views: list[str] = []
+    with suppress(NotImplementedError):  # a database without views, or without materialized ones
+        views += inspector.get_view_names(schema=schema)
+        views += inspector.get_materialized_view_names(schema=schema)
+    return views
 
 
 def discard_session(session: LockingSession) -> None:

@@ -1,7 +1,12 @@
 """The locks of each database: one database, one file or package."""
 
 from .compatible_servers import COMPATIBLE_SERVERS, FoundServer, LockFeature, find_server
-from .connection import ROLLED_BACK_LATER, is_rolled_back_later
+from .connection import (
+    ROLLED_BACK_LATER,
+    is_rolled_back_later,
+    other_connection,
+    wrapped_error,
+)
 from .names import quoted_name, schema_of, schema_translation, translated_schema
 from .registry import (
     ENTRY_POINT_GROUP,
@@ -16,3 +21,4 @@ from .registry import (
     suffixed,
     table_hints,
 )
+from .side_connection import side_connection, side_engine

@@ -15,6 +15,7 @@ from .connection import (
     ConnectionState,
     Pipeline,
     Read,
+    ask_driver,
     connection_setting,
     rewritten_statements,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "Pipeline",
     "Read",
     "Wait",
+    "ask_driver",
     "base_of",
     "connection_setting",
     "connections_by_id",

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from typing import Any, ClassVar, Final, Protocol
 
-from sqlalchemy import Connection, Select, event
+from sqlalchemy import Connection, Select, event, text
 from sqlalchemy.engine import Dialect
+from sqlalchemy.exc import DBAPIError
 
 from ..errors import LockNotSupported
 from .compatible_servers import FoundServer
 from .error_codes import NativeCode
+from .side_connection import side_connection
 
 AUTOCOMMIT = (
     "the connection is in AUTOCOMMIT, where a lock ends with its statement; "
     "use an engine or session with a transactional isolation level"
 )
 
+_NO_OTHER_CONNECTION = (
+    "the server has to be asked once, over another connection than the one that was lent, and that "
+    "cannot be made; take the first lock of the engine in a session of the engine"
+)
 
 ROLLED_BACK_LATER: Final = "sa_doclock_rolled_back_later"
 """An execution option of a Connection whose transaction a test rolls back at its end: sessions that
@@ -84,14 +90,41 @@ class ConnectionState:
         self.findings: dict[Any, Any] = {}
         """Facts about this server that other packages found out once, by keys of their own."""
 
+    @contextmanager
+    def asking(self, connection: Connection) -> Iterator[Connection]:
+        """Yield the connection for a question about the server or a table.
+
+        All questions that the library asks by itself are asked in such a block, so that the program
+        finds this connection and its transaction as if nothing had been sent.  Where
+        ``asked_in_place()`` returns a block, what is asked goes past SQLAlchemy, by ask_driver().
+
+        :raises LockNotSupported: another connection is needed for it, and cannot be made.
+        """
+        in_place = self.asked_in_place(connection)
+        if in_place is None:
+            with other_connection(connection) as other:
+                yield other
+        else:
+            with in_place:
+                yield connection
+
+    def asked_in_place(self, connection: Connection) -> AbstractContextManager[None] | None:
+        """Return a block in which a question on this very connection leaves nothing behind.
+
+        Nothing: no transaction that was not there, none ended, no snapshot, no setting of the next
+        transaction used up.  It is not executed by SQLAlchemy.  None: there is no such block, and
+        the question goes over a connection of its own.
+        """
+        return None
+
     def note_server(self, connection: Connection) -> None:
-        """Remember the settings of the server; called once, with the first connection."""
+        """Remember the settings of the server; called once, with a connection as of ``asking()``."""
 
     def note_default_level(self, connection: Connection) -> None:
-        """Tell SQLAlchemy the isolation level that a new transaction has; called once.
+        """Set the isolation level that a new transaction has in the connection's dialect; called once.
 
         SQLAlchemy asks in the engine's first connection, before the listeners for "connect" of
-        the program, which may set another.
+        the program, which may set another.  Called in the block of ``note_server()``, before it.
         """
 
     def check_autocommit(self, connection: Connection) -> None:
@@ -213,6 +246,59 @@ class Pipeline(Protocol):
 
     def pause(self, *, paused: bool) -> None:
         """Keep no writes back while paused."""
+
+
+@contextmanager
+def other_connection(connection: Connection) -> Iterator[Connection]:
+    """Connect as the engine of this connection does, beside its pool.
+
+    :raises LockNotSupported: that fails.
+    """
+    with ExitStack() as stack:
+        try:
+            other = stack.enter_context(side_connection(connection.engine, {}))
+        except Exception as error:
+            raise LockNotSupported(f"{_NO_OTHER_CONNECTION}: {error}") from error
+        yield other
+
+
+def ask_driver(
+    connection: Connection, statement: str, **parameters: Any
+) -> Sequence[Sequence[Any]]:
+    """Return the rows of a statement, sent past SQLAlchemy.
+
+    SQLAlchemy would begin a transaction on the Connection, and call the program's listeners.
+
+    :param parameters: by their names in the statement, as ``:name``.
+    :raises DBAPIError: as SQLAlchemy would raise it.
+    """
+    values: Sequence[Any] = ()
+    if parameters:
+        compiled: Any = text(statement).compile(dialect=connection.dialect)
+        statement, bound = compiled.string, {**compiled.params, **parameters}
+        names = compiled.positiontup if compiled.positional else None
+        values = [bound if names is None else tuple(map(bound.__getitem__, names))]
+    driver_error: Any = connection.dialect.loaded_dbapi.Error
+    try:
+        with closing(connection.connection.cursor()) as cursor:
+            cursor.execute(statement, *values)
+            rows: Sequence[Sequence[Any]] = cursor.fetchall()
+            return rows
+    except driver_error as error:
+        raise wrapped_error(error, connection.dialect, statement) from error
+
+
+def wrapped_error(error: Any, dialect: Dialect, statement: str) -> DBAPIError:
+    """Return the error of the driver as SQLAlchemy's, where SQLAlchemy does not wrap it itself."""
+    wrapped: DBAPIError = DBAPIError.instance(
+        statement,
+        None,
+        error,
+        dialect.loaded_dbapi.Error,
+        connection_invalidated=dialect.is_disconnect(error, None, None),
+        dialect=dialect,
+    )
+    return wrapped
 
 
 @contextmanager

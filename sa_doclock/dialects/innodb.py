@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing, suppress
-from typing import Any, ClassVar
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from typing import Any, ClassVar, NamedTuple
 
 from sqlalchemy import Connection, Integer, Table, TextClause, text
 from sqlalchemy.engine import Dialect, TwoPhaseTransaction
@@ -25,14 +25,29 @@ from .base import (
     NativeCode,
 )
 from .compatible_servers import find_server
+from .connection import ask_driver
 from .monitoring import connections_by_id
 from .names import schema_of, short_name
 from .recent_keys import remember_key
 
-_STORAGE_ENGINE = text(
+_STORAGE_ENGINE = (
     "SELECT engine FROM information_schema.tables "
     "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name"
 )
+
+
+class StorageEngine(NamedTuple):
+    """The name of a storage engine; None for a view."""
+
+    name: str | None
+
+
+def engine_in_schema(
+    connection: Connection, schema: str | None, table: str
+) -> StorageEngine | None:
+    """Return the storage engine of a table by information_schema, which has no temporary tables."""
+    found = ask_driver(connection, _STORAGE_ENGINE, schema=schema, name=table)
+    return StorageEngine(found[0][0]) if found else None
 
 
 def _check_engine(table: Table, engine: str | None) -> None:
@@ -47,17 +62,6 @@ def _check_engine(table: Table, engine: str | None) -> None:
         f"table {table.name!r} {what}, which has no row locks to hold; "
         f"ALTER TABLE {table.name} ENGINE=InnoDB"
     )
-
-
-def _ask_past_events(connection: Connection, question: TextClause) -> Sequence[Any] | None:
-    """Ask where the listeners of a program count the statements of the program."""
-    compiled: Any = question.compile(dialect=connection.dialect)
-    values = compiled.params
-    if compiled.positional:
-        values = tuple(values[name] for name in compiled.positiontup)
-    with closing(connection.connection.cursor()) as cursor:
-        cursor.execute(str(compiled), values)
-        return cursor.fetchone()
 
 
 _IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS; set by COMMIT AND CHAIN, completion_type=CHAIN
@@ -147,17 +151,20 @@ class InnoDBLocks(LockStrategy):
         # @@transaction_isolation is the one of new transactions, also within another one.
         connection.dialect.default_isolation_level = connection.get_isolation_level()
 
+    def asked_in_place(self, connection: Connection) -> AbstractContextManager[None]:
+        # All that is asked here begins no transaction, opens no read view and uses up no SET
+        # TRANSACTION, which a ROLLBACK would: tests/integration/questions.
+        return nullcontext()
+
     def note_server(self, connection: Connection) -> None:
-        # innodb_rollback_on_timeout is off by default: error 1205 undoes the statement alone.  The
-        # query goes past SQLAlchemy, which would begin a transaction on a Connection of the caller.
-        cursor: Any = connection.connection.cursor()
-        with closing(cursor):
-            cursor.execute(_SETTINGS)
-            settings = {str(name).lower(): str(value).upper() for name, value in cursor.fetchall()}
-            told = _version_text(settings)
-            if not told:
-                cursor.execute("SELECT VERSION()")
-                told = str(cursor.fetchone()[0])
+        # innodb_rollback_on_timeout is off by default: error 1205 undoes the statement alone.
+        settings = {
+            str(name).lower(): str(value).upper()
+            for name, value in ask_driver(connection, _SETTINGS)
+        }
+        told = _version_text(settings)
+        if not told:
+            told = str(ask_driver(connection, "SELECT VERSION()")[0][0])
         self.compatible = find_server("mysql", told)
         if self.compatible is not None and not self.compatible.product.sets_next_level:
             self.sets_level_once = False
@@ -170,23 +177,31 @@ class InnoDBLocks(LockStrategy):
             self.rolls_back_transaction = self.requires_rollback = codes
 
     def check_table(self, connection: Connection, table: Table) -> None:
-        schema = schema_of(connection, table)
-        if (schema, table.name) in self._lockable:
+        name = schema_of(connection, table), table.name
+        if name in self._lockable:
             return
-        found = connection.execute(_STORAGE_ENGINE, {"schema": schema, "name": table.name}).first()
-        if found is not None:
-            _check_engine(table, found[0])
-            self._lockable.add((schema, table.name))
+        with suppress(DBAPIError):  # the lock meets it next, as an error of its own
+            found = self.storage_engine(connection, table)
+            if found is not None:
+                _check_engine(table, found.name)
+                self._lockable.add(name)
 
     def check_adopted(self, connection: Connection, lock: LockOptions, table: Table) -> None:
-        schema = schema_of(connection, table)
-        if (schema, table.name) in self._adopted:
+        name = schema_of(connection, table), table.name
+        if name in self._adopted:
             return
-        question = _STORAGE_ENGINE.bindparams(schema=schema, name=table.name)
-        found = _ask_past_events(connection, question)
-        if found is not None and found[0] is not None:  # of a view, other tables have the rows
-            _check_engine(table, found[0])
-        self._adopted.add((schema, table.name))
+        with suppress(DBAPIError):  # the next statement of the program meets it
+            found = self.storage_engine(connection, table)
+            if (
+                found is not None and found.name is not None
+            ):  # of a view, other tables have the rows
+                _check_engine(table, found.name)
+            self._adopted.add(name)
+
+    def storage_engine(self, connection: Connection, table: Table) -> StorageEngine | None:
+        """Return what stores the rows of this table; None where there is no such table."""
+        with self.asking(connection) as asked:
+            return engine_in_schema(asked, schema_of(connection, table), table.name)
 
     def check_autocommit(self, connection: Connection) -> None:
         driver: Any = connection.connection.dbapi_connection

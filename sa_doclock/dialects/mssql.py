@@ -7,11 +7,11 @@ evidence behind each claim.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from typing import Any
 
-from sqlalchemy import Connection, Table, bindparam, text
+from sqlalchemy import Connection, Integer, Table, bindparam, literal, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from ..errors import (
@@ -189,6 +189,8 @@ _UPDATEABILITY = "SELECT CAST(DATABASEPROPERTYEX(DB_NAME(), 'Updateability') AS 
 _WRITABLE = "sa_doclock.writable"
 _TEMPORAL = "SELECT COUNT(*) FROM sys.tables WHERE temporal_type = 2"
 _RESTORES_TIMEOUT = "mssql restores LOCK_TIMEOUT"
+_SOME_SECONDS = 4.321  # no server has it as its own LOCK_TIMEOUT
+_WITH_PARAMETER = select(literal(1, Integer))  # so that it is sent as a lock by its key is
 _STATES = {"sleeping": IDLE, "running": ACTIVE, "suspended": ACTIVE, "runnable": ACTIVE}
 _NEEDS_GRANT = (
     "the account needs GRANT VIEW SERVER STATE, from SQL Server 2022 on VIEW SERVER PERFORMANCE "
@@ -382,33 +384,25 @@ class SQLServerLocks(LockStrategy):
     ) -> AbstractContextManager[None]:
         if seconds is None:
             return nullcontext()
-        if connection.dialect.driver in _PARAMETERS_BY_SERVER:
-            restores = self.findings.get(_RESTORES_TIMEOUT)
-            if restores:
-                return _lock_timeout_in_batch(connection, seconds)
-            if restores is None:
-                return self._first_lock_timeout(connection, seconds)
+        if connection.dialect.driver in _PARAMETERS_BY_SERVER and self._restores_timeout(
+            connection
+        ):
+            return _lock_timeout_in_batch(connection, seconds)
         # It is the connection's, and would go back to the pool with it.
         return connection_setting(
             connection, _LOCK_TIMEOUT, "SET LOCK_TIMEOUT", milliseconds(seconds)
         )
 
-    @contextmanager
-    def _first_lock_timeout(self, connection: Connection, seconds: float) -> Iterator[None]:
-        """Find out whether the server restores LOCK_TIMEOUT at the end of the batch.
+    def _restores_timeout(self, connection: Connection) -> bool:
+        """Return whether the server restores LOCK_TIMEOUT at the end of a batch with parameters.
 
-        "SET statements" says so of sp_executesql and EXECUTE, and nothing of sp_prepexec.
+        "SET statements" says so of sp_executesql and EXECUTE, and nothing of sp_prepexec.  False
+        too where it cannot be asked.
         """
-        old = int(connection.exec_driver_sql(_LOCK_TIMEOUT).scalar_one())
-        try:
-            with _lock_timeout_in_batch(connection, seconds):
-                yield
-        finally:
-            with suppress(SQLAlchemyError):  # after an error that matters more
-                new = int(connection.exec_driver_sql(_LOCK_TIMEOUT).scalar_one())
-                self.findings[_RESTORES_TIMEOUT] = new == old
-                if new != old:
-                    connection.exec_driver_sql(f"SET LOCK_TIMEOUT {old}")
+        if _RESTORES_TIMEOUT not in self.findings:
+            with suppress(LockNotSupported, SQLAlchemyError), self.asking(connection) as asked:
+                self.findings[_RESTORES_TIMEOUT] = _restores_lock_timeout(asked)
+        return bool(self.findings.get(_RESTORES_TIMEOUT))
 
     def take_key(
         self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
@@ -443,6 +437,14 @@ class SQLServerLocks(LockStrategy):
         numbers = [int(n) for text in orig.args for n in _NUMBER_IN_TEXT.findall(str(text))]
         known = self.failures.keys() | self.refusals.keys() | self.rollback_noise
         return next((n for n in numbers if n in known), numbers[0] if numbers else None)
+
+
+def _restores_lock_timeout(own: Connection) -> bool:
+    """Return whether LOCK_TIMEOUT is as before after a batch that has set it."""
+    old = own.exec_driver_sql(_LOCK_TIMEOUT).scalar_one()
+    with _lock_timeout_in_batch(own, _SOME_SECONDS):
+        own.execute(_WITH_PARAMETER)
+    return bool(own.exec_driver_sql(_LOCK_TIMEOUT).scalar_one() == old)
 
 
 def _lock_timeout_in_batch(connection: Connection, seconds: float) -> AbstractContextManager[None]:

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import Connection, Select, TextClause, bindparam, text
+from sqlalchemy import Connection, Select, Table, TextClause, bindparam, text
 from sqlalchemy.engine import Dialect
+from sqlalchemy.exc import DBAPIError
 
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported
 from ..lock_info import Wait
 from ..options import LockOptions, base_of, milliseconds
 from ..sqlalchemy_internals import hint_comments_of, with_hint_comment
 from .base import NativeCode
-from .innodb import InnoDBLocks, InnoDBMonitoring, restores_hold_limit
+from .connection import ask_driver, other_connection
+from .innodb import (
+    InnoDBLocks,
+    InnoDBMonitoring,
+    StorageEngine,
+    engine_in_schema,
+    restores_hold_limit,
+)
 from .monitoring import elapsed_seconds
+from .names import quoted_name, schema_of
 from .recent_keys import recent_keys
 
+# Line breaks in names and comments are written as \n there.
+_ENGINE = re.compile(r"^\) ENGINE=(\w+)", re.MULTILINE)
+_TABLEACCESS_DENIED = 1142  # to an account that has privileges on columns alone
 # MySQL names for a row lock the thread that wrote it down: the waiter, where the lock was implicit
 # (a row just inserted), or a purge thread.  So the thread comes from the transaction's lock on the
 # table, which it takes first and itself.
@@ -127,6 +139,17 @@ def _connections_of(
     return {thread: (pid, seconds) for thread, pid, seconds in rows}
 
 
+def _shown_engine(shown: Sequence[Any]) -> StorageEngine | None:
+    """Return the storage engine that SHOW CREATE TABLE tells; None where it tells none."""
+    _, definition, *of_view = shown
+    if of_view:
+        return StorageEngine(None)
+    if not isinstance(definition, str):
+        definition = bytes(definition).decode()  # mysql-connector
+    found = _ENGINE.search(definition)
+    return StorageEngine(found[1]) if found else None
+
+
 class MySQLLocks(InnoDBLocks):
     name = "mysql"
     # Far more exceed range_optimizer_max_mem_size, and the whole table is read and locked.
@@ -197,6 +220,23 @@ class MySQLLocks(InnoDBLocks):
         if code in _ERROR_OF_ENGINE and _HA_ERR_NO_SAVEPOINT.search(str(orig.args[-1])):
             return 1213
         return code
+
+    def storage_engine(self, connection: Connection, table: Table) -> StorageEngine | None:
+        # Since 8.0 the tables of information_schema are InnoDB's: to read them begins a transaction,
+        # and at REPEATABLE READ opens its read view.  This does not.
+        statement = f"SHOW CREATE TABLE {quoted_name(connection, table)}"
+        try:
+            with self.asking(connection) as asked:
+                (shown,) = ask_driver(asked, statement)
+        except DBAPIError as error:
+            if error.orig is None or self.native_code(error.orig) != _TABLEACCESS_DENIED:
+                raise
+        else:
+            found = _shown_engine(shown)
+            if found is not None:
+                return found
+        with other_connection(connection) as other:
+            return engine_in_schema(other, schema_of(connection, table), table.name)
 
     @property
     def _version(self) -> tuple[Any, ...]:

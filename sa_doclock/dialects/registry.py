@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.engine import Dialect
+from sqlalchemy.exc import SQLAlchemyError
 
 from ..errors import LockNotSupported
 from ..options import LockOptions
@@ -54,10 +55,11 @@ def strategy_for(bind: Engine | Connection) -> LockStrategy:
     """Return the strategy of this engine's database, the same object every time.
 
     The first call for an engine may check out a connection: only a server that answered
-    says whether it is MySQL or MariaDB, and what its default isolation level is.
+    says whether it is MySQL or MariaDB, and what its default isolation level is.  A Connection
+    that is given stays as it is; see ``ConnectionState.asking()``.
 
     :raises LockNotSupported: nothing is known of this database, or SQLAlchemy's dialect does not
-        connect to the product that answers.
+        connect to the product that answers; or the server cannot be asked.
     """
     strategy = strategies.get(bind.dialect)
     if strategy is not None:
@@ -70,10 +72,13 @@ def strategy_for(bind: Engine | Connection) -> LockStrategy:
     if not found.asks_server:
         return _remember(bind.dialect, found(bind.dialect))
     if isinstance(bind, Connection):
-        return _learn(bind)
+        strategy = strategy_classes()[product_of(bind.dialect)](bind.dialect)
+        with strategy.asking(bind) as connection:
+            return _learn(bind.dialect, strategy, connection)
     try:
         with bind.connect() as connection:
-            return _learn(connection)
+            strategy = strategy_classes()[product_of(bind.dialect)](bind.dialect)
+            return _learn(bind.dialect, strategy, connection)
     except AssertionError as error:
         # SQLAlchemy's dialect for PostgreSQL has found no version that it knows in this text.
         other = find_server(bind.dialect.name, str(error))
@@ -86,10 +91,14 @@ def strategy_for(bind: Engine | Connection) -> LockStrategy:
 
 
 def find_strategy(connection: Connection) -> LockStrategy | None:
-    """Return the strategy of this connection's database; None where nothing is known of it."""
+    """Return the strategy of this connection's database; None where nothing is known of it.
+
+    None too where the server cannot be asked: a lock asks again, and raises why.
+    """
     strategy = strategies.get(connection.dialect)
     if strategy is None and product_of(connection.dialect) in strategy_classes():
-        strategy = strategy_for(connection)
+        with suppress(LockNotSupported, SQLAlchemyError):
+            strategy = strategy_for(connection)
     return strategy
 
 
@@ -98,9 +107,11 @@ def product_of(dialect: Dialect) -> str:
     return "mariadb" if getattr(dialect, "is_mariadb", False) else dialect.name
 
 
-def _learn(connection: Connection) -> LockStrategy:
-    dialect = connection.dialect
-    strategy = strategy_classes()[product_of(dialect)](dialect)
+def _learn(dialect: Dialect, strategy: LockStrategy, connection: Connection) -> LockStrategy:
+    """Ask the server of an engine what has to be known of it, and remember the strategy.
+
+    :param dialect: the engine's; a connection of our own has another one.
+    """
     if "isolation_level" not in connection.get_execution_options():
         try:
             strategy.check_autocommit(connection)
@@ -109,6 +120,7 @@ def _learn(connection: Connection) -> LockStrategy:
         else:
             strategy.note_default_level(connection)
     strategy.note_server(connection)
+    dialect.default_isolation_level = connection.dialect.default_isolation_level
     return _remember(dialect, strategy)
 
 

@@ -10,10 +10,9 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Mapper, configure_mappers, registry
 
-from ..dialects import schema_translation, strategy_for
+from ..dialects import schema_translation, side_connection, strategy_for
 from ..documents import declared_roots, lockable_root, parts_of, root_of
 from ..errors import LockNotSupported
-from ..monitoring import side_connection
 from . import every_database, innodb, mariadb, models, mssql, mysql, postgresql, sqlite
 from .check import Check, Subject
 from .finding import SEVERITIES, Finding

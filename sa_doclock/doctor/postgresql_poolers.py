@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, text
 
+from ..dialects import side_connection
 from ..dialects.base import READ_COMMITTED
-from ..monitoring import side_connection
 from .check import Problem, Subject, check, checks_in
 
 # A pooler chooses by chance which connection, or which server, a client gets.

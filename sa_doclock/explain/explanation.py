@@ -10,11 +10,10 @@ from typing import Any
 from sqlalchemy import Engine, event, select
 from sqlalchemy.orm import Mapper, Session
 
-from ..dialects import schema_translation, strategy_for
+from ..dialects import schema_translation, side_engine, strategy_for
 from ..dialects.base import LockStrategy
 from ..documents import key_attributes, lockable_root, mapper_of, own_table, parts_of
 from ..locking import reads_of
-from ..monitoring import side_engine
 from ..options import LockOptions, LockTimeout, check_lock, check_wait, lock_label
 from ..session import LockingSession
 from .conflicts import conflicts_of, modifier_notes
@@ -99,10 +98,10 @@ def explain_lock(
     lock, seconds = check_wait(check_lock(lock), lock_timeout)
     mapper = mapper_of(entity)
     lockable_root(mapper)
-    strategy = strategy_for(engine)
-    strategy.check_support(lock)
     with side_engine(engine) as own:
         bind = own.execution_options(**engine.get_execution_options())
+        strategy = strategy_for(bind)
+        strategy.check_support(lock)
         key = _some_key(bind, mapper)
         _lock(bind, entity, key, lock, seconds)  # what is asked once for each engine is asked here
         sent = _lock(bind, entity, key, lock, seconds)

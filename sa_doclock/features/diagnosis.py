@@ -9,11 +9,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Table
 
-from ..dialects import schema_translation, strategy_for
+from ..dialects import schema_translation, side_connection, strategy_for
 from ..documents import mapper_of, own_table, root_of
 from ..errors import LockFailed, LockNotAvailable
 from ..lock_info import Identity, LockConnection, short_statement
-from ..monitoring import SharedQueries, describe_connections, side_connection
+from ..monitoring import SharedQueries, describe_connections
 from ..options import LockOptions, base_of
 from ..statements import MAX_PARAMETERS
 from ..transaction import LockCall, SessionPart, TransactionState

@@ -47,7 +47,6 @@ Unreadable = dict[Part, list[Any]]
 States = Iterable[InstanceState[Any]]
 
 _RAISING: Final = ("raise", "raise_on_sql")
-_OF_SESSION: Final = "sa_doclock.loaded"  # in the info of a session
 _FEW: Final = 8  # objects that were freed may stay on the lists
 
 
@@ -97,7 +96,7 @@ class LoadedDocuments:
         # Keys in the identity map that were seen, by their ids.  One of an object that was freed,
         # and comes again, is another tuple.
         self._seen: dict[int, Any] = {}
-        session.info[_OF_SESSION] = self
+        _by_session[session] = self
 
     def note(self, state: InstanceState[Any]) -> None:
         """Note an object that was added, loaded again or moved to another owner."""
@@ -412,6 +411,9 @@ def _is_pending(session: Session, instance: Any, state: InstanceState[Any]) -> b
 
 # Events of the classes of documents that were locked.
 
+# Global, since a listener is given the session alone, whose info is the program's.
+_by_session: WeakKeyDictionary[Session, LoadedDocuments] = WeakKeyDictionary()
+
 # Global, as mapped classes are: each attribute is listened to once, for all sessions of the process.
 _followed: WeakKeyDictionary[type[Any], set[str]] = WeakKeyDictionary()
 _following = Lock()  # a thread that finds a class followed must find its listeners, too
@@ -441,6 +443,6 @@ def _listen_once(mapper: Mapper[Any], names: Iterable[str]) -> None:
 def _note(state: InstanceState[Any], *_: object) -> None:
     """Note that it was loaded again, or that what names its owner was set."""
     session = state.session
-    loaded = None if session is None else session.info.get(_OF_SESSION)
+    loaded = None if session is None else _by_session.get(session)
     if loaded is not None:
         loaded.note(state)

@@ -3,4 +3,3 @@
 from .instrumentation import LockInstrumentation, log_fields, warn_of_cluster
 from .lock_waits import describe_connections, lock_waits, missing_privilege
 from .shared_query import SharedQueries
-from .side_connection import side_connection, side_engine

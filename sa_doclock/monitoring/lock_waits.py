@@ -7,11 +7,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from ..dialects import product_of, strategy_class, strategy_for
+from ..dialects import product_of, side_connection, strategy_class
 from ..dialects.base import LockMonitoring, LockStrategy
 from ..errors import LockNotSupported
 from ..lock_info import LockConnection, LockWait, Wait
-from .side_connection import side_connection
 
 
 def lock_waits(bind: Engine | Connection) -> list[LockWait]:
@@ -34,9 +33,10 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
             f"{product_of(bind.dialect)} has no server that tells who waits for whom"
         )
     with side_connection(bind.engine, {}) as connection:
-        strategy = strategy_for(connection)
-        monitoring = strategy.monitoring
-        assert monitoring is not None  # as of its class
+        known = strategy_class(connection.dialect)  # only now MariaDB is told from MySQL
+        assert known is not None
+        assert known.monitoring is not None
+        strategy, monitoring = known(connection.dialect), known.monitoring
         try:
             found = list(monitoring.waits(connection))
             ids = {one for wait in found for one in (wait.waiter, wait.blocker)}

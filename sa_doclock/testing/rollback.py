@@ -45,8 +45,6 @@ def rollback_session(connection: Connection, **options: Any) -> LockingSession:
         raise TypeError(f"rollback_session() sets {names} itself")
     begins = not connection.in_transaction()
     strategy = strategy_for(connection)
-    if begins:
-        connection.rollback()  # of what strategy_for() has asked
     levels = strategy.levels_for(LockOptions.ForUpdate)
     level = level_of(connection)
     strategy.check_autocommit(connection)
@@ -56,7 +54,6 @@ def rollback_session(connection: Connection, **options: Any) -> LockingSession:
                 f"the connection is in a transaction at {level}, in which a document cannot be "
                 "locked; give rollback_session() a connection without a transaction"
             )
-        connection.rollback()
         connection.execution_options(isolation_level=levels[0])
     if not connection.in_transaction():
         connection.begin()

@@ -8,9 +8,8 @@ from contextlib import ExitStack, suppress
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from ..dialects import strategy_class, strategy_for
+from ..dialects import side_connection, strategy_class
 from ..dialects.base import LockMonitoring
-from ..monitoring import side_connection
 
 
 def monitoring_of(bind: Engine | Connection) -> LockMonitoring | None:
@@ -44,7 +43,7 @@ class ServerWaits:
     def __init__(self, engine: Engine) -> None:
         self._stack = ExitStack()
         self._connection = self._stack.enter_context(side_connection(engine, {}))
-        monitoring = strategy_for(self._connection).monitoring
+        monitoring = monitoring_of(self._connection)
         assert monitoring is not None  # the caller has looked
         self._monitoring = monitoring
 

@@ -11,10 +11,9 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import OperationalError
 
-from ..dialects import product_of, strategy_for
+from ..dialects import product_of, side_connection, strategy_for
 from ..errors import LockNotSupported
 from ..gate import SessionQueue
-from ..monitoring import side_connection
 from ..options import LockOptions
 from ..session import LockingSession, context_of
 from .file_locks import holds_file, runs_for_file_lock

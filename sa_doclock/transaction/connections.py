@@ -13,12 +13,16 @@ from typing import Any
 from weakref import ReferenceType
 
 from sqlalchemy import Connection, Engine, event
-from sqlalchemy.engine import Dialect
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 from sqlalchemy.util import immutabledict
 
-from ..dialects import find_strategy, is_rolled_back_later, strategies, strategy_for
+from ..dialects import (
+    find_strategy,
+    is_rolled_back_later,
+    strategies,
+    strategy_for,
+    wrapped_error,
+)
 from ..dialects.base import AUTOCOMMIT, LockStrategy
 from ..errors import LockNotSupported, WrongIsolation
 from ..options import LockOptions, base_of
@@ -107,16 +111,20 @@ class TransactionConnections:
             known = known or find_strategy(connection)
             added = TransactionConnection(connection, known)
             self._by_engine[engine] = added
-            if known is not None and known.cluster is not None:
-                added.listened = True
-                event.listen(connection, "rollback", known.before_rollback)
-            if known is not None and known.savepoint_hides_abort:
-                added.listened = True
-                event.listen(connection, "savepoint", self._find_abort)
+            if known is not None and (known.cluster is not None or known.savepoint_hides_abort):
+                self._listen_for_cluster(added, known)
             if known is not None and known.begins_at_once and not self.is_lent(connection):
                 known.begin_now(connection)
         if self._session().in_nested_transaction():
             self.before_savepoint()
+
+    def _listen_for_cluster(self, one: TransactionConnection, known: LockStrategy) -> None:
+        """Have the end of a transaction by another node of the cluster noticed."""
+        one.listened = True
+        if known.cluster is not None:
+            event.listen(one.connection, "rollback", known.before_rollback)
+        if known.savepoint_hides_abort:
+            event.listen(one.connection, "savepoint", self._find_abort)
 
     def watch(self, one: TransactionConnection, *, lent: bool = False) -> None:
         """Follow what the program does with this connection."""
@@ -298,7 +306,9 @@ class TransactionConnections:
         except Exception as error:
             driver_error: Any = bind.dialect.loaded_dbapi.Error
             if isinstance(error, driver_error):
-                raise _wrapped(error, driver_error, bind.dialect) from error
+                # Setting the level of a connection that died in the pool is the one statement whose
+                # error SQLAlchemy does not wrap.
+                raise wrapped_error(error, bind.dialect, f"SET {ISOLATION}") from error
             raise
         self.connecting += time.monotonic() - started
         opened = self._by_engine[bind.engine]
@@ -346,13 +356,20 @@ class TransactionConnections:
             Session.connection(session, {"bind": bind})
         joined = self._by_engine[bind.engine]
         if joined.level is None:
-            joined.level = self.level_by_text or level_of(joined.connection)
+            self._note_joined(joined, strategy)
         strategy.check_autocommit(joined.connection)
         begins = known is None and is_rolled_back_later(joined.connection)
         if _take_in_open(joined, strategy, plan, seconds, begins=begins, upgrades=upgrades):
             joined.opened_for = plan.lock
             self.reads_snapshot = plan.lock is LockOptions.SnapshotRead or self.reads_snapshot
         return joined
+
+    def _note_joined(self, joined: TransactionConnection, strategy: LockStrategy) -> None:
+        """Note what the first lock in an open transaction knows more than the begin."""
+        joined.level = self.level_by_text or level_of(joined.connection)
+        if joined.known is None:  # the server could not be asked when it began
+            joined.known = strategy
+            self._listen_for_cluster(joined, strategy)
 
     def close(self) -> None:
         """Forget the connections; put a lent one back to how it came."""
@@ -410,20 +427,6 @@ def _stop_listening(
         event.remove(one.connection, "rollback", one.known.before_rollback)
     if one.known is not None and one.known.savepoint_hides_abort:
         event.remove(one.connection, "savepoint", before_savepoint)
-
-
-def _wrapped(error: Any, driver_error: Any, dialect: Dialect) -> DBAPIError:
-    # Setting the level of a connection that died in the pool is the one statement whose error
-    # SQLAlchemy does not wrap.
-    wrapped: DBAPIError = DBAPIError.instance(
-        f"SET {ISOLATION}",
-        None,
-        error,
-        driver_error,
-        connection_invalidated=dialect.is_disconnect(error, None, None),
-        dialect=dialect,
-    )
-    return wrapped
 
 
 def _set_level(connection: Connection, level: str) -> None:

@@ -67,8 +67,8 @@ SECONDS = 0.3
 _SHORT = {"READ COMMITTED": "RC", "REPEATABLE READ": "RR"}
 _NAMES = {"shop_order": "orders", "shop_line": "order_lines", "shop_customer": "customers"}
 _NAMES |= {"shop_contract": "contracts", "shop_lease": "leases"}
-_ONCE = "SELECT engine FROM"  # the storage engine, asked once
-_ASKS = re.compile(rf"{_ONCE}|SELECT @@|PRAGMA \w+$")
+_ONCE = ("SELECT engine FROM", "SHOW CREATE TABLE")  # the storage engine, asked once
+_ASKS = re.compile(rf"{'|'.join(_ONCE)}|SELECT @@|PRAGMA \w+$")
 _SETS_LEVEL = re.compile(r"SET (SESSION )?TRANSACTION ISOLATION|COMMIT|\(")
 
 Act = Callable[[LockingSession], object]

@@ -69,6 +69,7 @@ def mysql(version: str, level: str = "REPEATABLE-READ") -> Callable[[Script], En
             "innodb_rollback_on_timeout": [("innodb_rollback_on_timeout", "OFF")],
             "SET NAMES": (),
             "information_schema.tables": "InnoDB",
+            "SHOW CREATE TABLE": ("shop_order", "CREATE TABLE `shop_order` (\n) ENGINE=InnoDB"),
             "SHOW FULL TABLES": ("shop_order", "BASE TABLE"),
         }
         return _engine("mysql+pymysql://", script, PyMySQLConnection, paramstyle="format")

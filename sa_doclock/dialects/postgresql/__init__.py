@@ -21,6 +21,7 @@ from ...errors import (
 from ...options import LockOptions, base_of, milliseconds
 from ..base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode, Pipeline
 from ..compatible_servers import find_server
+from ..connection import ask_driver
 from ..recent_keys import remember_key
 from .hold_limit import after_lock, before_lock
 from .lock_limit import limited_locks, lock_limit
@@ -109,33 +110,16 @@ class PostgreSQLLocks(LockStrategy):
     monitoring = PostgreSQLMonitoring()
     _make_pipeline: Callable[[Connection], Pipeline | None] | None = None
 
+    def asked_in_place(self, connection: Connection) -> AbstractContextManager[None] | None:
+        # pg8000 does not tell.  In a transaction of the program the snapshot of a question would be
+        # older than the program's next statement, which may also be SET TRANSACTION.
+        return _rolled_back(connection) if self.in_transaction(connection) is False else None
+
     def note_default_level(self, connection: Connection) -> None:
-        if self.in_transaction(connection) is not False:
-            return  # what the server tells is the level of this transaction
         connection.dialect.default_isolation_level = connection.get_isolation_level()
-        if not connection.in_transaction():  # a driver has begun one for the question
-            connection.connection.rollback()
 
     def note_server(self, connection: Connection) -> None:
-        # The query goes past SQLAlchemy, which would begin a transaction on a Connection of the
-        # caller.  One that is begun for the question is rolled back: its snapshot would be older
-        # than the program's first statement, which may also be SET TRANSACTION.
-        if self.is_aborted(connection):
-            return
-        begins = self.in_transaction(connection) is False or not connection.in_transaction()
-        driver_error: Any = connection.dialect.loaded_dbapi.Error
-        cursor: Any = connection.connection.cursor()
-        try:
-            cursor.execute("SELECT pg_catalog.version()")
-            (version,) = cursor.fetchone()
-        except (
-            driver_error
-        ):  # the transaction of the caller has failed, and its driver does not tell
-            return
-        finally:
-            cursor.close()
-        if begins:
-            connection.connection.rollback()
+        ((version,),) = ask_driver(connection, "SELECT pg_catalog.version()")
         self.compatible = find_server("postgresql", str(version), connection.engine.url.host)
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
@@ -243,6 +227,17 @@ class PostgreSQLLocks(LockStrategy):
         if code is None and orig.args and isinstance(orig.args[0], dict):
             code = orig.args[0].get("C")
         return code if isinstance(code, str) else None
+
+
+@contextmanager
+def _rolled_back(connection: Connection) -> Iterator[None]:
+    """Roll the driver's transaction back at the end, of which SQLAlchemy does not know."""
+    driver_error: Any = connection.dialect.loaded_dbapi.Error
+    try:
+        yield
+    finally:
+        with suppress(driver_error):  # where it is lost, the program's own statement meets it
+            connection.connection.rollback()
 
 
 def _wait_for_key(connection: Connection, key: str, lock: LockOptions) -> Row[Any] | None:

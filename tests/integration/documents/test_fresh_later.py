@@ -169,3 +169,15 @@ def test_a_line_that_the_program_moves_between_two_locks(session: LockingSession
             session.add(Line(id=99, order_id=1, value=1))
         with pytest.raises(UnsavedChanges):
             session.get_entity(Order, 1, ForUpdate)
+
+
+def test_the_info_of_the_session_is_the_programs(session: LockingSession, elsewhere: Run) -> None:
+    """To clear it, as between two tests, forgets nothing of what a lock has to know."""
+    line = session.get_one(Line, 3)
+    kept = lock_another(session)
+    assert session.info == {}
+    session.info.clear()
+    assert line.value == 5  # is loaded again
+    move_here(elsewhere)
+    assert is_here(session, line)
+    assert kept

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 import sa_doclock.features.diagnosis
 from sa_doclock import LockConnection, LockingSession, LockNotAvailable, LockOptions
-from sa_doclock.monitoring import side_connection
+from sa_doclock.dialects import side_connection
 from tests.integration.monitoring.steps import up_to_date
 from tests.support.databases import Database
 from tests.support.models import Order

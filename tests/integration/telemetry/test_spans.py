@@ -205,3 +205,15 @@ def test_keys_are_told_where_they_are_asked_for(session: Session, instrumented: 
     assert name["doclock.key"] == "user:42"
     held = {point.attributes["doclock.key"] for point in told.points("doclock.lock.hold")}
     assert held == {"(2024, 1)", "1", "2", "user:42"}
+
+
+def test_a_call_in_which_the_program_clears_the_info_of_its_session(
+    session: Session, told: Told
+) -> None:
+    def clear(*_: object) -> None:
+        assert session.info == {}
+        session.info.clear()
+
+    sa.event.listen(session, "before_lock", clear)
+    session.get_one_entity(Order, 1, ForUpdate)
+    assert only(told).name == "lock Order"

@@ -66,8 +66,8 @@ def test_one_in_a_batch_of_the_connection_would_stay(engine: Engine) -> None:
 def test_a_batch_sessions_priority_is_put_back(engine: Engine, wire: TDSServer) -> None:
     with LockingSession(engine, priority="batch") as session:
         session.get_entity(Order, 1, LockOptions.ForUpdate)
-        assert wire.sessions[-1].settings.deadlock_priority == -5
-    assert wire.sessions[-1].settings.deadlock_priority == 0
+        assert wire.sessions[0].settings.deadlock_priority == -5
+    assert wire.sessions[0].settings.deadlock_priority == 0
 
 
 def test_also_after_a_deadlock(engine: Engine, wire: TDSServer) -> None:

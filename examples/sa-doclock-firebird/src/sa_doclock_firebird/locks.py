@@ -7,6 +7,7 @@ what is called measured was seen on Firebird 3.0.11.
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from firebird.driver import TPB, Isolation, TraAccessMode
@@ -104,6 +105,10 @@ class FirebirdLocks(LockStrategy):
     def locks_one_table_of_join(self) -> bool:
         """Return False: "WITH LOCK" is not available "for joined sets"."""
         return False
+
+    def asked_in_place(self, connection: Connection) -> AbstractContextManager[None]:
+        """Return a block that does nothing: the driver itself is asked, and sends nothing."""
+        return nullcontext()
 
     def note_default_level(self, connection: Connection) -> None:
         """Tell SQLAlchemy the level of the driver's transactions, which its dialect does not know."""

@@ -4,7 +4,7 @@
 
 -- get_entity ForUpdate ----------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
@@ -17,7 +17,7 @@ WHERE shop_order.id = %s FOR UPDATE  -- 1
 
 -- get_entity ForUpdate, lock_timeout 0.3 ----------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
@@ -27,7 +27,7 @@ WHERE shop_order.id = %s FOR UPDATE  -- 1
 
 -- get_entity ForUpdate, composite key, lock_timeout 0.3 -------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_voucher'
+SHOW CREATE TABLE shop_voucher
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_voucher.year, shop_voucher.number, shop_voucher.total
 FROM shop_voucher
 WHERE shop_voucher.year = %s AND shop_voucher.number = %s FOR UPDATE  -- 1, 1
@@ -37,7 +37,7 @@ WHERE shop_voucher.year = %s AND shop_voucher.number = %s FOR UPDATE  -- 1, 1
 
 -- get_entity ForUpdate, schema and quoted names ---------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- 'books', 'Journal of Group'
+SHOW CREATE TABLE books.`Journal of Group`
 SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group`
 WHERE books.`Journal of Group`.`Key` = %s FOR UPDATE  -- 1
@@ -50,7 +50,7 @@ WHERE books.`Journal of Group`.`Key` = %s FOR UPDATE  -- 1
 
 -- get_entity SharedRead ---------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s LOCK IN SHARE MODE  -- 1
@@ -60,7 +60,7 @@ WHERE shop_order.id = %s LOCK IN SHARE MODE  -- 1
 
 -- get_entity SharedRead, joined inheritance -------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
+SHOW CREATE TABLE shop_contract
 SELECT shop_contract.id
 FROM shop_contract
 WHERE shop_contract.id = %s LOCK IN SHARE MODE  -- 1
@@ -76,7 +76,7 @@ WHERE shop_contract.id = %s  -- 1
 
 -- get_entity SharedRead, lock_timeout 0.3 ---------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s LOCK IN SHARE MODE  -- 1
@@ -103,7 +103,7 @@ WHERE shop_order.id = %s  -- 1
 
 -- get_entity ForUpdate of a missing row -----------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 99
@@ -113,7 +113,7 @@ WHERE shop_order.id = %s FOR UPDATE  -- 99
 
 -- get_entity ForUpdate of the same twice ----------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
@@ -123,7 +123,7 @@ WHERE shop_order.id = %s FOR UPDATE  -- 1
 
 -- get_entity ForUpdate, mapped lazy='joined' ------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_invoice'
+SHOW CREATE TABLE shop_invoice
 SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
 FROM shop_invoice
 WHERE shop_invoice.id = %s FOR UPDATE  -- 1
@@ -136,7 +136,7 @@ WHERE shop_customer.id IN (%s)  -- 1
 
 -- locked, changes ---------------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
@@ -150,7 +150,7 @@ UPDATE shop_order SET total=%s WHERE shop_order.id = %s  -- 7, 1
 
 -- locked, changes to joined inheritance, lock_timeout 0.3 -----------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
+SHOW CREATE TABLE shop_contract
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_contract.id
 FROM shop_contract
 WHERE shop_contract.id = %s FOR UPDATE  -- 1
@@ -165,7 +165,7 @@ UPDATE shop_lease SET rent=%s WHERE shop_lease.id = %s  -- 8, 1
 
 -- locked, left by an exception --------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
@@ -176,7 +176,7 @@ UPDATE shop_order SET total=%s WHERE shop_order.id = %s  -- 7, 1
 
 -- entity_set ForUpdate, limit 10 ------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order ORDER BY shop_order.id
 LIMIT %s FOR UPDATE  -- 10
@@ -192,7 +192,7 @@ LIMIT %s FOR UPDATE  -- 10
 
 -- entity_set ForUpdate, joined inheritance --------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
+SHOW CREATE TABLE shop_contract
 SELECT shop_lease.id
 FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id
 SELECT shop_contract.id, shop_contract.kind
@@ -207,7 +207,7 @@ WHERE shop_lease.id IN (%s)  -- 1
 
 -- entity_set ForUpdate, no parameters, lock_timeout 0.3 -------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order FOR UPDATE
 (rollback)
@@ -216,7 +216,7 @@ FROM shop_order FOR UPDATE
 
 -- entity_set ForUpdate, a join, lock_timeout 0.3 --------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id
 FROM shop_order INNER JOIN shop_line ON shop_order.id = shop_line.order_id
 WHERE shop_line.value > %s  -- 0
@@ -232,7 +232,7 @@ WHERE shop_line.value > %s AND shop_order.id IN (%s)  -- 0, 1
 
 -- entity_set ForUpdate, names and texts in quotes, lock_timeout 0.3 -------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- 'books', 'Journal of Group'
+SHOW CREATE TABLE books.`Journal of Group`
 SELECT /*+ MAX_EXECUTION_TIME(300) */ books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group`
 WHERE books.`Journal of Group`.`Name` = 'it''s' FOR UPDATE
@@ -242,7 +242,7 @@ WHERE books.`Journal of Group`.`Name` = 'it''s' FOR UPDATE
 
 -- with_lock ForUpdate, a join ---------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id
 FROM shop_order INNER JOIN shop_line ON shop_order.id = shop_line.order_id
 WHERE shop_line.value > %s  -- 0
@@ -294,12 +294,12 @@ WHERE shop_customer.id = %s  -- 1
 
 -- ForUpdate, then another in a savepoint ----------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
 SAVEPOINT sa_savepoint_1
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_invoice'
+SHOW CREATE TABLE shop_invoice
 SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
 FROM shop_invoice
 WHERE shop_invoice.id = %s FOR UPDATE  -- 1
@@ -314,7 +314,7 @@ RELEASE SAVEPOINT sa_savepoint_1
 -- begin, savepoint, ForUpdate ---------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SAVEPOINT sa_savepoint_1
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
@@ -325,7 +325,7 @@ RELEASE SAVEPOINT sa_savepoint_1
 
 -- get_entities ForUpdate --------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order FORCE INDEX (PRIMARY)
 WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE  -- 1, 2
@@ -335,7 +335,7 @@ WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE  -- 1, 2
 
 -- get_entities ForUpdate, lock_timeout 0.3 --------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order FORCE INDEX (PRIMARY)
 WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE  -- 1, 2
@@ -348,7 +348,7 @@ WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE  -- 1, 2
 
 -- get_entities SharedRead -------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order FORCE INDEX (PRIMARY)
 WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id LOCK IN SHARE MODE  -- 1, 2
@@ -366,7 +366,7 @@ WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id  -- 1, 2
 
 -- get_entities ForUpdate, composite key -----------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_voucher'
+SHOW CREATE TABLE shop_voucher
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
 FROM shop_voucher FORCE INDEX (PRIMARY)
 WHERE shop_voucher.year = %s AND shop_voucher.number = %s OR shop_voucher.year = %s AND shop_voucher.number = %s ORDER BY shop_voucher.year, shop_voucher.number FOR UPDATE  -- 1, 1, 2, 1
@@ -376,7 +376,7 @@ WHERE shop_voucher.year = %s AND shop_voucher.number = %s OR shop_voucher.year =
 
 -- get_entities ForUpdate, joined inheritance ------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
+SHOW CREATE TABLE shop_contract
 SELECT shop_contract.id, shop_contract.kind
 FROM shop_contract FORCE INDEX (PRIMARY)
 WHERE shop_contract.id IN (%s, %s) ORDER BY shop_contract.id FOR UPDATE  -- 1, 2
@@ -389,7 +389,7 @@ WHERE shop_contract.id IN (%s) ORDER BY shop_contract.id  -- 1
 
 -- get_entities ForUpdate, one is held already -----------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
@@ -411,7 +411,7 @@ WHERE shop_customer.id = %s  -- 1
 
 -- get_document ForUpdate --------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
+SHOW CREATE TABLE shop_delivery
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %s FOR UPDATE  -- 1
@@ -465,7 +465,7 @@ WHERE shop_box.delivery_id = %s ORDER BY shop_item.id  -- 1
 
 -- get_documents ForUpdate -------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
+SHOW CREATE TABLE shop_delivery
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery FORCE INDEX (PRIMARY)
 WHERE shop_delivery.id IN (%s, %s) ORDER BY shop_delivery.id FOR UPDATE  -- 1, 2
@@ -502,7 +502,7 @@ WHERE shop_box.delivery_id = %s ORDER BY shop_item.id  -- 1
 
 -- guard, UPDATE of headers ------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
+SHOW CREATE TABLE shop_delivery
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %s FOR UPDATE  -- 1
@@ -515,7 +515,7 @@ UPDATE shop_delivery SET total=%s  -- 7
 
 -- guard, UPDATE and DELETE of parts ---------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
+SHOW CREATE TABLE shop_delivery
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %s FOR UPDATE  -- 1
@@ -533,7 +533,7 @@ DELETE FROM shop_box WHERE shop_box.delivery_id = %s  -- 1
 
 -- guard, UPDATE and DELETE of parts of parts ------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
+SHOW CREATE TABLE shop_delivery
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %s FOR UPDATE  -- 1
@@ -565,7 +565,7 @@ WHERE shop_box.id > %s  -- 5
 
 -- guard, a part of a part that is changed ---------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
+SHOW CREATE TABLE shop_delivery
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %s FOR UPDATE  -- 1
@@ -647,7 +647,7 @@ DO RELEASE_LOCK('shop.user:42')
 -- lock_key, then locked ---------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop.user:42'
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
@@ -695,7 +695,7 @@ LIMIT %s  -- 0, 101
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
@@ -704,7 +704,7 @@ SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, D
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE NOWAIT  -- 1
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
@@ -713,7 +713,7 @@ SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, D
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE SKIP LOCKED  -- 1
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
@@ -722,7 +722,7 @@ SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, D
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s LOCK IN SHARE MODE  -- 1
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
@@ -777,7 +777,7 @@ FROM shop_order FOR UPDATE  -- 1
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)

@@ -4,7 +4,7 @@
 
 -- get_entity ForUpdate ----------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
@@ -14,7 +14,7 @@ WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
 
 -- get_entity ForUpdate|NoWait ---------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE OF shop_order NOWAIT  -- 1
@@ -24,7 +24,7 @@ WHERE shop_order.id = %s FOR UPDATE OF shop_order NOWAIT  -- 1
 
 -- get_entity ForUpdate, lock_timeout 0.3 ----------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
@@ -34,7 +34,7 @@ WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
 
 -- get_entity ForUpdate, composite key, lock_timeout 0.3 -------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_voucher'
+SHOW CREATE TABLE shop_voucher
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_voucher.year, shop_voucher.number, shop_voucher.total
 FROM shop_voucher
 WHERE shop_voucher.year = %s AND shop_voucher.number = %s FOR UPDATE OF shop_voucher  -- 1, 1
@@ -44,7 +44,7 @@ WHERE shop_voucher.year = %s AND shop_voucher.number = %s FOR UPDATE OF shop_vou
 
 -- get_entity ForUpdate, schema and quoted names ---------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- 'books', 'Journal of Group'
+SHOW CREATE TABLE books.`Journal of Group`
 SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group`
 WHERE books.`Journal of Group`.`Key` = %s FOR UPDATE OF `Journal of Group`  -- 1
@@ -54,7 +54,7 @@ WHERE books.`Journal of Group`.`Key` = %s FOR UPDATE OF `Journal of Group`  -- 1
 
 -- get_entity ForUpdate|NoWait, joined inheritance -------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
+SHOW CREATE TABLE shop_contract
 SELECT shop_contract.id
 FROM shop_contract
 WHERE shop_contract.id = %s FOR UPDATE OF shop_contract NOWAIT  -- 1
@@ -67,7 +67,7 @@ WHERE shop_contract.id = %s  -- 1
 
 -- get_entity SharedRead ---------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR SHARE OF shop_order  -- 1
@@ -77,7 +77,7 @@ WHERE shop_order.id = %s FOR SHARE OF shop_order  -- 1
 
 -- get_entity SharedRead, joined inheritance -------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
+SHOW CREATE TABLE shop_contract
 SELECT shop_contract.id
 FROM shop_contract
 WHERE shop_contract.id = %s FOR SHARE OF shop_contract  -- 1
@@ -90,7 +90,7 @@ WHERE shop_contract.id = %s  -- 1
 
 -- get_entity SharedRead|NoWait --------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR SHARE OF shop_order NOWAIT  -- 1
@@ -100,7 +100,7 @@ WHERE shop_order.id = %s FOR SHARE OF shop_order NOWAIT  -- 1
 
 -- get_entity SharedRead, lock_timeout 0.3 ---------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR SHARE OF shop_order  -- 1
@@ -127,7 +127,7 @@ WHERE shop_order.id = %s  -- 1
 
 -- get_entity ForUpdate of a missing row -----------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 99
@@ -137,7 +137,7 @@ WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 99
 
 -- get_entity ForUpdate of the same twice ----------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
@@ -147,7 +147,7 @@ WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
 
 -- get_entity ForUpdate, mapped lazy='joined' ------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_invoice'
+SHOW CREATE TABLE shop_invoice
 SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
 FROM shop_invoice
 WHERE shop_invoice.id = %s FOR UPDATE OF shop_invoice  -- 1
@@ -160,7 +160,7 @@ WHERE shop_customer.id IN (%s)  -- 1
 
 -- locked, changes ---------------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
@@ -174,7 +174,7 @@ UPDATE shop_order SET total=%s WHERE shop_order.id = %s  -- 7, 1
 
 -- locked, changes to joined inheritance, lock_timeout 0.3 -----------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
+SHOW CREATE TABLE shop_contract
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_contract.id
 FROM shop_contract
 WHERE shop_contract.id = %s FOR UPDATE OF shop_contract  -- 1
@@ -189,7 +189,7 @@ UPDATE shop_lease SET rent=%s WHERE shop_lease.id = %s  -- 8, 1
 
 -- locked, left by an exception --------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
@@ -200,7 +200,7 @@ UPDATE shop_order SET total=%s WHERE shop_order.id = %s  -- 7, 1
 
 -- entity_set ForUpdate, limit 10 ------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order ORDER BY shop_order.id
 LIMIT %s FOR UPDATE OF shop_order  -- 10
@@ -210,7 +210,7 @@ LIMIT %s FOR UPDATE OF shop_order  -- 10
 
 -- entity_set ForUpdate|SkipLocked, limit 10 -------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order ORDER BY shop_order.id
 LIMIT %s FOR UPDATE OF shop_order SKIP LOCKED  -- 10
@@ -220,7 +220,7 @@ LIMIT %s FOR UPDATE OF shop_order SKIP LOCKED  -- 10
 
 -- entity_set SharedRead|SkipLocked, limit 10 ------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order ORDER BY shop_order.id
 LIMIT %s FOR SHARE OF shop_order SKIP LOCKED  -- 10
@@ -230,7 +230,7 @@ LIMIT %s FOR SHARE OF shop_order SKIP LOCKED  -- 10
 
 -- entity_set ForUpdate, joined inheritance --------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
+SHOW CREATE TABLE shop_contract
 SELECT shop_lease.id
 FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id FOR UPDATE OF shop_contract
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
@@ -242,7 +242,7 @@ WHERE shop_lease.id IN (%s)  -- 1
 
 -- entity_set ForUpdate, no parameters, lock_timeout 0.3 -------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order FOR UPDATE OF shop_order
 (rollback)
@@ -251,7 +251,7 @@ FROM shop_order FOR UPDATE OF shop_order
 
 -- entity_set ForUpdate, a join, lock_timeout 0.3 --------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id
 FROM shop_order INNER JOIN shop_line ON shop_order.id = shop_line.order_id
 WHERE shop_line.value > %s FOR UPDATE OF shop_order  -- 0
@@ -264,7 +264,7 @@ WHERE shop_line.value > %s AND shop_order.id IN (%s)  -- 0, 1
 
 -- entity_set ForUpdate, names and texts in quotes, lock_timeout 0.3 -------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- 'books', 'Journal of Group'
+SHOW CREATE TABLE books.`Journal of Group`
 SELECT /*+ MAX_EXECUTION_TIME(300) */ books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group`
 WHERE books.`Journal of Group`.`Name` = 'it''s' FOR UPDATE OF `Journal of Group`
@@ -274,7 +274,7 @@ WHERE books.`Journal of Group`.`Name` = 'it''s' FOR UPDATE OF `Journal of Group`
 
 -- with_lock ForUpdate, a join ---------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id
 FROM shop_order INNER JOIN shop_line ON shop_order.id = shop_line.order_id
 WHERE shop_line.value > %s FOR UPDATE OF shop_order  -- 0
@@ -323,12 +323,12 @@ WHERE shop_customer.id = %s  -- 1
 
 -- ForUpdate, then another in a savepoint ----------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
 SAVEPOINT sa_savepoint_1
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_invoice'
+SHOW CREATE TABLE shop_invoice
 SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
 FROM shop_invoice
 WHERE shop_invoice.id = %s FOR UPDATE OF shop_invoice  -- 1
@@ -343,7 +343,7 @@ RELEASE SAVEPOINT sa_savepoint_1
 -- begin, savepoint, ForUpdate ---------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SAVEPOINT sa_savepoint_1
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
@@ -354,7 +354,7 @@ RELEASE SAVEPOINT sa_savepoint_1
 
 -- get_entities ForUpdate --------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order FORCE INDEX (PRIMARY)
 WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE OF shop_order  -- 1, 2
@@ -364,7 +364,7 @@ WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE OF shop_order 
 
 -- get_entities ForUpdate, lock_timeout 0.3 --------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT /*+ MAX_EXECUTION_TIME(300) */ shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order FORCE INDEX (PRIMARY)
 WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE OF shop_order  -- 1, 2
@@ -374,7 +374,7 @@ WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE OF shop_order 
 
 -- get_entities ForUpdate|SkipLocked ---------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order FORCE INDEX (PRIMARY)
 WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE OF shop_order SKIP LOCKED  -- 1, 2
@@ -384,7 +384,7 @@ WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE OF shop_order 
 
 -- get_entities SharedRead -------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order FORCE INDEX (PRIMARY)
 WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR SHARE OF shop_order  -- 1, 2
@@ -402,7 +402,7 @@ WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id  -- 1, 2
 
 -- get_entities ForUpdate, composite key -----------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_voucher'
+SHOW CREATE TABLE shop_voucher
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
 FROM shop_voucher FORCE INDEX (PRIMARY)
 WHERE shop_voucher.year = %s AND shop_voucher.number = %s OR shop_voucher.year = %s AND shop_voucher.number = %s ORDER BY shop_voucher.year, shop_voucher.number FOR UPDATE OF shop_voucher  -- 1, 1, 2, 1
@@ -412,7 +412,7 @@ WHERE shop_voucher.year = %s AND shop_voucher.number = %s OR shop_voucher.year =
 
 -- get_entities ForUpdate, joined inheritance ------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
+SHOW CREATE TABLE shop_contract
 SELECT shop_contract.id, shop_contract.kind
 FROM shop_contract FORCE INDEX (PRIMARY)
 WHERE shop_contract.id IN (%s, %s) ORDER BY shop_contract.id FOR UPDATE OF shop_contract  -- 1, 2
@@ -425,7 +425,7 @@ WHERE shop_contract.id IN (%s) ORDER BY shop_contract.id  -- 1
 
 -- get_entities ForUpdate, one is held already -----------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
@@ -447,7 +447,7 @@ WHERE shop_customer.id = %s  -- 1
 
 -- get_document ForUpdate --------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
+SHOW CREATE TABLE shop_delivery
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %s FOR UPDATE OF shop_delivery  -- 1
@@ -501,7 +501,7 @@ WHERE shop_box.delivery_id = %s ORDER BY shop_item.id  -- 1
 
 -- get_documents ForUpdate -------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
+SHOW CREATE TABLE shop_delivery
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery FORCE INDEX (PRIMARY)
 WHERE shop_delivery.id IN (%s, %s) ORDER BY shop_delivery.id FOR UPDATE OF shop_delivery  -- 1, 2
@@ -538,7 +538,7 @@ WHERE shop_box.delivery_id = %s ORDER BY shop_item.id  -- 1
 
 -- guard, UPDATE of headers ------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
+SHOW CREATE TABLE shop_delivery
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %s FOR UPDATE OF shop_delivery  -- 1
@@ -551,7 +551,7 @@ UPDATE shop_delivery SET total=%s  -- 7
 
 -- guard, UPDATE and DELETE of parts ---------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
+SHOW CREATE TABLE shop_delivery
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %s FOR UPDATE OF shop_delivery  -- 1
@@ -569,7 +569,7 @@ DELETE FROM shop_box WHERE shop_box.delivery_id = %s  -- 1
 
 -- guard, UPDATE and DELETE of parts of parts ------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
+SHOW CREATE TABLE shop_delivery
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %s FOR UPDATE OF shop_delivery  -- 1
@@ -601,7 +601,7 @@ WHERE shop_box.id > %s  -- 5
 
 -- guard, a part of a part that is changed ---------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
+SHOW CREATE TABLE shop_delivery
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %s FOR UPDATE OF shop_delivery  -- 1
@@ -683,7 +683,7 @@ DO RELEASE_LOCK('shop.user:42')
 -- lock_key, then locked ---------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop.user:42'
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
@@ -712,7 +712,7 @@ LIMIT %s  -- 0, 101
 (back to the pool)
 (rollback)
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.total > %s AND shop_order.id = %s FOR UPDATE OF shop_order SKIP LOCKED  -- 0, 1
@@ -731,7 +731,7 @@ LIMIT %s  -- 0, 101
 (back to the pool)
 (rollback)
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.total > %s AND shop_order.id = %s FOR UPDATE OF shop_order SKIP LOCKED  -- 0, 1
@@ -745,7 +745,7 @@ RELEASE SAVEPOINT sa_savepoint_1
 -- batch session, ForUpdate ------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SAVEPOINT sa_savepoint_1
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 SELECT /*+ MAX_EXECUTION_TIME(60000) */ shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE OF shop_order NOWAIT  -- 1
@@ -758,7 +758,7 @@ RELEASE SAVEPOINT sa_savepoint_1
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
@@ -767,7 +767,7 @@ SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, D
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE NOWAIT  -- 1
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
@@ -776,7 +776,7 @@ SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, D
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE SKIP LOCKED  -- 1
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
@@ -785,7 +785,7 @@ SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, D
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR SHARE  -- 1
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
@@ -840,7 +840,7 @@ FROM shop_order FOR UPDATE  -- 1
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)

@@ -1,4 +1,4 @@
-"""Connections beside the pool, by which the library asks the server about others."""
+"""Connections of our own, beside the pool, for what the library asks a server by itself."""
 
 from __future__ import annotations
 

@@ -1,0 +1,102 @@
+"""Each test runs on each driver of each database that the library asks something."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.util import greenlet_spawn
+
+from tests.integration.locking.conftest import documents, elsewhere, keepers
+from tests.integration.questions.server import account_for_pg8000
+from tests.support.databases import PIPELINED, POOLERS, Database
+
+__all__ = ["documents", "elsewhere", "keepers"]
+
+T = TypeVar("T")
+Run = Callable[..., Any]
+
+DRIVERS: Mapping[str, tuple[str, ...]] = {
+    "postgresql": ("psycopg", "psycopg2", "pg8000", "asyncpg"),
+    "mysql": ("pymysql", "aiomysql"),
+    "mariadb": ("pymysql", "aiomysql"),
+}
+ASYNCHRONOUS = ("asyncpg", "aiomysql")
+_ALL = tuple(dict.fromkeys(name for names in DRIVERS.values() for name in names))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that uses ``driver`` once for each."""
+    if "driver" in metafunc.fixturenames:
+        metafunc.parametrize("driver", _ALL)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Forget the drivers that belong to other databases: those are no tests."""
+    items[:] = [item for item in items if _fits(item)]
+
+
+def _fits(item: pytest.Item) -> bool:
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    column, driver = parameters.get("database"), parameters.get("driver")
+    if not isinstance(column, str) or driver not in _ALL:
+        return True
+    return driver in DRIVERS.get(column, ())
+
+
+@pytest.fixture
+def url(documents: Database, driver: str) -> sa.URL:
+    """Lead to the rows of tests/support/models.py by this driver."""
+    if importlib.util.find_spec(driver) is None:
+        pytest.skip(f"no driver {driver}")
+    given = sa.make_url(documents.url)
+    if driver == "pg8000":
+        given = given.set(username=account_for_pg8000(documents))
+    query = {} if driver == "aiomysql" else given.query
+    return given.set(drivername=f"{given.get_backend_name()}+{driver}", query=query)
+
+
+@pytest.fixture
+def run(url: sa.URL, driver: str) -> Run:
+    """Return a function that runs another one with an engine that has not connected yet.
+
+    That of an asynchronous driver runs in a greenlet of SQLAlchemy's.
+    """
+
+    def run_it(play: Callable[[sa.Engine], T], **options: Any) -> T:
+        if driver in ASYNCHRONOUS:
+            return asyncio.run(_run_in_loop(url, play, options))
+        with _engine(url, options) as engine:
+            return play(engine)
+
+    return run_it
+
+
+async def _run_in_loop(
+    url: sa.URL, play: Callable[[sa.Engine], T], options: Mapping[str, Any]
+) -> T:
+    engine = create_async_engine(url, **options)
+    try:
+        return await greenlet_spawn(play, engine.sync_engine)
+    finally:
+        await engine.dispose()
+
+
+@contextmanager
+def _engine(url: sa.URL, options: Mapping[str, Any]) -> Iterator[sa.Engine]:
+    engine = sa.create_engine(url, **options)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+#: Columns of the matrix whose connections are PostgreSQL's own once more.
+SAME = (PIPELINED, *POOLERS)

@@ -1,0 +1,213 @@
+"""Every place where the library sends something by itself, and why that changes no transaction of the program.
+
+A place that is not listed fails here.  A question about the server or a table belongs into QUESTIONS: it is
+asked in ``with strategy.asking(connection)``, and tests/integration/questions runs it as the first of an engine.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import sa_doclock
+
+PACKAGE = Path(sa_doclock.__file__).parent
+SENDING = {
+    *("execute", "executemany", "exec_driver_sql", "scalar", "scalars", "ask_driver"),
+    *("connection_setting", "get_isolation_level", "get_view_names", "get_materialized_view_names"),
+}
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+ENDING = {"commit", "rollback"}  # of a driver's connection
+NOT_OURS = ("alembic/", "cli/", "testing/")  # what a program is, or what it calls for
+
+#: Asked of the server, over what ``asking()`` yields, or over a connection of the pool that nobody uses.
+QUESTIONS = (
+    "claims/sessions.py:_view_names",
+    "dialects/innodb.py:InnoDBLocks.note_default_level",
+    "dialects/innodb.py:InnoDBLocks.note_server",
+    "dialects/innodb.py:engine_in_schema",
+    "dialects/mssql.py:SQLServerLocks.note_server",
+    "dialects/mssql.py:_restores_lock_timeout",
+    "dialects/mysql.py:MySQLLocks.storage_engine",
+    "dialects/postgresql/__init__.py:PostgreSQLLocks.note_default_level",
+    "dialects/postgresql/__init__.py:PostgreSQLLocks.note_server",
+    *(
+        f"dialects/{name}.longest_wait"
+        for name in (
+            "innodb.py:InnoDBLocks",
+            "mssql.py:SQLServerLocks",
+            "postgresql/__init__.py:PostgreSQLLocks",
+            "sqlite.py:SQLiteLocks",
+        )
+    ),
+    "doctor/every_database.py:isolation_level",
+)
+#: By these the questions are sent, and put back.
+ASKING = (
+    "dialects/connection.py:ask_driver",
+    "dialects/postgresql/__init__.py:_rolled_back",
+)
+#: Over a connection of the doctor's, the diagnosis's or explain_lock()'s own, which they have made.
+BESIDE_THE_POOL = (
+    "dialects/innodb.py:InnoDBMonitoring.describe",
+    "dialects/innodb.py:InnoDBMonitoring.holders",
+    "dialects/mariadb.py:MariaDBMonitoring.waits",
+    "dialects/mssql.py:SQLServerMonitoring.describe",
+    "dialects/mssql.py:SQLServerMonitoring.holders",
+    "dialects/mssql.py:SQLServerMonitoring.waits",
+    "dialects/mysql.py:MySQLMonitoring.waits",
+    "dialects/mysql.py:_connections_of",
+    "dialects/postgresql/monitoring.py:_query",
+    "doctor/check.py:Subject.ask",
+    "doctor/check.py:Subject.rows",
+    "doctor/checks.py:findings_of",
+    "doctor/postgresql_poolers.py:_is_pgpool",
+    "doctor/postgresql_poolers.py:_pid",
+    "doctor/postgresql_poolers.py:_servers",
+    "explain/explanation.py:_Recorder._send_unlocked",
+    "explain/explanation.py:_lock",
+    "explain/explanation.py:_some_key",
+    "monitoring/diagnosis.py:Diagnosis._find_blockers.find",
+    "monitoring/shared_query.py:SharedQueries._answer",
+)
+#: The lock: what begins its transaction, limits its wait, takes it, or makes it the victim of a deadlock.  They read no
+#: table of the server's.
+LOCKS = (
+    "dialects/connection.py:connection_setting",
+    "dialects/innodb.py:InnoDBLocks.begin",
+    "dialects/innodb.py:InnoDBLocks.limit_hold",
+    "dialects/innodb.py:InnoDBLocks.set_level_once",
+    "dialects/innodb.py:InnoDBLocks.take_key",
+    "dialects/mssql.py:SQLServerLocks.begin_now",
+    "dialects/mssql.py:SQLServerLocks.lower_deadlock_priority",
+    "dialects/mssql.py:SQLServerLocks.take_key",
+    "dialects/mssql.py:SQLServerLocks.waiting",
+    "dialects/postgresql/__init__.py:PostgreSQLLocks.begin",
+    "dialects/postgresql/__init__.py:PostgreSQLLocks.limit_hold",
+    "dialects/postgresql/__init__.py:PostgreSQLLocks.take_key",
+    "dialects/postgresql/__init__.py:_wait_for_key",
+    "dialects/postgresql/lock_limit.py:limited_locks.before_cursor_execute",
+    "dialects/postgresql/lock_limit.py:limited_locks.restore",
+    "dialects/sqlite.py:SQLiteLocks._go_on",
+    "dialects/sqlite.py:SQLiteLocks._send_begin",
+    "dialects/sqlite.py:SQLiteLocks.before_savepoint",
+    "dialects/sqlite.py:SQLiteLocks.waiting",
+    "dialects/sqlite.py:_take_write_lock",
+    "dialects/sqlite.py:_write_user_version",
+)
+#: About the connection or transaction of a lock, which no other can tell: next to the lock, or after its failure.
+OF_THE_CONNECTION = (
+    "dialects/innodb.py:InnoDBLocks.find_abort",
+    "dialects/innodb.py:InnoDBLocks.in_transaction_after_error",
+    "dialects/mssql.py:SQLServerLocks._refuse_read_only",
+    "dialects/mssql.py:SQLServerLocks.transaction_id",
+    "dialects/mssql.py:SQLServerMonitoring.connection_id",
+)
+#: The end of a transaction that the session has begun, or that the server has ended.
+ENDS = (
+    "claims/transaction.py:ClaimTransaction._roll_back_block",
+    "dialects/innodb.py:InnoDBLocks.before_rollback",
+    "dialects/sqlite.py:SQLiteLocks.commit_failed",
+    "locking/acquire.py:_undone_by_savepoint",
+    "pool/on_return.py",
+    "pool/on_return.py:_execute",
+    "pool/reset.py:_roll_back_unless_ended",
+    "session/locking_session.py:_commit_by_pipeline",
+    "transaction/failed.py:FailedTransaction._refuse_commit",
+    "transaction/hold_limit.py:_roll_back",
+)
+#: Rows of the documents, which are read in the transaction that locks or writes them.
+DOCUMENTS = (
+    "claims/each.py:Claims._lock_rows",
+    "claims/locking.py:_MatchingRows.send",
+    "claims/locking.py:_MatchingRows.send.read",
+    "claims/sessions.py:ClaimSessions.read",
+    "documents/owners.py:HeaderResolver._select",
+    "documents/stored_keys.py:select_stored_keys",
+    "guard/dml.py:_Check._check_keys",
+    "guard/dml.py:_Check._check_where",
+    "locking/by_key.py:OneByKey._take_row",
+    "locking/by_key.py:_lock_and_read",
+    "locking/by_key.py:_select",
+    "locking/by_key.py:execute_ours",
+    "locking/lazy_parts.py:PartLoader.__call__",
+    "locking/load_parts.py:_details",
+    "locking/load_parts.py:_load_by_relationship",
+    "locking/load_parts.py:_load_collections",
+    "locking/load_parts.py:_load_own_columns",
+    "session/block_methods.py:BlockMethods._take_selected",
+)
+#: A statement of the program's, handed on.
+PROGRAMS = (
+    "dialects/postgresql/deferred_writes.py:PsycopgPipeline._raise",
+    "dialects/postgresql/deferred_writes.py:PsycopgPipeline.execute",
+    "dialects/postgresql/deferred_writes.py:PsycopgPipeline.executemany",
+    "dialects/postgresql/pipeline.py:AsyncInterceptedCursor.execute",
+    "dialects/postgresql/pipeline.py:AsyncInterceptedCursor.executemany",
+    "dialects/postgresql/pipeline.py:InterceptedCursor.execute",
+    "dialects/postgresql/pipeline.py:InterceptedCursor.executemany",
+    "dialects/postgresql/pipelined_lock.py:PipelinedLock.__exit__",
+    "session/execute.py:ExecutingSession._execute_noted",
+    "session/execute.py:ExecutingSession.execute",
+    "session/execute.py:ExecutingSession.scalar",
+    "session/execute.py:ExecutingSession.scalars",
+)
+LISTED = (
+    *(*QUESTIONS, *ASKING, *BESIDE_THE_POOL, *LOCKS),
+    *(*OF_THE_CONNECTION, *ENDS, *DOCUMENTS, *PROGRAMS),
+)
+#: The methods of a dialect that may ask, and are given a connection of the program: each begins ``asking()``.
+GIVEN_THE_PROGRAMS: Mapping[str, str] = {
+    "dialects/innodb.py:InnoDBLocks.storage_engine": "engine_in_schema",
+    "dialects/mssql.py:SQLServerLocks._restores_timeout": "_restores_lock_timeout",
+    "dialects/mysql.py:MySQLLocks.storage_engine": "ask_driver",
+    "dialects/registry.py:strategy_for": "_learn",
+}
+
+
+def functions() -> Iterator[tuple[str, ast.AST]]:
+    """Yield every function of the package with its name; a module is one, for what is in no function."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        module = path.relative_to(PACKAGE).as_posix()
+        if not module.startswith(NOT_OURS):
+            yield from _functions(module, [], ast.parse(path.read_text(encoding="utf-8")))
+
+
+def _functions(module: str, scope: list[str], node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    yield ":".join(filter(None, (module, ".".join(scope)))), node
+    for inner in _walk(node):
+        if isinstance(inner, SCOPES):
+            yield from _functions(module, [*scope, inner.name], inner)
+
+
+def _walk(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what is in this function, and in no other within it."""
+    for inner in ast.iter_child_nodes(node):
+        yield inner
+        if not isinstance(inner, SCOPES):
+            yield from _walk(inner)
+
+
+def _sends(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    name = ast.unparse(node.func)
+    owner, _, last = name.rpartition(".")
+    of_driver = last in ENDING and not owner.startswith(("self", "super()", "session"))
+    return last in SENDING or (bool(owner) and of_driver)
+
+
+def test_each_place_is_listed_with_its_reason() -> None:
+    found = sorted(name for name, node in functions() if any(map(_sends, _walk(node))))
+    assert found == sorted(LISTED)
+
+
+def test_who_is_given_a_connection_of_the_program_asks_elsewhere() -> None:
+    for name, node in functions():
+        if name not in GIVEN_THE_PROGRAMS:
+            continue
+        blocks = [one for one in _walk(node) if isinstance(one, ast.With)]
+        asking = [one for one in blocks if ".asking(" in ast.unparse(one.items[-1])]
+        assert len(asking) == 1, name
+        assert GIVEN_THE_PROGRAMS[name] in ast.unparse(asking[0]), name
