@@ -165,6 +165,12 @@ class Locking:
         """
         return self.waiting(connection, lock, seconds)
 
+    def keep_idle_clock(self, connection: Connection) -> None:
+        """Have the server count the idle time after every statement; called before ``limit_hold()``.
+
+        Some driver ends a statement in a way that stops the server's clock.
+        """
+
     def limit_hold(self, connection: Connection, seconds: float) -> None:
         """Have the server end this transaction, if it sits idle for longer than that.
 

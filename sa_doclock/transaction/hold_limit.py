@@ -75,6 +75,7 @@ class HoldLimit:
         assert state is not None
         if one.hold_limited or state.connections.is_lent(one.connection):
             return None
+        one.strategy.keep_idle_clock(one.connection)
         return self.seconds
 
     def set_before(self, one: TransactionConnection, lock: LockOptions) -> None:

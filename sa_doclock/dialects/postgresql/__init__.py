@@ -150,6 +150,12 @@ class PostgreSQLLocks(LockStrategy):
     ) -> AbstractContextManager[None]:
         return _limited(connection, seconds, few_rows=True)
 
+    def keep_idle_clock(self, connection: Connection) -> None:
+        if _has_pipeline(connection):
+            from .many_rows import keep_idle_clock  # noqa: PLC0415  # imports psycopg
+
+            keep_idle_clock(connection)
+
     def limit_hold(self, connection: Connection, seconds: float) -> None:
         connection.exec_driver_sql(before_lock(seconds))
 

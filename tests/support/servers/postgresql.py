@@ -29,8 +29,16 @@ _SETTINGS = {
 
 
 def start() -> Server:
-    """Start a new, empty server; fsync and every default that concerns locks stay as they are."""
-    installation = _installation()
+    """Start a new, empty server of the wheel."""
+    return start_from(_installation(), "the wheel")
+
+
+def start_from(installation: Path, origin: str) -> Server:
+    """Start a new, empty server; fsync and every default that concerns locks stay as they are.
+
+    :param installation: the folder that has ``bin/postgres``.
+    """
+    version = _version(installation / "bin" / "postgres")
     with new_folder() as folder:
         user = _UNPRIVILEGED if is_root() else None
         if user is not None:
@@ -40,7 +48,8 @@ def start() -> Server:
         data = folder / "data"
         initdb = [str(installation / "bin" / "initdb"), "--pgdata", str(data), "--no-sync"]
         initdb += ["--username=doclock", f"--pwfile={folder / 'password'}", "--auth=scram-sha-256"]
-        initdb += ["-c", "scram_iterations=1"]  # 4096 take longer than all else of a connect
+        if version >= (16,):  # 4096 iterations take longer than all else of a connect
+            initdb += ["-c", "scram_iterations=1"]
         run([*initdb, "--encoding=UTF8", "--no-locale"], user=user)
         port = free_port()
         settings = {**_SETTINGS, "port": str(port)}
@@ -55,7 +64,7 @@ def start() -> Server:
         )
     url = sa.URL.create("postgresql+psycopg", "doclock", password, "127.0.0.1", port)
     try:
-        version = wait_until_ready("postgresql", _text(url, "postgres"), process.check_alive)
+        told = wait_until_ready("postgresql", _text(url, "postgres"), process.check_alive)
         _create_database(_text(url, "postgres"))
     except BaseException:
         process.stop()
@@ -65,7 +74,7 @@ def start() -> Server:
         process.crash()
         wait_until_ready("postgresql", _text(url, "doclock"), process.check_alive)
 
-    return Server("postgresql", _text(url, "doclock"), version, "the wheel", process.stop, crash)
+    return Server("postgresql", _text(url, "doclock"), told, origin, process.stop, crash)
 
 
 def _installation() -> Path:
