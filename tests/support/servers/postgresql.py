@@ -30,15 +30,16 @@ _SETTINGS = {
 
 def start() -> Server:
     """Start a new, empty server of the wheel."""
-    return start_from(_installation(), "the wheel")
+    # 4096 iterations take longer than all else of a connect; pg8000 demands as many.
+    return start_from(_installation(), "the wheel", "-c", "scram_iterations=1")
 
 
-def start_from(installation: Path, origin: str) -> Server:
+def start_from(installation: Path, origin: str, *options: str) -> Server:
     """Start a new, empty server; fsync and every default that concerns locks stay as they are.
 
     :param installation: the folder that has ``bin/postgres``.
+    :param options: of initdb.
     """
-    version = _version(installation / "bin" / "postgres")
     with new_folder() as folder:
         user = _UNPRIVILEGED if is_root() else None
         if user is not None:
@@ -48,9 +49,7 @@ def start_from(installation: Path, origin: str) -> Server:
         data = folder / "data"
         initdb = [str(installation / "bin" / "initdb"), "--pgdata", str(data), "--no-sync"]
         initdb += ["--username=doclock", f"--pwfile={folder / 'password'}", "--auth=scram-sha-256"]
-        if version >= (16,):  # 4096 iterations take longer than all else of a connect
-            initdb += ["-c", "scram_iterations=1"]
-        run([*initdb, "--encoding=UTF8", "--no-locale"], user=user)
+        run([*initdb, *options, "--encoding=UTF8", "--no-locale"], user=user)
         port = free_port()
         settings = {**_SETTINGS, "port": str(port)}
         process = ServerProcess(
@@ -64,7 +63,7 @@ def start_from(installation: Path, origin: str) -> Server:
         )
     url = sa.URL.create("postgresql+psycopg", "doclock", password, "127.0.0.1", port)
     try:
-        told = wait_until_ready("postgresql", _text(url, "postgres"), process.check_alive)
+        version = wait_until_ready("postgresql", _text(url, "postgres"), process.check_alive)
         _create_database(_text(url, "postgres"))
     except BaseException:
         process.stop()
@@ -74,7 +73,7 @@ def start_from(installation: Path, origin: str) -> Server:
         process.crash()
         wait_until_ready("postgresql", _text(url, "doclock"), process.check_alive)
 
-    return Server("postgresql", _text(url, "doclock"), told, origin, process.stop, crash)
+    return Server("postgresql", _text(url, "doclock"), version, origin, process.stop, crash)
 
 
 def _installation() -> Path:
