@@ -197,7 +197,10 @@ class Locking:
         return wait(connection, lock, seconds)
 
     def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
-        """Return the statement with the limit in its text, where SQLAlchemy can write it there."""
+        """Return the statement with the limit in its text, where SQLAlchemy can write it there.
+
+        By :func:`text_with_numbers`: each text of its own would be compiled, and kept.
+        """
         return statement
 
     def pipelined_limit(
