@@ -13,5 +13,6 @@ def text_with_numbers(words: str, **numbers: int | Decimal) -> TextClause:
     SQLAlchemy writes them into the text when it executes the statement.  So it compiles one
     statement for all numbers, where a text for each would fill the engine's cache.
     """
-    values = (bindparam(name, value, literal_execute=True) for name, value in numbers.items())
-    return text(words).bindparams(*values)
+    return text(words).bindparams(
+        *(bindparam(name, value, literal_execute=True) for name, value in numbers.items())
+    )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.orm import Session
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockLost, LockOptions
 from tests.support.models import Line, Order
@@ -34,8 +35,9 @@ WAYS: Mapping[str, Callable[[LockingSession], None]] = {
 }
 
 
-def hold(session: LockingSession, way: str) -> str:
+def hold(session: Session, way: str) -> str:
     """Take the lock, wait, and commit; return what came of that."""
+    assert isinstance(session, LockingSession)
     WAYS[way](session)
     print("locked", flush=True)
     sys.stdin.readline()

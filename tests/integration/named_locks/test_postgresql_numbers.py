@@ -90,7 +90,7 @@ def test_every_number_with_every_driver(
     engine = sa.create_engine(sa.make_url(documents.url).set(drivername=f"postgresql+{driver}"))
     for how in ({}, {"lock_timeout": 0}, {"lock_timeout": 5}, {"shared": True}):
         with LockingSession(engine) as session:
-            session.lock_key(KEY, **how)  # type: ignore[arg-type]
+            session.lock_key(KEY, **how)
             assert not takes(other, f"CAST('{number}' AS bigint)")
     engine.dispose()
 
