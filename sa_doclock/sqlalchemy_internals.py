@@ -26,6 +26,7 @@ from sqlalchemy import (
     Result,
     ScalarResult,
     Select,
+    TextClause,
 )
 from sqlalchemy.engine import ChunkedIteratorResult, MergedResult
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -227,9 +228,9 @@ def hint_comments_of(statement: Select[Any]) -> Iterator[str]:
             yield found[1].strip()
 
 
-def with_hint_comment(statement: S, hints: str) -> S:
+def with_hint_comment(statement: S, comment: TextClause) -> S:
     """Return the statement with this comment of hints behind SELECT, in place of those it has."""
-    hinted = statement.prefix_with(f"/*+ {hints} */")
+    hinted = statement.prefix_with(comment)
     *before, ours = hinted._prefixes
     kept = (one for one in before if _HINT_COMMENT.fullmatch(str(one[0])) is None)
     hinted._prefixes = (ours, *kept)

@@ -27,6 +27,7 @@ from tests.support.poolers import FOUND as FOUND_POOLERS
 from tests.support.poolers import PROGRAMS, Poolers
 from tests.support.scheduling import GroupScheduling
 from tests.support.servers import Missing, Server
+from tests.support.servers.postgresql_versions import STARTS
 from tests.support.shares import SECOND, server_of, servers_for
 from tests.support.slow import UnmarkedSlowTests
 from tests.support.workers import (
@@ -345,8 +346,9 @@ def _named(option: str) -> list[str]:
 
 
 def _required() -> set[str]:
-    # Of these, chromium is the business of tests/docs/test_site.py; CLUSTERS are started in their tests.
-    names = required() - {"chromium", *PROGRAMS, *CLUSTERS}
+    # Of these, chromium is the business of tests/docs/test_site.py; CLUSTERS and the versions of
+    # PostgreSQL are started in their tests.
+    names = required() - {"chromium", *PROGRAMS, *CLUSTERS, *STARTS}
     return set(map(product, _columns(names)))
 
 

@@ -145,7 +145,9 @@ class InnoDBLocks(LockStrategy):
         super().__init__(dialect)
         self._lockable: set[tuple[str | None, str]] = set()
         self._adopted: set[tuple[str | None, str]] = set()
-        self._database = dialect.default_schema_name or ""
+        # In front of a key: its own dots must not read like the one between the two.
+        database = dialect.default_schema_name or ""
+        self._database = database.replace("%", "%25").replace(".", "%2E")
 
     def note_default_level(self, connection: Connection) -> None:
         # @@transaction_isolation is the one of new transactions, also within another one.

@@ -169,6 +169,12 @@ class Locking:
         """
         return self.waiting(connection, lock, seconds)
 
+    def keep_idle_clock(self, connection: Connection) -> None:
+        """Have the server count the idle time after every statement; called before ``limit_hold()``.
+
+        Some driver ends a statement in a way that stops the server's clock.
+        """
+
     def limit_hold(self, connection: Connection, seconds: float) -> None:
         """Have the server end this transaction, if it sits idle for longer than that.
 
@@ -195,7 +201,10 @@ class Locking:
         return wait(connection, lock, seconds)
 
     def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
-        """Return the statement with the limit in its text, where SQLAlchemy can write it there."""
+        """Return the statement with the limit in its text, where SQLAlchemy can write it there.
+
+        By :func:`text_with_numbers`: each text of its own would be compiled, and kept.
+        """
         return statement
 
     def pipelined_limit(

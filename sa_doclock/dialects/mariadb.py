@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
+from decimal import Decimal
 from typing import Any
 
 from sqlalchemy import Connection, Select, TextClause, bindparam, text
@@ -16,6 +17,7 @@ from .connection import rewritten_statements
 from .innodb import InnoDBLocks, InnoDBMonitoring, restores_hold_limit
 from .locking import SECONDS_AFTER_GRANT, SECONDS_WITHOUT_WAIT
 from .monitoring import elapsed_seconds
+from .numbers import text_with_numbers
 from .recent_keys import recent_keys
 
 # INNODB_LOCKS has only locks with a waiter, and our own wait has ended: without another waiter we
@@ -124,7 +126,9 @@ class MariaDBLocks(InnoDBLocks):
             return statement  # it takes one of the three
         # Whole seconds, rounded up: the server takes a fraction for NOWAIT.  Also where waiting()
         # sets a shorter limit: WAIT replaces innodb_lock_wait_timeout, which may be shorter still.
-        return statement.suffix_with(f"WAIT {math.ceil(seconds)}")
+        return statement.suffix_with(
+            text_with_numbers("WAIT :doclock_limit", doclock_limit=math.ceil(seconds))
+        )
 
     def waiting(
         self, connection: Connection, lock: LockOptions, seconds: float | None
@@ -142,7 +146,8 @@ class MariaDBLocks(InnoDBLocks):
         return _limited_statements(connection, seconds + SECONDS_AFTER_GRANT)
 
     def wait_for_key(self, seconds: float) -> TextClause:
-        return text(f"SELECT GET_LOCK(:name, {milliseconds(seconds) / 1000:.3f})")
+        limit = Decimal(milliseconds(seconds)).scaleb(-3)
+        return text_with_numbers("SELECT GET_LOCK(:name, :limit)", limit=limit)
 
 
 def _limited_statements(connection: Connection, seconds: float) -> AbstractContextManager[None]:

@@ -37,6 +37,7 @@ from .base import (
 from .connection import connection_setting, rewritten_statements
 from .monitoring import connections_by_id, elapsed_seconds
 from .names import quoted_name, short_name
+from .numbers import text_with_numbers
 
 # pyodbc keeps the server's number only in its text, as ".. (1222) (SQLExecDirectW)",
 # further records as "; [state] .. (3621)"; the texts between may have any content
@@ -409,12 +410,14 @@ class SQLServerLocks(LockStrategy):
     ) -> type[LockFailed] | None:
         # Without @LockTimeout it is @@LOCK_TIMEOUT, as for every other lock.
         wait = 0.0 if _NOWAIT in lock else seconds
-        statement = _TAKE_KEY.format(
+        numbers = {} if wait is None else {"limit": milliseconds(wait)}
+        words = _TAKE_KEY.format(
             mode="Exclusive" if base_of(lock) is _FOR_UPDATE else "Shared",
-            limit="" if wait is None else f", @LockTimeout = {milliseconds(wait)}",
+            limit=", @LockTimeout = :limit" if numbers else "",
         )
+        statement = text_with_numbers(words, **numbers)
         name = short_name(key, _LONGEST_NAME)
-        answer = int(connection.execute(text(statement), {"name": name}).scalar_one())
+        answer = int(connection.execute(statement, {"name": name}).scalar_one())
         if answer < 0 and answer not in _REFUSED_BY_VALUE:  # -999
             raise LockNotSupported(f"sp_getapplock has answered {answer}: the call was refused")
         return _REFUSED_BY_VALUE.get(answer)

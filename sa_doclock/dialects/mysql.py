@@ -27,6 +27,7 @@ from .innodb import (
 )
 from .monitoring import elapsed_seconds
 from .names import quoted_name, schema_of
+from .numbers import text_with_numbers
 from .recent_keys import recent_keys
 
 # Line breaks in names and comments are written as \n there.
@@ -197,15 +198,21 @@ class MySQLLocks(InnoDBLocks):
         # MySQL reads the first comment behind SELECT alone, and of two limits in it the first.
         program = " ".join(hint_comments_of(statement))
         limits = [milliseconds(seconds), *map(int, _EXECUTION_TIME.findall(program))]
-        hint = f"MAX_EXECUTION_TIME({min(filter(None, limits))})"
         others = _EXECUTION_TIME.sub("", program).strip()
-        return with_hint_comment(statement, f"{hint} {others}".rstrip())
+        hints = f"MAX_EXECUTION_TIME(:doclock_limit) {others}".rstrip()
+        comment = text_with_numbers(f"/*+ {hints} */", doclock_limit=min(filter(None, limits)))
+        return with_hint_comment(statement, comment)
 
     def wait_for_key(self, seconds: float) -> TextClause:
         # GET_LOCK counts whole seconds, and takes 0.3 for 0, which is no wait at all.
         whole = math.ceil(seconds)
-        hint = "" if whole == seconds else f"/*+ MAX_EXECUTION_TIME({milliseconds(seconds)}) */ "
-        return text(f"SELECT {hint}GET_LOCK(:name, {whole})")
+        if whole == seconds:
+            return text_with_numbers("SELECT GET_LOCK(:name, :whole)", whole=whole)
+        return text_with_numbers(
+            "SELECT /*+ MAX_EXECUTION_TIME(:limit) */ GET_LOCK(:name, :whole)",
+            limit=milliseconds(seconds),
+            whole=whole,
+        )
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         code = super().native_code(orig)

@@ -124,6 +124,7 @@ class HoldLimit(SessionPart):
         assert state is not None
         if one in self._told or state.connections.is_lent(one.connection):
             return None
+        one.strategy.keep_idle_clock(one.connection)
         return self.seconds
 
     def note_told(self, one: TransactionConnection) -> None:

@@ -41,7 +41,7 @@ def _waits() -> list[LockWait]:
     first = _connection(4712, "shop", "active", 31.0, _SELECT)
     second = _connection(4720, "shop", "active", 7.2, _SELECT)
     batch = _connection(
-        4731, "import", "active", 2.0, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
+        4731, "import", "active", 2.0, "SELECT pg_advisory_xact_lock(CAST($1 AS bigint))"
     )
     return [
         LockWait(first, holder, holder, "orders", "42", 31.0),

@@ -60,7 +60,11 @@ def text_of(statement: Select[Any], engine: Engine, *, values_known: bool = True
     """Compile as the connected dialect does; a line ends where SQLAlchemy ends it."""
     # SQL Server's TOP is followed by the number itself, which comes after compilation.
     how = {"render_postcompile": values_known}
-    text = str(statement.compile(dialect=engine.dialect, compile_kwargs=how))
+    compiled = statement.compile(dialect=engine.dialect, compile_kwargs=how)
+    text = str(compiled)
+    if not values_known:  # but that of the limit is known, which SQLAlchemy puts into the text
+        limit = compiled.params.get("doclock_limit")
+        text = text.replace("__[POSTCOMPILE_doclock_limit]", str(limit))
     lines = (" ".join(line.split()) for line in text.splitlines())
     return "\n".join(line for line in lines if line)
 
@@ -77,7 +81,11 @@ def _sections(engine: Engine) -> Iterator[str]:
         many = title in BY_KEYS
         plain = (BY_KEYS if many else BY_KEY)[title]
         timed, queueing = _timed(plain, engine), [LockOptions.SharedRead, LockOptions.ForUpdate]
-        if any(text_of(timed(one), engine) != text_of(plain(one), engine) for one in queueing):
+        if any(
+            text_of(timed(one), engine, values_known=many)
+            != text_of(plain(one), engine, values_known=many)
+            for one in queueing
+        ):
             yield from _section(f"{title}; {TIMEOUT_SECONDS} s", timed, queueing, engine, many)
     for title, make in PARTS.items():
         yield from _section(title, make, [LockOptions.None_, LockOptions.NoLock], engine)

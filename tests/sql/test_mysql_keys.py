@@ -9,9 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import Engine
+from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import DBAPIError
 
-from sa_doclock import DeadlockDetected, LockingSession, LockNotAvailable
+from sa_doclock import DeadlockDetected, LockingSession, LockNotAvailable, LockOptions
+from sa_doclock.dialects.mysql import MySQLLocks
 from tests.sql.models import Customer
 from tests.sql.script import Script
 from tests.sql.servers import OperationalError, serving
@@ -46,6 +48,21 @@ def test_refused_by_value(session: LockingSession, script: Script, value: object
         session.lock_key("user:42")
     assert caught.value.orig is None
     assert not session.in_transaction()
+
+
+def released(database: str, key: str) -> str:
+    """Return what releases this key in this database, which tells the name of the lock."""
+    dialect = mysql.dialect()
+    dialect.default_schema_name = database
+    with serving("mysql") as (engine, script), engine.connect() as connection:
+        MySQLLocks(dialect).take_key(connection, key, LockOptions.ForUpdate, None)
+    return next(sql for sql in script.sent if "RELEASE_LOCK" in sql)
+
+
+def test_no_key_has_the_name_of_another_in_another_database() -> None:
+    assert released("shop", "eu.user:42") == "DO RELEASE_LOCK('shop.eu.user:42')"
+    others = {("shop", "eu.user:42"), ("shop.eu", "user:42"), ("shop%2Eeu", "user:42")}
+    assert len({released(*one) for one in others}) == 3
 
 
 def test_each_grant_is_released_once(session: LockingSession, script: Script) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, func, literal, select, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection
 
 from ...errors import (
     DeadlockDetected,
@@ -18,33 +16,14 @@ from ...errors import (
     LockNotSupported,
     SnapshotConflict,
 )
-from ...options import LockOptions, base_of, milliseconds
+from ...options import LockOptions, base_of
 from ..base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode, Pipeline
 from ..compatible_servers import find_server
 from ..connection import ask_driver
-from ..recent_keys import remember_key
 from .hold_limit import after_lock, before_lock
 from .lock_limit import limited_locks, lock_limit
-from .monitoring import KEY_MARK, PostgreSQLMonitoring
-
-# A lock on 64 bits, which two keys may share: that is a needless wait, and no more.
-# A standby grants them too, among its own sessions: there it is no row that comes back.
-# The server keeps the hash alone.  The comment tells lock_waits() in another process the key that
-# is waited for.  Nothing in it ends the comment, begins another one, or is a placeholder.  Not over
-# asyncpg, which prepares each new text in a round trip, in place of another statement.
-_NOT_IN_COMMENT = re.compile(r"[^\w .:/@+=,#-]")
-_LONGEST_IN_COMMENT = 100
-_KEY = "advisory_xact_lock{shared}(hashtextextended(:key, 0)) WHERE NOT pg_is_in_recovery()"
-_TAKE_KEY = {
-    LockOptions.ForUpdate: text("SELECT pg_" + _KEY.format(shared="")),
-    LockOptions.SharedRead: text("SELECT pg_" + _KEY.format(shared="_shared")),
-}
-_TRY_KEY = {
-    LockOptions.ForUpdate | LockOptions.NoWait: text("SELECT pg_try_" + _KEY.format(shared="")),
-    LockOptions.SharedRead | LockOptions.NoWait: text(
-        "SELECT pg_try_" + _KEY.format(shared="_shared")
-    ),
-}
+from .monitoring import PostgreSQLMonitoring
+from .named_locks import lock_key
 
 # invalid_sql_statement_name and duplicate_prepared_statement: a pooler has executed the statement on
 # another connection of the server than the one that it was prepared on.
@@ -138,6 +117,12 @@ class PostgreSQLLocks(LockStrategy):
     ) -> AbstractContextManager[None]:
         return _limited(connection, seconds, few_rows=True)
 
+    def keep_idle_clock(self, connection: Connection) -> None:
+        if _has_pipeline(connection):
+            from .many_rows import keep_idle_clock  # noqa: PLC0415  # imports psycopg
+
+            keep_idle_clock(connection)
+
     def limit_hold(self, connection: Connection, seconds: float) -> None:
         connection.exec_driver_sql(before_lock(seconds))
 
@@ -174,12 +159,8 @@ class PostgreSQLLocks(LockStrategy):
     def take_key(
         self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
     ) -> type[LockFailed] | None:
-        remember_key(key, key)
         with self.waiting(connection, lock, seconds):
-            if LockOptions.NoWait in lock:
-                found = connection.execute(_TRY_KEY[lock], {"key": key}).first()
-            else:
-                found = _wait_for_key(connection, key, lock)
+            found = lock_key(connection, key, lock)
         if found is None:
             raise LockNotSupported(
                 "a standby server knows nothing of the keys that are taken on its primary; "
@@ -238,19 +219,6 @@ def _rolled_back(connection: Connection) -> Iterator[None]:
     finally:
         with suppress(driver_error):  # where it is lost, the program's own statement meets it
             connection.connection.rollback()
-
-
-def _wait_for_key(connection: Connection, key: str, lock: LockOptions) -> Row[Any] | None:
-    statement = _TAKE_KEY[lock]
-    if connection.engine.hide_parameters or connection.dialect.driver == "asyncpg":
-        return connection.execute(statement, {"key": key}).first()
-    readable = _NOT_IN_COMMENT.sub("_", key)[:_LONGEST_IN_COMMENT].replace(":", r"\:")
-    # Every key has a text of its own, and the cache is for the program's statements.
-    return connection.execute(
-        text(f"{statement.text} /* {KEY_MARK} {readable} */"),
-        {"key": key},
-        execution_options={"compiled_cache": None},
-    ).first()
 
 
 def _context_of(orig: BaseException) -> Any:

@@ -303,6 +303,11 @@ class _Batch:
 _keeping: WeakKeyDictionary[Connection, ref[PsycopgPipeline]] = WeakKeyDictionary()
 
 
+def keeps_writes(connection: Connection) -> bool:
+    """Return whether every statement of this connection goes through a pipeline of ours now."""
+    return connection in _keeping
+
+
 _listened: Final[set[type[Dialect]]] = set()
 _listening = Lock()
 

@@ -55,7 +55,6 @@ _CONNECTIONS = sa.text("""
     NULLIF(query, '<insufficient privilege>'), COALESCE(client_hostname, host(client_addr))
     FROM pg_stat_activity WHERE pid IN :pids""").bindparams(sa.bindparam("pids", expanding=True))
 # The first waiter of a row has a lock on its place, the tuple.
-KEY_MARK = "sa_doclock key:"  # in a comment of the statement that waits for a named lock, see below
 _WAITS = """
     WITH w AS (SELECT DISTINCT ON (pid) * FROM pg_locks WHERE NOT granted ORDER BY pid),
     r AS (SELECT DISTINCT ON (pid) * FROM pg_locks WHERE locktype = 'tuple' ORDER BY pid)
@@ -77,10 +76,6 @@ _KEY_COLUMNS = sa.text("""
     ON attrelid = indrelid AND attnum = ANY (indkey)
     WHERE indrelid = :oid AND indisprimary
     ORDER BY array_position(CAST(indkey AS smallint[]), attnum)""")
-# The server knows a key by its hash alone.
-_HASHES = sa.text("""
-    SELECT CAST(hashtextextended(key, 0) AS text), key
-    FROM unnest(CAST(:keys AS text[])) AS key""")
 # Not SET, which a pooler between us and the server would hand on to somebody else.
 _SHORT_TIMEOUTS = sa.select(
     sa.func.set_config("lock_timeout", "100ms", sa.literal(True)),
@@ -115,9 +110,7 @@ class PostgreSQLMonitoring(LockMonitoring):
         since = "COALESCE(w.waitstart, a.query_start)" if version >= (14,) else "a.query_start"
         selects: dict[int, str | None] = {}
         rows = _query(connection, sa.text(_WAITS.format(since=since)))
-        keys: Mapping[str, str] = {}
-        if any(row.named for row in rows):
-            keys = dict(_query(connection, _HASHES, keys=list(recent_keys())))
+        keys = recent_keys()
         for row in rows:
             named = keys.get(row.named, row.told or row.named)
             key = named if row.page is None else _key_at(connection, row, selects)

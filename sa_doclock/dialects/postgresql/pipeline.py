@@ -5,9 +5,16 @@ is sent, and answered, inside of one ``execute()``: that of a cursor which repla
 own, made by the connection's ``cursor_factory``.  Steps that wait for the server are a generator,
 as psycopg's own are; what it yields is awaited under asyncio.
 
-One thing here is not documented by psycopg: ``Pipeline.result_queue``.  psycopg waits for the
-answer of the BEGIN that it sends by itself, also in a pipeline; ours, sent by its libpq wrapper,
-is announced in this queue.  tests/integration/pipeline/test_round_trips.py fails when that ends.
+Three things here are not documented by psycopg:
+
+- ``Pipeline.result_queue``.  psycopg waits for the answer of the BEGIN that it sends by itself, also
+  in a pipeline; ours, sent by its libpq wrapper, is announced in this queue.
+  tests/integration/pipeline/test_round_trips.py fails when that ends.
+- ``Pipeline._fetch_gen()``, and ``generators.send()`` in it.  psycopg ends a pipeline with Sync, and
+  with Flush where not all answers have come yet.  The server starts the clock of an idle transaction
+  or session at Sync, and stops it at the next message, which is Flush: no idle timeout would end the
+  transaction after a lock, nor the session after a COMMIT.  Sync alone has the answers sent too.
+  tests/integration/pipeline/test_last_message.py fails when that ends.
 """
 
 from __future__ import annotations
@@ -19,6 +26,7 @@ from typing import Any, Final, TypeVar
 from weakref import ref
 
 from psycopg import IsolationLevel
+from psycopg.generators import send
 from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection
 from sqlalchemy.util import await_only
@@ -69,11 +77,8 @@ def send_in_pipeline(
     :param done: is given what each call has returned: those that were sent.
     :param begin: False leaves BEGIN to the driver, which waits for its answer.
     """
-    before = driver.pgconn.pipeline_status  # a program may have a pipeline open
-    block = driver.pipeline()
-    enter = getattr(block, "__aenter__", None) or block.__enter__
-    leave = getattr(block, "__aexit__", None) or block.__exit__
-    pipeline = yield enter()
+    block = PipelineBlock(driver)
+    pipeline = yield from block.enter()
     failure: BaseException | None = None
     try:
         if begin:
@@ -83,14 +88,40 @@ def send_in_pipeline(
             done.append(answer)
     except BaseException as error:  # noqa: BLE001  # raised below
         failure = error
-    try:
-        yield leave(None, None, None)
-    except BaseException as error:  # noqa: BLE001  # raised below
-        failure = _error_to_raise(failure, error)
-    if failure is not None:
-        if driver.pgconn.pipeline_status != before:
-            driver.pgconn.finish()  # interrupted between two answers: it cannot be used any more
-        raise failure
+    yield from block.leave(failure)
+
+
+class PipelineBlock:
+    """A block in which psycopg sends statements and does not wait for the answer of each."""
+
+    _pipeline: Any
+
+    def __init__(self, driver: Any) -> None:
+        self._driver = driver
+        self._before = driver.pgconn.pipeline_status  # a program may have a pipeline open
+        self._block = driver.pipeline()
+
+    def enter(self) -> Steps[Any]:
+        """Begin the block, and return psycopg's pipeline."""
+        enter = getattr(self._block, "__aenter__", None) or self._block.__enter__
+        self._pipeline = yield enter()
+        return self._pipeline
+
+    def leave(self, failure: BaseException | None) -> Steps[None]:
+        """End the block, with all answers.
+
+        :param failure: the error by which the block ends; raised, where there is no interruption.
+        """
+        leave = getattr(self._block, "__aexit__", None) or self._block.__exit__
+        try:
+            with _without_flush(self._pipeline):
+                yield leave(None, None, None)
+        except BaseException as error:  # noqa: BLE001  # raised below
+            failure = _error_to_raise(failure, error)
+        if failure is not None:
+            if self._driver.pgconn.pipeline_status != self._before:
+                self._driver.pgconn.finish()  # interrupted between two answers: it is of no use
+            raise failure
 
 
 def _send_begin(driver: Any, pipeline: Any) -> None:
@@ -100,6 +131,26 @@ def _send_begin(driver: Any, pipeline: Any) -> None:
         begin = _begin(driver.isolation_level, driver.read_only, driver.deferrable)
         driver.pgconn.send_query_params(begin, None)
         queue.append(None)
+
+
+@contextmanager
+def _without_flush(pipeline: Any) -> Iterator[None]:
+    """Have the pipeline, which ends in this block, send no Flush behind its Sync."""
+    fetch = getattr(pipeline, "_fetch_gen", None)
+    if fetch is None:
+        yield
+        return
+
+    def fetch_after_sync(*, flush: bool) -> Steps[None]:
+        if flush:
+            yield from send(pipeline.pgconn)  # what the socket did not take at once
+        yield from fetch(flush=False)
+
+    pipeline._fetch_gen = fetch_after_sync  # noqa: SLF001  # see above
+    try:
+        yield
+    finally:
+        del pipeline._fetch_gen  # noqa: SLF001  # a program may have the pipeline open
 
 
 def _error_to_raise(failure: BaseException | None, later: BaseException) -> BaseException:
@@ -153,7 +204,11 @@ class CursorInterceptor:
         self, cursor: InterceptedCursor, query: Any, rows: Any, options: Any
     ) -> Steps[None] | None:
         """Return the steps that execute one statement with many rows; None where there are none."""
-        return self.steps(partial(cursor.own.executemany, query, rows, **options))
+        return self._send_many(partial(cursor.own.executemany, query, rows, **options))
+
+    def _send_many(self, call: Call) -> Steps[None]:
+        yield from self.before_other()
+        yield from send_in_pipeline(self.driver, [call], [], begin=False)
 
     def steps(self, call: Call) -> Steps[None]:
         """Make one call of the driver's."""

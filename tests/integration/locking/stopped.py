@@ -1,33 +1,73 @@
-"""A process that locks: ``python -m tests.integration.locking.stopped URL SECONDS``.
+"""A process that locks: ``python -m tests.integration.locking.stopped URL SECONDS [WAY]``.
 
 It says when it holds the lock, waits for a line on its standard input, and commits; then it says what came
-of that.
+of that. The URL may name an asynchronous driver.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from collections.abc import Callable, Mapping
 
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.orm import Session
 
-from sa_doclock import LockingSession, LockLost, LockOptions
-from tests.support.models import Order
+from sa_doclock import AsyncLockingSession, LockingSession, LockLost, LockOptions
+from tests.support.models import Line, Order
 
 
-def main(url: str, seconds: float) -> None:
-    engine = sa.create_engine(url)
-    with LockingSession(engine, hold_limit=seconds) as session:
-        session.get_one_entity(Order, 1, LockOptions.ForUpdate).total = 1000
-        print("locked", flush=True)
-        sys.stdin.readline()
-        try:
-            session.commit()
-        except LockLost:
-            print("lost", flush=True)
-        else:
-            print("committed", flush=True)
-    engine.dispose()
+def lock(session: LockingSession) -> None:
+    session.get_one_entity(Order, 1, LockOptions.ForUpdate).total = 1000
+
+
+def lock_and_flush_many(session: LockingSession) -> None:
+    """Send an UPDATE of two rows, which drivers may send in another way than one of one row."""
+    lock(session)
+    session.execute(sa.update(Line), [{"id": 1, "value": 1}, {"id": 2, "value": 2}])
+
+
+#: By name, what comes before the process is stopped.
+WAYS: Mapping[str, Callable[[LockingSession], None]] = {
+    "lock": lock,
+    "lock and flush many": lock_and_flush_many,
+}
+
+
+def hold(session: Session, way: str) -> str:
+    """Take the lock, wait, and commit; return what came of that."""
+    assert isinstance(session, LockingSession)
+    WAYS[way](session)
+    print("locked", flush=True)
+    sys.stdin.readline()
+    try:
+        session.commit()
+    except LockLost:
+        return "lost"
+    return "committed"
+
+
+async def hold_async(url: sa.URL, seconds: float, way: str) -> str:
+    engine = create_async_engine(url)
+    try:
+        async with AsyncLockingSession(engine, hold_limit=seconds) as session:
+            return await session.run_sync(hold, way)
+    finally:
+        await engine.dispose()
+
+
+def main(told: str, seconds: float, way: str = "lock") -> None:
+    url = sa.make_url(told)
+    if url.get_dialect().is_async:
+        result = asyncio.run(hold_async(url, seconds, way))
+    else:
+        engine = sa.create_engine(url)
+        with LockingSession(engine, hold_limit=seconds) as session:
+            result = hold(session, way)
+        engine.dispose()
+    print(result, flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]))
+    main(sys.argv[1], float(sys.argv[2]), *sys.argv[3:])

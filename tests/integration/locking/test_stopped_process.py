@@ -30,22 +30,29 @@ TOTAL = sa.select(Order.total).where(Order.id == 1)
 LIMIT = 1
 
 
+Process = subprocess.Popen[str]
+
+
 @contextmanager
-def stopped(url: str, seconds: float) -> Iterator[subprocess.Popen[str]]:
-    """Stop a process that holds order 1, with a change that is not committed."""
-    command = [sys.executable, "-m", "tests.integration.locking.stopped", url, str(seconds)]
+def started(url: str, seconds: float, way: str = "lock") -> Iterator[Process]:
+    """Start a process that locks order 1 and changes it, and does not commit."""
+    command = [sys.executable, "-m", "tests.integration.locking.stopped", url, str(seconds), way]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
-        assert process.stdout is not None
         try:
-            assert process.stdout.readline() == "locked\n"
-            os.kill(process.pid, signal.SIGSTOP)
             yield process
         finally:
             process.kill()
 
 
-def wake(process: subprocess.Popen[str]) -> str:
+def stop_with_lock(process: Process) -> None:
+    """Stop the process as soon as it holds the lock."""
+    assert process.stdout is not None
+    assert process.stdout.readline() == "locked\n"
+    os.kill(process.pid, signal.SIGSTOP)
+
+
+def wake(process: Process) -> str:
     """Let it go on to its commit; return what came of that."""
     assert process.stdin is not None
     assert process.stdout is not None
@@ -59,7 +66,8 @@ def wake(process: subprocess.Popen[str]) -> str:
 def test_it_loses_its_lock_and_cannot_commit(
     documents: Database, session: LockingSession, elsewhere: Run
 ) -> None:
-    with stopped(documents.url, LIMIT) as process:
+    with started(documents.url, LIMIT) as process:
+        stop_with_lock(process)
         assert soon_free(session)  # while the process stands still
         session.get_one_entity(Order, 1, LockOptions.ForUpdate).total = 31
         session.commit()
@@ -73,7 +81,8 @@ def test_it_loses_its_lock_and_cannot_commit(
 def test_by_its_own_clock_it_cannot_commit(
     documents: Database, session: LockingSession, elsewhere: Run
 ) -> None:
-    with stopped(documents.url, LIMIT) as process:
+    with started(documents.url, LIMIT) as process:
+        stop_with_lock(process)
         since = time.monotonic()
         wait_until(lambda: time.monotonic() > since + LIMIT)
         assert finds_held()(session)  # what hold_limit does not promise there
@@ -84,6 +93,7 @@ def test_by_its_own_clock_it_cannot_commit(
 
 
 def test_one_that_is_not_stopped_for_long_commits(documents: Database, elsewhere: Run) -> None:
-    with stopped(documents.url, 600) as process:
+    with started(documents.url, 600) as process:
+        stop_with_lock(process)
         assert wake(process) == "committed"
     assert elsewhere(TOTAL) == [(1000,)]

@@ -8,6 +8,10 @@ For each database the first way that applies is taken:
 
 ``SA_DOCLOCK_TEST_SERVERS=oldest`` asks the third way for the oldest versions that it can get
 instead of the newest. SQL Server has no third way. SQLite needs no server and is not here.
+
+``postgresql-14`` to ``postgresql-18`` are PostgreSQL of these major versions, by the third way alone
+(postgresql_versions.py). No test of the matrix runs on them, but where their URL is given to it:
+``python -m tests.support.servers postgresql-14 --for -- make test ARGS="--databases postgresql"``.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.support.servers import NAMES, Missing, Server, find_servers, url_variable
+from tests.support.servers.postgresql_versions import STARTS
 
 
 def main() -> int:
@@ -55,7 +56,7 @@ def _arguments() -> tuple[argparse.Namespace, list[str]]:
         "names",
         nargs="*",
         metavar="NAME",
-        help=f"of {', '.join(NAMES)}, firebird; else all but the last",
+        help=f"of {', '.join(NAMES)}; firebird, {', '.join(STARTS)}; without names, the first four",
     )
     parser.add_argument(
         "--for", action="store_true", dest="command", help="run the command after -- with them"

@@ -7,7 +7,15 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.support.servers import docker, firebird, mariadb, mssql, mysql, postgresql
+from tests.support.servers import (
+    docker,
+    firebird,
+    mariadb,
+    mssql,
+    mysql,
+    postgresql,
+    postgresql_versions,
+)
 from tests.support.servers.model import (
     NAMES,
     EndedError,
@@ -24,6 +32,7 @@ LOCAL: Mapping[str, Callable[[], Server]] = {
     "mysql": mysql.start,
     "mariadb": mariadb.start,
     "firebird": firebird.start,  # of an example: no column of the matrix
+    **postgresql_versions.STARTS,
 }
 
 

@@ -29,8 +29,17 @@ _SETTINGS = {
 
 
 def start() -> Server:
-    """Start a new, empty server; fsync and every default that concerns locks stay as they are."""
-    installation = _installation()
+    """Start a new, empty server of the wheel."""
+    # 4096 iterations take longer than all else of a connect; pg8000 demands as many.
+    return start_from(_installation(), "the wheel", "-c", "scram_iterations=1")
+
+
+def start_from(installation: Path, origin: str, *options: str) -> Server:
+    """Start a new, empty server; fsync and every default that concerns locks stay as they are.
+
+    :param installation: the folder that has ``bin/postgres``.
+    :param options: of initdb.
+    """
     with new_folder() as folder:
         user = _UNPRIVILEGED if is_root() else None
         if user is not None:
@@ -40,8 +49,7 @@ def start() -> Server:
         data = folder / "data"
         initdb = [str(installation / "bin" / "initdb"), "--pgdata", str(data), "--no-sync"]
         initdb += ["--username=doclock", f"--pwfile={folder / 'password'}", "--auth=scram-sha-256"]
-        initdb += ["-c", "scram_iterations=1"]  # 4096 take longer than all else of a connect
-        run([*initdb, "--encoding=UTF8", "--no-locale"], user=user)
+        run([*initdb, *options, "--encoding=UTF8", "--no-locale"], user=user)
         port = free_port()
         settings = {**_SETTINGS, "port": str(port)}
         process = ServerProcess(
@@ -65,7 +73,7 @@ def start() -> Server:
         process.crash()
         wait_until_ready("postgresql", _text(url, "doclock"), process.check_alive)
 
-    return Server("postgresql", _text(url, "doclock"), version, "the wheel", process.stop, crash)
+    return Server("postgresql", _text(url, "doclock"), version, origin, process.stop, crash)
 
 
 def _installation() -> Path:

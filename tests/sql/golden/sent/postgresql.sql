@@ -627,25 +627,25 @@ WHERE shop_box_1.id = %(detail_0)s::INTEGER  -- 1
 (rollback)
 
 -- lock_key ----------------------------------------------------------------------------------------
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery() /* sa_doclock key: user:42 */  -- 'user:42'
+SELECT pg_advisory_xact_lock(CAST(%(number)s AS bigint)) WHERE NOT pg_is_in_recovery() /* sa_doclock key: user:42 */  -- -1567300791643570846
 (rollback)
 (back to the pool)
 (rollback)
 
 -- lock_key shared ---------------------------------------------------------------------------------
-SELECT pg_advisory_xact_lock_shared(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery() /* sa_doclock key: user:42 */  -- 'user:42'
+SELECT pg_advisory_xact_lock_shared(CAST(%(number)s AS bigint)) WHERE NOT pg_is_in_recovery() /* sa_doclock key: user:42 */  -- -1567300791643570846
 (rollback)
 (back to the pool)
 (rollback)
 
 -- lock_key, lock_timeout 0 ------------------------------------------------------------------------
-SELECT pg_try_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
+SELECT pg_try_advisory_xact_lock(CAST(%(number)s AS bigint)) WHERE NOT pg_is_in_recovery()  -- -1567300791643570846
 (rollback)
 (back to the pool)
 (rollback)
 
 -- lock_key shared, lock_timeout 0 -----------------------------------------------------------------
-SELECT pg_try_advisory_xact_lock_shared(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery()  -- 'user:42'
+SELECT pg_try_advisory_xact_lock_shared(CAST(%(number)s AS bigint)) WHERE NOT pg_is_in_recovery()  -- -1567300791643570846
 (rollback)
 (back to the pool)
 (rollback)
@@ -653,7 +653,7 @@ SELECT pg_try_advisory_xact_lock_shared(hashtextextended(%(key)s, 0)) WHERE NOT 
 -- lock_key, lock_timeout 0.3 ----------------------------------------------------------------------
 (pipeline)
 SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '300ms'
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery() /* sa_doclock key: user:42 */  -- 'user:42'
+SELECT pg_advisory_xact_lock(CAST(%(number)s AS bigint)) WHERE NOT pg_is_in_recovery() /* sa_doclock key: user:42 */  -- -1567300791643570846
 SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
 (end of pipeline)
 (rollback)
@@ -663,7 +663,7 @@ SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
 -- lock_key, lock_timeout 5 ------------------------------------------------------------------------
 (pipeline)
 SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '5000ms'
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery() /* sa_doclock key: user:42 */  -- 'user:42'
+SELECT pg_advisory_xact_lock(CAST(%(number)s AS bigint)) WHERE NOT pg_is_in_recovery() /* sa_doclock key: user:42 */  -- -1567300791643570846
 SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
 (end of pipeline)
 (rollback)
@@ -671,14 +671,14 @@ SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
 (rollback)
 
 -- lock_key of two, twice --------------------------------------------------------------------------
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery() /* sa_doclock key: user:42 */  -- 'user:42'
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery() /* sa_doclock key: Zoë_s own */  -- "Zoë's own"
+SELECT pg_advisory_xact_lock(CAST(%(number)s AS bigint)) WHERE NOT pg_is_in_recovery() /* sa_doclock key: user:42 */  -- -1567300791643570846
+SELECT pg_advisory_xact_lock(CAST(%(number)s AS bigint)) WHERE NOT pg_is_in_recovery() /* sa_doclock key: Zoë_s own */  -- 253199362485649694
 (commit)
 (back to the pool)
 (rollback)
 
 -- lock_key, then locked ---------------------------------------------------------------------------
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery() /* sa_doclock key: user:42 */  -- 'user:42'
+SELECT pg_advisory_xact_lock(CAST(%(number)s AS bigint)) WHERE NOT pg_is_in_recovery() /* sa_doclock key: user:42 */  -- -1567300791643570846
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
@@ -691,7 +691,7 @@ UPDATE shop_order SET total=%(total)s::INTEGER WHERE shop_order.id = %(shop_orde
 SELECT shop_customer.id, shop_customer.name
 FROM shop_customer
 WHERE shop_customer.id = %(pk_1)s::INTEGER  -- 1
-SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0)) WHERE NOT pg_is_in_recovery() /* sa_doclock key: user:42 */  -- 'user:42'
+SELECT pg_advisory_xact_lock(CAST(%(number)s AS bigint)) WHERE NOT pg_is_in_recovery() /* sa_doclock key: user:42 */  -- -1567300791643570846
 (rollback)
 (back to the pool)
 (rollback)

@@ -1,0 +1,83 @@
+"""The named locks of PostgreSQL: advisory locks, by a number of 64 bits.
+
+The number is the beginning of a SHA-256 of the key, computed here.  The hashes of the server can be
+inverted: who chooses a part of a key, such as a user name, could choose the number of any other.
+docs/named-locks.md tells other programs how to compute it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row, TextClause, text
+
+from ...options import LockOptions
+from ..recent_keys import remember_key
+
+KEY_MARK: Final = "sa_doclock key:"
+"""In a comment of the statement that waits, in front of the key, of which the server has the number
+alone.  So lock_waits() can tell the key in another process."""
+
+# Nothing in it ends the comment, begins another one, or is a placeholder.
+_NOT_IN_COMMENT: Final = re.compile(r"[^\w .:/@+=,#-]")
+_LONGEST_IN_COMMENT: Final = 100
+
+OLD_KEYS: Final = "doclock_old_keys"
+"""An execution option of engines: the number that earlier versions have computed is locked too."""
+
+_NUMBER: Final = "CAST(:number AS bigint)"
+_OLD_NUMBER: Final = "hashtextextended(:key, 0)"
+_FUNCTIONS: Final[Mapping[LockOptions, str]] = {
+    LockOptions.ForUpdate: "pg_advisory_xact_lock",
+    LockOptions.SharedRead: "pg_advisory_xact_lock_shared",
+    LockOptions.ForUpdate | LockOptions.NoWait: "pg_try_advisory_xact_lock",
+    LockOptions.SharedRead | LockOptions.NoWait: "pg_try_advisory_xact_lock_shared",
+}
+
+
+def _statement(lock: LockOptions, *numbers: str) -> TextClause:
+    calls = [f"{_FUNCTIONS[lock]}({number})" for number in numbers]
+    # The calls that wait return nothing.
+    found = " AND ".join(calls) if LockOptions.NoWait in lock else ", ".join(calls)
+    # A standby grants them too, among its own sessions: there it is no row that comes back.
+    return text(f"SELECT {found} WHERE NOT pg_is_in_recovery()")
+
+
+_TAKE: Final = {lock: _statement(lock, _NUMBER) for lock in _FUNCTIONS}
+_TAKE_BOTH: Final = {lock: _statement(lock, _OLD_NUMBER, _NUMBER) for lock in _FUNCTIONS}
+
+
+def number_of(key: str) -> int:
+    """Return the number of this key: the first 8 bytes of its SHA-256, with a sign."""
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big", signed=True)
+
+
+def lock_key(connection: Connection, key: str, lock: LockOptions) -> Row[Any] | None:
+    """Lock the number of this key to the end of the transaction.
+
+    :returns: a row whose first value is False where NoWait has not got it; None on a standby.
+    """
+    number = number_of(key)
+    remember_key(key, str(number))
+    values: dict[str, Any] = {"number": number}
+    statement = _TAKE[lock]
+    if connection.get_execution_options().get(OLD_KEYS):
+        values["key"] = key
+        statement = _TAKE_BOTH[lock]
+    if LockOptions.NoWait in lock or not _tells_key(connection):
+        return connection.execute(statement, values).first()
+    readable = _NOT_IN_COMMENT.sub("_", key)[:_LONGEST_IN_COMMENT].replace(":", r"\:")
+    # Every key has a text of its own, and the cache is for the program's statements.
+    return connection.execute(
+        text(f"{statement.text} /* {KEY_MARK} {readable} */"),
+        values,
+        execution_options={"compiled_cache": None},
+    ).first()
+
+
+def _tells_key(connection: Connection) -> bool:
+    # asyncpg prepares each new text in a round trip, in place of another statement.
+    return not (connection.engine.hide_parameters or connection.dialect.driver == "asyncpg")

@@ -1,0 +1,78 @@
+"""hold_limit on each version of PostgreSQL, with each driver: a stopped process loses its lock."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from sa_doclock import LockingSession, LockOptions
+from tests.integration.locking.steps import soon_free
+from tests.integration.locking.test_stopped_process import LIMIT, started, stop_with_lock, wake
+from tests.support.databases import Database
+from tests.support.models import Base, Line, Order, refill
+from tests.support.servers import UnavailableError, start_private
+from tests.support.servers.postgresql_versions import VERSIONS
+from tests.support.waits import wait_until
+from tests.support.workers import check_required, note_skipped
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="there is no SIGSTOP")
+
+DRIVERS = ("psycopg", "psycopg_async", "psycopg2", "pg8000", "asyncpg")
+_WAITS = sa.text("SELECT count(*) FROM pg_stat_activity WHERE pg_blocking_pids(pid) <> '{}'")
+
+
+@pytest.fixture(scope="module")
+def documents(request: pytest.FixtureRequest) -> Iterator[Database]:
+    """Return a database of this version with the tables of tests/support/models.py."""
+    name = f"postgresql-{request.param}"
+    try:
+        server = start_private(name)
+    except UnavailableError as exc:
+        check_required(name, str(exc))
+        note_skipped(request.config, name.upper(), str(exc))
+        pytest.skip(f"no {name}: {exc}")
+    found = Database("postgresql", server.url, server.version)
+    found.create(Base.metadata)
+    yield found
+    found.close()
+    server.stop()
+
+
+def case(version: int, driver: str, way: str) -> Any:
+    """Return the parameters of a test, which make test runs on the oldest version with psycopg."""
+    marks = () if (version, driver) == (min(VERSIONS), "psycopg") else pytest.mark.slow
+    return pytest.param(version, driver, way, marks=marks, id=f"{version}-{driver}-{way}")
+
+
+#: What a way waits for, held by another session.
+WAITS_FOR: Mapping[str, type[Base]] = {"lock": Order, "lock and flush many": Line}
+CASES = [case(*one) for one in product(VERSIONS, DRIVERS, WAITS_FOR)]
+
+
+@pytest.mark.parametrize(("documents", "driver", "way"), CASES, indirect=["documents"])
+def test_its_lock_goes_to_another(documents: Database, driver: str, way: str) -> None:
+    """It has waited for the last answer: so its driver had none yet when it had sent all."""
+    url = sa.make_url(documents.url).set(drivername=f"postgresql+{driver}")
+    engine = documents.engine()
+    with engine.begin() as connection:
+        refill(connection)
+    with LockingSession(engine) as session:
+        session.get_one_entity(WAITS_FOR[way], 1, LockOptions.ForUpdate)
+        with started(url.render_as_string(hide_password=False), LIMIT, way) as process:
+            wait_until(lambda: is_waited_for(documents))
+            session.rollback()
+            stop_with_lock(process)
+            assert soon_free(session)  # while the process stands still
+            assert wake(process) == "lost"
+        assert session.get_one(Order, 1).total == 30
+
+
+def is_waited_for(documents: Database) -> bool:
+    """Return whether a session of the server waits for another."""
+    with documents.poller().connect() as connection:
+        return bool(connection.execute(_WAITS).scalar_one())
