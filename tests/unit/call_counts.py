@@ -12,18 +12,16 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from sqlalchemy import create_engine
 from sqlalchemy.orm import sessionmaker
 
-import sa_doclock
 from sa_doclock import LockingSession, LockOptions
 from tests.support.models import Base, Order, refill
+from tests.support.own_code import own_path
 
-HOME = str(Path(sa_doclock.__file__).parent)
 INDENT = "  "
 
 
@@ -35,10 +33,10 @@ def calls_of(function: Callable[[], Any]) -> list[str]:
     def profile(frame: FrameType, what: str, _argument: object) -> None:
         nonlocal depth
         code = frame.f_code
-        if not code.co_filename.startswith(HOME):
+        place = own_path(code.co_filename)
+        if place is None:
             return
         if what == "call":
-            place = code.co_filename.removeprefix(HOME).lstrip("\\/")
             calls.append(f"{INDENT * depth}{place}:{code.co_name}")
             depth += 1
         elif what == "return":
