@@ -32,6 +32,11 @@ LOOK = """() => ({
 })"""
 
 
+# The code that does not fit in its frame.
+CUT_OFF = """() => [...document.querySelectorAll('article pre > code')]
+    .filter(code => code.scrollWidth > code.clientWidth).map(code => code.innerText)"""
+
+
 # Asked again and again: the page listens only when its script and the index have been loaded.
 ASK_AND_COUNT = """() => {
     const input = document.querySelector('input.md-search__input');
@@ -204,6 +209,16 @@ def _leads_somewhere(link: str, url: str, site: Path) -> bool:
     if not anchor or path.suffix != ".html":
         return True
     return unquote(anchor) in _Ids(path.read_text(encoding="utf-8")).ids
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_no_code_of_the_first_page_is_cut_off(url: str, tmp_path: Path, size: Any) -> None:
+    with chromium(tmp_path, viewport=size) as context:
+        page = context.pages[0]
+        page.goto(urljoin(url, "index.html"))
+        cut = page.evaluate(CUT_OFF)
+        assert cut == []
 
 
 @pytest.mark.slow
