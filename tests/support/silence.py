@@ -24,7 +24,7 @@ class NoSilence:
         self._alone = alone
         self._interval = interval
         self._results = 0
-        self._running: dict[str, float] = {}  # tests, and when they have begun
+        self._running: dict[str, None] = {}  # tests, in the order of their begin
         self._spoken = self._began = time.monotonic()
         self._ended = threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
@@ -37,7 +37,7 @@ class NoSilence:
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Note which test runs."""
-        self._running[nodeid] = time.monotonic()
+        self._running[nodeid] = None
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """Note that it does no more."""
@@ -67,5 +67,5 @@ class NoSilence:
     def _state(self) -> str:
         if not self._results:
             return "the tests are collected (about a minute), then their servers are started"
-        first = min(self._running.items(), key=lambda item: item[1], default=("the next test", 0.0))
-        return f"{self._results} tests are over; waiting for {first[0]}"
+        running = self._running.copy()  # the thread of the tests changes it
+        return f"{self._results} tests are over; waiting for {next(iter(running), 'the next test')}"

@@ -28,4 +28,4 @@ def unpack(
         run(["env", f"TMPDIR={scratch}", *pip], seconds=1800)  # pip downloads into TMPDIR first
         for wheel in Path(scratch).glob("*.whl"):
             with zipfile.ZipFile(wheel) as archive:
-                archive.extractall(folder, filter(needed, archive.namelist()))
+                archive.extractall(folder, [name for name in archive.namelist() if needed(name)])
