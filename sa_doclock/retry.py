@@ -128,7 +128,7 @@ def check_function(name: str, fn: object) -> None:
 
 
 def run_checked(policy: Policy, session_factory: Callable[[], S], fn: Callable[[S], T]) -> T:
-    """:func:`run_transaction` with arguments that are right."""
+    """Do what :func:`run_transaction` does, with arguments that are right."""
     from tenacity import Retrying  # noqa: PLC0415  # it takes 30 ms, and only retries need it
 
     attempts_of_call = Attempts(policy)

@@ -19,16 +19,20 @@ import pytest
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import LockingSession
+from tests.sql.tds.drivers import DRIVERS
+from tests.sql.tsql.wheels import PARSER
 from tests.support.actors import Actor
 from tests.support.controller import Controller, Found, register_tests
 from tests.support.databases import MATRIX, PIPELINED, POOLERS, Database, new_sqlite_file, product
 from tests.support.memory import keep_temporary_files_in_memory
 from tests.support.poolers import FOUND as FOUND_POOLERS
 from tests.support.poolers import PROGRAMS, Poolers
+from tests.support.progress import keep_terminal
 from tests.support.scheduling import GroupScheduling
 from tests.support.servers import Missing, Server
 from tests.support.servers.postgresql_versions import STARTS
 from tests.support.shares import SECOND, server_of, servers_for
+from tests.support.silence import NoSilence
 from tests.support.slow import UnmarkedSlowTests
 from tests.support.workers import (
     check_required,
@@ -77,6 +81,9 @@ MADE_ONCE: Mapping[str, str] = {
 #: Several servers, as SA_DOCLOCK_TEST_REQUIRE names them.
 CLUSTERS = ("standby", "galera", "group-replication")
 
+#: What the tests of the texts for SQL Server use, as SA_DOCLOCK_TEST_REQUIRE names it.
+TOOLS = (PARSER, *DRIVERS)
+
 CONTROLLER = pytest.StashKey[Controller]()
 SERVERS = pytest.StashKey[Found]()
 PRODUCTS = tuple(dict.fromkeys(map(product, MATRIX)))
@@ -103,6 +110,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Check what was asked for before anything is started."""
+    keep_terminal()  # pytest captures what is printed only from the first test on
+    if not is_worker(config):
+        config.pluginmanager.register(NoSilence(alone=not config.getoption("numprocesses", None)))
     for marker in ("databases", "not_databases"):
         config.addinivalue_line("markers", f"{marker}(*names): which databases this test is for")
     config.addinivalue_line("markers", "only_on(*names): which clusters this test is for")
@@ -346,9 +356,8 @@ def _named(option: str) -> list[str]:
 
 
 def _required() -> set[str]:
-    # Of these, chromium is the business of tests/docs/test_site.py; CLUSTERS and the versions of
-    # PostgreSQL are started in their tests.
-    names = required() - {"chromium", *PROGRAMS, *CLUSTERS, *STARTS}
+    # Of these, chromium is the business of tests/docs/test_site.py; the others are those of the tests that use them.
+    names = required() - {"chromium", *PROGRAMS, *CLUSTERS, *STARTS, *TOOLS}
     return set(map(product, _columns(names)))
 
 

@@ -37,7 +37,7 @@ async def async_run_transaction(
 async def run_checked(
     policy: Policy, session_factory: Callable[[], S], fn: Callable[[S], Awaitable[T]]
 ) -> T:
-    """:func:`async_run_transaction` with arguments that are right."""
+    """Do what :func:`async_run_transaction` does, with arguments that are right."""
     from tenacity import AsyncRetrying  # noqa: PLC0415  # as in retry.py
 
     attempts_of_call = Attempts(policy)

@@ -134,6 +134,11 @@ _TIDB: Final = "https://docs.pingcap.com/tidb/stable/pessimistic-transaction"
 _TIDB_ISSUES: Final = "https://github.com/pingcap/tidb/"
 _VITESS: Final = "https://vitess.io/docs/22.0/reference/"
 _OCEANBASE: Final = "https://en.oceanbase.com/docs/common-oceanbase-database-10000000001974038"
+_CHECKED_AT_COMMIT: Final = Fact(
+    "FOR UPDATE makes nobody wait: it is checked at COMMIT, where one of two transactions that have "
+    "locked or changed the row fails",
+    f"{_DSQL}working-with-concurrency-control.html",
+)
 _LOCK_FREE: Final = Fact(
     "it has no locks: of two transactions that change a row, one fails at its COMMIT",
     f"{_DSQL}working-with-concurrency-control.html",
@@ -215,7 +220,12 @@ COMPATIBLE_SERVERS: Final = (
         "Aurora DSQL",
         "postgresql",
         r"Aurora DSQL",
-        refused=dict.fromkeys((*_OF_ROWS, LockFeature.NAMED, LockFeature.TIMEOUT), _LOCK_FREE),
+        refused={
+            **dict.fromkeys(_OF_ROWS, _CHECKED_AT_COMMIT),
+            LockFeature.SHARED_READ: _LOCK_FREE,
+            LockFeature.NAMED: _LOCK_FREE,
+            LockFeature.TIMEOUT: _LOCK_FREE,
+        },
         host=r"\.dsql\.[\w-]+\.on\.aws$",
     ),
     CompatibleServer(

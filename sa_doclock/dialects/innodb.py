@@ -57,9 +57,14 @@ def _check_engine(table: Table, engine: str | None) -> None:
     """
     if str(engine).upper() == "INNODB":
         return
-    what = f"is stored by {engine}" if engine else "is a view"
+    if engine is None:
+        raise LockNotSupported(
+            f"{table.name!r} is a view, and FOR UPDATE locks nothing where the server first copies the "
+            "rows of a view (ALGORITHM=TEMPTABLE, GROUP BY, UNION); lock the row of the table that the "
+            "view selects from"
+        )
     raise LockNotSupported(
-        f"table {table.name!r} {what}, which has no row locks to hold; "
+        f"table {table.name!r} is stored by {engine}, which has no row locks to hold; "
         f"ALTER TABLE {table.name} ENGINE=InnoDB"
     )
 

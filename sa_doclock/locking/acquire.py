@@ -49,7 +49,7 @@ _AT_ONCE: Final = frozenset(
 class LockTarget(ABC, Generic[T]):
     """The rows, or the name, that one call locks.
 
-    :func:`acquire` calls the methods in this order.
+    The methods are called in this order, by :func:`acquire`.
     """
 
     transaction_lock: LockOptions | None = None

@@ -19,7 +19,7 @@ class WaitPolicy:
         check_wait(LockOptions.ForUpdate, lock_timeout)
         self._default = lock_timeout
         self.without_timeout = lru_cache(maxsize=64)(partial(self.resolve, lock_timeout=None))
-        """:meth:`resolve` of a lock without a timeout of its own, worked out once for each."""
+        """The answer of :meth:`resolve` for a lock without a timeout, worked out once for each."""
 
     def resolve(
         self, lock: LockOptions, lock_timeout: LockTimeout

@@ -71,16 +71,18 @@ class BlockMethods(LockMethods):
     ) -> AbstractContextManager[Any]:
         """``with session.locked(Order, 42) as order:`` locks, and ends what it has begun.
 
-        At the end of the block: :meth:`save_changes` after ForUpdate,
-        :meth:`release_locks` after a read lock; rollback on an exception, which comes out.
-        A block inside of another, or in a transaction that holds locks, that was opened by
-        ``begin()``, or that has a savepoint open, leaves the transaction alone; so does a
-        read lock in a transaction that had begun by itself before.
+        At its end the block calls :meth:`save_changes` after ForUpdate, or :meth:`release_locks`
+        after a read lock; an exception rolls back, and comes out.  A block inside of another, or
+        in a transaction that holds locks, that was opened by ``begin()``, or that has a savepoint
+        open, leaves the transaction alone; so does a read lock in a transaction that had begun by
+        itself before.
 
         If an exception leaves a block in a transaction that holds locks already, and is caught
         further out, the transaction refuses to commit until ``rollback()``: half of the block's
         work would be saved.  A savepoint (``begin_nested()``) around the block undoes it, and the
         transaction goes on.
+
+        The parameters and errors that are not listed here are those of :meth:`get_entity`.
 
         :param entity: a mapped class, with ``ident`` as for :meth:`get_entity`; or an object, as
             for :meth:`lock`; or a select of one mapped class that returns exactly one row.  A
@@ -88,8 +90,6 @@ class BlockMethods(LockMethods):
         :raises sqlalchemy.exc.NoResultFound: there is no such row.
         :raises sqlalchemy.exc.MultipleResultsFound: the select returns several.
         :raises ValueError: a lock that locks nothing; a select of columns or of several classes.
-
-        The other parameters and errors are those of :meth:`get_entity`.
         """
         take = partial(self._take_one, lock_timeout=lock_timeout, options=options, version=version)
         return self._block(entity, ident, lock, take, "locked")

@@ -68,6 +68,9 @@ class LockMethods(ExecutingSession):
         collections and details that the session has loaded are read again at their next use.
         Pending changes are not flushed before.
 
+        After a failure: where this call had opened the transaction, it is rolled back.
+        Otherwise the transaction refuses everything until ``rollback()``.
+
         :param ident: the primary key: a scalar, a tuple in mapper order, or a dict.
         :param lock: what to take; ``LockOptions.None_`` and ``NoLock`` are plain reads.
         :param lock_timeout: seconds (or a timedelta) to queue behind another holder; 0 is
@@ -89,9 +92,6 @@ class LockMethods(ExecutingSession):
         :raises LockNotSupported: this database, table or connection cannot give that lock.
         :raises ValueError: contradictory arguments, a key of the wrong shape, or one that its column
             cannot have, such as ``"1abc"`` for an integer.
-
-        After a failure: where this call had opened the transaction, it is rolled back.
-        Otherwise the transaction refuses everything until ``rollback()``.
         """
         context = self._context
         wait = context.options.wait
@@ -157,8 +157,9 @@ class LockMethods(ExecutingSession):
         lock_timeout: LockTimeout = None,
         options: Sequence[ORMOption] = (),
     ) -> T:
-        """Lock the row of an object in hand, and read its state again: the same as
-        :meth:`get_entity` by its primary key.
+        """Lock the row of an object in hand, and read its state again.
+
+        It does the same as :meth:`get_entity` with the primary key of the object.
 
         :param instance: a persistent object of this session, without pending changes.
         :returns: the same object.
@@ -189,6 +190,8 @@ class LockMethods(ExecutingSession):
         Server: 2,000; MariaDB, SQLite: 900; half of that and less for composite keys); more are
         locked in several, in the same order.
 
+        What else is raised, and what follows a failure: see :meth:`get_entity`.
+
         :param idents: primary keys as for :meth:`get_entity`; each document comes once.
         :param lock_timeout: as for :meth:`get_entity`, for each statement; SQL Server applies it
             to each row, and so do PostgreSQL, and MariaDB in whole seconds, for more than 50 keys.
@@ -198,8 +201,6 @@ class LockMethods(ExecutingSession):
             several statements, text keys are ordered as Python orders them.
         :raises TypeError: ``idents`` is not a collection.
         :raises ValueError: as :meth:`get_entity`; or keys that have no order among them.
-
-        What else is raised, and what follows a failure: see :meth:`get_entity`.
         """
         if order not in get_args(ResultOrder):
             raise ValueError(f'order is "key" or "given", not {order!r}')
@@ -233,7 +234,7 @@ class LockMethods(ExecutingSession):
         options: Sequence[ORMOption] = (),
         version: Any = None,
     ) -> T | None:
-        """:meth:`get_entity`, and all parts of the document loaded with it.
+        """Return what :meth:`get_entity` returns, with all parts of the document loaded.
 
         The parts are those that :func:`document` declares, or the one-to-many collections of
         an entity that is not declared, except those mapped as ``write_only`` or ``dynamic``.
@@ -283,7 +284,7 @@ class LockMethods(ExecutingSession):
         options: Sequence[ORMOption] = (),
         order: ResultOrder = "key",
     ) -> list[T]:
-        """:meth:`get_entities`, and all parts of the documents; see :meth:`get_document`."""
+        """Return what :meth:`get_entities` returns, with all parts loaded; see :meth:`get_document`."""
         found = self.get_entities(
             entity, idents, lock, lock_timeout=lock_timeout, options=options, order=order
         )
@@ -337,6 +338,8 @@ class LockMethods(ExecutingSession):
         for again.  Pending changes are not flushed before.  On SQLite it is the write lock on the
         whole file.  docs/named-locks.md has each database.
 
+        What else is raised, and what follows a failure: see :meth:`get_entity`.
+
         :param key: any text that is not empty, such as :func:`doclock_key` makes.  Those who
             use the same database and the same key exclude each other.
         :param lock_timeout: as for :meth:`get_entity`.
@@ -346,8 +349,6 @@ class LockMethods(ExecutingSession):
         :raises LockMisuse: the session has several databases, and none is meant.
         :raises TypeError: a key that is no str, a ``shared`` that is no bool.
         :raises ValueError: an empty key, or one with a NUL.
-
-        What else is raised, and what follows a failure: see :meth:`get_entity`.
         """
         context = self._context
         lock, seconds = context.options.wait.resolve(lock_of_key(shared=shared), lock_timeout)

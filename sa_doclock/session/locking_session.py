@@ -38,6 +38,8 @@ class LockingSession(BlockMethods):
     it was; a statement made by :func:`with_lock` or :meth:`entity_set` is guarded when it
     is executed here.
 
+    Beside another Session class among the bases of a class, name LockingSession last.
+
     :param lock_timeout: seconds (or a timedelta) that every lock of this session may wait for
         another holder, where the call does not say itself; None as the server is configured.
     :param priority: ``"batch"`` for a job that must not delay anybody: it never stands in the
@@ -82,8 +84,6 @@ class LockingSession(BlockMethods):
     :raises ValueError: ``lock_order`` names a hierarchy twice; no such ``guard`` or ``priority``;
         ``lock_timeout``, ``hold_limit`` or ``warn_held_after`` is negative or not finite, or
         ``hold_limit`` is 0; ``pipeline`` with ``twophase``.
-
-    Beside another Session class among the bases of a class, name LockingSession last.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -26,6 +26,7 @@ from pathlib import Path
 import sa_doclock
 from tests.compat.differences import DIFFERENCES
 from tests.support.servers.cache import cached
+from tests.support.servers.downloads import Download, downloading
 
 _HERE = Path(__file__).parent
 _ORM = tuple(
@@ -47,6 +48,7 @@ class Suite:
     :ivar python: the oldest version that it runs on.
     :ivar options: for its pytest.
     :ivar runs_on: the suite of the SQLAlchemy that it needs; None for the installed one.
+    :ivar size: bytes of its sources, packed.
     """
 
     requirement: str
@@ -57,6 +59,8 @@ class Suite:
     python: tuple[int, int] = (3, 10)
     runs_on: str | None = None
     options: tuple[str, ...] = ()
+    size: int = 0
+    licence: str = "MIT"
 
     def unpack(self) -> Path:
         """Return the folder of the release, downloaded by pip where it is not there yet."""
@@ -64,9 +68,14 @@ class Suite:
 
     def _download(self, folder: Path) -> None:
         name = self.requirement.partition("==")[0]
-        with tempfile.TemporaryDirectory() as scratch:
+        download = Download(f"the sources of {self.requirement}", "PyPI", self.size, self.licence)
+        with (
+            tempfile.TemporaryDirectory() as scratch,
+            downloading(download, folder=Path(scratch)),
+        ):
             subprocess.run(
                 [
+                    *("env", f"TMPDIR={scratch}"),  # pip downloads into it first
                     *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"),
                     *("--no-binary", name, "--dest", scratch, self.requirement),
                 ],
@@ -86,17 +95,23 @@ _SQLALCHEMY = (
 # Files: a database in memory has one connection for all sessions, on which no lock is possible.
 _FILES = ("--db", "sqlite_file", "--db", "aiosqlite_file")
 SUITES = {
-    "sqlalchemy-2.1": Suite("SQLAlchemy==2.1.9", *_SQLALCHEMY, python=(3, 11), options=_FILES),
-    "sqlalchemy-2.0": Suite("SQLAlchemy==2.0.58", *_SQLALCHEMY, options=_FILES),
+    "sqlalchemy-2.1": Suite(
+        "SQLAlchemy==2.1.9", *_SQLALCHEMY, python=(3, 11), options=_FILES, size=10_657_094
+    ),
+    "sqlalchemy-2.0": Suite("SQLAlchemy==2.0.58", *_SQLALCHEMY, options=_FILES, size=10_031_998),
     # Its sources have no settings for pytest, which would look for some in the folders above.
     "sqlmodel": Suite(
         *("sqlmodel==0.0.50", "sqlmodel", ".", ("tests",)),
         python=(3, 11),
         options=("-c", os.devnull),
+        size=99_272,
     ),
     # A third of its own tests fails with SQLAlchemy 2.1, on its own sessions too.
     "flask-sqlalchemy": Suite(
-        "flask-sqlalchemy==3.1.1", "flask_sqlalchemy", "src", ("tests",), runs_on="sqlalchemy-2.0"
+        *("flask-sqlalchemy==3.1.1", "flask_sqlalchemy", "src", ("tests",)),
+        runs_on="sqlalchemy-2.0",
+        size=81_899,
+        licence="BSD-3-Clause",
     ),
 }
 

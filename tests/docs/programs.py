@@ -8,16 +8,17 @@ import sys
 from pathlib import Path
 
 from tests.docs.pages import ROOT
+from tests.support.own_code import PACKAGE
 
 
 def run_python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run this Python in the folder, with the sa_doclock that the tests have imported."""
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    installed = "site-packages" in (sys.modules["sa_doclock"].__file__ or "")
+    from_sources = PACKAGE.parent == ROOT
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
-        env={**os.environ, **({} if installed else {"PYTHONPATH": paths})},
+        env={**os.environ, **({"PYTHONPATH": paths} if from_sources else {})},
         capture_output=True,
         text=True,
         timeout=120,

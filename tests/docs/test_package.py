@@ -12,6 +12,7 @@ import pytest
 
 from tests.docs.package import description, main, relative_links
 from tests.docs.pages import ROOT, links, text_of
+from tests.support.progress import say
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +21,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not (ROOT / "sa_doclock").is_dir():
         pytest.skip("the tests run on an installed package, whose sources are not here")
     folder = tmp_path_factory.mktemp("dist")
+    say("Downloading hatchling and what it needs, from PyPI: 0.3 MB, MIT, BSD and Apache-2.0")
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", str(folder), "."]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False

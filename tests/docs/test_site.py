@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import operator
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -11,6 +13,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
 
+import sa_doclock
 from tests.docs.browser import build, chromium, served
 from tests.docs.pages import ROOT, text_of
 from tests.docs.public_names import described, paths, public_name, public_names, since
@@ -27,6 +30,11 @@ LOOK = """() => ({
     smallest: Math.min(...[...document.querySelectorAll('article p, article li')]
         .map(shown => parseFloat(getComputedStyle(shown).fontSize)), 99),
 })"""
+
+
+# The code that does not fit in its frame.
+CUT_OFF = """() => [...document.querySelectorAll('article pre > code')]
+    .filter(code => code.scrollWidth > code.clientWidth).map(code => code.innerText)"""
 
 
 # Asked again and again: the page listens only when its script and the index have been loaded.
@@ -107,6 +115,50 @@ def test_the_reference_has_each_name_with_its_version(site: Path) -> None:
     assert {path: found.get(path) for path in ours} == ours
 
 
+#: Of a docstring: where its list of parameters, results and errors begins; a reference.
+_FIELD = re.compile(r"^:\w[^`:]*:", re.MULTILINE)
+_REFERENCE = re.compile(r":\w+:`~?(?:[\w.]*\.)?(\w+)`")
+
+
+class _Words(HTMLParser):
+    """The words of each object of a page, in the order in which a browser shows them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.of: dict[str, list[str]] = {}
+        self._found: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if "doc-heading" in (given.get("class") or ""):
+            self._found = self.of.setdefault(given.get("id") or "", [])
+
+    def handle_data(self, data: str) -> None:
+        self._found += re.findall(r"\w+", data)
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a docstring, less its marks."""
+    return re.findall(r"\w+", _REFERENCE.sub(r"\1", text))
+
+
+def is_part_of(words: list[str], shown: list[str]) -> bool:
+    """Return whether a page shows these words in a row."""
+    return f" {' '.join(words)} " in f" {' '.join(shown)} "
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", METHODS)
+def test_a_docstring_is_shown_in_its_order(site: Path, name: str) -> None:
+    shown = _Words((site / "api/session.html").read_text(encoding="utf-8")).of[f"sa_doclock.{name}"]
+    docstring = inspect.getdoc(operator.attrgetter(name)(sa_doclock)) or ""
+    text, *fields = _FIELD.split(docstring)
+    assert is_part_of(words_of(text), shown), name
+    for field in fields:
+        assert is_part_of(words_of(field), shown), name
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)  # sixty pages; a busy machine takes minutes
 def test_a_browser_shows_every_page(site: Path, url: str, tmp_path: Path) -> None:
@@ -157,6 +209,16 @@ def _leads_somewhere(link: str, url: str, site: Path) -> bool:
     if not anchor or path.suffix != ".html":
         return True
     return unquote(anchor) in _Ids(path.read_text(encoding="utf-8")).ids
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_no_code_of_the_first_page_is_cut_off(url: str, tmp_path: Path, size: Any) -> None:
+    with chromium(tmp_path, viewport=size) as context:
+        page = context.pages[0]
+        page.goto(urljoin(url, "index.html"))
+        cut = page.evaluate(CUT_OFF)
+        assert cut == []
 
 
 @pytest.mark.slow

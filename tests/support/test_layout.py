@@ -25,6 +25,12 @@ def test_the_readme_lists_the_folders() -> None:
     assert listed == sorted(found)
 
 
+def test_two_pages_say_the_same_of_the_time_of_make_test() -> None:
+    (told,) = re.findall(r"^make test .*; (\w+ minutes)$", text_of("README.md"), re.MULTILINE)
+    row = r"^\| `make test` \| .* \| (.+) \|$"
+    assert re.findall(row, text_of("CONTRIBUTING.md"), re.MULTILINE) == [told]
+
+
 def test_ci_tests_the_own_logic_on_mysql() -> None:
     """``make test`` leaves it out there."""
     (folders,) = re.findall(

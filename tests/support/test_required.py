@@ -64,6 +64,52 @@ def test_those_that_are_not_named_are_skipped_loudly() -> None:
         assert f"SKIPPED {what}: nothing is installed" in output
 
 
+WIRE = "tests/sql/tds/test_isolation.py"
+PARSED = "tests/sql/tsql/test_sent.py"
+
+
+def run_without_proprietary(required: str) -> str:
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-rA",
+        "--databases=sqlite",
+        "-m not slow",
+        WIRE,
+        PARSED,
+    ]
+    environment = {"SA_DOCLOCK_TEST_REQUIRE": required, "SA_DOCLOCK_TEST_PROPRIETARY": "no"}
+    return subprocess.run(
+        words,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+
+
+@pytest.mark.slow
+def test_what_is_proprietary_and_not_wanted_is_missing() -> None:
+    output = run_without_proprietary("")
+    assert ended(output, "errors?") == ended(output, "failed") == 0
+    assert ended(output, "skipped") > 0
+    why = "SA_DOCLOCK_TEST_PROPRIETARY=no, and Microsoft's"
+    told = [line for line in output.splitlines() if line.startswith("SKIPPED ") and why in line]
+    loud = [line.partition(": ")[0] for line in told if "[" not in line]
+    assert sorted(loud) == ["SKIPPED DRIVER odbc18 OF SQL SERVER", "SKIPPED PARSER OF SQL SERVER"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tsql-parser", "odbc18"])
+def test_what_is_proprietary_and_both_named_and_not_wanted_is_an_error(name: str) -> None:
+    output = run_without_proprietary(name)
+    why = "SA_DOCLOCK_TEST_PROPRIETARY=no"
+    assert f"SA_DOCLOCK_TEST_REQUIRE names {name}, but there is none: {why}" in output
+    assert ended(output, "errors?") > 0
+
+
 @pytest.mark.parametrize("named", ["galera", "mysql, galera", " galera ,mysql"])
 def test_the_names_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch, named: str) -> None:
     monkeypatch.setenv("SA_DOCLOCK_TEST_REQUIRE", named)

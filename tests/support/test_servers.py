@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.servers import NAMES, UnavailableError, url_variable
-from tests.support.servers.docker import URLS
+from tests.support.servers import NAMES, UnavailableError, docker, url_variable
+from tests.support.servers.docker import IMAGES, URLS
 from tests.support.servers.mariadb import scripts_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,6 +22,46 @@ def test_the_compose_file_tells_how_to_reach_what_it_starts(name: str) -> None:
     lines = _lines_of("docker-compose.yml")
     assert f"#   export {url_variable(name)}='{URLS[name]}'" in lines
     assert {f"{name}:", f"{name}: &{name}"} & set(lines)
+    assert f"image: {IMAGES[name][0]}" in lines
+
+
+class Docker:
+    """An engine without images, in place of the program.
+
+    :ivar ran: the commands that would have changed something.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ran: list[str] = []
+        self.said: list[str] = []
+        monkeypatch.setattr(docker, "_why_not", lambda: None)
+        monkeypatch.setattr(docker, "_succeeds", lambda _: False)
+        monkeypatch.setattr(docker, "run", self.run)
+        monkeypatch.setattr(docker, "say", self.said.append)
+
+    def run(self, command: list[str], **_: object) -> str:
+        words = " ".join(command).partition("docker-compose.yml ")[2]
+        self.ran += [words] if words.startswith(("pull", "up")) else []
+        if words.startswith("up"):
+            msg = "not here"
+            raise UnavailableError(msg)
+        return ""
+
+
+def test_an_image_is_announced_before_it_is_pulled(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Docker(monkeypatch)
+    with pytest.raises(UnavailableError, match="not here"):
+        docker.start("mysql")
+    assert engine.said == ["Downloading the image mysql:9, by Docker: some hundred MB, GPL-2.0"]
+    assert engine.ran == ["pull --quiet mysql", "up --detach --wait mysql"]
+
+
+def test_sql_server_is_no_free_software(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Docker(monkeypatch)
+    monkeypatch.setenv("SA_DOCLOCK_TEST_PROPRIETARY", "no")
+    with pytest.raises(UnavailableError, match="PROPRIETARY=no, and SQL Server is proprietary"):
+        docker.start("mssql")
+    assert (engine.said, engine.ran) == ([], [])
 
 
 def test_ci_tests_every_database_and_gives_the_url_of_sql_server() -> None:

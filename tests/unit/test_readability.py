@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,6 +69,51 @@ def docstrings(node: ast.AST) -> Iterator[str]:
 def test_docstrings_of_attributes_are_read() -> None:
     (holder,) = ast.parse('class A:\n "An A."\n n = 0\n "How many."').body
     assert list(docstrings(holder)) == ["An A.", "How many."]
+
+
+#: A reference in place of a word, as ``:meth:`lock```; or a field, as ``:raises ValueError: a text``.
+REFERENCE, FIELD = re.compile(r"\s*:\w+:`"), re.compile(r":\w[^`:]*:(\s|$)")
+
+
+def lines_out_of_order(text: str) -> Iterator[str]:
+    """Yield the lines that the site would show elsewhere than where they are written.
+
+    It takes a line that begins with a colon for a field, and shows the fields behind the text.
+    """
+    fields, blank = False, True
+    for line in inspect.cleandoc(text).splitlines():
+        fields |= FIELD.match(line) is not None
+        paragraph = blank and line[:1] not in {"", " ", ":"}
+        if REFERENCE.match(line) or (fields and paragraph):
+            yield line
+        blank = not line
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=[folder.name for folder in FOLDERS])
+def test_the_site_shows_every_docstring_in_its_order(folder: Path) -> None:
+    wrong = [
+        f"{place}: {line}"
+        for place, node in nodes(folder)
+        for text in docstrings(node)
+        for line in lines_out_of_order(text)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        (":meth:`lock`, and more.", [":meth:`lock`, and more."]),
+        ("The same as\n    :meth:`lock`.", ["    :meth:`lock`."]),
+        ("Lock.\n\n    :param a: b\n        c.\n\n    Done.", ["Done."]),
+        (
+            "Lock by :meth:`lock`.\n\n    More.\n\n    :raises A: by\n        a.\n    :returns: b",
+            [],
+        ),
+    ],
+)
+def test_lines_out_of_order_are_found(text: str, wrong: list[str]) -> None:
+    assert [line.strip() for line in lines_out_of_order(text)] == [line.strip() for line in wrong]
 
 
 def test_few_functions_have_many_branches() -> None:

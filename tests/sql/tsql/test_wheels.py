@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import platform
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.sql.tsql import wheels
 from tests.sql.tsql.wheels import unpacked
 from tests.support.servers.model import UnavailableError
 
@@ -39,6 +41,25 @@ def test_without_the_dependency_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(UnavailableError, match="dependency group tsql"):
         unpacked()
+
+
+def test_where_nothing_proprietary_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wheels, "cached", pytest.fail)  # not even out of the cache
+    monkeypatch.setenv("SA_DOCLOCK_TEST_PROPRIETARY", "no")
+    with pytest.raises(UnavailableError, match="PROPRIETARY=no, and Microsoft's T-SQL parser is"):
+        unpacked()
+
+
+def test_a_misspelt_wish(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SA_DOCLOCK_TEST_PROPRIETARY", "0")
+    with pytest.raises(ValueError, match="PROPRIETARY is '0'; it can be 'yes' or 'no'"):
+        unpacked()
+
+
+def test_each_wheel_is_announced() -> None:
+    pinned = re.findall(r"^([\w-]+)==(\S+)", wheels.WHEELS.read_text("utf-8"), re.MULTILINE)
+    for (name, version), told in zip(pinned, wheels.DOWNLOADS, strict=True):
+        assert f"{name} {version}" in str(told)
 
 
 @pytest.mark.slow

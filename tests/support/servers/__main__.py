@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
+from tests.support.progress import progress
 from tests.support.servers import NAMES, Missing, Server, find_servers, url_variable
 from tests.support.servers.postgresql_versions import STARTS
 
@@ -22,7 +23,9 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     servers: list[Server] = []
     try:
-        for found in find_servers(options.names or NAMES).values():
+        with progress(lambda: "the servers are being started"):
+            wanted = find_servers(options.names or NAMES)
+        for found in wanted.values():
             if isinstance(found, Missing):
                 print(f"# no {found.name}: {found.reason}", file=sys.stderr)
             else:

@@ -12,28 +12,35 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.support.progress import progress, say
 from tests.support.servers.cache import cached
+from tests.support.servers.downloads import Download, downloading
 from tests.support.servers.model import UnavailableError
 from tests.support.servers.process import run
 
+_PATIENCE = 1800  # seconds for one download
 
-def unpacked(package: str, suite: str) -> Path:
-    """Return a folder with ``package`` of this Debian suite, and its dependencies, unpacked."""
+
+def unpacked(package: str, suite: str, *, licence: str) -> Path:
+    """Return a folder with ``package`` of this Debian suite, and its dependencies, unpacked.
+
+    :param licence: of the package, for whoever waits; all of Debian's main archive is free software.
+    """
     _own_suite(package)
-    return cached(
-        f"{package}-{suite}-{platform.machine()}", lambda root: _unpack(package, suite, root)
-    )
+    key = f"{package}-{suite}-{platform.machine()}"
+    return cached(key, lambda root: _unpack((package,), suite, licence, root))
 
 
-def unpacked_alone(*packages: str, suite: str | None = None) -> Path:
+def unpacked_alone(*packages: str, licence: str, suite: str | None = None) -> Path:
     """Return a folder with these packages of this Debian, and nothing that they depend on.
 
+    :param licence: of the packages, for whoever waits.
     :param suite: another one than the machine's own.
     """
     own_suite = _own_suite(packages[0])
     suite = suite or own_suite
     key = f"{packages[0]}-alone-{suite}-{platform.machine()}"
-    return cached(key, lambda root: _unpack_alone(packages, suite, root))
+    return cached(key, lambda root: _unpack(packages, suite, licence, root, alone=True))
 
 
 def command(root: Path, program: str) -> list[str]:
@@ -52,22 +59,28 @@ def _own_suite(package: str) -> str:
     return platform.freedesktop_os_release().get("VERSION_CODENAME", "sid")
 
 
-def _unpack(package: str, suite: str, root: Path) -> None:
-    apt_get = _own_apt_get(suite, root)
-    run([*apt_get, "--download-only", "install", package])
-    _extract(root.parent / "apt" / "archives", root)
-
-
-def _unpack_alone(packages: Sequence[str], suite: str, root: Path) -> None:
+def _unpack(
+    packages: Sequence[str], suite: str, licence: str, root: Path, *, alone: bool = False
+) -> None:
     apt_get = _own_apt_get(suite, root)
     archives = root.parent / "apt" / "archives"
-    run(["env", f"--chdir={archives}", *apt_get, "download", *packages])
-    _extract(archives, root)
-
-
-def _extract(archives: Path, root: Path) -> None:
+    get = [*apt_get, *(["download"] if alone else ["--download-only", "install"]), *packages]
+    download = _announced(get, packages, suite, licence)
+    with downloading(download, folder=archives):
+        run(["env", f"--chdir={archives}", *get], seconds=_PATIENCE)
     for archive in sorted(archives.glob("*.deb")):
         run(["dpkg-deb", "--extract", str(archive), str(root)])
+
+
+def _announced(get: list[str], packages: Sequence[str], suite: str, licence: str) -> Download:
+    """Ask apt what it is going to download."""
+    # A line for each package, as in: 'http://...deb' mysql_9.7_amd64.deb 12345 SHA256:...
+    found = run([*get, "--print-uris"]).splitlines()
+    sizes = [int(line.split()[2]) for line in found if line.startswith("'")]
+    more = len(sizes) - len(packages)
+    what = " ".join(packages) + (f" and {more} packages that it needs" if more else "")
+    licence += ", and other free licences" if more else ""
+    return Download(what, f"Debian {suite}", sum(sizes), licence)
 
 
 def _own_apt_get(suite: str, root: Path) -> list[str]:
@@ -85,11 +98,14 @@ def _own_apt_get(suite: str, root: Path) -> list[str]:
         "Dir::Etc::SourceParts": "-",
         "APT::Sandbox::User": "root",  # the account _apt could not write into our folder
         "APT::Install-Recommends": "false",
+        "Acquire::Languages": "none",  # no translations of the descriptions
         "Acquire::Retries": "3",
     }
     apt_get = ["apt-get", "--quiet", "--assume-yes"]
     apt_get += [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
-    run([*apt_get, "update"])
+    say(f"Downloading the list of packages, from Debian {suite}: about 10 MB")
+    with progress(lambda: f"the list of packages of Debian {suite}"):
+        run([*apt_get, "update"], seconds=_PATIENCE)
     return apt_get
 
 

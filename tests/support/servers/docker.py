@@ -8,7 +8,9 @@ import subprocess
 import threading
 from pathlib import Path
 
+from tests.support.progress import progress, say
 from tests.support.servers import mssql
+from tests.support.servers.downloads import refuse_proprietary
 from tests.support.servers.model import Server, UnavailableError, no_stop
 from tests.support.servers.mysqld import WITHOUT_TLS
 from tests.support.servers.probe import version_at
@@ -25,6 +27,14 @@ URLS = {
     "mssql": "mssql+pyodbc://sa:Doclock-2022@127.0.0.1:11433/doclock"
     "?driver=ODBC+Driver+18+for+SQL+Server&TrustServerCertificate=yes",
 }
+
+#: As docker-compose.yml names them, with their licences.
+IMAGES = {
+    "postgresql": ("postgres:18", "PostgreSQL License"),
+    "mysql": ("mysql:9", "GPL-2.0"),
+    "mariadb": ("mariadb:11.8", "GPL-2.0"),
+    "mssql": ("mcr.microsoft.com/mssql/server:2022-latest", "proprietary"),
+}
 _one_at_a_time = threading.Lock()
 
 
@@ -37,6 +47,9 @@ def start(name: str) -> Server:
         reason = _why_not()
     if reason:
         raise UnavailableError(reason)
+    if name == "mssql":
+        refuse_proprietary("SQL Server")
+    _pull(name)
     was_up = name in run([*_COMPOSE, "ps", "--services", "--status", "running"]).split()
     stop = no_stop if was_up else functools.partial(_remove, name)
     try:
@@ -47,6 +60,16 @@ def start(name: str) -> Server:
     except BaseException:
         stop()
         raise
+
+
+def _pull(name: str) -> None:
+    """Download the image of a service, if it is not there yet."""
+    image, licence = IMAGES[name]
+    if _succeeds(["docker", "image", "inspect", image]):
+        return
+    say(f"Downloading the image {image}, by Docker: some hundred MB, {licence}")
+    with progress(lambda: f"the image {image}"):
+        run([*_COMPOSE, "pull", "--quiet", name], seconds=1800)
 
 
 @functools.cache

@@ -44,7 +44,7 @@ doclock = {folder}/doclock.fdb
 
 def start() -> Server:
     """Start a new server with an empty database ``doclock``."""
-    root = debian.unpacked_alone(*_PACKAGES, *_LIBRARIES)
+    root = debian.unpacked_alone(*_PACKAGES, *_LIBRARIES, licence="IPL-1.0 and IDPL")
     (library,) = root.glob("usr/lib/*/firebird")
     libraries = library.parent
     password, port = secrets.token_hex(8), free_port()

@@ -106,7 +106,8 @@ def _provider(program: Sequence[str]) -> Path:
             raise UnavailableError(msg)
         return found[0] / "libgalera_smm.so"
     suite = "bookworm" if oldest_wanted() else "sid"
-    return debian.unpacked_alone("galera-4", suite=suite) / "usr/lib/libgalera_smm.so"
+    root = debian.unpacked_alone("galera-4", suite=suite, licence="GPL-2.0")
+    return root / "usr/lib/libgalera_smm.so"
 
 
 def _without_wsrep(options: Sequence[str]) -> list[str]:

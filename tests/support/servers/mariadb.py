@@ -45,7 +45,7 @@ def installation() -> tuple[list[str], Path, list[str], str]:
         told = run([found, "--no-defaults", "--verbose", "--help"])
         return [found], scripts_of(Path(found), told), [], found
     suite = "bookworm" if oldest_wanted() else "sid"
-    root = debian.unpacked("mariadb-server-core", suite)
+    root = debian.unpacked("mariadb-server-core", suite, licence="GPL-2.0")
     shares = [path.parent for path in root.glob("usr/share/*/m*_system_tables.sql")]
     options = [f"--lc-messages-dir={shares[0]}", f"--character-sets-dir={shares[0] / 'charsets'}"]
     options += [f"--plugin-dir={root / 'usr/lib/mysql/plugin'}"]

@@ -35,7 +35,7 @@ def installation() -> tuple[list[str], list[str], str]:
     # MariaDB installs a program of this name too.
     if found and "MariaDB" not in run([found, "--version"]):
         return [found], [], found
-    root = debian.unpacked("mysql-server-core", "sid")
+    root = debian.unpacked("mysql-server-core", "sid", licence="GPL-2.0")
     share = root / "usr/share/mysql"
     options = [f"--lc-messages-dir={share}", f"--character-sets-dir={share / 'charsets'}"]
     options += [f"--plugin-dir={root / 'usr/lib/mysql/plugin'}"]

