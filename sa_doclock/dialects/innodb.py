@@ -199,9 +199,8 @@ class InnoDBLocks(LockStrategy):
             return
         with suppress(DBAPIError):  # the next statement of the program meets it
             found = self.storage_engine(connection, table)
-            if (
-                found is not None and found.name is not None
-            ):  # of a view, other tables have the rows
+            # Of a view, other tables have the rows.
+            if found is not None and found.name is not None:
                 _check_engine(table, found.name)
             self._adopted.add(name)
 

@@ -385,9 +385,8 @@ class SQLServerLocks(LockStrategy):
     ) -> AbstractContextManager[None]:
         if seconds is None:
             return nullcontext()
-        if connection.dialect.driver in _PARAMETERS_BY_SERVER and self._restores_timeout(
-            connection
-        ):
+        sends_batch = connection.dialect.driver in _PARAMETERS_BY_SERVER
+        if sends_batch and self._restores_timeout(connection):
             return _lock_timeout_in_batch(connection, seconds)
         # It is the connection's, and would go back to the pool with it.
         return connection_setting(

@@ -21,6 +21,8 @@ from sqlalchemy.pool import ConnectionPoolEntry, Pool, PoolResetState
 from ..sqlalchemy_internals import guard_finalizers
 from .reset import forget_end
 
+# In Connection.info, which SQLAlchemy clears when the connection to the server goes: no other public
+# place lives as long, and is found also where a session was collected without an end.
 _ACTIONS: Final = "sa_doclock.on_return"
 _listening: Final = Lock()
 

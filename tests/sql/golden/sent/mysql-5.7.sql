@@ -668,6 +668,8 @@ WHERE shop_customer.id = %s  -- 1
 
 -- claim_each --------------------------------------------------------------------------------------
 SHOW FULL TABLES FROM `shop`
+(rollback)
+(back to the pool)
 SELECT shop_order.id
 FROM shop_order
 WHERE shop_order.total > %s ORDER BY shop_order.id
@@ -679,6 +681,8 @@ LIMIT %s  -- 0, 101
 
 -- claim_each in batches ---------------------------------------------------------------------------
 SHOW FULL TABLES FROM `shop`
+(rollback)
+(back to the pool)
 SELECT shop_order.id
 FROM shop_order
 WHERE shop_order.total > %s ORDER BY shop_order.id

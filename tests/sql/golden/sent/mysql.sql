@@ -704,6 +704,8 @@ WHERE shop_customer.id = %s  -- 1
 
 -- claim_each --------------------------------------------------------------------------------------
 SHOW FULL TABLES FROM `shop`
+(rollback)
+(back to the pool)
 SELECT shop_order.id
 FROM shop_order
 WHERE shop_order.total > %s ORDER BY shop_order.id
@@ -723,6 +725,8 @@ UPDATE shop_order SET total=%s WHERE shop_order.id = %s  -- 7, 1
 
 -- claim_each in batches ---------------------------------------------------------------------------
 SHOW FULL TABLES FROM `shop`
+(rollback)
+(back to the pool)
 SELECT shop_order.id
 FROM shop_order
 WHERE shop_order.total > %s ORDER BY shop_order.id

@@ -703,6 +703,8 @@ WHERE pg_catalog.pg_class.relkind = ANY (ARRAY[%(param_1)s::VARCHAR]) AND pg_cat
 SELECT pg_catalog.pg_class.relname
 FROM pg_catalog.pg_class JOIN pg_catalog.pg_namespace ON pg_catalog.pg_namespace.oid = pg_catalog.pg_class.relnamespace
 WHERE pg_catalog.pg_class.relkind = ANY (ARRAY[%(param_1)s::VARCHAR]) AND pg_catalog.pg_class.relpersistence != %(relpersistence_1)s::VARCHAR AND pg_catalog.pg_table_is_visible(pg_catalog.pg_class.oid) AND pg_catalog.pg_namespace.nspname != %(nspname_1)s::VARCHAR  -- 'm', 't', 'pg_catalog'
+(rollback)
+(back to the pool)
 SELECT shop_order.id
 FROM shop_order
 WHERE shop_order.total > %(total_1)s::INTEGER ORDER BY shop_order.id
@@ -725,6 +727,8 @@ WHERE pg_catalog.pg_class.relkind = ANY (ARRAY[%(param_1)s::VARCHAR]) AND pg_cat
 SELECT pg_catalog.pg_class.relname
 FROM pg_catalog.pg_class JOIN pg_catalog.pg_namespace ON pg_catalog.pg_namespace.oid = pg_catalog.pg_class.relnamespace
 WHERE pg_catalog.pg_class.relkind = ANY (ARRAY[%(param_1)s::VARCHAR]) AND pg_catalog.pg_class.relpersistence != %(relpersistence_1)s::VARCHAR AND pg_catalog.pg_table_is_visible(pg_catalog.pg_class.oid) AND pg_catalog.pg_namespace.nspname != %(nspname_1)s::VARCHAR  -- 'm', 't', 'pg_catalog'
+(rollback)
+(back to the pool)
 SELECT shop_order.id
 FROM shop_order
 WHERE shop_order.total > %(total_1)s::INTEGER ORDER BY shop_order.id

@@ -707,6 +707,8 @@ BEGIN IMMEDIATE
 
 -- claim_each --------------------------------------------------------------------------------------
 SELECT name FROM sqlite_master WHERE type='view' AND name NOT LIKE 'sqlite~_%' ESCAPE '~' ORDER BY name
+(rollback)
+(back to the pool)
 SELECT shop_order.id
 FROM shop_order
 WHERE shop_order.total > ? ORDER BY shop_order.id
@@ -725,6 +727,8 @@ UPDATE shop_order SET total=? WHERE shop_order.id = ?  -- 7, 1
 
 -- claim_each in batches ---------------------------------------------------------------------------
 SELECT name FROM sqlite_master WHERE type='view' AND name NOT LIKE 'sqlite~_%' ESCAPE '~' ORDER BY name
+(rollback)
+(back to the pool)
 SELECT shop_order.id
 FROM shop_order
 WHERE shop_order.total > ? ORDER BY shop_order.id
