@@ -68,7 +68,7 @@ BESIDE_THE_POOL = (
     "explain/explanation.py:_Recorder._send_unlocked",
     "explain/explanation.py:_lock",
     "explain/explanation.py:_some_key",
-    "monitoring/diagnosis.py:Diagnosis._find_blockers.find",
+    "features/diagnosis.py:Diagnosis._find_blockers.find",
     "monitoring/shared_query.py:SharedQueries._answer",
 )
 #: The lock: what begins its transaction, limits its wait, takes it, or makes it the victim of a deadlock.  They read no
@@ -85,8 +85,7 @@ LOCKS = (
     "dialects/mssql.py:SQLServerLocks.waiting",
     "dialects/postgresql/__init__.py:PostgreSQLLocks.begin",
     "dialects/postgresql/__init__.py:PostgreSQLLocks.limit_hold",
-    "dialects/postgresql/__init__.py:PostgreSQLLocks.take_key",
-    "dialects/postgresql/__init__.py:_wait_for_key",
+    "dialects/postgresql/named_locks.py:lock_key",
     "dialects/postgresql/lock_limit.py:limited_locks.before_cursor_execute",
     "dialects/postgresql/lock_limit.py:limited_locks.restore",
     "dialects/sqlite.py:SQLiteLocks._go_on",
@@ -109,13 +108,12 @@ ENDS = (
     "claims/transaction.py:ClaimTransaction._roll_back_block",
     "dialects/innodb.py:InnoDBLocks.before_rollback",
     "dialects/sqlite.py:SQLiteLocks.commit_failed",
-    "locking/acquire.py:_undone_by_savepoint",
+    "features/batch.py:BatchPriority._undone_by_savepoint",
     "pool/on_return.py",
     "pool/on_return.py:_execute",
     "pool/reset.py:_roll_back_unless_ended",
-    "session/locking_session.py:_commit_by_pipeline",
     "transaction/failed.py:FailedTransaction._refuse_commit",
-    "transaction/hold_limit.py:_roll_back",
+    "features/hold_limit.py:_roll_back",
 )
 #: Rows of the documents, which are read in the transaction that locks or writes them.
 DOCUMENTS = (
@@ -125,13 +123,12 @@ DOCUMENTS = (
     "claims/sessions.py:ClaimSessions.read",
     "documents/owners.py:HeaderResolver._select",
     "documents/stored_keys.py:select_stored_keys",
-    "guard/dml.py:_Check._check_keys",
-    "guard/dml.py:_Check._check_where",
+    "features/guard/dml.py:_Check._check_keys",
+    "features/guard/dml.py:_Check._check_where",
     "locking/by_key.py:OneByKey._take_row",
     "locking/by_key.py:_lock_and_read",
     "locking/by_key.py:_select",
     "locking/by_key.py:execute_ours",
-    "locking/lazy_parts.py:PartLoader.__call__",
     "locking/load_parts.py:_details",
     "locking/load_parts.py:_load_by_relationship",
     "locking/load_parts.py:_load_collections",
@@ -140,6 +137,7 @@ DOCUMENTS = (
 )
 #: A statement of the program's, handed on.
 PROGRAMS = (
+    "dialects/postgresql/many_rows.py:_execute_many",
     "dialects/postgresql/deferred_writes.py:PsycopgPipeline._raise",
     "dialects/postgresql/deferred_writes.py:PsycopgPipeline.execute",
     "dialects/postgresql/deferred_writes.py:PsycopgPipeline.executemany",
@@ -148,7 +146,7 @@ PROGRAMS = (
     "dialects/postgresql/pipeline.py:InterceptedCursor.execute",
     "dialects/postgresql/pipeline.py:InterceptedCursor.executemany",
     "dialects/postgresql/pipelined_lock.py:PipelinedLock.__exit__",
-    "session/execute.py:ExecutingSession._execute_noted",
+    "session/execute.py:ExecutingSession._execute_plain",
     "session/execute.py:ExecutingSession.execute",
     "session/execute.py:ExecutingSession.scalar",
     "session/execute.py:ExecutingSession.scalars",

@@ -166,7 +166,7 @@ FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 1
 SELECT shop_line.id, shop_line.order_id, shop_line.value
 FROM shop_line
-WHERE shop_line.order_id = %s  -- 1
+WHERE %s = shop_line.order_id  -- 1
 UPDATE shop_order SET total=%s WHERE shop_order.id = %s  -- 7, 1
 (commit)
 (back to the pool)
@@ -798,7 +798,7 @@ SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)

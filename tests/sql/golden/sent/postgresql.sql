@@ -155,7 +155,7 @@ FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
 SELECT shop_line.id, shop_line.order_id, shop_line.value
 FROM shop_line
-WHERE shop_line.order_id = %(pk_0)s::INTEGER  -- 1
+WHERE %(param_1)s::INTEGER = shop_line.order_id  -- 1
 UPDATE shop_order SET total=%(total)s::INTEGER WHERE shop_order.id = %(shop_order_id)s::INTEGER  -- 7, 1
 (commit)
 (back to the pool)

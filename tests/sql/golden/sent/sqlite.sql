@@ -182,7 +182,7 @@ FROM shop_order
 WHERE shop_order.id = ?  -- 1
 SELECT shop_line.id, shop_line.order_id, shop_line.value
 FROM shop_line
-WHERE shop_line.order_id = ?  -- 1
+WHERE ? = shop_line.order_id  -- 1
 UPDATE shop_order SET total=? WHERE shop_order.id = ?  -- 7, 1
 (commit)
 (back to the pool)
