@@ -56,6 +56,10 @@ class Locking:
     asked for, or nothing at all.  A statement that locks then reads every column of the row, and
     the rows of a join are locked by their keys."""
 
+    locks_subqueries: ClassVar[bool] = False
+    """FOR UPDATE locks the rows of the tables in a subquery of FROM too, where the subquery has no
+    lock of its own.  Those of a CTE no database locks."""
+
     by_keys_hint: ClassVar[str | None] = None
     """A table hint without which a SELECT of many keys may read, and lock, other rows too; it has
     ``{index}`` for the name of the index on the key."""

@@ -138,14 +138,21 @@ def tables_of(entity: Any) -> Iterator[Table | Alias]:
 
 def tables_within(selectables: Iterable[FromClause]) -> Iterator[Table | Alias]:
     """Yield the tables, or their aliases, that these FROM clauses join."""
+    for selectable in from_clauses_within(selectables):
+        if isinstance(selectable, Table) or (
+            isinstance(selectable, Alias) and isinstance(selectable.element, Table)
+        ):
+            yield selectable
+
+
+def from_clauses_within(selectables: Iterable[FromClause]) -> Iterator[FromClause]:
+    """Yield what these FROM clauses join: tables, subqueries, and all others."""
     to_read = list(selectables)
     while to_read:
         selectable = to_read.pop()
         if isinstance(selectable, Join):
             to_read += [selectable.right, selectable.left]
-        elif isinstance(selectable, Table) or (
-            isinstance(selectable, Alias) and isinstance(selectable.element, Table)
-        ):
+        else:
             yield selectable
 
 

@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from sqlalchemy import Connection, Result, Select, Table, inspect
+from sqlalchemy import Alias, Connection, Result, Select, Subquery, Table, inspect
 from sqlalchemy.orm import Mapper, Session
 
 from ..dialects import product_of, strategy_for
 from ..dialects.base import READ_COMMITTED, LockStrategy
-from ..documents import document_key, header_table, root_of, tables_within
+from ..documents import (
+    document_key,
+    from_clauses_within,
+    header_table,
+    root_of,
+    tables_of,
+    tables_within,
+)
 from ..errors import DocLockError, LockNotSupported
 from ..lock_info import DocumentKey, LockedName
 from ..locking import LockContext
@@ -25,24 +34,27 @@ from ..sqlalchemy_internals import ForUpdate, buffer_rows, for_update_of, for_up
 from ..statements import add_hints, add_suffixes
 from ..transaction import Ledger, LockRequest, add_document, make_plan
 
-Run = Callable[[Select[Any]], Result[Any]]
+Run = Callable[..., Result[Any]]
+
+_NO_TABLE = (
+    "FOR UPDATE locks rows of the tables that a SELECT reads by itself, and none of a subquery or "
+    "CTE; select from the table, or from the mapped class"
+)
 
 
 def lock_of_for_update(statement: Select[Any]) -> LockOptions | None:
-    """Return the lock that the statement's ``with_for_update()`` is.
-
-    None where it has none, and for ``FOR KEY SHARE``, which protects no document.
-    """
+    """Return the lock that the statement's ``with_for_update()`` is; None where it has none."""
     found = for_update_of(statement)
-    if found is None or (found.read and found.key_share):
+    if found is None:
         return None
     lock = LockOptions.SharedRead if found.read else LockOptions.ForUpdate
     return lock | _modifiers(found)
 
 
 def _modifiers(found: ForUpdate) -> LockOptions:
+    no_key = found.key_share and not found.read
     return (
-        (LockOptions.NoKey if found.key_share else LockOptions.None_)
+        (LockOptions.NoKey if no_key else LockOptions.None_)
         | (LockOptions.NoWait if found.nowait else LockOptions.None_)
         | (LockOptions.SkipLocked if found.skip_locked else LockOptions.None_)
     )
@@ -62,13 +74,8 @@ def execute_for_update(
     :raises LockNotSupported: this database has no such lock, or not of such a statement.
     """
     entities = _locked_entities(statement)
-    if not entities:  # a select of tables
-        return run(statement)
-    mapper: Mapper[Any] = inspect(entities[0]).mapper
-    arguments = {"mapper": mapper, "clause": statement, **bind_arguments}
-    request = LockRequest(mapper.class_, None, lock, mapper=mapper, bind_arguments=arguments)
-    if context.routing is not None:
-        request = context.routing.route(request)
+    request = _request_of(context, statement, lock, entities, bind_arguments)
+    entity = request.entity
     bind = session.get_bind(**request.bind_arguments)
     strategy = strategy_for(bind)
     opens = not session.in_transaction()
@@ -77,12 +84,15 @@ def execute_for_update(
         return time.monotonic() - context.connections.connecting
 
     started = clock()
-    with context.instrumentation.reporting_call(mapper.class_, lock, clock) as granted:
+    reporting: AbstractContextManager[list[DocumentKey | LockedName]] = nullcontext([])
+    if entity is not None:
+        reporting = context.instrumentation.reporting_call(entity, lock, clock)
+    with reporting as granted:
         context.adopting = request
         try:
-            statement = _made_real(context, statement, lock, strategy, entities, bind)
+            statement = _made_real(context, statement, request, strategy, entities, bind)
             _limit_hold(context, lock, bind)
-            result = run(statement)
+            result = run(statement) if entities else _run_on(session, bind, statement, run)
             connection = Session.connection(session, {"bind": bind})
             options = {**statement.get_execution_options(), **execution_options}
             kept = _is_kept(strategy, connection, options)
@@ -91,14 +101,38 @@ def execute_for_update(
                 lent = isinstance(bind, Connection)
                 _check_held(context, strategy, lock, entities, connection, lent=lent, opens=opens)
         except DocLockError as error:
-            add_document(error, mapper.class_, None, lock, product_of(bind.dialect))
+            add_document(error, entity, None, lock, product_of(bind.dialect))
             raise
         finally:
             context.adopting = None
-        if kept:
+        if headers:
             granted.extend(_adopt(context.ledger, headers, lock))
             _report_granted(context, granted, lock, clock() - started, opens=opens)
     return result
+
+
+def _request_of(
+    context: LockContext,
+    statement: Select[Any],
+    lock: LockOptions,
+    entities: Sequence[Any],
+    bind_arguments: Mapping[str, Any],
+) -> LockRequest:
+    """Return the lock as a request; without entities it is of rows of tables, and of no document."""
+    mapper: Mapper[Any] | None = None
+    arguments = {"clause": statement, **bind_arguments}
+    if entities:
+        mapper = inspect(entities[0]).mapper
+        arguments = {"mapper": mapper, **arguments}
+    entity = None if mapper is None else mapper.class_
+    request = LockRequest(entity, None, lock, mapper=mapper, bind_arguments=arguments)
+    return request if context.routing is None else context.routing.route(request)
+
+
+def _run_on(session: Session, bind: Any, statement: Select[Any], run: Run) -> Result[Any]:
+    """Run the statement on the connection that is fit for it, whatever ``get_bind()`` answers next."""
+    connection = Session.connection(session, {"bind": bind})
+    return run(statement, bind_arguments={"bind": connection})
 
 
 def _report_granted(
@@ -133,45 +167,106 @@ def _adopt(
 
 
 def _locked_entities(statement: Select[Any]) -> list[Any]:
-    """Return the classes and aliases whose header rows the statement locks."""
-    of = set(tables_within(for_update_tables(statement)))
-    selected = (described["entity"] for described in statement.column_descriptions)
+    """Return the classes and aliases whose header rows the statement locks.
+
+    None for ``FOR KEY SHARE``, which protects no document.
+    """
+    if _is_key_share(statement):
+        return []
+    of = {*from_clauses_within(for_update_tables(statement))}
+    selected = (described.get("entity") for described in statement.column_descriptions)
     entities = {id(entity): entity for entity in selected if entity is not None}
-    return [one for one in entities.values() if not of or header_table(one) in of]
+    return [one for one in entities.values() if not of or _is_named(one, of)]
+
+
+def _is_named(entity: Any, of: AbstractSet[Any]) -> bool:
+    """Return whether ``with_for_update(of=)`` names the header's table, or its subquery."""
+    if of.isdisjoint(tables_of(entity)):
+        return inspect(entity).selectable in of
+    return header_table(entity) in of
+
+
+def _is_key_share(statement: Select[Any]) -> bool:
+    found = for_update_of(statement)
+    return found is not None and found.read and found.key_share
 
 
 def _made_real(
     context: LockContext,
     statement: Select[Any],
-    lock: LockOptions,
+    request: LockRequest,
     strategy: LockStrategy,
     entities: Sequence[Any],
     bind: Any,
 ) -> Select[Any]:
+    """Return the statement with the lock in it, or have the lock in the transaction."""
     if strategy.compatible is not None:
-        strategy.compatible.check_lock(lock)
-    row_lock, mapper = strategy.row_lock(lock, READ_COMMITTED), inspect(entities[0]).mapper
+        strategy.compatible.check_lock(request.lock)
+    row_lock = strategy.row_lock(request.lock, READ_COMMITTED)
     warn_of_cluster(strategy, row_lock, named=False)
-    if not is_row_lock(row_lock):  # the lock is the transaction's
-        opens = not context.session().in_transaction()
-        seconds = 0.0 if LockOptions.NoWait in lock else None
-        try:
-            plan = make_plan(mapper, lock, strategy)
-            context.connections.prepare(bind, strategy, plan, seconds)
-        except BaseException:
-            if opens:
-                context.roll_back_quietly()
-            raise
-    elif row_lock in strategy.suffixes:
-        strategy.check_support(lock)
-        statement = add_suffixes(statement, row_lock)
-    elif row_lock in strategy.hints:
-        strategy.check_support(lock)
-        statement = add_hints(statement, map(header_table, entities), row_lock)
-    if context.routing is not None:
+    if is_row_lock(row_lock):
+        tables = _locked_tables(statement, entities, strategy)
+        statement = _locking(statement, tables, request.lock, row_lock, strategy)
+    else:
+        _take_in_transaction(context, request, strategy, bind)
+    if context.routing is not None and request.mapper is not None:
         Session.connection(context.session(), {"bind": bind})  # begins what ends the pin
-        context.routing.pin(mapper, bind)
+        context.routing.pin(request.mapper, bind)
     return statement
+
+
+def _locked_tables(
+    statement: Select[Any], entities: Sequence[Any], strategy: LockStrategy
+) -> list[Table | Alias]:
+    """Return the tables whose rows the SQL locks: those of the headers, or else all that it reads.
+
+    :raises LockNotSupported: it reads subqueries or CTEs alone, whose rows it does not lock.
+    """
+
+    def is_locked(one: Any) -> bool:
+        return strategy.locks_subqueries and isinstance(one, Subquery)
+
+    if entities:
+        return [header_table(one) for one in entities if not is_locked(inspect(one).selectable)]
+    froms = [*from_clauses_within(for_update_tables(statement) or statement.get_final_froms())]
+    tables = [*tables_within(froms)]
+    if not tables and not any(map(is_locked, froms)):
+        raise LockNotSupported(_NO_TABLE)
+    return tables
+
+
+def _locking(
+    statement: Select[Any],
+    tables: Iterable[Table | Alias],
+    lock: LockOptions,
+    row_lock: LockOptions,
+    strategy: LockStrategy,
+) -> Select[Any]:
+    """Return the statement with what its ``with_for_update()`` does not write on this database."""
+    if row_lock in strategy.suffixes:
+        strategy.check_support(lock)
+        return add_suffixes(statement, row_lock)
+    if strategy.hints:
+        strategy.check_support(lock)
+        return add_hints(statement, tables, row_lock)
+    return statement
+
+
+def _take_in_transaction(
+    context: LockContext, request: LockRequest, strategy: LockStrategy, bind: Any
+) -> None:
+    """Take the lock that is the transaction's, and not the statement's."""
+    opens, mapper = not context.session().in_transaction(), request.mapper
+    if mapper is not None and not isinstance(root_of(mapper).local_table, Table):
+        mapper = None
+    try:
+        plan = make_plan(mapper, request.lock, strategy)
+        seconds = 0.0 if LockOptions.NoWait in request.lock else None
+        context.connections.prepare(bind, strategy, plan, seconds, upgrades=True)
+    except BaseException:
+        if opens:
+            context.roll_back_quietly()
+        raise
 
 
 def _limit_hold(context: LockContext, lock: LockOptions, bind: Any) -> None:
@@ -240,7 +335,7 @@ def _headers(statement: Select[Any], result: Result[Any], entities: Sequence[Any
     positions = [
         position
         for position, one in enumerate(statement.column_descriptions)
-        if one["expr"] is one["entity"] and id(one["entity"]) in locked
+        if one["expr"] is one.get("entity") and id(one["expr"]) in locked
     ]
     found: list[Any] = []
     for row in buffer_rows(result) if positions else ():

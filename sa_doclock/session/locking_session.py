@@ -56,10 +56,11 @@ class LockingSession(BlockMethods):
     :param pipeline: send in one round trip what need not be answered one by one: a lock with its
         BEGIN and, in get_document(), with the parts; the last flush with COMMIT.  PostgreSQL
         with psycopg 3; elsewhere the first use of the session raises LockNotSupported.
-    :param adopt_for_update: an ORM select with SQLAlchemy's own ``with_for_update()``, also by
-        Query, ``get()`` and ``refresh()``, is a lock of this session: ``held_locks`` has the
-        headers whose objects it returns, the guard knows them, its errors are typed, and it locks
-        on SQLite and SQL Server too.  What it reads is as fresh as SQLAlchemy makes it.
+    :param adopt_for_update: a select with SQLAlchemy's own ``with_for_update()``, also by Query,
+        ``get()`` and ``refresh()``, is a lock of this session: ``held_locks`` has the headers
+        whose objects it returns, the guard knows them, its errors are typed, and it locks on
+        SQLite and SQL Server too, also where it selects columns or tables alone.  What it reads
+        is as fresh as SQLAlchemy makes it.
     :param hold_limit: seconds (or a timedelta) that a transaction may hold its locks, from the
         first one on; None: any time.  The server ends a transaction that sits idle for longer
         (PostgreSQL; MySQL and MariaDB, rounded up to whole seconds), so that a program that

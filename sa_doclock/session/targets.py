@@ -71,9 +71,14 @@ def _state_of(instance: object) -> InstanceState[Any]:
 def selected_mapper(statement: Select[Any]) -> Mapper[Any]:
     """Return the mapper of the only entity that the statement selects.
 
+    :raises TypeError: it selects tables, and no mapped class.
     :raises ValueError: it selects columns, or several entities.
     """
     described = statement.column_descriptions
+    if not any("entity" in one for one in described):
+        raise TypeError(
+            "an ORM select is needed, select(Order), not one of tables: locked() returns an object"
+        )
     entity = described[0]["entity"] if len(described) == 1 else None
     if entity is None or described[0]["expr"] is not entity:
         raise ValueError("locked() needs a select of one mapped class, and of nothing else")

@@ -366,18 +366,21 @@ class TransactionConnections:
         strategy: LockStrategy,
         plan: LockPlan,
         seconds: float | None,
+        *,
+        upgrades: bool = False,
     ) -> TransactionConnection:
         """Return the connection to take this lock on, its transaction fit for it.
 
         :param bind: what ``get_bind()`` has returned; a program's own may answer another time
             with another database.
+        :param upgrades: ForUpdate may follow a SharedRead that has opened the transaction.
         :raises WrongIsolation: the transaction is open already, and is not fit.
         :raises LockNotSupported: AUTOCOMMIT.
         """
         session = self._session()
         known = self._by_engine.get(bind.engine)
         if known is not None or (isinstance(bind, Connection) and bind.in_transaction()):
-            return self._join(known, bind, strategy, plan, seconds)
+            return self._join(known, bind, strategy, plan, seconds, upgrades=upgrades)
         level, options = _level_before(session, bind, strategy), None
         is_right = plan.level is None or plan.level == level
         new_level = None if is_right else _level_to_set(plan, strategy, level)
@@ -429,6 +432,8 @@ class TransactionConnections:
         strategy: LockStrategy,
         plan: LockPlan,
         seconds: float | None,
+        *,
+        upgrades: bool,
     ) -> TransactionConnection:
         session = self._session()
         if known is None:
@@ -443,7 +448,7 @@ class TransactionConnections:
             joined.level = self.level_by_text or level_of(joined.connection)
         strategy.check_autocommit(joined.connection)
         begins = known is None and is_rolled_back_later(joined.connection)
-        if _take_in_open(joined, strategy, plan, seconds, begins=begins):
+        if _take_in_open(joined, strategy, plan, seconds, begins=begins, upgrades=upgrades):
             joined.opened_for = plan.lock
             self.reads_snapshot = plan.lock is LockOptions.SnapshotRead or self.reads_snapshot
         return joined
@@ -475,6 +480,7 @@ def _take_in_open(
     seconds: float | None,
     *,
     begins: bool,
+    upgrades: bool,
 ) -> bool:
     """Take the lock in the open transaction; return whether it counts as opened for this lock.
 
@@ -483,10 +489,17 @@ def _take_in_open(
     if begins and plan.lock is LockOptions.SnapshotRead:
         joined.level = plan.level  # a test reads it at the level that there is
         return True
+    upgraded = upgrades and _is_upgrade(joined.opened_for, plan.lock)
+    opened_for = None if upgraded else joined.opened_for  # None: as after any other read
     opens = strategy.join(
-        joined.connection, plan.lock, seconds, joined.level, joined.opened_for, plan.table
+        joined.connection, plan.lock, seconds, joined.level, opened_for, plan.table
     )
-    return opens or begins
+    return opens or begins or upgraded
+
+
+def _is_upgrade(opened_for: LockOptions | None, lock: LockOptions) -> bool:
+    bases = base_of(opened_for or LockOptions.None_), base_of(lock)
+    return bases == (LockOptions.SharedRead, LockOptions.ForUpdate)
 
 
 def _stop_listening(

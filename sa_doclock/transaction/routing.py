@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
-from sqlalchemy import Connection, Engine, Select, Update, inspect, select, table, update
+from sqlalchemy import Connection, Engine, Select, Table, Update, inspect, select, table, update
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.sql import visitors
 
@@ -103,7 +103,7 @@ class BindRouter:
         """Return the database of this lock: that of the locks before, or a new one."""
         _refuse_shards(self._session(), request)
         mapper = request.mapper
-        write = {**request.bind_arguments, **_write(mapper)}
+        write = {**request.bind_arguments, **_write(mapper, request.bind_arguments.get("clause"))}
         pin = self._pins.get(None if mapper is None else mapper.base_mapper)
         if pin is not None and self._is_same(pin, write):
             return pin
@@ -217,11 +217,16 @@ def _is_same_database(one: Bind, other: Bind) -> bool:
     return one.engine.pool is other.engine.pool and names[0] == names[1]
 
 
-def _write(mapper: Mapper[Any] | None) -> Mapping[str, Any]:
-    """Return the bind arguments of a write to this class."""
-    if mapper is None:
-        return {"clause": _WRITE}
-    return {"mapper": mapper, "clause": _update_of(mapper)}
+def _write(mapper: Mapper[Any] | None, clause: Any = None) -> Mapping[str, Any]:
+    """Return the bind arguments of a write to this class.
+
+    :param clause: what reads the tables to write to, where there is no class.
+    """
+    if mapper is not None:
+        return {"mapper": mapper, "clause": _update_of(mapper)}
+    within = () if clause is None else visitors.iterate(clause)
+    tables = (one for one in within if isinstance(one, Table))
+    return {"clause": next(map(update, tables), _WRITE)}
 
 
 @mapper_cache

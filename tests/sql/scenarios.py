@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlalchemy import Engine, delete, literal_column, select, update
+from sqlalchemy import Engine, Select, delete, literal, literal_column, select, update
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import DocLockError, LockingSession, LockOptions, claim_each, with_lock
@@ -247,6 +247,19 @@ def _locks_by_for_update(**how: Any) -> Act:
     return act
 
 
+_ORDERS: Any = Order.__table__
+_LINES: Any = Line.__table__
+_ALIAS = _ORDERS.alias("o")
+
+
+def _locks_tables(statement: Select[Any], **how: Any) -> Act:
+    def act(session: LockingSession) -> None:
+        session.execute(statement.with_for_update(**how)).all()
+        session.rollback()
+
+    return act
+
+
 SCENARIOS: Mapping[str, Act] = {
     "get_entity ForUpdate": _takes(FOR_UPDATE),
     "get_entity ForUpdate|NoWait": _takes(FOR_UPDATE | NO_WAIT),
@@ -331,5 +344,17 @@ SCENARIOS: Mapping[str, Act] = {
     "with_for_update(nowait=True) of the program": _locks_by_for_update(nowait=True),
     "with_for_update(skip_locked=True) of the program": _locks_by_for_update(skip_locked=True),
     "with_for_update(read=True) of the program": _locks_by_for_update(read=True),
+    "with_for_update(key_share=True) of the program": _locks_by_for_update(key_share=True),
+    "with_for_update(read=True, key_share=True) of the program": _locks_by_for_update(
+        read=True, key_share=True
+    ),
+    "with_for_update() of a table": _locks_tables(select(_ORDERS).where(_ORDERS.c.id == 1)),
+    "with_for_update() of an alias, a join": _locks_tables(
+        select(_ALIAS.c.id).join(_LINES, _LINES.c.order_id == _ALIAS.c.id)
+    ),
+    "with_for_update(of=) of a join of tables": _locks_tables(
+        select(_ORDERS.c.id).join(_LINES, _LINES.c.order_id == _ORDERS.c.id), of=_ORDERS
+    ),
+    "with_for_update() of a literal": _locks_tables(select(literal(1)).select_from(Order)),
     "get(with_for_update=True) of the program": lambda s: s.get(Order, 1, with_for_update=True),
 }

@@ -60,6 +60,10 @@ class PostgreSQLLocks(LockStrategy):
     name = "postgresql"
     # After a COMMIT that the program has sent as text, asyncpg and psycopg2 send no other BEGIN.
     lock_needs_transaction = True
+    # "If applied to a view or sub-query, it affects all tables used in the view or sub-query.
+    # However, these clauses do not apply to WITH queries referenced by the primary query."
+    # https://www.postgresql.org/docs/current/sql-select.html#SQL-FOR-UPDATE-SHARE
+    locks_subqueries = True
     levels = {
         LockOptions.ForUpdate: (READ_COMMITTED,),
         LockOptions.SharedRead: (READ_COMMITTED,),

@@ -15,7 +15,6 @@ from sa_doclock import (
     LockNotAvailable,
     LockNotSupported,
     LockOptions,
-    LockUpgradeRefused,
 )
 from tests.integration.locking.steps import finds_held, recorded, roll_back
 from tests.support.actors import Actor
@@ -215,22 +214,6 @@ def test_a_lock_of_ours_afterwards_reads_again(
     assert session.get_one_entity(Order, 1, ForUpdate) is order
     assert (order.total, order.lines[0].value) == (31, 11)
     assert dict(session.held_locks) == HELD
-
-
-def test_a_read_lock_may_become_for_update_as_in_sqlalchemy(session: LockingSession) -> None:
-    session.scalars(FIRST.with_for_update(read=True)).one()
-    with pytest.raises(LockUpgradeRefused):
-        session.get_entity(Order, 1, ForUpdate)
-
-
-@pytest.mark.databases("postgresql", "mysql", "mariadb")
-def test_a_stronger_one_is_recorded(session: LockingSession) -> None:
-    session.scalars(FIRST.with_for_update(read=True)).one()
-    savepoint = session.begin_nested()
-    session.scalars(FIRST.with_for_update()).one()
-    assert dict(session.held_locks) == HELD
-    savepoint.rollback()
-    assert dict(session.held_locks) == {(Order, (1,)): SharedRead}
 
 
 def test_an_autocommit_connection_holds_nothing(engine: sa.Engine, documents: Any) -> None:

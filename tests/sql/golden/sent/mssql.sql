@@ -782,6 +782,52 @@ SELECT CURRENT_TRANSACTION_ID()
 (back to the pool)
 (rollback)
 
+-- with_for_update(key_share=True) of the program --------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update(read=True, key_share=True) of the program ---------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update() of a table --------------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK)
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update() of an alias, a join -----------------------------------------------------------
+SELECT o.id
+FROM shop_order AS o WITH (UPDLOCK, ROWLOCK) JOIN shop_line WITH (UPDLOCK, ROWLOCK) ON shop_line.order_id = o.id
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update(of=) of a join of tables --------------------------------------------------------
+SELECT shop_order.id
+FROM shop_order WITH (UPDLOCK, ROWLOCK) JOIN shop_line ON shop_line.order_id = shop_order.id
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update() of a literal ------------------------------------------------------------------
+SELECT ? AS anon_1
+FROM shop_order WITH (UPDLOCK, ROWLOCK)  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
 -- get(with_for_update=True) of the program --------------------------------------------------------
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order WITH (UPDLOCK, ROWLOCK)

@@ -727,6 +727,52 @@ SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, D
 (back to the pool)
 (rollback)
 
+-- with_for_update(key_share=True) of the program --------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE  -- 1
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update(read=True, key_share=True) of the program ---------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s LOCK IN SHARE MODE  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update() of a table --------------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update() of an alias, a join -----------------------------------------------------------
+SELECT o.id
+FROM shop_order AS o INNER JOIN shop_line ON shop_line.order_id = o.id FOR UPDATE
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update(of=) of a join of tables --------------------------------------------------------
+SELECT shop_order.id
+FROM shop_order INNER JOIN shop_line ON shop_line.order_id = shop_order.id FOR UPDATE
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update() of a literal ------------------------------------------------------------------
+SELECT %s AS anon_1
+FROM shop_order FOR UPDATE  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
 -- get(with_for_update=True) of the program --------------------------------------------------------
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order

@@ -788,6 +788,51 @@ WHERE shop_order.id = %(id_1)s::INTEGER FOR SHARE  -- 1
 (back to the pool)
 (rollback)
 
+-- with_for_update(key_share=True) of the program --------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(id_1)s::INTEGER FOR NO KEY UPDATE  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update(read=True, key_share=True) of the program ---------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(id_1)s::INTEGER FOR KEY SHARE  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update() of a table --------------------------------------------------------------------
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(id_1)s::INTEGER FOR UPDATE  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update() of an alias, a join -----------------------------------------------------------
+SELECT o.id
+FROM shop_order AS o JOIN shop_line ON shop_line.order_id = o.id FOR UPDATE
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update(of=) of a join of tables --------------------------------------------------------
+SELECT shop_order.id
+FROM shop_order JOIN shop_line ON shop_line.order_id = shop_order.id FOR UPDATE OF shop_order
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update() of a literal ------------------------------------------------------------------
+SELECT %(param_1)s::INTEGER AS anon_1
+FROM shop_order FOR UPDATE  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
 -- get(with_for_update=True) of the program --------------------------------------------------------
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order

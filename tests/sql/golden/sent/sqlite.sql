@@ -791,6 +791,57 @@ WHERE shop_order.id = ?  -- 1
 (back to the pool)
 (rollback)
 
+-- with_for_update(key_share=True) of the program --------------------------------------------------
+BEGIN IMMEDIATE
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update(read=True, key_share=True) of the program ---------------------------------------
+BEGIN
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update() of a table --------------------------------------------------------------------
+BEGIN IMMEDIATE
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update() of an alias, a join -----------------------------------------------------------
+BEGIN IMMEDIATE
+SELECT o.id
+FROM shop_order AS o JOIN shop_line ON shop_line.order_id = o.id
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update(of=) of a join of tables --------------------------------------------------------
+BEGIN IMMEDIATE
+SELECT shop_order.id
+FROM shop_order JOIN shop_line ON shop_line.order_id = shop_order.id
+(rollback)
+(back to the pool)
+(rollback)
+
+-- with_for_update() of a literal ------------------------------------------------------------------
+BEGIN IMMEDIATE
+SELECT ? AS anon_1
+FROM shop_order  -- 1
+(rollback)
+(back to the pool)
+(rollback)
+
 -- get(with_for_update=True) of the program --------------------------------------------------------
 BEGIN IMMEDIATE
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
