@@ -7,6 +7,7 @@ would carry no lock, the session makes it real: by the transaction, or by a tabl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -20,6 +21,7 @@ from ..documents import (
     from_clauses_within,
     header_table,
     root_of,
+    tables_of,
     tables_within,
 )
 from ..errors import DocLockError, LockNotSupported
@@ -170,10 +172,17 @@ def _locked_entities(statement: Select[Any]) -> list[Any]:
     """
     if _is_key_share(statement):
         return []
-    of = set(tables_within(for_update_tables(statement)))
+    of = {*from_clauses_within(for_update_tables(statement))}
     selected = (described.get("entity") for described in statement.column_descriptions)
     entities = {id(entity): entity for entity in selected if entity is not None}
-    return [one for one in entities.values() if not of or header_table(one) in of]
+    return [one for one in entities.values() if not of or _is_named(one, of)]
+
+
+def _is_named(entity: Any, of: AbstractSet[Any]) -> bool:
+    """Return whether ``with_for_update(of=)`` names the header's table, or its subquery."""
+    if of.isdisjoint(tables_of(entity)):
+        return inspect(entity).selectable in of
+    return header_table(entity) in of
 
 
 def _is_key_share(statement: Select[Any]) -> bool:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, aliased, registry
 
-from sa_doclock import LockingSession, LockNotAvailable, LockNotSupported
+from sa_doclock import LockingSession, LockNotAvailable, LockNotSupported, LockOptions
 from tests.integration.locking.steps import finds_held, recorded, roll_back
 from tests.support.actors import Actor
 from tests.support.databases import Database
@@ -207,6 +207,25 @@ def _refuse(session: LockingSession, statement: sa.Select[Any]) -> None:
     with pytest.raises(LockNotSupported):
         session.execute(statement.with_for_update())
     assert not session.in_transaction()
+
+
+def test_of_leaves_a_subquery_out(session: LockingSession, other: LockingSession) -> None:
+    latest = aliased(Line, sa.select(Line).where(Line.id == 2).subquery())
+    both = sa.select(Order, latest).join(latest, latest.order_id == Order.id)
+    _, line = session.execute(both.with_for_update(of=Order)).one()
+    assert line.value == 20
+    assert dict(session.held_locks) == {(Order, (1,)): LockOptions.ForUpdate}
+    assert finds_held()(other)
+
+
+@pytest.mark.databases("postgresql")
+def test_of_may_name_a_subquery(session: LockingSession, other: LockingSession) -> None:
+    chosen = aliased(Order, SUBQUERY)
+    both = sa.select(Line, chosen).join(chosen, Line.order_id == chosen.id)
+    assert session.execute(both.with_for_update(of=chosen)).all()
+    assert dict(session.held_locks) == {(Order, (1,)): LockOptions.ForUpdate}
+    assert finds_held()(other)
+    assert not finds_held(Line, 1)(other)
 
 
 @pytest.fixture
