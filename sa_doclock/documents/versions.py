@@ -15,6 +15,7 @@ from sqlalchemy.orm import InstanceState, Mapper, Session, object_mapper
 from sqlalchemy.orm.attributes import flag_modified, instance_state
 
 from ..errors import LockMisuse, StaleDocument
+from ..key_text import key_text
 from ..lock_info import Identity
 from ..sqlalchemy_internals import deleted_states, new_states
 from .declare import document_root, is_versioned
@@ -31,7 +32,7 @@ def check_version(mapper: Mapper[Any], version: Any) -> None:
     column = mapper.version_id_col
     if column is None:
         raise LockMisuse(
-            f"{mapper.class_.__name__} has no version to compare with {version!r}: map a column "
+            f"{mapper.class_.__name__} has no version to compare with {key_text(version)}: map a column "
             "as version_id_col, or leave out version="
         )
     if isinstance(column.type, TypeDecorator):
@@ -42,7 +43,8 @@ def check_version(mapper: Mapper[Any], version: Any) -> None:
         return
     if not isinstance(version, wanted):
         raise TypeError(
-            f"the version of {mapper.class_.__name__} is of type {wanted.__name__}, not {version!r}"
+            f"the version of {mapper.class_.__name__} is of type {wanted.__name__}, "
+            f"not {key_text(version)}"
         )
 
 
@@ -51,7 +53,7 @@ def refuse_stale(mapper: Mapper[Any], found: Any, version: Any) -> None:
     actual = getattr(found, _attribute(mapper))
     if actual != version:
         raise StaleDocument(
-            f"its version is {actual!r}, not {version!r}: it was changed since the caller has "
+            f"its version is {key_text(actual)}, not {key_text(version)}: it was changed since the caller has "
             "read it; show what it is now, and ask again",
             expected=version,
             found=actual,

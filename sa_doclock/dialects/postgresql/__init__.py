@@ -245,7 +245,7 @@ def _wait_for_key(connection: Connection, key: str, lock: LockOptions) -> Row[An
     statement = _TAKE_KEY[lock]
     if connection.engine.hide_parameters or connection.dialect.driver == "asyncpg":
         return connection.execute(statement, {"key": key}).first()
-    readable = _NOT_IN_COMMENT.sub("_", key)[:_LONGEST_IN_COMMENT].replace(":", r"\:")
+    readable = _NOT_IN_COMMENT.sub("_", key[:_LONGEST_IN_COMMENT]).replace(":", r"\:")
     # Every key has a text of its own, and the cache is for the program's statements.
     return connection.execute(
         text(f"{statement.text} /* {KEY_MARK} {readable} */"),
