@@ -7,10 +7,11 @@ header's row: https://docs.sqlalchemy.org/en/20/orm/versioning.html
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import TypeDecorator
+from sqlalchemy import TypeDecorator, inspect
 from sqlalchemy.orm import InstanceState, Mapper, Session, object_mapper
 from sqlalchemy.orm.attributes import flag_modified, instance_state
 
@@ -35,13 +36,12 @@ def check_version(mapper: Mapper[Any], version: Any) -> None:
             f"{mapper.class_.__name__} has no version to compare with {key_text(version)}: map a column "
             "as version_id_col, or leave out version="
         )
-    if isinstance(column.type, TypeDecorator):
-        return  # only it knows the type of its values
-    try:
-        wanted = column.type.python_type
-    except NotImplementedError:
-        return
-    if not isinstance(version, wanted):
+    wanted: type[Any] = object
+    if not isinstance(column.type, TypeDecorator):  # only it knows the type of its values
+        with suppress(NotImplementedError):
+            wanted = column.type.python_type
+    # With an SQL expression every version would be compared by SQL, and none in Python.
+    if not isinstance(version, wanted) or inspect(version, raiseerr=False) is not None:
         raise TypeError(
             f"the version of {mapper.class_.__name__} is of type {wanted.__name__}, "
             f"not {key_text(version)}"

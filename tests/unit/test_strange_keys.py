@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, String, event, select
+from sqlalchemy import Engine, Integer, String, TypeDecorator, event, select
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -27,6 +27,27 @@ class Base(DeclarativeBase):
 class Country(Base):
     __tablename__ = "strange_country"
     code: Mapped[str] = mapped_column(String(5), primary_key=True)
+
+
+class Stamp(TypeDecorator[str]):
+    """A version of whose values only the type knows."""
+
+    impl = String
+    cache_ok = True
+
+
+class Numbered(Base):
+    __tablename__ = "strange_numbered"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    version = mapped_column(Integer, nullable=False)
+    __mapper_args__ = {"version_id_col": version}  # noqa: RUF012
+
+
+class Stamped(Base):
+    __tablename__ = "strange_stamped"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    version = mapped_column(Stamp, nullable=False)
+    __mapper_args__ = {"version_id_col": version, "version_id_generator": False}  # noqa: RUF012
 
 
 Call = Callable[[Any, Any, Any, LockOptions], Any]
@@ -166,6 +187,29 @@ def test_what_is_no_collection_of_keys(
 ) -> None:
     with pytest.raises(TypeError, match="a list of primary keys is needed") as caught:
         getattr(session, method)(Order, idents, ForUpdate)
+    assert len(str(caught.value)) < 150
+    assert sent == []
+
+
+@pytest.mark.parametrize(
+    ("entity", "version"),
+    [
+        (Numbered, "9" * 5000),
+        (Numbered, "1\n\x1b[2J"),
+        (Numbered, 1.0),
+        (Numbered, Numbered.version == 1),
+        (Stamped, Stamped.version == "a"),
+        (Stamped, Stamped(id=1)),
+    ],
+    ids=["long", "forged", "float", "criterion", "criterion of any type", "instance"],
+)
+@pytest.mark.parametrize("lock", [LockOptions.None_, ForUpdate], ids=str)
+def test_what_is_no_version(
+    session: LockingSession, sent: list[str], entity: Any, version: Any, lock: LockOptions
+) -> None:
+    with pytest.raises(TypeError, match=f"the version of {entity.__name__} is of") as caught:
+        session.get_entity(entity, 1, lock, version=version)
+    assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 150
     assert sent == []
 
