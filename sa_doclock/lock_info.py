@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from .key_text import key_text, printable, told_text
+
 Identity = tuple[Any, ...]
 """A primary key: its values in mapper order."""
 
@@ -26,8 +28,8 @@ def document_label(entity: type[Any] | None, ident: Any) -> str:
     :param ident: as ``get_entity()`` takes it; None for several rows.
     """
     if entity is not None:
-        return f"{entity.__name__} {'rows' if ident is None else ident}"
-    return "the transaction" if ident is None else f"named lock {ident!r}"
+        return f"{entity.__name__} {'rows' if ident is None else key_text(ident)}"
+    return "the transaction" if ident is None else f"named lock {key_text(ident)}"
 
 
 IDLE = "idle in transaction"
@@ -77,7 +79,7 @@ class LockConnection:
             None if age is None else f"its transaction open for {age:.1f} s",
         )
         known = ", ".join(filter(None, details))
-        return f"connection {self.connection_id}" + (f" ({known})" if known else "")
+        return f"connection {self.connection_id}" + (f" ({printable(known)})" if known else "")
 
 
 _SHOWN = 200
@@ -87,7 +89,7 @@ def short_statement(connection: LockConnection) -> str | None:
     """Return its statement on one line, cut where it is long; None where there is none."""
     if connection.statement is None:
         return None
-    statement = " ".join(connection.statement.split())
+    statement = printable(" ".join(connection.statement.split()))
     if len(statement) <= _SHOWN:
         return statement
     return f"{statement[:_SHOWN]}... ({len(connection.statement)} characters)"
@@ -120,8 +122,9 @@ class LockWait:
     def lock(self) -> str:
         """The lock that is waited for, in words: ``orders 42``, ``table orders``."""
         if self.table is None:
-            return "a lock" if self.key is None else f"named lock {self.key!r}"
-        return f"table {self.table}" if self.key is None else f"{self.table} {self.key}"
+            return "a lock" if self.key is None else f"named lock {key_text(self.key)}"
+        table = printable(self.table)
+        return f"table {table}" if self.key is None else f"{table} {told_text(self.key)}"
 
     def __str__(self) -> str:
         """Return it as a line of a log: who waits for whom, with the statement of the root."""

@@ -19,6 +19,7 @@ from . import __version__
 from .documents import mapper_of, root_of
 from .errors import DeadlockDetected, LockFailed, LockNotAvailable, outcome_of
 from .events import ReleasedLock, RequestedLock
+from .key_text import key_text
 from .lock_info import DocumentKey, LockedName, public_key
 from .options import LockOptions
 from .session import LockingSession
@@ -131,7 +132,7 @@ class _Telemetry:
         entity = _NAMED if requested.entity is None else requested.entity.__name__
         attributes = {"doclock.entity": entity, "doclock.lock": _words_of(requested.lock)}
         if self._keys and requested.ident is not None:
-            attributes["doclock.key"] = str(requested.ident)
+            attributes["doclock.key"] = key_text(requested.ident)
         span = self._tracer.start_span(f"lock {entity}", attributes=attributes)
         token = context.attach(trace.set_span_in_context(span))
         _calls_of(session).append((span, token))
@@ -151,7 +152,7 @@ class _Telemetry:
             "doclock.documents": len(granted),
         }
         if self._keys and requested.ident is None:
-            found["doclock.keys"] = [str(public_key(identity)) for _, identity in granted]
+            found["doclock.keys"] = [key_text(public_key(identity)) for _, identity in granted]
         if calls := _calls_of(session):  # empty where the call began before instrument()
             span, token = calls.pop()
             span.set_attributes(found)
@@ -204,7 +205,7 @@ class _Telemetry:
         if lock is not None:
             attributes["doclock.lock"] = _words_of(lock)
         if self._keys and ident is not None:
-            attributes["doclock.key"] = str(ident)
+            attributes["doclock.key"] = key_text(ident)
         return attributes
 
 

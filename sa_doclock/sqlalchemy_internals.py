@@ -1,8 +1,8 @@
 """The private names of SQLAlchemy that this library reads, all of them in this one file.
 
 SQLAlchemy has no public way to ask a Select for its DISTINCT, GROUP BY, lock or loader
-options, or an INSERT for its values; nor a session or a connection pool for what the functions
-at the end of this file return.  tests/unit/test_sqlalchemy_internals*.py fail when one of the
+options, an INSERT for its values, or a type for what ``with_variant()`` has given it; nor a session
+or a connection pool for what the functions at the end of this file return.  tests/unit/test_sqlalchemy_internals*.py fail when one of the
 names goes.
 """
 
@@ -34,6 +34,7 @@ from sqlalchemy.orm import InstanceState, Session, SessionTransaction, loading
 from sqlalchemy.pool import ConnectionPoolEntry
 from sqlalchemy.pool.base import ResetStyle
 from sqlalchemy.sql.dml import ValuesBase
+from sqlalchemy.types import TypeEngine
 from sqlalchemy.util import immutabledict
 
 S = TypeVar("S", bound=Select)  # type: ignore[type-arg]  # see statements/with_lock.py
@@ -433,6 +434,13 @@ def _rows_of(statement: ValuesBase) -> Iterator[Mapping[Any, Any]]:
             yield row if isinstance(row, Mapping) else dict(zip(names, row, strict=False))
     elif values := ordered or statement._values:
         yield dict(values)
+
+
+def variants_of(type_: TypeEngine[Any]) -> tuple[TypeEngine[Any], ...]:
+    """Return the types that stand for this one on some databases, by ``with_variant()``."""
+    # dialect_impl() tells that of one database; which one a key is for is not known yet.
+    variants: Mapping[str, TypeEngine[Any]] = getattr(type_, "_variant_mapping", {})
+    return tuple(variants.values())
 
 
 def closes_connection(transaction: SessionTransaction, connection: Connection) -> bool:

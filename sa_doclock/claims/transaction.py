@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from sqlalchemy.orm import SessionTransaction
 
 from ..errors import LockMisuse
+from ..key_text import key_text
 from ..lock_info import Identity, public_key
 from ..session import LockingSession
 from .report import ReportBuilder
@@ -43,7 +44,7 @@ class Claim(Generic[T]):
         row, self._row = self._row, None
         if row is None or self._transaction.offered is not self:
             raise LockMisuse(
-                f"the claim of {self.key!r} is over: a claim can be entered once, before the next "
+                f"the claim of {key_text(self.key)} is over: a claim can be entered once, before the next "
                 "one comes up, and while its loop runs"
             )
         self._transaction.enter_block(self._identity)

@@ -6,14 +6,18 @@ from collections.abc import Mapping
 from threading import Lock
 
 _KEPT = 1_000
+_LONGEST = 255  # characters; of a longer one lock_waits() tells the name at the server
 # Global: a name does not depend on the engine, and lock_waits() asks over an engine of its own.
 _keys: dict[str, str] = {}
 _changing = Lock()
 
 
 def remember_key(key: str, name: str) -> None:
-    """Remember the key that a server knows by this name, so that lock_waits() can tell it."""
-    if name not in _keys:
+    """Remember the key that a server knows by this name, so that lock_waits() can tell it.
+
+    The names of dialects are short; of keys that a program makes out of a form any may be long.
+    """
+    if name not in _keys and len(key) <= _LONGEST:
         with _changing:
             _keys[name] = key
             if len(_keys) > _KEPT:

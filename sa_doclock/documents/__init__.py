@@ -26,12 +26,16 @@ from .mapping import (
     identity_of,
     index_of_key,
     key_attributes,
+    key_order,
     loaded_mappers,
     lockable_root,
     mapper_cache,
     mapper_of,
     own_table,
+    plain_key_type,
     root_of,
+    row_order,
+    some_key,
     spans_rows,
     tables_of,
     tables_within,
@@ -47,4 +51,4 @@ from .owners import (
     loaded_owner,
 )
 from .parts import Part
-from .stored_keys import compares_in_python, select_stored_keys
+from .stored_keys import compares_in_python, select_equal_keys, select_stored_keys

@@ -1,65 +1,295 @@
-"""The values of a primary key, of the type that its column has.
+"""The values of a primary key, as rows of the column have them: one row has one key in Python.
 
 MySQL compares a text with a number as numbers: 0 is every text without a leading digit, and
-``"1abc"`` is 1.  So what the program gives is made a value of the column's type, or refused.
+``"1abc"`` is 1.  So what the program gives is made a value of the column's type, or refused, before
+anything is sent.  It may come out of a URL: the length of a text and the exponent of a number are
+looked at first, so that no conversion takes longer than others.
 """
 
 from __future__ import annotations
 
-from decimal import Decimal, InvalidOperation
-from numbers import Number
-from typing import Any
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any, Final, TypeVar
+from uuid import UUID
 
-from sqlalchemy import Enum, Integer, Numeric, String
-from sqlalchemy.types import TypeEngine
+from sqlalchemy import Enum, Float, Uuid, inspect
+from sqlalchemy.engine.default import DefaultDialect
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+from ..key_text import key_text
+from ..sqlalchemy_internals import variants_of
+
+ColumnType = TypeEngine[Any]
+Convert = Callable[[Any, Any], Any]  # of a column's type and a value
+T = TypeVar("T", date, datetime, time)
+
+INTEGER_LIMIT: Final = 1 << 63
+"""A signed column has integers below this, and from its negative on: SQLite's have 64 bits."""
+
+_DIGITS: Final = 1_000  # of a number, before its point and behind it
+_BITS: Final = 3_321  # of an integer of so many digits
+_NUMBER: Final = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?\s*", re.ASCII)
+_HEX: Final = re.compile(r"[0-9a-fA-F]{32}")
+_LONGEST_UUID: Final = len("urn:uuid:{00000000-0000-0000-0000-000000000000}")
+
+# Each type that converts values takes one of these.
+_CANDIDATES: Final = (0, b"", "2000-01-01", "00:00", "00000000-0000-0000-0000-000000000000")
+
+# What fromisoformat() takes in every release of Python.
+_DATE: Final = r"\d{4}-\d\d-\d\d"
+_TIME: Final = r"\d\d:\d\d(:\d\d(\.\d{3}(\d{3})?)?)?([+-]\d\d:\d\d)?"
+_ISO_DATE, _ISO_TIME = re.compile(_DATE, re.ASCII), re.compile(_TIME, re.ASCII)
+_ISO_DATETIME: Final = re.compile(rf"{_DATE}([ T]{_TIME})?", re.ASCII)
 
 
-def python_type(column_type: TypeEngine[Any]) -> type[Any] | None:
-    """Return int or str, for a column with such values; None for any other."""
-    if isinstance(column_type, Integer):
-        return int
-    return str if _is_text(column_type) else None
+def plain_type(column_type: ColumnType) -> type[Any] | None:
+    """Return int or str, for a column whose values are these; None for any other."""
+    if isinstance(column_type, (Enum, Uuid)):
+        return None
+    found = _python_type(column_type)
+    return found if found in (int, str) else None
 
 
-def key_value(column_type: TypeEngine[Any], value: Any) -> Any:
-    """Return the value as the column has it.
+def key_value(column_type: ColumnType, value: Any) -> Any:
+    """Return the value as rows of the column have it.
 
-    :raises ValueError: the column has no such values.
+    Only a TypeDecorator knows its values, and so does a type that tells no type of Python, or has
+    another for some database: these get the value as it is.
+
+    :raises ValueError: the column has no such value.
+    :raises TypeError: it is no value, but an object, an SQL expression or a list; or it is of a type
+        that says nothing about which value is meant.
     """
-    if isinstance(column_type, Integer):
-        return _integer(value) if isinstance(value, (str, float, Decimal)) else value
-    if isinstance(column_type, Numeric) and isinstance(value, str):
-        return _decimal(value)
-    if _is_text(column_type) and isinstance(value, Number):
-        return _text(value)
+    if value is None:
+        return None
+    if isinstance(column_type, Enum):
+        return _member(column_type, value)
+    if isinstance(column_type, Uuid):
+        return _uuid(column_type, value)
+    convert: Convert = _CONVERSIONS.get(_python_type(column_type), _as_given)
+    return convert(column_type, value)
+
+
+def some_value(column_type: ColumnType) -> Any:
+    """Return a value that a column of this type can have.
+
+    :raises LookupError: only the type itself knows one.
+    """
+    candidates = column_type.enums if isinstance(column_type, Enum) else _CANDIDATES
+    if _python_type(column_type) in _CONVERSIONS or isinstance(column_type, (Enum, Uuid)):
+        for one in candidates:
+            with suppress(TypeError, ValueError):
+                return key_value(column_type, one)
+    raise LookupError(f"no value of {column_type!r} is known")
+
+
+def _python_type(column_type: ColumnType) -> type[Any] | None:
+    """Return the type of its values in Python, if it has one, and the same on every database."""
+    types = {_type_of_values(one) for one in (column_type, *variants_of(column_type))}
+    return types.pop() if len(types) == 1 else None
+
+
+def _type_of_values(column_type: ColumnType) -> type[Any] | None:
+    if not isinstance(column_type, TypeDecorator):
+        with suppress(NotImplementedError):
+            return column_type.python_type
+    return None
+
+
+def _as_given(_: ColumnType, value: Any) -> Any:
+    if inspect(value, raiseerr=False) is not None:  # an object, a class, an SQL expression
+        raise TypeError(f"{key_text(value)} is no value of a primary key")
+    if isinstance(value, int) and value.bit_length() > _BITS:
+        raise ValueError(f"{key_text(value)} is no value of a primary key")
+    try:
+        hash(value)
+    except TypeError:
+        raise TypeError(f"{key_text(value)} is no value of a primary key") from None
     return value
 
 
-def _is_text(column_type: TypeEngine[Any]) -> bool:
-    return isinstance(column_type, String) and not isinstance(column_type, Enum)
-
-
-def _integer(value: str | float | Decimal) -> int:
-    number = value
+def _integer(column_type: ColumnType, value: Any) -> int:
+    found: int | None
     if isinstance(value, str):
-        number = _decimal(value)
-    try:
-        found = int(number)
-    except (ValueError, OverflowError):  # NaN, infinite
-        raise ValueError(f"{value!r} is no integer") from None
-    if found != number:
-        raise ValueError(f"{value!r} is no integer")
+        found = _whole(_decimal_in(value))
+    elif isinstance(value, (float, Decimal)):
+        found = _whole(Decimal(value))
+    elif hasattr(value, "__index__"):
+        found = operator.index(value)
+    else:
+        raise TypeError(f"{key_text(value)} is no integer")
+    types = (column_type, *variants_of(column_type))
+    limit = INTEGER_LIMIT << any(getattr(one, "unsigned", False) for one in types)  # of MySQL
+    if found is None or not -INTEGER_LIMIT <= found < limit:
+        raise ValueError(f"{key_text(value)} is no integer that the column can have")
     return found
 
 
-def _decimal(value: str) -> Decimal:
-    try:
-        return Decimal(value)
-    except InvalidOperation:
-        raise ValueError(f"{value!r} is no number") from None
+def _whole(number: Decimal) -> int | None:
+    """Return the number as an integer of at most 1,000 digits; None if it is none."""
+    if not number.is_finite() or number.adjusted() >= _DIGITS:
+        return None if number else 0  # int() would write all the zeros of 1E+300000
+    found = int(number)
+    return found if found == number else None
 
 
-def _text(value: Number) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
+def _decimal(column_type: ColumnType, value: Any) -> Decimal:
+    number = _number(value)
+    if not number:
+        return Decimal(0)
+    precision = scale = None
+    if not isinstance(column_type, Float):  # whose precision is that of the mantissa
+        precision, scale = (getattr(column_type, name, None) for name in ("precision", "scale"))
+    before = _DIGITS if precision is None else precision - (scale or 0)
+    if not _has_digits(number, before, _DIGITS if scale is None else scale):
+        raise ValueError(f"{key_text(value)} is no number that the column can have")
+    return number
+
+
+def _has_digits(number: Decimal, before: int, behind: int) -> bool:
+    """Return whether it has at most so many digits before its point, and behind it."""
+    _, digits, exponent = number.as_tuple()
+    if not isinstance(exponent, int) or number.adjusted() >= before:  # NaN and infinite are texts
+        return False
+    too_many = -exponent - behind
+    return too_many <= 0 or not any(digits[-too_many:])
+
+
+def _float(_: ColumnType, value: Any) -> float:
+    number = _number(value)
+    found = float(number)
+    if (
+        not math.isfinite(found)
+        or bool(found) != bool(number)
+        or (isinstance(value, int) and found != value)
+    ):
+        raise ValueError(f"{key_text(value)} is no number that the column can have")
+    return found
+
+
+def _number(value: Any) -> Decimal:
+    if isinstance(value, str):
+        return _decimal_in(value)
+    if isinstance(value, float):
+        return Decimal(float.__repr__(value))  # 0.1, and not the 55 digits that it stands for
+    if hasattr(value, "__index__"):
+        number = operator.index(value)
+        return Decimal(number) if number.bit_length() <= _BITS else Decimal("inf")
+    if isinstance(value, Decimal):
+        return value
+    raise TypeError(f"{key_text(value)} is no number")
+
+
+def _decimal_in(text: str) -> Decimal:
+    """Return the number that the text is, as SQL writes numbers: in ASCII, without underscores."""
+    if len(text) > _DIGITS or not _NUMBER.fullmatch(text):
+        raise ValueError(f"{key_text(text)} is no number")
+    return Decimal(text)
+
+
+def _text(_: ColumnType, value: Any) -> str:
+    text = _written(value)
+    if "\0" in text or any("\ud800" <= one <= "\udfff" for one in text):
+        raise ValueError(f"{key_text(value)} has a NUL or half of a character in it")
+    return text
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, UUID) or type(value) is date:
         return str(value)
-    raise ValueError(f"{value!r} is no text; which text it is meant to be is not known")
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= _BITS:
+        return int.__repr__(value)
+    if isinstance(value, (int, float, Decimal, datetime)):
+        raise ValueError(  # noqa: TRY004  # there are texts of such values, but several
+            f"{key_text(value)} is no text: which text it is meant to be is not known"
+        )
+    raise TypeError(f"{key_text(value)} is no text")
+
+
+def _bytes(_: ColumnType, value: Any) -> bytes:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise TypeError(f"{key_text(value)} is no bytes")
+
+
+def _bool(_: ColumnType, value: Any) -> bool:
+    if not isinstance(value, int):
+        raise TypeError(f"{key_text(value)} is no bool")
+    if value not in (0, 1):
+        raise ValueError(f"{key_text(value)} is no bool")
+    return bool(value)
+
+
+def _uuid(column_type: Uuid[Any], value: Any) -> UUID | str:
+    if isinstance(value, str):
+        digits = value.removeprefix("urn:uuid:").strip("{}").replace("-", "")
+        if len(value) > _LONGEST_UUID or not _HEX.fullmatch(digits):
+            raise ValueError(f"{key_text(value)} is no UUID")
+        value = UUID(digits)
+    if not isinstance(value, UUID):
+        raise TypeError(f"{key_text(value)} is no UUID")
+    return value if column_type.as_uuid else str(value)
+
+
+def _member(column_type: Any, value: Any) -> Any:
+    """Return the member of the Enum; of an Enum of texts, the text."""
+    kind = column_type.enum_class
+    if kind is not None and isinstance(value, kind):
+        return value
+    if not isinstance(value, str):
+        raise TypeError(f"{key_text(value)} is no value of the Enum")
+    of_text = column_type.result_processor(DefaultDialect(), None)
+    with suppress(LookupError):
+        return of_text(str.__str__(value))
+    raise ValueError(f"{key_text(value)} is no value of the Enum")
+
+
+def _date(_: ColumnType, value: Any) -> date:
+    found = _from_text(date, _ISO_DATE, value)
+    if isinstance(found, datetime):
+        if found.time() != time() or found.tzinfo is not None:
+            raise ValueError(f"{key_text(value)} is no date without a time")
+        return found.date()
+    return found
+
+
+def _datetime(_: ColumnType, value: Any) -> datetime:
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return datetime(value.year, value.month, value.day)  # noqa: DTZ001  # as databases take it
+    return _from_text(datetime, _ISO_DATETIME, value)
+
+
+def _time(_: ColumnType, value: Any) -> time:
+    return _from_text(time, _ISO_TIME, value)
+
+
+def _from_text(kind: type[T], written: re.Pattern[str], value: Any) -> T:
+    if isinstance(value, kind):
+        return value
+    if not isinstance(value, str):
+        raise TypeError(f"{key_text(value)} is no {kind.__name__}")
+    if written.fullmatch(value):
+        with suppress(ValueError):  # the 30th of February
+            return kind.fromisoformat(value)
+    raise ValueError(f"{key_text(value)} is no {kind.__name__} in the form of ISO 8601")
+
+
+_CONVERSIONS: Final[Mapping[type[Any] | None, Convert]] = {
+    int: _integer,
+    Decimal: _decimal,
+    float: _float,
+    str: _text,
+    bytes: _bytes,
+    bool: _bool,
+    date: _date,
+    datetime: _datetime,
+    time: _time,
+}

@@ -24,8 +24,9 @@ from sqlalchemy.sql.selectable import Alias, FromClause, Join, SelectBase
 from sqlalchemy.sql.visitors import iterate
 
 from ..errors import LockNotSupported
+from ..key_text import key_text
 from ..lock_info import DocumentKey, Identity
-from .key_values import key_value, python_type
+from .key_values import INTEGER_LIMIT, key_value, plain_type, some_value
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -269,8 +270,8 @@ def key_attributes(mapper: Mapper[Any]) -> tuple[str, ...]:
 
 @mapper_cache
 def plain_key_type(mapper: Mapper[Any]) -> type[Any] | None:
-    """Return the type of keys that need no look; None for composite keys, and where all do."""
-    return python_type(mapper.primary_key[0].type) if len(mapper.primary_key) == 1 else None
+    """Return the type of most keys, int or str; None for composite keys, and for any other."""
+    return plain_type(mapper.primary_key[0].type) if len(mapper.primary_key) == 1 else None
 
 
 def identity_of(mapper: Mapper[Any], ident: Any) -> Identity:
@@ -280,23 +281,69 @@ def identity_of(mapper: Mapper[Any], ident: Any) -> Identity:
         ``Session.get()``.
     :raises ValueError: wrong number or names of values, a key that is NULL, or a value that the
         column cannot have.
+    :raises TypeError: what is no value: an object, an SQL expression, a list.
     """
-    # Most keys are one number or string, and all the tests below take longer than the rest.
-    if type(ident) is plain_key_type(mapper):
+    # Most keys are one number or text of usual characters, and all the tests below take longer
+    # than the rest.
+    if type(ident) is plain_key_type(mapper) and (
+        -INTEGER_LIMIT <= ident < INTEGER_LIMIT if type(ident) is int else ident.isprintable()
+    ):
         return (ident,)
+    return _converted(mapper, ident)
+
+
+def _converted(mapper: Mapper[Any], ident: Any) -> Identity:
     names = key_attributes(mapper)
     values = _key_values(names, ident)
     if len(values) != len(names):
         raise ValueError(
-            f"{mapper.class_.__name__} has the primary key ({', '.join(names)}), not {ident!r}"
+            f"{mapper.class_.__name__} has the primary key ({', '.join(names)}), "
+            f"not {key_text(ident)}"
         )
     if all(value is None for value in values):
-        raise ValueError(f"{mapper.class_.__name__} {ident!r}: no row has a NULL primary key")
+        raise ValueError(
+            f"{mapper.class_.__name__} {key_text(ident)}: no row has a NULL primary key"
+        )
     types = (column.type for column in mapper.primary_key)
     try:
         return tuple(key_value(*pair) for pair in zip(types, values, strict=True))
-    except ValueError as error:
-        raise ValueError(f"{mapper.class_.__name__} {ident!r}: {error}") from None
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{mapper.class_.__name__} {key_text(ident)}: {error}") from None
+
+
+def some_key(mapper: Mapper[Any]) -> Identity:
+    """Return a primary key that a row of this class could have.
+
+    :raises LookupError: only a type of its columns knows one.
+    """
+    return tuple(some_value(column.type) for column in mapper.primary_key)
+
+
+@mapper_cache
+def key_order(mapper: Mapper[Any]) -> Callable[[Identity], Any] | None:
+    """Return the function that gives what keys are sorted by; None: they are sorted as they are.
+
+    It is that of SQLAlchemy's own types, by which a flush sorts rows: of an Enum what the database
+    stores.  A type of the program that has no order in Python can be given one, by its
+    ``sort_key_function``.
+    """
+    functions = [column.type.sort_key_function for column in mapper.primary_key]
+    if not any(functions):
+        return None
+
+    def stored(identity: Identity) -> Any:
+        pairs = zip(functions, identity, strict=True)
+        return tuple(value if sort is None else sort(value) for sort, value in pairs)
+
+    return stored
+
+
+@mapper_cache
+def row_order(mapper: Mapper[Any]) -> Callable[[Any], Any]:
+    """Return the function that gives what objects are sorted by, in the order of their keys."""
+    stored, key_of = key_order(mapper), mapper.primary_key_from_instance
+    return key_of if stored is None else lambda instance: stored(tuple(key_of(instance)))
 
 
 def _key_values(names: tuple[str, ...], ident: Any) -> Identity:

@@ -6,7 +6,7 @@ collation that ignores case, ``"1"`` is 1 to MySQL, and a TypeDecorator may retu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Integer, Select, Uuid, bindparam, literal_column, select, union_all
@@ -48,16 +48,21 @@ def select_stored_keys(
 
     :param keys: each with the types of its values; None: those of the primary key.
     """
+    return dict(select_equal_keys(session, root, keys))
+
+
+def select_equal_keys(
+    session: Session, root: Mapper[Any], keys: Mapping[Identity, Types | None]
+) -> Iterator[tuple[Identity, Identity]]:
+    """Yield each of these keys with the primary key of each row that has it; see above."""
     asked = list(keys)
-    found: dict[Identity, Identity] = {}
     for start in range(0, len(asked), _KEYS_OF_A_STATEMENT):
         some = asked[start : start + _KEYS_OF_A_STATEMENT]
         selects = [_select(root, place, key, keys[key]) for place, key in enumerate(some)]
         statement = selects[0] if len(selects) == 1 else union_all(*selects)
         with session.no_autoflush:
             rows = session.execute(statement, bind_arguments={"mapper": root}).all()
-        found.update({some[place]: tuple(stored) for place, *stored in rows})
-    return found
+        yield from ((some[place], tuple(stored)) for place, *stored in rows)
 
 
 def _select(root: Mapper[Any], place: int, key: Identity, types: Types | None) -> Select[Any]:

@@ -12,7 +12,15 @@ from sqlalchemy.orm import Mapper, Session
 
 from ..dialects import schema_translation, side_engine, strategy_for
 from ..dialects.base import LockStrategy
-from ..documents import key_attributes, lockable_root, mapper_of, own_table, parts_of
+from ..documents import (
+    key_attributes,
+    lockable_root,
+    mapper_of,
+    own_table,
+    parts_of,
+    some_key,
+)
+from ..errors import LockNotSupported
 from ..locking import reads_of
 from ..options import LockOptions, LockTimeout, check_lock, check_wait, lock_label
 from ..session import LockingSession
@@ -90,7 +98,7 @@ def explain_lock(
     :param lock: with its modifiers; for SkipLocked the statements are those of ``entity_set()``.
     :param lock_timeout: as for ``get_entity()``.
     :raises LockNotSupported: this database, table or connection cannot give that lock; as the call
-        itself would raise it.
+        itself would raise it.  Or the table is empty, and only a type of the program knows a key.
     :raises TypeError: as ``get_entity()`` raises it for its arguments.
     :raises ValueError: likewise.
     """
@@ -137,7 +145,7 @@ def _travelling(engine: Engine, mapper: Mapper[Any], lock: LockOptions) -> int:
     """Return how many SELECTs of parts are sent with the locking one in a pipeline."""
     if LockOptions.SkipLocked in lock or schema_translation(engine.get_execution_options()):
         return 0
-    return len(reads_of(mapper, _absent_key(mapper.class_), lock))
+    return len(reads_of(mapper, (None,) * len(mapper.primary_key), lock))
 
 
 def _engine_of(engine_or_session: object, entity: type[Any]) -> Engine:
@@ -170,15 +178,19 @@ def _lock(
             statement = session.entity_set(entity, lock, lock_timeout=seconds)
             session.scalars(statement.limit(1)).all()
         else:
-            key = _absent_key(entity) if key is None else key
+            key = _absent_key(mapper_of(entity)) if key is None else key
             session.get_document(entity, key, lock, lock_timeout=seconds)
     return recorder
 
 
-def _absent_key(entity: type[Any]) -> Any:
+def _absent_key(mapper: Mapper[Any]) -> Any:
     """Return a key; no row has it, as there are no rows."""
-    types = (column.type.python_type for column in mapper_of(entity).primary_key)
-    return tuple(one(0) if one in (int, float) else one() for one in types)
+    try:
+        return some_key(mapper)
+    except LookupError as error:
+        raise LockNotSupported(
+            f"{mapper.class_.__name__} has no row, and {error}; add one row, and explain again"
+        ) from error
 
 
 @dataclass

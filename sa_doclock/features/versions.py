@@ -7,10 +7,11 @@ header's row: https://docs.sqlalchemy.org/en/20/orm/versioning.html
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import TypeDecorator
+from sqlalchemy import TypeDecorator, inspect
 from sqlalchemy.orm import InstanceState, Mapper, Session, object_mapper
 from sqlalchemy.orm.attributes import flag_modified, instance_state
 
@@ -23,6 +24,7 @@ from ..documents import (
     mapper_cache,
 )
 from ..errors import LockMisuse, StaleDocument
+from ..key_text import key_text
 from ..lock_info import Identity
 from ..sqlalchemy_internals import deleted_states, new_states
 from ..transaction import LockRequest, SessionPart
@@ -58,18 +60,18 @@ def _check_version(mapper: Mapper[Any], version: Any) -> None:
     column = mapper.version_id_col
     if column is None:
         raise LockMisuse(
-            f"{mapper.class_.__name__} has no version to compare with {version!r}: map a column "
+            f"{mapper.class_.__name__} has no version to compare with {key_text(version)}: map a column "
             "as version_id_col, or leave out version="
         )
-    if isinstance(column.type, TypeDecorator):
-        return  # only it knows the type of its values
-    try:
-        wanted = column.type.python_type
-    except NotImplementedError:
-        return
-    if not isinstance(version, wanted):
+    wanted: type[Any] = object
+    if not isinstance(column.type, TypeDecorator):  # only it knows the type of its values
+        with suppress(NotImplementedError):
+            wanted = column.type.python_type
+    # With an SQL expression every version would be compared by SQL, and none in Python.
+    if not isinstance(version, wanted) or inspect(version, raiseerr=False) is not None:
         raise TypeError(
-            f"the version of {mapper.class_.__name__} is of type {wanted.__name__}, not {version!r}"
+            f"the version of {mapper.class_.__name__} is of type {wanted.__name__}, "
+            f"not {key_text(version)}"
         )
 
 
@@ -78,7 +80,7 @@ def _refuse_stale(mapper: Mapper[Any], found: Any, version: Any) -> None:
     actual = getattr(found, _attribute(mapper))
     if actual != version:
         raise StaleDocument(
-            f"its version is {actual!r}, not {version!r}: it was changed since the caller has "
+            f"its version is {key_text(actual)}, not {key_text(version)}: it was changed since the caller has "
             "read it; show what it is now, and ask again",
             expected=version,
             found=actual,

@@ -6,7 +6,7 @@ from .by_key import (
     OneByKey,
     execute_ours,
     identities_of,
-    read_many,
+    read_entities,
     read_one,
     single_key,
 )

@@ -16,17 +16,23 @@ from ..documents import (
     document_key,
     has_expired,
     identity_of,
+    key_order,
     lockable_root,
     mapper_cache,
     parts_of,
+    plain_key_type,
     root_of,
+    row_order,
+    select_equal_keys,
     spans_rows,
 )
 from ..errors import LockMisuse
+from ..key_text import key_text
 from ..lock_info import Identity, public_key
 from ..options import LockOptions, is_row_lock
 from ..statements import (
     chunks,
+    in_order,
     key_names,
     limit_for_keys,
     lock_by_key,
@@ -38,7 +44,14 @@ from ..statements import (
     select_by_key,
     select_by_keys,
 )
-from ..transaction import LockPlan, LockRequest, TransactionConnection, is_as_strong
+from ..transaction import (
+    LockPlan,
+    LockRequest,
+    TransactionConnection,
+    add_document,
+    database_name,
+    is_as_strong,
+)
 from .acquire import LockTarget
 from .context import LockContext
 from .load_parts import load_again
@@ -54,12 +67,15 @@ _NOTHING: Final[Unreadable] = {}
 def identities_of(mapper: Mapper[Any], idents: Iterable[Any]) -> list[Identity]:
     """Return the primary keys, each once, in ascending order."""
     if isinstance(idents, (str, bytes, Mapping)) or not isinstance(idents, Iterable):
-        raise TypeError(f"a list of primary keys is needed, not {idents!r}")
+        raise TypeError(f"a list of primary keys is needed, not {key_text(idents)}")
     identities = dict.fromkeys(identity_of(mapper, ident) for ident in idents)
     try:
-        return sorted(identities)
-    except TypeError as error:
-        raise ValueError(f"the keys cannot be put in order: {error}") from error
+        return sorted(identities, key=key_order(mapper))
+    except (TypeError, LookupError) as error:
+        raise ValueError(
+            "the keys cannot be put in order: some are of different types, or NULL in part, or "
+            "their type has no order; give a type of your own a sort_key_function"
+        ) from error
 
 
 def single_key(identities: Sequence[Identity]) -> Any:
@@ -115,13 +131,14 @@ class _RowsByKey(LockTarget[T]):
         ledger, root = self.context.ledger, root_of(self.mapper).class_
         unexpected = set(actual).difference(request.keys)
         if unexpected:  # covers() raises for an upgrade
+            refuse_several_rows(self.session, self.root, request.keys, actual)
             unexpected = {key for key in unexpected if not ledger.covers((root, key), request.lock)}
         if self.recheck or unexpected:
             affected = {*request.keys, *unexpected}
             refuse_unsaved(self.context, self.root, affected, ask=True)
         if unexpected:
             self.unreadable = expire_documents(self.context, self.root, unexpected)
-            keys, options = sorted(unexpected), request.options
+            keys, options = in_order(self.root, unexpected), request.options
             read_many(self.context, self.mapper, keys, LockOptions.None_, options)
             load_again(self.session, self.unreadable)
         for identity in actual:
@@ -159,7 +176,7 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
         parameters = _parameters(mapper, key)
         with self.session.no_autoflush:
             found: list[T] = _select(self.context, statement, parameters, request.options)
-        return found[0] if found else None
+        return found[0] if found else None  # a key that is held is that of one row
 
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
@@ -168,11 +185,7 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
         if not found and connection.strategy.retries_missing_rows:
             found = self._take_row(connection, plan, request)
         if len(found) > 1:
-            keys = ", ".join(str(instance_state(one).identity) for one in found[:3])
-            raise LockMisuse(
-                f"the database has {len(found)} rows for this key, such as {keys}: the mapped "
-                "primary key is not unique, or the value has another type than its column"
-            )
+            raise several_rows(request.keys[0], _keys_of(self.mapper, found))
         if self.unreadable:
             load_again(self.session, self.unreadable)
         return found[0] if found else None
@@ -231,10 +244,10 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
         return self._with_held([])
 
     def _with_held(self, found: list[T]) -> list[T]:
-        if not self._held:
+        if not self._held and key_order(self.mapper) is None:
             return found
         found = found + _read_held(self.context, self.mapper, self._held, self.request)
-        return sorted(_distinct(found), key=self.mapper.primary_key_from_instance)
+        return sorted(_distinct(found), key=row_order(self.mapper))
 
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
@@ -244,7 +257,7 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
             missing = self._missing(found)
             if missing:
                 found = _distinct(found + self._locked(connection, plan, request, missing))
-                found.sort(key=self.mapper.primary_key_from_instance)
+                found.sort(key=row_order(self.mapper))
         if self.unreadable:
             load_again(self.session, self.unreadable)
         return found
@@ -265,17 +278,49 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
         return found
 
     def _missing(self, found: Iterable[T]) -> list[Identity]:
-        there = {tuple(self.mapper.primary_key_from_instance(one)) for one in found}
+        there = set(_keys_of(self.mapper, found))
         return [identity for identity in self.request.keys if identity not in there]
 
     def record(self, found: list[T], request: LockRequest) -> list[T]:
-        keys = [tuple(self.mapper.primary_key_from_instance(one)) for one in found]
+        keys = _keys_of(self.mapper, found)
         self.record_rows(keys, request)
         if LockOptions.SkipLocked not in request.lock:
             for identity in self._missing(found):
                 forget_vanished(self.session, self.mapper, identity)
         self.give_up_others(keys, request)
         return self._with_held(found)
+
+
+def _keys_of(mapper: Mapper[Any], found: Iterable[Any]) -> list[Identity]:
+    return [tuple(mapper.primary_key_from_instance(one)) for one in found]
+
+
+def several_rows(key: Identity, found: Sequence[Identity]) -> LockMisuse:
+    """Return the error of a key that has found several rows, which have these keys."""
+    keys = ", ".join(key_text(public_key(one)) for one in found[:3])
+    return LockMisuse(
+        f"the database has {len(found)} rows for the key {key_text(public_key(key))}, such as {keys}: "
+        "the mapped primary key is not unique, or the value has another type than its column"
+    )
+
+
+def refuse_several_rows(
+    session: Session, root: Mapper[Any], keys: Iterable[Identity], found: Collection[Identity]
+) -> None:
+    """Look for a key that has found several of these rows, where only the database can tell.
+
+    :raises LockMisuse: there is one.
+    """
+    if len(found) <= 1:
+        return
+    known = frozenset(found)
+    rows: defaultdict[Identity, list[Identity]] = defaultdict(list)
+    unknown = dict.fromkeys(key for key in keys if key not in known)
+    for key, stored in select_equal_keys(session, root, unknown):
+        rows[key].append(stored)
+    for key, several in rows.items():
+        if len(several) > 1:
+            raise several_rows(key, several)
 
 
 def _distinct(found: Iterable[T]) -> list[T]:
@@ -402,8 +447,35 @@ def read_one(
         return session.get(mapper.class_, identity, options=options)
     parameters = _parameters(mapper, identity)
     with session.no_autoflush:
-        found = _select(context, select_by_key(mapper, lock), parameters, options)
+        found: list[T] = _select(context, select_by_key(mapper, lock), parameters, options)
+    if len(found) > 1:
+        raise several_rows(identity, _keys_of(mapper, found))
     return found[0] if found else None
+
+
+def read_entities(
+    context: LockContext,
+    mapper: Mapper[T],
+    identities: Sequence[Identity],
+    lock: LockOptions,
+    options: Sequence[ORMOption],
+) -> list[T]:
+    """Read without a lock what get_entities() was asked for.
+
+    :raises LockMisuse: a key has found several rows.
+    """
+    found = read_many(context, mapper, identities, lock, options)
+    if plain_key_type(mapper) is int:
+        return found
+    keys, session = _keys_of(mapper, found), context.session()
+    if not set(identities).issuperset(keys):
+        try:
+            refuse_several_rows(session, root_of(mapper), identities, keys)
+        except LockMisuse as error:
+            database = database_name(session, {"mapper": mapper})
+            add_document(error, mapper.class_, None, None, database)
+            raise
+    return found
 
 
 def read_many(
@@ -418,6 +490,8 @@ def read_many(
     for chunk in chunks(identities):
         statement = select_by_keys(mapper, lock, chunk)
         found += _select(context, statement, parameters_by_keys(chunk), options)
+    if key_order(mapper) is not None:
+        found.sort(key=row_order(mapper))
     return found
 
 

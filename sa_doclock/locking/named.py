@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from ..dialects import product_of
 from ..errors import LockFailed, LockMisuse
+from ..key_text import key_text
 from ..options import LockOptions
 from ..transaction import LockPlan, LockRequest, TransactionConnection
 from .acquire import LockTarget
@@ -50,19 +51,22 @@ def _written(part: object) -> str:
         return str(part)
     if isinstance(part, date) and not isinstance(part, datetime):
         return part.isoformat()
-    raise TypeError(f"a part of a key must be a str, an int, a UUID or a date, not {part!r}")
+    raise TypeError(
+        f"a part of a key must be a str, an int, a UUID or a date, not {key_text(part)}"
+    )
 
 
 def check_key(key: str) -> str:
     """Return the key if every database can take it."""
     if not isinstance(key, str):
         raise TypeError(
-            f'the key of a named lock must be a str, not {key!r}: doclock_key("user", 42) makes one'
+            f"the key of a named lock must be a str, not {key_text(key)}: "
+            'doclock_key("user", 42) makes one'
         )
     if not key:
         raise ValueError("the key of a named lock must not be empty")
     if "\0" in key or any("\ud800" <= character <= "\udfff" for character in key):
-        raise ValueError(f"the key {key!r} has a NUL or half of a character in it")
+        raise ValueError(f"the key {key_text(key)} has a NUL or half of a character in it")
     return key
 
 

@@ -199,7 +199,7 @@ class RowsOfSelect(LockTarget[Result[Any]]):
         candidates = add_candidate_hint(candidates, entity, row_lock, strategy)
         found = _candidates(run, candidates, row_lock)
         identities: list[Identity] = []
-        for some in [*chunks(in_order(set(found)), limit)] or [()]:
+        for some in [*chunks(in_order(root, set(found)), limit)] or [()]:
             locking = _locking_rows(root, key_in(root.primary_key, some), whole=whole)
             identities += run_within(seconds, strategy, row_lock, locking, keys_of)
         return identities, found

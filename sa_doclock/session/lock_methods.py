@@ -25,7 +25,7 @@ from ..locking import (
     identities_of,
     load_parts,
     lock_of_key,
-    read_many,
+    read_entities,
     read_one,
     reads_of,
     single_key,
@@ -71,7 +71,9 @@ class LockMethods(ExecutingSession):
         After a failure: where this call had opened the transaction, it is rolled back.
         Otherwise the transaction refuses everything until ``rollback()``.
 
-        :param ident: the primary key: a scalar, a tuple in mapper order, or a dict.
+        :param ident: the primary key: a scalar, a tuple in mapper order, or a dict.  What says the
+            same is the same key: ``"42"`` is 42 for an integer, the name of a member for an Enum, a
+            text of the usual form for a UUID, a date or a time.
         :param lock: what to take; ``LockOptions.None_`` and ``NoLock`` are plain reads.
         :param lock_timeout: seconds (or a timedelta) to queue behind another holder; 0 is
             NoWait, None as the session says, or else as the server is configured.  Rounded
@@ -90,8 +92,11 @@ class LockMethods(ExecutingSession):
         :raises WrongIsolation: the open transaction cannot protect a document.
         :raises LockUpgradeRefused: held by a read lock in this transaction already.
         :raises LockNotSupported: this database, table or connection cannot give that lock.
+        :raises LockMisuse: the key has found several rows: it is not unique, or a type of the
+            program compares otherwise than the database.
         :raises ValueError: contradictory arguments, a key of the wrong shape, or one that its column
-            cannot have, such as ``"1abc"`` for an integer.
+            cannot have, such as ``"1abc"`` or 1.5 for an integer.  Nothing was sent.
+        :raises TypeError: a key that is none: an object, an SQL expression, a list.
         """
         context = self._context
         wait = context.options.wait
@@ -199,8 +204,9 @@ class LockMethods(ExecutingSession):
             ``"given"`` the order of ``idents``.
         :returns: without those that there are not, or that ``SkipLocked`` leaves out.  Between
             several statements, text keys are ordered as Python orders them.
-        :raises TypeError: ``idents`` is not a collection.
-        :raises ValueError: as :meth:`get_entity`; or keys that have no order among them.
+        :raises TypeError: ``idents`` is not a collection; or as :meth:`get_entity`.
+        :raises ValueError: as :meth:`get_entity`; or keys that have no order among them.  Those of an
+            Enum have that of what the database stores.
         """
         if order not in get_args(ResultOrder):
             raise ValueError(f'order is "key" or "given", not {order!r}')
@@ -219,7 +225,7 @@ class LockMethods(ExecutingSession):
         if lock in _PLAIN:
             context.refuse_failed()
             with self.no_autoflush:
-                return read_many(context, mapper, identities, lock, options)
+                return read_entities(context, mapper, identities, lock, options)
         ident, binds = single_key(identities), {"mapper": mapper}
         request = LockRequest(entity, ident, lock, seconds, mapper, identities, options, binds)
         return acquire(ManyByKey(context, request))

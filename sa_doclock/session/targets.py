@@ -11,6 +11,7 @@ from sqlalchemy.orm import InstanceState, Mapper, Session
 
 from ..documents import identity_of
 from ..errors import LockMisuse
+from ..key_text import key_text
 from ..options import LockOptions, base_of, check_lock
 from ..statements import locked_entity_of
 
@@ -32,7 +33,8 @@ def lock_of_block(entity: Any, ident: Any, lock: LockOptions, name: str) -> Lock
     :raises ValueError: it locks nothing.
     """
     if isinstance(ident, LockOptions):
-        raise TypeError(f"give the lock of {name}() by name: lock={ident}")
+        misplaced = ident
+        raise TypeError(f"give the lock of {name}() by name: lock={misplaced}")
     own = locked_entity_of(entity) if isinstance(entity, Select) else None
     if own is not None:
         lock = own.lock
@@ -108,10 +110,11 @@ def one_for_each(
     locked = {id(one) for one in found}
     objects = []
     for ident in idents:
-        one = by_key.get(identity_of(mapper, ident))
+        identity = identity_of(mapper, ident)
+        one = by_key.get(identity)
         if one is None:  # the database may compare the key otherwise, "ABC" with "abc"
             with session.no_autoflush:
-                one = session.get(mapper.class_, ident)
+                one = session.get(mapper.class_, identity)
         if one is None or id(one) not in locked:
             raise no_result(mapper.class_, ident)
         objects.append(one)
@@ -120,4 +123,4 @@ def one_for_each(
 
 def no_result(entity: type[Any], ident: Any) -> NoResultFound:
     """Return the error for a row that must be there."""
-    return NoResultFound(f"there is no {entity.__name__} with the primary key {ident!r}")
+    return NoResultFound(f"there is no {entity.__name__} with the primary key {key_text(ident)}")

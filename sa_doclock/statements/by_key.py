@@ -10,7 +10,14 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, false, or_, selec
 from sqlalchemy.orm import Mapper
 
 from ..dialects import by_keys_hints
-from ..documents import header_table, index_of_key, mapper_cache, root_of, unread_columns
+from ..documents import (
+    header_table,
+    index_of_key,
+    key_order,
+    mapper_cache,
+    root_of,
+    unread_columns,
+)
 from ..lock_info import Identity
 from ..options import LockOptions, is_row_lock
 from .with_lock import S, add_lock, selectin_options
@@ -99,11 +106,11 @@ def limit_for_keys(parameters: int, columns: int) -> int:
     return parameters if columns == 1 else min(parameters, _PARAMETERS_OF_AN_OR)
 
 
-def in_order(keys: Iterable[Identity]) -> list[Identity]:
+def in_order(mapper: Mapper[Any], keys: Iterable[Identity]) -> list[Identity]:
     """Return the keys in ascending order; as they come, if they have no order among them."""
     listed = list(keys)
-    with suppress(TypeError):
-        listed.sort()
+    with suppress(TypeError, LookupError):
+        listed.sort(key=key_order(mapper))
     return listed
 
 

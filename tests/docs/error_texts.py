@@ -76,7 +76,7 @@ CURES: Final[Mapping[str, str]] = {
     "the statement has a lock already: claim": "leave the lock out of the select",
     "claim_each() needs new sessions": "give it the factory, not a session in use",
     "the claim of ... is over": "use each claim within its turn of the loop",
-    "the database has ... rows for this key": "map a key that is unique, and give values of the "
+    "the database has ... rows for the key": "map a key that is unique, and give values of the "
     "type of its column",
     "session_factory has returned a session": "let the factory make a new session at each call",
     "the session was given a Connection": "give `run_transaction()` sessions of an Engine",

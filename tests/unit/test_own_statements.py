@@ -122,6 +122,7 @@ DOCUMENTS = (
     "claims/locking.py:_MatchingRows.send.read",
     "claims/sessions.py:ClaimSessions.read",
     "documents/owners.py:HeaderResolver._select",
+    "documents/stored_keys.py:select_equal_keys",
     "documents/stored_keys.py:select_stored_keys",
     "features/guard/dml.py:_Check._check_keys",
     "features/guard/dml.py:_Check._check_where",

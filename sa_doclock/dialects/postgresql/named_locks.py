@@ -69,7 +69,7 @@ def lock_key(connection: Connection, key: str, lock: LockOptions) -> Row[Any] | 
         statement = _TAKE_BOTH[lock]
     if LockOptions.NoWait in lock or not _tells_key(connection):
         return connection.execute(statement, values).first()
-    readable = _NOT_IN_COMMENT.sub("_", key)[:_LONGEST_IN_COMMENT].replace(":", r"\:")
+    readable = _NOT_IN_COMMENT.sub("_", key[:_LONGEST_IN_COMMENT]).replace(":", r"\:")
     # Every key has a text of its own, and the cache is for the program's statements.
     return connection.execute(
         text(f"{statement.text} /* {KEY_MARK} {readable} */"),

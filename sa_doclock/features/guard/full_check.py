@@ -20,7 +20,7 @@ from ...documents import (
     mapper_of,
     root_of,
 )
-from ...lock_info import DocumentKey, Identity
+from ...lock_info import DocumentKey, Identity, document_label, public_key
 from ...sqlalchemy_internals import modified_states, new_states
 from .refusals import Refusal, Refusals
 from .rows import States, Write
@@ -161,4 +161,4 @@ def _changed(state: InstanceState[Any], root: Mapper[Any]) -> str | None:
 def _row(state: InstanceState[Any]) -> str:
     if state.identity is None:
         return f"a new {state.class_.__name__}"
-    return f"{state.class_.__name__} {', '.join(map(str, state.identity))}"
+    return document_label(state.class_, public_key(state.identity))

@@ -11,7 +11,8 @@ from sqlalchemy.orm import InstanceState, Mapper
 from ...caller import line_of_program, warn_program
 from ...documents import HeaderResolver, any_declared, has_null, notify_in_time
 from ...errors import UnlockedWrite, UnlockedWriteWarning
-from ...lock_info import Identity
+from ...key_text import key_text
+from ...lock_info import Identity, public_key
 from ...options import lock_label
 from ...transaction import TransactionState, add_document, database_name
 from .provenance import ReadProvenance
@@ -123,7 +124,7 @@ class Refusals:
     def refuse(self, refusal: Refusal) -> None:
         """Raise UnlockedWrite, or warn if this session only warns."""
         entity, identity = refusal.root.class_, refusal.identity
-        ident: Any = identity[0] if len(identity) == 1 else identity or None
+        ident = public_key(identity) if identity else None
         held = self.documents.ledger.held.get((entity, identity))
         holds, read = "does not hold", ""
         if held is not None:
@@ -133,7 +134,7 @@ class Refusals:
         error = UnlockedWrite(
             f"{refusal.what} without the ForUpdate lock of its document, which this transaction "
             f"{holds}; lock first, then read, then change: session.get_entity({entity.__name__}, "
-            f"{'...' if ident is None else repr(ident)}, LockOptions.ForUpdate)."
+            f"{'...' if ident is None else key_text(ident)}, LockOptions.ForUpdate)."
         )
         error.add_details(read)
         database = database_name(self.session(), {"mapper": refusal.root})

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import MultipleResultsFound
 from sqlalchemy.orm import registry
 from sqlalchemy.types import TypeDecorator
 
@@ -84,10 +85,12 @@ class AsGiven(TypeDecorator[str]):
 
     impl = sa.String(40)
     cache_ok = True
+    sort_key_function = str  # of texts and numbers beside each other
 
 
-@pytest.mark.databases("mysql", "mariadb")
-def test_several_rows_for_one_key_are_refused(session: LockingSession, documents: Database) -> None:
+@pytest.fixture
+def loose(session: LockingSession, documents: Database) -> Any:
+    """Map a table with the texts a and b as keys, which MySQL finds both by 0."""
     metadata = sa.MetaData()
     table = sa.Table("gd_loose", metadata, sa.Column("id", AsGiven, primary_key=True))
     documents.create(metadata)
@@ -95,6 +98,67 @@ def test_several_rows_for_one_key_are_refused(session: LockingSession, documents
     registry().map_imperatively(entity, table)
     session.execute(table.insert(), [{"id": "a"}, {"id": "b"}])
     session.commit()
-    with pytest.raises(LockMisuse, match=r"Loose 0 .* 2 rows"):
-        session.get_entity(entity, 0, ForUpdate)
+    return entity
+
+
+NoLock, SharedRead = LockOptions.NoLock, LockOptions.SharedRead
+SEVERAL: dict[str, Callable[[LockingSession, Any, LockOptions], Any]] = {
+    "get_entity": lambda s, entity, lock: s.get_entity(entity, 0, lock),
+    "get_one_entity": lambda s, entity, lock: s.get_one_entity(entity, 0, lock),
+    "get_document": lambda s, entity, lock: s.get_document(entity, 0, lock),
+    "get_entities": lambda s, entity, lock: s.get_entities(entity, [0], lock),
+    "get_entities of a known one": lambda s, entity, lock: s.get_entities(entity, [0, "a"], lock),
+    "get_entities of none": lambda s, entity, lock: s.get_entities(entity, [0, "c"], lock),
+    "get_documents": lambda s, entity, lock: s.get_documents(entity, [0], lock),
+}
+
+
+@pytest.mark.databases("mysql", "mariadb")
+@pytest.mark.parametrize("method", SEVERAL.values(), ids=SEVERAL)
+@pytest.mark.parametrize("lock", [ForUpdate, SharedRead], ids=str)
+def test_several_rows_for_one_key_are_refused(
+    session: LockingSession, loose: Any, method: Callable[..., Any], lock: LockOptions
+) -> None:
+    with pytest.raises(LockMisuse, match=r"Loose .* 2 rows for the key 0, such as 'a', 'b'"):
+        method(session, loose, lock)
     assert not session.held_locks
+    assert not session.in_transaction()
+
+
+@pytest.mark.databases("mysql", "mariadb")
+@pytest.mark.parametrize("method", SEVERAL.values(), ids=SEVERAL)
+@pytest.mark.parametrize("lock", [None_, NoLock], ids=str)
+def test_several_rows_for_one_key_are_refused_without_a_lock(
+    session: LockingSession, loose: Any, method: Callable[..., Any], lock: LockOptions
+) -> None:
+    with pytest.raises((LockMisuse, MultipleResultsFound)):
+        method(session, loose, lock)
+
+
+@pytest.mark.databases("mysql", "mariadb")
+@pytest.mark.parametrize("lock", [None_, ForUpdate], ids=str)
+def test_several_keys_for_one_row_are_none_of_these(
+    session: LockingSession, loose: Any, lock: LockOptions
+) -> None:
+    found = session.get_entities(loose, ["A", "B", "a"], lock)
+    assert [one.id for one in found] == ["a", "b"]
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_several_rows_of_blocks(session: LockingSession, loose: Any) -> None:
+    for block in (
+        session.locked(loose, 0),
+        session.locked_document(loose, 0),
+        session.locked_documents(loose, [0]),
+    ):
+        with pytest.raises(LockMisuse, match="2 rows for the key 0"), block:
+            pytest.fail("the block was entered")
+    assert not session.in_transaction()
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_several_rows_beside_a_held_one(session: LockingSession, loose: Any) -> None:
+    held = session.get_one_entity(loose, "a", ForUpdate)
+    with pytest.raises(LockMisuse, match="2 rows for the key 0"):
+        session.get_entities(loose, ["a", 0], ForUpdate)
+    assert held.id == "a"

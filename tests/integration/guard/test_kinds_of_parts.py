@@ -98,7 +98,7 @@ CASES: dict[str, Case] = {
     "terms taken away": Case(act_on_contract(no_terms), Contract, 1),
     "terms by foreign key": Case(change(Contract, 1, terms_id=None), Contract, 1, ("'terms_id'",)),
     "composite header": Case(
-        change(Voucher, (2024, 2), total=1), Voucher, (2024, 2), ("Voucher 2024, 2", "'total'")
+        change(Voucher, (2024, 2), total=1), Voucher, (2024, 2), ("Voucher (2024, 2)", "'total'")
     ),
     "composite part": Case(change(Entry, 1, value=1), Voucher, (2024, 1), ("Entry 1", "'value'")),
     "composite new part": Case(add(Entry, id=9, year=2024, number=2), Voucher, (2024, 2)),

@@ -9,8 +9,6 @@ from sa_doclock import LockNotSupported
 from tests.integration.mappings.mapped_document import MappedDocument
 from tests.integration.mappings.ways import Way
 
-_MANY = ("get_entities", "get_documents")
-
 
 class Refused(NamedTuple):
     """A mapping, the methods that cannot lock it, and why.
@@ -46,13 +44,6 @@ REFUSED = (
         LockNotSupported,
         "read from a Subquery",
         "SQLAlchemy reads the class from a UNION of all tables, whose rows are rows of no table",
-    ),
-    Refused(
-        "enum key",
-        _MANY,
-        ValueError,
-        "cannot be put in order",
-        "members of an Enum have no order, and many documents are locked in the order of their keys",
     ),
 )
 

@@ -237,6 +237,21 @@ def test_a_key_cannot_leave_its_comment(alice: Session, bob: Session, key: str) 
 
 
 @pytest.mark.databases("postgresql")
+@pytest.mark.parametrize("key", ["a\nLOG: \x1b[2J\u2028", "a" * 100_000], ids=["forged", "long"])
+def test_a_comment_is_on_one_line_and_short(
+    database: Database, documents: Database, key: str
+) -> None:
+    assert documents is database
+    engine, sent = database.engine(), []
+    sa.event.listen(engine, "do_execute", lambda _c, statement, *_: sent.append(statement))
+    with LockingSession(engine) as session:
+        session.lock_key(key)
+    (comment,) = [one.partition("/*")[2] for one in sent if "advisory" in one]
+    assert comment.isprintable()
+    assert len(comment) < 150
+
+
+@pytest.mark.databases("postgresql")
 def test_hidden_parameters_are_in_no_comment(database: Database, documents: Database) -> None:
     assert documents is database
     sent: list[str] = []

@@ -202,9 +202,9 @@ def test_keys_are_told_where_they_are_asked_for(session: Session, instrumented: 
     voucher, orders, name = (attributes(span) for span in told.spans)
     assert voucher["doclock.key"] == "(2024, 1)"
     assert orders["doclock.keys"] == ("1", "2")
-    assert name["doclock.key"] == "user:42"
+    assert name["doclock.key"] == "'user:42'"
     held = {point.attributes["doclock.key"] for point in told.points("doclock.lock.hold")}
-    assert held == {"(2024, 1)", "1", "2", "user:42"}
+    assert held == {"(2024, 1)", "1", "2", "'user:42'"}
 
 
 def test_a_call_in_which_the_program_clears_the_info_of_its_session(

@@ -1,0 +1,70 @@
+"""The text of a key in errors, log records, spans and comments: on one line, and short.
+
+A key may come out of a form or a URL.  As it is, its line breaks and escape codes would forge
+records of a log, and a megabyte of it would be repeated in each.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from reprlib import Repr
+from typing import Any, Final
+
+from sqlalchemy import inspect
+
+_LONGEST: Final = 80
+_BITS: Final = 256  # Python refuses to write integers of many digits, and is slow with fewer
+
+
+class _ShortRepr(Repr):
+    """``repr()``, of which the middle is left out where it is long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxlong = self.maxother = _LONGEST
+        self.maxlevel = 2
+
+    def repr_int(self, x: int, level: int) -> str:
+        if x.bit_length() > _BITS:
+            return f"<an integer of {x.bit_length()} bits>"
+        return super().repr_int(x, level)
+
+    def repr_bytes(self, x: bytes, level: int) -> str:
+        return self.repr_instance(x[:_LONGEST], level)
+
+    def repr_instance(self, x: object, level: int) -> str:
+        if inspect(x, raiseerr=False) is not None:
+            return object.__repr__(x)  # that of a mapped object may load what is not loaded
+        return super().repr_instance(x, level)
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        # In its own order: Python's own sorts it.
+        if level <= 0:
+            return "{...}"
+        pairs = islice(x.items(), self.maxdict)
+        shown = [": ".join(self.repr1(one, level - 1) for one in pair) for pair in pairs]
+        return f"{{{', '.join(shown + ['...'] * (len(x) > self.maxdict))}}}"
+
+
+_short_repr: Final = _ShortRepr().repr
+
+
+def key_text(key: Any) -> str:
+    """Return a key as errors and logs name it: its ``repr()``, of 80 characters at most."""
+    return _shortened(printable(_short_repr(key)))
+
+
+def told_text(text: str) -> str:
+    """Return a key that is written already, as a server does: on one line, and as short."""
+    return _shortened(printable(text[: _LONGEST + 1]))
+
+
+def printable(text: str) -> str:
+    """Return the text with its line breaks, escape codes and the like as ``repr()`` writes them."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
