@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -29,6 +30,29 @@ def document_label(entity: type[Any] | None, ident: Any) -> str:
         return f"{entity.__name__} {'rows' if ident is None else ident}"
     return "the transaction" if ident is None else f"named lock {ident!r}"
 
+
+_LONGEST_KEY = 80
+_NUMBERS = re.compile(r"-?\d+(?:, -?\d+)*")
+
+
+def short_repr(key: object) -> str:
+    """Return ``repr()`` of a key for a line of text, cut at 80 characters."""
+    text = repr(key)
+    return text if len(text) <= _LONGEST_KEY else f"{text[: _LONGEST_KEY - 3]}..."
+
+
+def printable(text: str) -> str:
+    """Return a text that a server tells, with what is not printable as ``repr()`` writes it.
+
+    So a name or a statement begins no line of its own, and sends no escape code to a terminal.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+
+
+KEY_MARK = "sa_doclock key:"
+"""The beginning of a comment, in the statement that waits for a named lock, with its key."""
 
 IDLE = "idle in transaction"
 ACTIVE = "active"
@@ -77,7 +101,7 @@ class LockConnection:
             None if age is None else f"its transaction open for {age:.1f} s",
         )
         known = ", ".join(filter(None, details))
-        return f"connection {self.connection_id}" + (f" ({known})" if known else "")
+        return printable(f"connection {self.connection_id}" + (f" ({known})" if known else ""))
 
 
 _SHOWN = 200
@@ -87,7 +111,7 @@ def short_statement(connection: LockConnection) -> str | None:
     """Return its statement on one line, cut where it is long; None where there is none."""
     if connection.statement is None:
         return None
-    statement = " ".join(connection.statement.split())
+    statement = printable(" ".join(connection.statement.split()))
     if len(statement) <= _SHOWN:
         return statement
     return f"{statement[:_SHOWN]}... ({len(connection.statement)} characters)"
@@ -97,7 +121,9 @@ def short_statement(connection: LockConnection) -> str | None:
 class LockWait:
     """One connection waits for another.
 
-    Who waits for several at once, as for the readers of a row, is in several of these.
+    Who waits for several at once, as for the readers of a row, is in several of these.  In a queue a
+    connection is listed with the holder and with the last one in front of it, not with all of them;
+    where several hold the lock, only the first of the queue is listed with each of them.
 
     :ivar waiter: who waits.
     :ivar blocker: who must go first; it may wait itself.
@@ -120,8 +146,12 @@ class LockWait:
     def lock(self) -> str:
         """The lock that is waited for, in words: ``orders 42``, ``table orders``."""
         if self.table is None:
-            return "a lock" if self.key is None else f"named lock {self.key!r}"
-        return f"table {self.table}" if self.key is None else f"{self.table} {self.key}"
+            return "a lock" if self.key is None else f"named lock {short_repr(self.key)}"
+        table = printable(self.table)
+        if self.key is None:
+            return f"table {table}"
+        is_number = _NUMBERS.fullmatch(self.key) and len(self.key) <= _LONGEST_KEY
+        return f"{table} {self.key if is_number else short_repr(self.key)}"
 
     def __str__(self) -> str:
         """Return it as a line of a log: who waits for whom, with the statement of the root."""

@@ -18,13 +18,14 @@ from ...errors import (
     LockNotSupported,
     SnapshotConflict,
 )
+from ...lock_info import KEY_MARK
 from ...options import LockOptions, base_of, milliseconds
 from ..base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode, Pipeline
 from ..compatible_servers import find_server
 from ..recent_keys import remember_key
 from .hold_limit import after_lock, before_lock
 from .lock_limit import limited_locks, lock_limit
-from .monitoring import KEY_MARK, PostgreSQLMonitoring
+from .monitoring import PostgreSQLMonitoring
 
 # A lock on 64 bits, which two keys may share: that is a needless wait, and no more.
 # A standby grants them too, among its own sessions: there it is no row that comes back.
