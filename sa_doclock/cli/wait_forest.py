@@ -16,7 +16,7 @@ class Node:
     :ivar tree: the id of the connection on top.
     :ivar wait: its wait for the connection above; None on top.
     :ivar waiters: those below, which wait for it.
-    :ivar behind: how many there are below, those below them included.
+    :ivar behind: the number of those below, on all levels.
     :ivar others: the connections of other trees that it waits for too.
     :ivar closes: on top of a circle of waits, its own wait for one below; else None.
     :ivar circles: the waits of connections above it, or its own, for this one: a deadlock.
@@ -35,7 +35,7 @@ class Node:
 
     @property
     def waiting(self) -> int:
-        """How many connections of the tree with this one on top wait."""
+        """The number of connections that wait in the tree with this one on top."""
         return self.behind + (self.closes is not None)
 
     def is_above(self, other: Node) -> bool:

@@ -14,7 +14,7 @@ _LINE = re.compile(r"[\w./\\-]+\.py:\d+")
 
 
 def summary_of(forest: Sequence[Node]) -> str:
-    """Return who waits for what, and what is known of the connection that most of them wait for.
+    """Return the sentence: who waits for what, and what is known of the connection that most of them wait for.
 
     :param forest: not empty.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
@@ -13,6 +13,7 @@ from .wait_forest import Node, forest_of
 from .wait_summary import summary_of
 
 _DEEPEST = 8  # levels that are indented
+_InWords = Callable[[Node, bool], RenderableType]
 _EVERYTHING = "--all shows every connection in full"
 
 
@@ -31,7 +32,7 @@ def picture_of(waits: Sequence[LockWait], out: Console, *, everything: bool) -> 
     room = max(out.height - 1, 1)  # a line for the prompt
     connections = sum(1 + top.behind for top in forest)
     if everything or connections <= room:
-        whole = Group(summary, Text(), *(_tree(top, _in_full(top), None) for top in forest))
+        whole = Group(summary, Text(), *map(_whole_tree, forest))
         if everything or _height(whole, out) <= room:
             return whole
     hint = Text(_EVERYTHING, style="dim italic")
@@ -61,7 +62,7 @@ def _cut_trees(forest: Sequence[Node], lines: int, out: Console) -> Iterator[Ren
             yield _count_line(forest[number:])
             return
         shown, used = _select(top, least, lines - min(needed, lines // 2))
-        yield _tree(top, label, shown)
+        yield _tree(top, label, shown, _in_lines)
         lines -= used
 
 
@@ -91,29 +92,39 @@ def _lines_of(node: Node) -> int:
     return 1 + (node.connection.statement is not None) + len(node.circles)
 
 
-def _tree(top: Node, label: RenderableType, shown: Collection[int] | None) -> Tree:
-    """Return the tree of these connections, which stand on one line each; None: of all, in full."""
+def _whole_tree(top: Node) -> Tree:
+    return _tree(top, _in_full(top), range(top.behind + 1), _in_full)
+
+
+def _tree(top: Node, label: RenderableType, shown: Collection[int], in_words: _InWords) -> Tree:
+    """Return the tree of the connections in these places."""
     tree = Tree(label, highlight=False)
     branches = {top.place: (tree, 0)}
     for node in top.from_top():
         if node.place not in branches:
-            return tree
+            break
         branch, depth = branches[node.place]
-        hidden = 0
         for wait in node.circles:
             branch.add(Text(_circle_text(wait), style="bold red"))
-        for below in node.waiters:
-            if shown is None or below.place in shown:
-                is_deep = depth >= _DEEPEST
-                in_words = _in_full if shown is None else _in_lines
-                added = branch.add(in_words(below, is_deep))
-                branches[below.place] = (branch if is_deep else added, depth + (not is_deep))
-            else:
-                hidden += 1 + below.behind
+        drawn = [below for below in node.waiters if below.place in shown]
+        for below in drawn:
+            branches[below.place] = _add(branch, depth, below, in_words)
+        hidden = node.waiters[len(drawn) :]
         if hidden:
-            wait_for_it = "waits for it" if hidden == 1 else "wait for it"
-            branch.add(Text(f"and {hidden} more {wait_for_it}", style="bold yellow"))
+            branch.add(Text(_hidden_text(hidden), style="bold yellow"))
     return tree
+
+
+def _add(branch: Tree, depth: int, node: Node, in_words: _InWords) -> tuple[Tree, int]:
+    """Add a connection; return where those that wait for it are added, and how deep that is."""
+    is_deep = depth >= _DEEPEST
+    added = branch.add(in_words(node, is_deep))
+    return (branch, depth) if is_deep else (added, depth + 1)
+
+
+def _hidden_text(hidden: Sequence[Node]) -> str:
+    number = sum(1 + node.behind for node in hidden)
+    return f"and {number} more {'waits' if number == 1 else 'wait'} for it"
 
 
 def _circle_text(wait: LockWait) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from typing import Any
@@ -85,19 +85,23 @@ class MariaDBMonitoring(InnoDBMonitoring):
     connections_query = _CONNECTIONS
 
     def waits(self, connection: Connection) -> Iterable[Wait]:
-        threads: dict[str, list[int]] = {}
-        rows = connection.execute(_WAITS).all()
-        for transaction, thread in connection.execute(_HOLDERS_OF_LOCKS) if rows else ():
-            threads.setdefault(str(transaction), []).append(thread)
-        for waiter, blockers, table, here, key, seconds in rows:
-            name = None if table is None else table.removeprefix(here or "").replace("`", "")
-            blocking = (threads.get(number, ()) for number in str(blockers).split(","))
-            for blocker in chain.from_iterable(blocking):
-                yield Wait(waiter, blocker, name, key, elapsed_seconds(seconds))
+        yield from _row_waits(connection)
         keys = recent_keys()
         for waiter, holder, name, seconds in connection.execute(_NAMED_WAITS):
             if holder is not None:
                 yield Wait(waiter, holder, None, keys.get(name, name), elapsed_seconds(seconds))
+
+
+def _row_waits(connection: Connection) -> Iterator[Wait]:
+    threads: dict[str, list[int]] = {}
+    rows = connection.execute(_WAITS).all()
+    for transaction, thread in connection.execute(_HOLDERS_OF_LOCKS) if rows else ():
+        threads.setdefault(str(transaction), []).append(thread)
+    for waiter, blockers, table, here, key, seconds in rows:
+        name = None if table is None else table.removeprefix(here or "").replace("`", "")
+        blocking = (threads.get(number, ()) for number in str(blockers).split(","))
+        for blocker in chain.from_iterable(blocking):
+            yield Wait(waiter, blocker, name, key, elapsed_seconds(seconds))
 
 
 class MariaDBLocks(InnoDBLocks):

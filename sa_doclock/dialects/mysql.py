@@ -121,12 +121,22 @@ class MySQLMonitoring(InnoDBMonitoring):
             pid, seconds = threads.get(waiter, (None, None))
             table = f"{schema}.{name}" if elsewhere and name else name
             known = key if table else keys.get(key, key)
-            for blocker in blockers:
-                # 0 was prepared, by XA, in a thread that is gone; such a transaction does not wait.
-                gone = None if blocker in waiting else 0
-                other, _ = threads.get(blocker, (gone, None))
-                if pid is not None and other is not None:
+            for other in _ids(blockers, threads, waiting):
+                if pid is not None:
                     yield Wait(pid, other, table, known, elapsed_seconds(seconds))
+
+
+def _ids(
+    blockers: Iterable[int], threads: Mapping[int, tuple[int | None, Any]], waiting: set[int]
+) -> Iterator[int]:
+    """Yield the connections of these threads, but for threads of the server and those that have ended.
+
+    0 is a transaction that was prepared, by XA, in a thread that has ended.  It does not wait.
+    """
+    for blocker in blockers:
+        pid, _ = threads.get(blocker, (None if blocker in waiting else 0, None))
+        if pid is not None:
+            yield pid
 
 
 def _row_waits(connection: Connection) -> Iterator[tuple[Any, ...]]:

@@ -15,7 +15,7 @@ _Request = tuple[int, "str | None", "str | None"]  # the number of the waiter, t
 
 
 class WaitGraph:
-    """Who waits for whom.
+    """The connections of a server that wait, and those that they wait for.
 
     A connection has a number here, from 0 on, and a set of connections is an integer with their bits.
 
