@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -31,6 +32,11 @@ def document_label(entity: type[Any] | None, ident: Any) -> str:
         return f"{entity.__name__} {'rows' if ident is None else key_text(ident)}"
     return "the transaction" if ident is None else f"named lock {key_text(ident)}"
 
+
+_NUMBERS = re.compile(r"-?\d+(?:, -?\d+)*")
+
+KEY_MARK = "sa_doclock key:"
+"""The beginning of a comment, in the statement that waits for a named lock, with its key."""
 
 IDLE = "idle in transaction"
 ACTIVE = "active"
@@ -99,7 +105,9 @@ def short_statement(connection: LockConnection) -> str | None:
 class LockWait:
     """One connection waits for another.
 
-    Who waits for several at once, as for the readers of a row, is in several of these.
+    Who waits for several at once, as for the readers of a row, is in several of these.  In a queue a
+    connection is listed with the holder and with the last one in front of it, not with all of them;
+    where several hold the lock, only the first of the queue is listed with each of them.
 
     :ivar waiter: who waits.
     :ivar blocker: who must go first; it may wait itself.
@@ -124,7 +132,10 @@ class LockWait:
         if self.table is None:
             return "a lock" if self.key is None else f"named lock {key_text(self.key)}"
         table = printable(self.table)
-        return f"table {table}" if self.key is None else f"{table} {told_text(self.key)}"
+        if self.key is None:
+            return f"table {table}"
+        numbers = _NUMBERS.fullmatch(self.key)
+        return f"{table} {told_text(self.key) if numbers else key_text(self.key)}"
 
     def __str__(self) -> str:
         """Return it as a line of a log: who waits for whom, with the statement of the root."""

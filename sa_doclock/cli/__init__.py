@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
 
@@ -24,6 +25,10 @@ def main() -> None:
             "pip install 'sa-doclock[cli]'\n"
         )
         sys.exit(2)
+    # A name or a statement may have characters that the terminal, or a file, cannot take.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     # SIGTERM ends a run as Ctrl-C does: it drops its tables.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     app()

@@ -9,19 +9,26 @@ from typing import Annotated, Optional
 import typer
 from rich import progress
 from rich.console import Console
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from .. import LockNotSupported
 from .database import BadUsage, Target
 from .workload import TABLE_NAMES, TableError, TableLeftBehind, first_line, left_by_others
 
+_VARIABLE = "SA_DOCLOCK_URL"
+
 Url = Annotated[
     Optional[str],  # noqa: UP045  # typer knows "str | None" since 0.12.4 only
-    typer.Option(metavar="URL", help="The database.", show_default="a temporary SQLite file"),
+    typer.Option(
+        metavar="URL",
+        help="The database.",
+        envvar=_VARIABLE,
+        show_default="a temporary SQLite file",
+    ),
 ]
 
 ServerUrl = Annotated[
-    str, typer.Option("--url", metavar="URL", help="The database.", envvar="SA_DOCLOCK_URL")
+    str, typer.Option("--url", metavar="URL", help="The database.", envvar=_VARIABLE)
 ]
 
 INTERRUPTED = 130
@@ -74,7 +81,7 @@ def errors_as_text(*, database_error: int = 1) -> Iterator[None]:
         yield
     except (DBAPIError, TableLeftBehind) as error:
         raise _end(first_line(error), database_error) from None
-    except (BadUsage, LockNotSupported, TableError) as error:
+    except (BadUsage, LockNotSupported, SQLAlchemyError, TableError) as error:
         raise _end(first_line(error), 2) from None
     except KeyboardInterrupt:
         raise _end("interrupted", INTERRUPTED) from None

@@ -7,18 +7,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from typing import Annotated, Optional
+from typing import Annotated, Literal, Optional
 
 import typer
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.live import Live
-from sqlalchemy import Engine
 
 from ..lock_info import LockWait
 from ..monitoring import lock_waits
 from .console import ServerUrl, errors_as_text, results
 from .database import open_database
-from .wait_tree import tree_of
+from .wait_tree import picture_of
 
 _UNWRAPPED = 10_000  # a file or a pipe gets each connection, and each statement, on one line
 Show = Callable[[Sequence[LockWait]], None]
@@ -39,13 +38,18 @@ def waits(
             min=0, metavar="SECONDS", help="Exit status 1 if a wait is longer.", show_default="none"
         ),
     ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every connection, not only a screen of them.")
+    ] = False,
     json_wanted: Annotated[
         bool, typer.Option("--json", help="A list of objects; with --watch, one list a line.")
     ] = False,
 ) -> None:
     """Show who waits for whom on the whole server.
 
-    The tree has the holder on top, and its waiters below.
+    A sentence says how many wait, and who is in their way. The tree below it has the
+    holder on top, and its waiters below. Each connection stands once; those that the
+    screen has no room for are counted.
 
     It asks over a connection of its own, takes no lock and changes nothing.
 
@@ -53,40 +57,42 @@ def waits(
     server cannot be asked.
     """
     with errors_as_text(database_error=2), open_database(url, 1) as target:
-        with _output(json_wanted, watch) as show, suppress(KeyboardInterrupt):
-            alarmed = _look(target.engine, show, longer_than, alarm)
-            while watch and not alarmed:
+        alarmed = False
+        with _output(json_wanted, watch, everything) as show, suppress(KeyboardInterrupt):
+            while True:
+                found = lock_waits(target.engine)
+                alarmed = _has_longer(found, alarm)
+                show([one for one in found if one.seconds is None or one.seconds >= longer_than])
+                if alarmed or not watch:
+                    break
                 time.sleep(every)
-                alarmed = _look(target.engine, show, longer_than, alarm)
         if alarmed:
             raise typer.Exit(1)
 
 
-def _look(engine: Engine, show: Show, longer_than: float, alarm: float | None) -> bool:
-    """Show the waits of this moment; return whether one is longer than ``alarm``.
-
-    A wait is shown, and raises no alarm, where the server does not tell how long it is.
-    """
-    found = lock_waits(engine)
-    show([one for one in found if one.seconds is None or one.seconds >= longer_than])
+def _has_longer(found: Sequence[LockWait], alarm: float | None) -> bool:
+    """Return whether a wait is longer than that; one whose time the server does not tell is not."""
     return alarm is not None and any((one.seconds or 0) > alarm for one in found)
 
 
 @contextmanager
-def _output(json_wanted: bool, watch: bool) -> Iterator[Show]:
+def _output(json_wanted: bool, watch: bool, everything: bool) -> Iterator[Show]:
     """Yield what shows the waits: on a terminal, --watch renews them in place."""
     out = results()
     if json_wanted:
         indent = None if watch else 2
         yield lambda found: typer.echo(json.dumps([asdict(one) for one in found], indent=indent))
     elif watch and out.is_terminal:
-        with Live(console=out, auto_refresh=False, vertical_overflow="crop") as live:
-            yield lambda found: live.update(_report(found), refresh=True)
+        overflow: Literal["visible", "crop"] = "visible" if everything else "crop"
+        with Live(console=out, auto_refresh=False, vertical_overflow=overflow) as live:
+            yield lambda found: live.update(_report(found, out, everything), refresh=True)
     else:
         if not out.is_terminal:
             out.width = _UNWRAPPED
-        yield lambda found: out.print(_report(found))
+        yield lambda found: out.print(_report(found, out, everything))
 
 
-def _report(found: Sequence[LockWait]) -> RenderableType:
-    return tree_of(found) if found else "nobody waits for a lock"
+def _report(found: Sequence[LockWait], out: Console, everything: bool) -> RenderableType:
+    if not found:
+        return "nobody waits for a lock"
+    return picture_of(found, out, everything=everything)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from decimal import Decimal
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import Connection, Select, TextClause, bindparam, text
@@ -20,18 +21,18 @@ from .monitoring import elapsed_seconds
 from .numbers import text_with_numbers
 from .recent_keys import recent_keys
 
-# INNODB_LOCKS has only locks with a waiter, and our own wait has ended: without another waiter we
-# know only which connections hold any locks of rows, or of tables.
+# INNODB_LOCKS has only the locks that somebody waits for, and those that are waited for.  Our own wait
+# has ended: without another waiter we know only which connections hold any locks of rows, or of tables.
 _HOLDERS = text(
     """
     SET STATEMENT max_statement_time = 1 FOR
-    SELECT t.trx_mysql_thread_id, t.trx_rows_locked > 0, EXISTS (
-    SELECT 1 FROM information_schema.innodb_locks AS l WHERE l.lock_trx_id = t.trx_id
-    AND l.lock_table = CONCAT('`', COALESCE(:schema, DATABASE()), '`.`', :name, '`')
+    SELECT t.trx_mysql_thread_id, t.trx_rows_locked > 0, t.trx_id IN (
+    SELECT l.lock_trx_id FROM information_schema.innodb_locks AS l
+    WHERE l.lock_table = CONCAT('`', COALESCE(:schema, DATABASE()), '`.`', :name, '`')
     AND l.lock_index = 'PRIMARY' AND l.lock_data IN :keys
     AND (l.lock_mode LIKE 'X%' OR NOT :shared)
-    AND l.lock_id IN (SELECT blocking_lock_id FROM information_schema.innodb_lock_waits)
-    AND l.lock_id NOT IN (SELECT requested_lock_id FROM information_schema.innodb_lock_waits))
+    AND l.lock_id NOT IN (SELECT trx_requested_lock_id FROM information_schema.innodb_trx
+    WHERE trx_requested_lock_id IS NOT NULL))
     FROM information_schema.innodb_trx AS t WHERE t.trx_lock_structs > 0"""
 ).bindparams(bindparam("keys", expanding=True))
 # The times of InnoDB are by the clock of the system, NOW() by that of the session.
@@ -45,17 +46,25 @@ _CONNECTIONS = text(
     LEFT JOIN information_schema.innodb_trx AS t ON t.trx_mysql_thread_id = p.id
     WHERE p.id IN :ids"""
 ).bindparams(bindparam("ids", expanding=True))
+# One row for each waiter: a queue of n waiters has n * n / 2 rows in INNODB_LOCK_WAITS.  Readers all
+# have the transaction number 0; the number of a lock has its row in it.
 _WAITS = text(
     """
-    SET STATEMENT max_statement_time = 1 FOR
-    SELECT DISTINCT w.trx_mysql_thread_id, b.trx_mysql_thread_id,
-    l.lock_table, CONCAT('`', DATABASE(), '`.'),
+    SET STATEMENT max_statement_time = 1, group_concat_max_len = 4294967295 FOR
+    SELECT DISTINCT w.trx_mysql_thread_id, blockers, l.lock_table, CONCAT('`', DATABASE(), '`.'),
     CASE WHEN l.lock_index = 'PRIMARY' THEN l.lock_data END, TIMESTAMPDIFF(
     MICROSECOND, w.trx_wait_started, CONVERT_TZ(NOW(6), @@time_zone, 'SYSTEM')) / 1e6
-    FROM information_schema.innodb_lock_waits
-    JOIN information_schema.innodb_trx AS w ON w.trx_id = requesting_trx_id
-    JOIN information_schema.innodb_trx AS b ON b.trx_id = blocking_trx_id
+    FROM (SELECT requested_lock_id, GROUP_CONCAT(DISTINCT blocking_trx_id) AS blockers
+    FROM information_schema.innodb_lock_waits GROUP BY requested_lock_id) AS waiting
+    JOIN information_schema.innodb_trx AS w ON w.trx_requested_lock_id = requested_lock_id
     LEFT JOIN information_schema.innodb_locks AS l ON l.lock_id = requested_lock_id"""
+)
+# Of the same copy as the waits: it is renewed when nobody has read it for 0.1 s.
+_HOLDERS_OF_LOCKS = text(
+    """
+    SET STATEMENT max_statement_time = 1 FOR
+    SELECT trx_id, trx_mysql_thread_id FROM information_schema.innodb_trx
+    WHERE trx_lock_structs > 0"""
 )
 # Without the plugin METADATA_LOCK_INFO the server lists no named locks.  A connection that waits for
 # one has that state, and the name in its statement, which the drivers send as a text.
@@ -78,13 +87,23 @@ class MariaDBMonitoring(InnoDBMonitoring):
     connections_query = _CONNECTIONS
 
     def waits(self, connection: Connection) -> Iterable[Wait]:
-        for waiter, blocker, table, here, key, seconds in connection.execute(_WAITS):
-            name = None if table is None else table.removeprefix(here or "").replace("`", "")
-            yield Wait(waiter, blocker, name, key, elapsed_seconds(seconds))
+        yield from _row_waits(connection)
         keys = recent_keys()
         for waiter, holder, name, seconds in connection.execute(_NAMED_WAITS):
             if holder is not None:
                 yield Wait(waiter, holder, None, keys.get(name, name), elapsed_seconds(seconds))
+
+
+def _row_waits(connection: Connection) -> Iterator[Wait]:
+    threads: dict[str, list[int]] = {}
+    rows = connection.execute(_WAITS).all()
+    for transaction, thread in connection.execute(_HOLDERS_OF_LOCKS) if rows else ():
+        threads.setdefault(str(transaction), []).append(thread)
+    for waiter, blockers, table, here, key, seconds in rows:
+        name = None if table is None else table.removeprefix(here or "").replace("`", "")
+        blocking = (threads.get(number, ()) for number in str(blockers).split(","))
+        for blocker in chain.from_iterable(blocking):
+            yield Wait(waiter, blocker, name, key, elapsed_seconds(seconds))
 
 
 class MariaDBLocks(InnoDBLocks):

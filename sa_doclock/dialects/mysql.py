@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Select, Table, TextClause, bindparam, text
@@ -67,21 +66,30 @@ _CONNECTIONS = text("""
     processlist_host
     FROM performance_schema.threads AS t
     WHERE t.processlist_id IN :ids""").bindparams(bindparam("ids", expanding=True))
-# Rows; then tables and named locks.  Of two of these, an exclusive one blocks the other, also
-# while it waits itself.
-_WAITS = text("""
-    SELECT /*+ MAX_EXECUTION_TIME(1000) */ requesting.thread_id, blocking.thread_id,
+# One row for each waiter: a queue of n waiters has n * n / 2 rows in data_lock_waits.
+_ROW_WAITS = text("""
+    SELECT /*+ MAX_EXECUTION_TIME(1000) SET_VAR(group_concat_max_len = 4294967295) */
+    w.requesting, w.blocking,
     l.object_schema <> COALESCE(DATABASE(), '') AS elsewhere, l.object_schema, l.object_name,
     CASE WHEN l.index_name = 'PRIMARY' THEN l.lock_data END
-    FROM performance_schema.data_lock_waits AS w JOIN performance_schema.data_locks AS l
-    ON l.engine_lock_id = w.requesting_engine_lock_id AND l.engine = w.engine
-    JOIN performance_schema.data_locks AS requesting ON requesting.lock_type = 'TABLE'
-    AND requesting.engine_transaction_id = w.requesting_engine_transaction_id
-    AND requesting.engine = w.engine
-    JOIN performance_schema.data_locks AS blocking ON blocking.lock_type = 'TABLE'
-    AND blocking.engine_transaction_id = w.blocking_engine_transaction_id
-    AND blocking.engine = w.engine
-    UNION SELECT p.owner_thread_id, g.owner_thread_id,
+    FROM (SELECT engine, requesting_engine_lock_id AS lock_id,
+    requesting_engine_transaction_id AS requesting,
+    GROUP_CONCAT(blocking_engine_transaction_id) AS blocking
+    FROM performance_schema.data_lock_waits GROUP BY engine, lock_id, requesting) AS w
+    JOIN performance_schema.data_locks AS l
+    ON l.engine_lock_id = w.lock_id AND l.engine = w.engine""")
+_OWNERS = text("""
+    SELECT /*+ MAX_EXECUTION_TIME(1000) */ DISTINCT t.id, own.thread_id
+    FROM (SELECT engine, requesting_engine_transaction_id AS id
+    FROM performance_schema.data_lock_waits
+    UNION SELECT engine, blocking_engine_transaction_id
+    FROM performance_schema.data_lock_waits) AS t
+    JOIN performance_schema.data_locks AS own ON own.lock_type = 'TABLE'
+    AND own.engine_transaction_id = t.id AND own.engine = t.engine""")
+# Tables and named locks.  Of two of these, an exclusive one blocks the other, also while it waits
+# itself.
+_OTHER_WAITS = text("""
+    SELECT /*+ MAX_EXECUTION_TIME(1000) */ DISTINCT p.owner_thread_id, g.owner_thread_id,
     p.object_schema <> COALESCE(DATABASE(), ''), p.object_schema,
     CASE WHEN p.object_type = 'TABLE' THEN p.object_name END,
     CASE WHEN p.object_type <> 'TABLE' THEN p.object_name END
@@ -118,16 +126,47 @@ class MySQLMonitoring(InnoDBMonitoring):
     connections_query = _CONNECTIONS
 
     def waits(self, connection: Connection) -> Iterable[Wait]:
-        waits = {tuple(row[:2]): row for row in connection.execute(_WAITS)}
-        threads = _connections_of(connection, set(filter(None, chain(*waits))))
+        waits = [*_row_waits(connection), *_other_waits(connection)]
+        waiting = {wait[0] for wait in waits}
+        threads = _connections_of(connection, waiting.union(*(wait[1] for wait in waits)))
         keys = recent_keys()
-        for waiter, blocker, elsewhere, schema, name, key in waits.values():
+        for waiter, blockers, elsewhere, schema, name, key in waits:
             pid, seconds = threads.get(waiter, (None, None))
-            other, _ = threads.get(blocker, (0, None))  # by XA PREPARE, from a thread that is gone
-            if pid is not None and other is not None:
-                table = f"{schema}.{name}" if elsewhere and name else name
-                known = key if table else keys.get(key, key)
-                yield Wait(pid, other, table, known, elapsed_seconds(seconds))
+            table = f"{schema}.{name}" if elsewhere and name else name
+            known = key if table else keys.get(key, key)
+            for other in _ids(blockers, threads, waiting):
+                if pid is not None:
+                    yield Wait(pid, other, table, known, elapsed_seconds(seconds))
+
+
+def _ids(
+    blockers: Iterable[int], threads: Mapping[int, tuple[int | None, Any]], waiting: set[int]
+) -> Iterator[int]:
+    """Yield the connections of these threads, but for threads of the server and those that have ended.
+
+    0 is a transaction that was prepared, by XA, in a thread that has ended.  It does not wait.
+    """
+    for blocker in blockers:
+        pid, _ = threads.get(blocker, (None if blocker in waiting else 0, None))
+        if pid is not None:
+            yield pid
+
+
+def _row_waits(connection: Connection) -> Iterator[tuple[Any, ...]]:
+    """Yield the thread that waits for a row, those that it waits for, and what is known of the row."""
+    rows = connection.execute(_ROW_WAITS).all()
+    found = connection.execute(_OWNERS) if rows else ()
+    owners = {str(transaction): thread for transaction, thread in found}
+    for requesting, blocking, *place in rows:
+        if str(requesting) in owners:
+            blockers = [owners[one] for one in str(blocking).split(",") if one in owners]
+            yield owners[str(requesting)], blockers, *place
+
+
+def _other_waits(connection: Connection) -> Iterator[tuple[Any, ...]]:
+    """Yield the same of tables and named locks."""
+    for waiter, blocker, *place in connection.execute(_OTHER_WAITS):
+        yield waiter, [blocker], *place
 
 
 def _connections_of(

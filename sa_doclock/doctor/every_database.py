@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -157,7 +158,7 @@ def waits_privilege(subject: Subject) -> Iterator[Problem]:
     if monitoring is None:
         return
     try:
-        list(monitoring.waits(subject.connection))
+        deque(monitoring.waits(subject.connection), maxlen=0)
     except DBAPIError as error:
         needed = missing_privilege(subject.strategy, error)
         if needed is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
@@ -10,7 +10,8 @@ from sqlalchemy.exc import DBAPIError
 from ..dialects import product_of, side_connection, strategy_class
 from ..dialects.base import LockMonitoring, LockStrategy
 from ..errors import LockNotSupported
-from ..lock_info import LockConnection, LockWait, Wait
+from ..lock_info import LockConnection, LockWait
+from .wait_graph import WaitGraph
 
 
 def lock_waits(bind: Engine | Connection) -> list[LockWait]:
@@ -18,6 +19,9 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
 
     They are read over a connection of its own, made as the engine makes its connections, which
     needs no place in the pool and waits for no lock.
+
+    A queue of 200 for one lock is about 400 waits: each waiter with the holder, and with the last
+    one of those in front of it.
 
     :returns: those that have waited longest first; an empty list where nobody waits.  MariaDB
         answers from a copy that can be older than 0.1 s where others ask all the time.
@@ -38,15 +42,17 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
         assert known.monitoring is not None
         strategy, monitoring = known(connection.dialect), known.monitoring
         try:
-            found = list(monitoring.waits(connection))
-            ids = {one for wait in found for one in (wait.waiter, wait.blocker)}
-            described = describe_connections(monitoring, connection, ids)
+            graph = WaitGraph(monitoring.waits(connection))
+            described = describe_connections(monitoring, connection, graph.connections)
         except DBAPIError as error:
             needed = missing_privilege(strategy, error)
             if needed is None:
                 raise
             raise LockNotSupported(f"lock_waits() on {strategy.name}: {needed}") from error
-    waits = _with_root_blockers(found, described)
+    waits = [
+        LockWait(described[waiter], described[blocker], described[root], table, key, seconds)
+        for (waiter, blocker, table, key, seconds), root in graph.waits()
+    ]
     return sorted(waits, key=lambda wait: -(wait.seconds or 0))
 
 
@@ -58,33 +64,8 @@ def describe_connections(
     return {one: known.get(one) or LockConnection(one) for one in ids}
 
 
-def _with_root_blockers(
-    found: Sequence[Wait], described: Mapping[int, LockConnection]
-) -> Iterator[LockWait]:
-    blockers: dict[int, list[int]] = {}
-    for wait in found:
-        blockers.setdefault(wait.waiter, []).append(wait.blocker)
-    for waiter, blocker, table, key, seconds in found:
-        root = described[_root_blocker(blocker, blockers)]
-        yield LockWait(described[waiter], described[blocker], root, table, key, seconds)
-
-
 def missing_privilege(strategy: LockStrategy, error: DBAPIError) -> str | None:
     """Return what the account needs to see who waits; None where the error is another."""
     assert strategy.monitoring is not None
     code = None if error.orig is None else strategy.native_code(error.orig)
     return strategy.monitoring.privilege_errors.get(code or 0)
-
-
-def _root_blocker(blocker: int, blockers: Mapping[int, Sequence[int]]) -> int:
-    """Return a blocker that does not wait itself; in a circle of waits, the direct blocker."""
-    seen: set[int] = set()
-    front = [blocker]
-    while front:
-        one = front.pop()
-        if one not in blockers:
-            return one
-        if one not in seen:
-            seen.add(one)
-            front += reversed(blockers[one])
-    return blocker

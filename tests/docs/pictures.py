@@ -19,7 +19,7 @@ from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME
 
 from sa_doclock import Finding, LockConnection, LockWait
 from sa_doclock.cli.doctor import print_report
-from sa_doclock.cli.wait_tree import tree_of
+from sa_doclock.cli.wait_tree import picture_of
 from tests.docs import exclusion
 from tests.docs.pages import ROOT
 
@@ -78,7 +78,7 @@ def _print_doctor(out: Console) -> None:
 
 
 PICTURES: Final[Mapping[str, Callable[[Console], None]]] = {
-    "waits": lambda out: out.print(tree_of(_waits())),
+    "waits": lambda out: out.print(picture_of(_waits(), out, everything=True)),
     "doctor": _print_doctor,
 }
 

@@ -1,4 +1,4 @@
-"""Errors name the holders of the row, and lock_waits() shows a circle."""
+"""Errors name the holders of the row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from sqlalchemy.dialects import mysql
 from sa_doclock import LockConnection, LockNotAvailable, lock_waits
 from sa_doclock.dialects.innodb import lock_data
 from sa_doclock.features.diagnosis import blockers_text
-from sa_doclock.monitoring.lock_waits import _root_blocker
 
 WHOLE = LockConnection(
     4711, "app", "billing", "idle in transaction", 12.34, "UPDATE  orders\nSET x"
@@ -67,6 +66,13 @@ def test_a_statement_is_left_out_where_the_engine_hides_parameters() -> None:
     )
 
 
+def test_what_a_server_tells_begins_no_line_and_sends_no_escape_code() -> None:
+    text = blockers_text(
+        [LockConnection(7, "a\nb", "c\x1b[2J", statement="SELECT '\x1b[31m'")], hide=False
+    )
+    assert text == (r"held by connection 7 (user a\nb, application 'c\x1b[2J'): SELECT '\x1b[31m'")
+
+
 def test_of_many_three_are_said() -> None:
     parties = [LockConnection(number) for number in range(1, 6)]
     assert (
@@ -89,24 +95,6 @@ def test_a_copy_of_the_error_tells_the_same(copied: Callable[[Any], Any]) -> Non
 def test_a_party_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         WHOLE.user = "other"  # type: ignore[misc]
-
-
-@pytest.mark.parametrize(
-    ("pairs", "root"),
-    [
-        ([(1, 2)], 2),
-        ([(1, 2), (2, 3)], 3),
-        ([(1, 2), (2, 3), (2, 4), (3, 4)], 4),
-        ([(1, 2), (2, 2), (2, 3)], 3),
-        ([(1, 2), (2, 1)], 2),  # a circle has no root
-        ([(1, 2), (2, 3), (3, 2)], 2),
-    ],
-)
-def test_the_root_is_who_does_not_wait(pairs: list[tuple[int, int]], root: int) -> None:
-    behind: dict[int, list[int]] = {}
-    for waiter, blocker in pairs:
-        behind.setdefault(waiter, []).append(blocker)
-    assert _root_blocker(pairs[0][1], behind) == root
 
 
 @pytest.mark.parametrize("bind", [None, "sqlite://", 1])

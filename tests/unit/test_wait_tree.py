@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import io
+import itertools
+import re
+from collections.abc import Sequence
 
 import pytest
 from rich.console import Console
 
 from sa_doclock import LockConnection, LockWait
-from sa_doclock.cli.wait_tree import tree_of
+from sa_doclock.cli.wait_forest import forest_of
+from sa_doclock.cli.wait_summary import line_of, summary_of
+from sa_doclock.cli.wait_tree import picture_of
+from tests.support.work import calls_of
 
 ANN, BOB, CAT = (
     LockConnection(
@@ -23,11 +29,45 @@ def wait(waiter: LockConnection, blocker: LockConnection, root: LockConnection) 
     return LockWait(waiter, blocker, root, "orders", "42", 3.25)
 
 
-def shown(*waits: LockWait) -> list[str]:
-    out = Console(file=io.StringIO(), width=500, color_system=None)
-    out.print(tree_of(waits))
+def picture(
+    waits: Sequence[LockWait], width: int, height: int, *, everything: bool = False
+) -> list[str]:
+    out = Console(file=io.StringIO(), width=width, height=height, color_system=None)
+    out.print(picture_of(waits, out, everything=everything))
     assert isinstance(out.file, io.StringIO)
     return [line.rstrip() for line in out.file.getvalue().splitlines()]
+
+
+def shown(*waits: LockWait) -> list[str]:
+    """Return the lines of the trees, below the summary."""
+    return picture(waits, 500, 24, everything=True)[2:]
+
+
+def storm(waiters: int, *, of: int = 1) -> list[LockWait]:
+    """Let each waiter wait for a holder and all that wait in front of it; so for so many holders."""
+    found = []
+    for root in range(1000, 1000 + of):
+        queue = [LockConnection(root, "ann", state="idle in transaction", transaction_seconds=9.0)]
+        for number in range(waiters):
+            waiter = LockConnection(1000 * root + number, "bob", statement="SELECT 1")
+            found += [
+                LockWait(waiter, one, queue[0], "orders", str(root), 9.0 - number / 1000)
+                for one in queue
+            ]
+            queue.append(waiter)
+    return found
+
+
+def groups(waiters: int) -> list[LockWait]:
+    """Let a hundred wait for a holder, and so many for each of these."""
+    root = LockConnection(1000, "ann")
+    firsts = [LockConnection(2000 + number, "bob") for number in range(100)]
+    found = [LockWait(first, root, root, "orders", "1", 9.0) for first in firsts]
+    for first in firsts:
+        for number in range(waiters):
+            waiter = LockConnection(1000 * first.connection_id + number, "cat")
+            found.append(LockWait(waiter, first, root, "stock", "2", 1.0))
+    return found
 
 
 def test_the_root_is_on_top_and_each_waiter_below_its_holder() -> None:
@@ -39,11 +79,23 @@ def test_the_root_is_on_top_and_each_waiter_below_its_holder() -> None:
     ]
 
 
-def test_who_waits_for_two_is_below_both() -> None:
-    lines = shown(wait(CAT, BOB, BOB), wait(CAT, ANN, ANN))
-    assert [line for line in lines if "user cat" in line] == 2 * [
-        "└── orders 42, 3.2 s: connection 3 (user cat) (perhaps)"
+def test_who_waits_for_two_stands_below_one_of_them_and_names_the_other() -> None:
+    assert shown(wait(CAT, BOB, BOB), wait(CAT, ANN, ANN)) == [
+        "connection 2 (user bob)",
+        "└── orders 42, 3.2 s: connection 3 (user cat) (perhaps), waits for connection 1 too",
+        f"{ANN}",
+        "UPDATE orders SET x",
     ]
+
+
+def test_of_many_holders_one_is_named() -> None:
+    holders = [LockConnection(number) for number in range(10, 60)]
+    lines = shown(*(wait(BOB, holder, holder) for holder in holders))
+    assert lines[:2] == [
+        "connection 10",
+        "└── orders 42, 3.2 s: connection 2 (user bob), waits for connection 11 and 48 more too",
+    ]
+    assert lines[2:] == [str(holder) for holder in holders[1:]]
 
 
 def test_a_circle_is_called_one_and_comes_to_an_end() -> None:
@@ -62,11 +114,152 @@ def test_a_circle_beside_a_tree_is_not_left_out() -> None:
     assert sum("ann" in line for line in lines) == 1
 
 
+def test_who_waits_behind_a_circle_is_below_it() -> None:
+    dan = LockConnection(4)
+    lines = shown(wait(dan, BOB, BOB), wait(BOB, CAT, CAT), wait(CAT, BOB, BOB))
+    assert lines[0] == "connection 2 (user bob)"
+    assert sum("connection 4" in line for line in lines) == 1
+    assert sum("a circle" in line for line in lines) == 1
+
+
+def test_a_long_chain_is_not_indented_for_ever() -> None:
+    chain = [LockConnection(number) for number in range(100)]
+    waits = [wait(one, other, chain[0]) for other, one in itertools.pairwise(chain)]
+    lines = picture(waits, 100, 24, everything=True)[2:]
+    assert len(lines) == 100
+    assert max(map(len, lines)) < 100
+    assert lines[-1].endswith("orders 42, 3.2 s, behind connection 98: connection 99")
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+@pytest.mark.parametrize("height", [10, 24, 50])
+@pytest.mark.parametrize(
+    "waits", [storm(200), storm(30, of=10), storm(1, of=200), groups(5)], ids=len
+)
+def test_a_storm_fits_the_screen(width: int, height: int, waits: Sequence[LockWait]) -> None:
+    lines = picture(waits, width, height)
+    assert height / 2 < len(lines) < height
+    assert max(map(len, lines)) <= width
+    text = " ".join(lines)
+    drawn = len(re.findall(r"connection \d{4,} \(", text))
+    counted = [int(number) for number in re.findall(r"and (\d+) more waits? for it", text)]
+    for keepers, kept in re.findall(r"and (\d+) more keeps? (\d+) waiting", text):
+        counted += [int(keepers), int(kept)]
+    if width > 40:  # where no number is cut off
+        connections = {one for wait in waits for one in (wait.waiter, wait.blocker)}
+        assert drawn + sum(counted) == len(connections)
+    assert lines[-1].startswith("--all shows every connection in")
+
+
+def test_all_shows_each_connection_once() -> None:
+    lines = picture(storm(200), 500, 24, everything=True)
+    numbers = re.findall(r"connection (\d+) \(", "\n".join(lines))
+    assert sorted(map(int, numbers)) == [1000, *range(1_000_000, 1_000_200)]
+    assert "more" not in "".join(lines)
+
+
+def test_what_fits_is_shown_in_full() -> None:
+    lines = picture([wait(BOB, ANN, ANN)], 60, 24)
+    assert " ".join(line.strip() for line in lines[lines.index("") + 1 :]) == (
+        f"{ANN} UPDATE orders SET x └── orders 42, 3.2 s: connection 2 (user bob)"
+    )
+
+
+def test_a_line_that_is_too_long_is_cut() -> None:
+    lines = picture(storm(200), 40, 24)
+    assert "├── orders 1000, 9.0 s: connection 10..." in lines
+
+
+@pytest.mark.parametrize("holders", [1, 20])
+def test_the_work_is_the_same_for_each_wait(holders: int) -> None:
+    out = Console(file=io.StringIO(), width=80, height=24)
+    few, many = storm(10, of=holders), storm(200, of=holders)
+    work = [
+        calls_of(lambda: out.print(picture_of(waits, out, everything=False)))  # noqa: B023
+        for waits in (few, many)
+    ]
+    assert work[1] - work[0] <= 4 * (len(many) - len(few)), work
+
+
+@pytest.mark.parametrize(
+    ("waits", "told"),
+    [
+        (
+            storm(200),
+            "200 connections wait for orders 1000, held by 1000, idle in transaction, open for 9.0 s",
+        ),
+        (
+            [wait(BOB, ANN, ANN)],
+            "1 connection waits for orders 42, held by 1, idle in transaction, open for 92.5 s",
+        ),
+        (
+            [wait(CAT, BOB, BOB), wait(CAT, ANN, ANN)],
+            "1 connection waits for orders 42, held by 2 and 1 other",
+        ),
+        (
+            [wait(CAT, BOB, ANN), LockWait(BOB, ANN, ANN, "stock", None, 1.0)],
+            (
+                "2 connections wait for table stock and 1 other lock, behind 1, idle in transaction, "
+                "open for 92.5 s"
+            ),
+        ),
+        (
+            storm(3, of=2),
+            (
+                "6 connections wait for orders 1000 and 1 other lock; 3 of them behind 1000, idle in "
+                "transaction, open for 9.0 s"
+            ),
+        ),
+        (
+            [wait(BOB, CAT, CAT), wait(CAT, BOB, BOB)],
+            "2 connections wait for orders 42, in a circle, which is a deadlock",
+        ),
+        (
+            [wait(BOB, CAT, CAT), wait(CAT, BOB, BOB), *storm(1)],
+            (
+                "3 connections wait for orders 42 and 1 other lock; 2 of them in a circle, which is a "
+                "deadlock"
+            ),
+        ),
+    ],
+)
+def test_the_summary(waits: Sequence[LockWait], told: str) -> None:
+    assert summary_of(forest_of(waits)) == told
+
+
+@pytest.mark.parametrize(
+    ("application", "statement", "line"),
+    [
+        (None, None, None),
+        ("billing", "UPDATE orders SET x", None),
+        ("billing shop/orders.py:31", None, "shop/orders.py:31"),
+        ("db.example:5432", None, None),
+        (None, "UPDATE orders SET x /* shop/orders.py:31 */", "shop/orders.py:31"),
+        (None, "/*app:shop,line:/srv/shop/orders.py:31*/ UPDATE orders", "/srv/shop/orders.py:31"),
+        (None, "UPDATE orders SET x = '/* a.py:1 */' WHERE id = 1", None),
+        (None, "SELECT pg_advisory_xact_lock(1) /* sa_doclock key: a.py:1 */", None),
+    ],
+)
+def test_the_line_is_told_where_the_program_has_told_it(
+    application: str | None, statement: str | None, line: str | None
+) -> None:
+    holder = LockConnection(1, application=application, statement=statement)
+    assert line_of(holder) == line
+    told = summary_of(forest_of([wait(BOB, holder, holder)]))
+    assert told.endswith(f"held by 1, line {line}" if line else "held by 1")
+
+
 @pytest.mark.parametrize(
     ("table", "key", "lock"),
     [
         ("orders", "42", "orders 42"),
+        ("orders", "-2024, 7", "orders -2024, 7"),
+        ("orders", "a\n\x1b[2J", r"orders 'a\n\x1b[2J'"),
+        ("orders", "1, 3.2 s: x", "orders '1, 3.2 s: x'"),
+        ("orders", "9" * 100, f"orders '{'9' * 76}..."),
+        ("or\nders", None, r"table or\nders"),
         ("orders", None, "table orders"),
+        (None, "x" * 100, f"named lock '{'x' * 76}..."),
         (None, "user:42", "named lock 'user:42'"),
         (None, None, "a lock"),
     ],

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.sql import Executable
 
-from ...lock_info import Identity, LockConnection, Wait
+from ...lock_info import KEY_MARK, Identity, LockConnection, Wait
 from ..base import LockMonitoring
 from ..monitoring import connections_by_id, elapsed_seconds
 from ..names import quoted_name
@@ -58,17 +58,17 @@ _CONNECTIONS = sa.text("""
 _WAITS = """
     WITH w AS (SELECT DISTINCT ON (pid) * FROM pg_locks WHERE NOT granted ORDER BY pid),
     r AS (SELECT DISTINCT ON (pid) * FROM pg_locks WHERE locktype = 'tuple' ORDER BY pid)
-    SELECT DISTINCT w.pid AS waiter, blocker, COALESCE(r.relation, w.relation) AS oid,
+    SELECT w.pid AS waiter, pg_blocking_pids(w.pid) AS blockers,
+    COALESCE(r.relation, w.relation) AS oid,
     CASE WHEN d.oid IS NOT NULL
     THEN CAST(CAST(COALESCE(r.relation, w.relation) AS regclass) AS text) END AS table_name,
     CASE WHEN d.oid IS NOT NULL THEN r.page END AS page, r.tuple AS place,
     CASE WHEN w.locktype = 'advisory' THEN CASE w.objsubid
     WHEN 1 THEN CAST((CAST(w.classid AS bigint) << 32) | CAST(w.objid AS bigint) AS text)
     ELSE concat_ws(', ', w.classid, w.objid) END END AS named,
-    substring(a.query FROM '/[*] sa_doclock key: (.*) [*]/') AS told,
+    substring(a.query FROM '/[*] {key_mark} (.*) [*]/') AS told,
     CAST(extract(epoch FROM statement_timestamp() - {since}) AS float8) AS seconds
-    FROM w CROSS JOIN LATERAL unnest(pg_blocking_pids(w.pid)) AS blocker
-    LEFT JOIN r ON r.pid = w.pid LEFT JOIN pg_stat_activity a ON a.pid = w.pid
+    FROM w LEFT JOIN r ON r.pid = w.pid LEFT JOIN pg_stat_activity a ON a.pid = w.pid
     LEFT JOIN pg_database d ON d.oid = COALESCE(r.database, w.database)
     AND d.datname = current_database()"""
 _KEY_COLUMNS = sa.text("""
@@ -108,13 +108,15 @@ class PostgreSQLMonitoring(LockMonitoring):
     def waits(self, connection: sa.Connection) -> Iterable[Wait]:
         version = connection.dialect.server_version_info or (14,)
         since = "COALESCE(w.waitstart, a.query_start)" if version >= (14,) else "a.query_start"
-        selects: dict[int, str | None] = {}
-        rows = _query(connection, sa.text(_WAITS.format(since=since)))
+        rows = _query(connection, sa.text(_WAITS.format(since=since, key_mark=KEY_MARK)))
         keys = recent_keys()
+        places = _Places(connection)
         for row in rows:
             named = keys.get(row.named, row.told or row.named)
-            key = named if row.page is None else _key_at(connection, row, selects)
-            yield Wait(row.waiter, row.blocker, row.table_name, key, elapsed_seconds(row.seconds))
+            key = named if row.page is None else places.key_at(row)
+            seconds = elapsed_seconds(row.seconds)
+            for blocker in row.blockers:
+                yield Wait(row.waiter, blocker, row.table_name, key, seconds)
 
     def describe(
         self, connection: sa.Connection, ids: Collection[int]
@@ -170,25 +172,33 @@ def _is_running(connection: sa.Connection, number: str) -> bool:
         return False
 
 
-def _key_at(
-    connection: sa.Connection, row: sa.Row[Any], selects: dict[int, str | None]
-) -> str | None:
-    """Return the primary key of a row that is known by its place; None where it cannot be read.
+class _Places:
+    """The primary keys of rows that are known by their places; each is read once."""
 
-    :param selects: remembers the statement of each table; None where no privilege allows it, or
-        the table is locked.
-    """
-    try:
-        if row.oid not in selects:
-            selects[row.oid] = _key_select(connection, row)
-        select_key = selects[row.oid]
-        if select_key is not None:
-            place = f"({row.page},{row.place})"
-            found = _query(connection, sa.text(select_key), place=place)
-            return str(found[0][0]) if found else None
-    except SQLAlchemyError:
-        selects[row.oid] = None
-    return None
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+        self._selects: dict[int, str | None] = {}
+        self._keys: dict[tuple[int, int, int], str | None] = {}
+
+    def key_at(self, row: sa.Row[Any]) -> str | None:
+        """Return the key; None where no privilege allows to read it, or the table is locked."""
+        place = (row.oid, row.page, row.place)
+        if place not in self._keys:
+            self._keys[place] = self._read(row)
+        return self._keys[place]
+
+    def _read(self, row: sa.Row[Any]) -> str | None:
+        try:
+            if row.oid not in self._selects:
+                self._selects[row.oid] = _key_select(self._connection, row)
+            select_key = self._selects[row.oid]
+            if select_key is not None:
+                place = f"({row.page},{row.place})"
+                found = _query(self._connection, sa.text(select_key), place=place)
+                return str(found[0][0]) if found else None
+        except SQLAlchemyError:
+            self._selects[row.oid] = None
+        return None
 
 
 def _key_select(connection: sa.Connection, row: sa.Row[Any]) -> str | None:

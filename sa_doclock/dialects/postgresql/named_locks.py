@@ -14,14 +14,12 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, TextClause, text
 
+from ...lock_info import KEY_MARK
 from ...options import LockOptions
 from ..recent_keys import remember_key
 
-KEY_MARK: Final = "sa_doclock key:"
-"""In a comment of the statement that waits, in front of the key, of which the server has the number
-alone.  So lock_waits() can tell the key in another process."""
-
-# Nothing in it ends the comment, begins another one, or is a placeholder.
+# The server has the number alone: a comment of the statement tells lock_waits() in another process the
+# key that is waited for.  Nothing in it ends the comment, begins another one, or is a placeholder.
 _NOT_IN_COMMENT: Final = re.compile(r"[^\w .:/@+=,#-]")
 _LONGEST_IN_COMMENT: Final = 100
 

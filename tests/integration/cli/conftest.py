@@ -16,6 +16,12 @@ ROOT = Path(__file__).parents[3]
 Process = subprocess.CompletedProcess[str]
 
 
+@pytest.fixture(autouse=True)
+def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the database that the environment names for the command line."""
+    monkeypatch.delenv("SA_DOCLOCK_URL", raising=False)
+
+
 @pytest.fixture
 def sa_doclock() -> Callable[..., Process]:
     """Run a command to its end; ``environment`` adds to that of the tests."""

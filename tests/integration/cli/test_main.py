@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,24 @@ import sa_doclock as sa_doclock_package
 from tests.integration.cli.conftest import ROOT, Process
 
 Run = Callable[..., Process]
+UMLAUT = """\
+from sqlalchemy import Column, ForeignKey, Integer, create_engine
+from sqlalchemy.orm import declarative_base, relationship
+
+Base = declarative_base()
+
+
+class Book(Base):
+    __tablename__ = "book"
+    id = Column(Integer, primary_key=True)
+    pages = relationship("Page")
+
+
+class Page(Base):
+    __tablename__ = "bl\u00e4tter"
+    id = Column(Integer, primary_key=True)
+    book_id = Column(ForeignKey(Book.id))
+"""
 
 
 @pytest.mark.slow
@@ -57,6 +76,17 @@ def test_help_names_every_option(sa_doclock: Run) -> None:
         "--json",
     ):
         assert option in told
+
+
+def test_what_a_stream_cannot_take_is_written_as_python_does(
+    sa_doclock: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "umlaut.py").write_text(UMLAUT, encoding="utf-8")
+    environment = {"PYTHONIOENCODING": "ascii", "PYTHONPATH": str(tmp_path)}
+    url = f"sqlite:///{tmp_path / 'mine.db'}"
+    process = sa_doclock("doctor", "--models", "umlaut:Base", "--url", url, **environment)
+    assert process.returncode == 0, process.stderr
+    assert r"bl\xe4tter" in process.stdout
 
 
 @pytest.mark.slow

@@ -45,6 +45,14 @@ def test_a_clean_run_ends_with_0_and_leaves_nothing_behind(tmp_path: Path) -> No
     assert tables_in(url) == []
 
 
+def test_the_url_can_be_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "mine.db"
+    monkeypatch.setenv("SA_DOCLOCK_URL", f"sqlite:///{path}")
+    status, output = invoke("--json", *SMALL)
+    assert (status, json.loads(output)["database"]["url"]) == (0, f"sqlite:///{path}")
+    assert path.exists()
+
+
 @pytest.mark.parametrize("words", [(), ("--read", "snapshot"), ("--details-only",)])
 def test_documents_can_be_read_whole(words: tuple[str, ...]) -> None:
     status, output = invoke("--whole", "--json", *words, *SMALL)
@@ -160,6 +168,22 @@ def test_what_an_extra_installs_is_told_as_it_is(
         monkeypatch.setitem(sys.modules, driver, None)  # as if it were not installed
     status, output = invoke("--url", url)
     assert (status, told in output) == (2, True), output
+
+
+@pytest.mark.parametrize("command", ["demo", "stress", "waits", "doctor"])
+def test_each_command_takes_the_url_of_the_environment_and_says_so(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = "postgresql+psycopg://u:secret@127.0.0.1:1/db"
+    told = CliRunner().invoke(app, [command, "--help"], env={"SA_DOCLOCK_URL": url}).output
+    assert "[env var: SA_DOCLOCK_URL" in told
+    assert "secret" not in told
+    monkeypatch.setenv("SA_DOCLOCK_URL", url)
+    result = CliRunner().invoke(app, [command], catch_exceptions=False)
+    assert result.exit_code == 2
+    assert "cannot connect to postgresql+psycopg://u:***@127.0.0.1:1/db: " in result.output
+    assert "secret" not in result.output
+    assert len(result.output.splitlines()) == 1
 
 
 def test_the_old_name_of_postgresql_is_told_the_new_one() -> None:

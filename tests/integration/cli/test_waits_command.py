@@ -52,8 +52,12 @@ def test_the_holder_is_above_its_waiter(database: Database, waiting: tuple[int, 
         database, lambda: invoke(database), lambda found: f"connection {bob} " in found[1]
     )
     assert status == 0
-    assert output.index(f"connection {alice} (") < output.index("lk_order 1, ")
-    assert output.index("lk_order 1, ") < output.index(f"connection {bob} (")
+    summary, _, tree = output.partition("\n\n")
+    assert summary.startswith(
+        f"1 connection waits for lk_order 1, held by {alice}, idle in transaction"
+    )
+    assert tree.index(f"connection {alice} (") < tree.index("lk_order 1, ")
+    assert tree.index("lk_order 1, ") < tree.index(f"connection {bob} (")
     assert "idle in transaction" in output
     assert "FOR UPDATE" in output
     password = sa.make_url(database.url).password
@@ -144,6 +148,27 @@ def test_sqlite_cannot_be_asked(database: Database) -> None:
         2,
         "sa-doclock: sqlite has no server that tells who waits for whom\n",
     )
+
+
+@pytest.mark.databases("postgresql")
+def test_the_alarm_is_decided_before_anything_is_drawn(
+    database: Database, waiting: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert waiting
+    order: list[str] = []
+
+    def has_longer(*_: object) -> bool:
+        order.append("decided")
+        return True
+
+    def picture_of(*_: object, **__: object) -> str:
+        order.append("drawn")
+        return "a picture"
+
+    monkeypatch.setattr("sa_doclock.cli.waits._has_longer", has_longer)
+    monkeypatch.setattr("sa_doclock.cli.waits.picture_of", picture_of)
+    assert invoke(database, "--alarm", YEAR) == (1, "a picture\n")
+    assert order == ["decided", "drawn"]
 
 
 @ON_SERVERS

@@ -153,6 +153,23 @@ def test_who_waits_for_two_is_told_twice(
     queued.result()
 
 
+@ON_SERVERS
+def test_a_reader_that_has_what_it_wants_does_not_wait(
+    database: Database, alice: Session, bob: Session, carol: Session, engine: sa.Engine
+) -> None:
+    # Readers all have the transaction number 0 on MariaDB 11.8.
+    alice.does(locks(Order, 1))
+    carol.does(locks(Order, 2, LockOptions.SharedRead))
+    queued = bob.starts(locks(Order, 1, LockOptions.SharedRead))
+    wait_until_blocked(waiter=bob, holder=alice, step=queued)
+    look = lambda: among(lock_waits(engine), alice, bob, carol)  # noqa: E731
+    found = up_to_date(database, look, lambda found: found)
+    assert {wait.waiter.connection_id for wait in found} == ids(bob)
+    assert {wait.blocker.connection_id for wait in found} == ids(alice)
+    alice.does(roll_back)
+    queued.result()
+
+
 @pytest.mark.read_committed
 @pytest.mark.databases("postgresql", "mysql")
 def test_a_wait_for_a_table_is_told(alice: Session, bob: Session, engine: sa.Engine) -> None:

@@ -1,0 +1,150 @@
+"""Of the waits that a server lists, a few for each waiter are kept, and each has its root."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from sa_doclock.lock_info import Wait
+from sa_doclock.monitoring.wait_graph import WaitGraph
+from tests.support.work import calls_of
+
+Pairs = list[tuple[int, int]]
+
+
+def waits_of(pairs: Iterable[tuple[int, int]]) -> list[Wait]:
+    return [Wait(waiter, blocker, "orders", "42", float(waiter)) for waiter, blocker in pairs]
+
+
+def kept(pairs: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:
+    """Return the root of each pair that is kept."""
+    found = WaitGraph(waits_of(pairs)).waits()
+    return {(wait.waiter, wait.blocker): root for wait, root in found}
+
+
+def queue(waiters: int) -> Pairs:
+    """Let all wait for 0 and for those in front of them, as InnoDB lists a queue."""
+    return [(waiter, other) for waiter in range(1, waiters + 1) for other in range(waiter)]
+
+
+def queue_behind_first(waiters: int) -> Pairs:
+    """Let 1 wait for 0, and the others for those in front of them, as PostgreSQL lists a queue."""
+    return [pair for pair in queue(waiters) if pair[1] or pair[0] == 1]
+
+
+def readers_and_writers(waiters: int) -> Pairs:
+    """Let a reader, each second one, wait for no other reader."""
+    return [pair for pair in queue(waiters) if pair[0] % 2 == 0 or pair[1] % 2 == 0]
+
+
+def many_holders(waiters: int) -> Pairs:
+    """Let readers hold what as many writers wait for."""
+    holders = [
+        (waiter, -holder) for waiter in range(1, waiters + 1) for holder in range(1, waiters)
+    ]
+    return holders + [pair for pair in queue(waiters) if pair[1]]
+
+
+def queue_in_circle(waiters: int) -> Pairs:
+    """Let the holder wait for the last one of its queue: a deadlock, and many behind it."""
+    return [*queue(waiters), (0, waiters)]
+
+
+QUEUES = [queue, queue_behind_first, readers_and_writers, many_holders, queue_in_circle]
+
+
+def test_of_a_queue_the_holder_and_the_last_one_in_front_stay() -> None:
+    assert kept(queue(4)) == dict.fromkeys(
+        [(1, 0), (2, 0), (2, 1), (3, 0), (3, 2), (4, 0), (4, 3)], 0
+    )
+
+
+def test_where_the_first_waiter_is_in_front_of_the_others_they_stay_behind_it() -> None:
+    assert kept(queue_behind_first(4)) == dict.fromkeys(
+        [(1, 0), (2, 1), (3, 1), (3, 2), (4, 1), (4, 3)], 0
+    )
+
+
+def test_of_several_holders_the_first_waiter_has_all() -> None:
+    found = kept([(1, -1), (1, -2), (2, -1), (2, -2), (2, 1), (3, -1), (3, -2), (3, 1), (3, 2)])
+    assert found.keys() == {(1, -1), (1, -2), (2, 1), (3, 1), (3, 2)}
+    assert (found[1, -1], found[1, -2]) == (-1, -2)
+
+
+def test_who_waits_for_holders_of_two_locks_keeps_both() -> None:
+    # 3 holds what 2 wants and waits for 1 itself, who holds nothing that 2 wants.
+    assert kept([(2, 4), (2, 3), (3, 1)]) == {(2, 4): 4, (2, 3): 1, (3, 1): 1}
+
+
+def test_two_groups_with_the_same_holders_are_not_mixed() -> None:
+    pairs = [(waiter, holder) for waiter in (1, 2) for holder in (8, 9)]
+    assert kept(pairs).keys() == set(pairs)  # as one of them does not wait for the other
+
+
+def test_different_requests_of_a_connection_stay_apart() -> None:
+    found = WaitGraph([Wait(1, 2, "a", "1", 3.0), Wait(1, 3, "b", None, None)]).waits()
+    assert sorted(wait for wait, _ in found) == [(1, 2, "a", "1", 3.0), (1, 3, "b", None, None)]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "root"),
+    [
+        ([(1, 2)], 2),
+        ([(1, 2), (2, 3)], 3),
+        ([(1, 2), (2, 3), (2, 4), (3, 4)], 4),
+        ([(1, 2), (2, 2), (2, 3)], 3),
+        ([(1, 2), (2, 1)], 2),  # a circle has no root
+        ([(1, 2), (2, 3), (3, 2)], 2),
+    ],
+)
+def test_the_root_is_who_does_not_wait(pairs: Pairs, root: int) -> None:
+    assert kept(pairs)[pairs[0]] == root
+
+
+@pytest.mark.parametrize("pairs_of", QUEUES)
+def test_there_are_a_few_for_each_connection(pairs_of: Callable[[int], Pairs]) -> None:
+    for waiters in (20, 200):
+        pairs = pairs_of(waiters)
+        found = kept(pairs)
+        assert {waiter for waiter, _ in found} == {waiter for waiter, _ in pairs}
+        connections = {one for pair in pairs for one in pair}
+        assert len(found) <= 2 * len(connections)
+
+
+@pytest.mark.parametrize("pairs_of", QUEUES)
+def test_the_work_is_the_same_for_each_pair(pairs_of: Callable[[int], Pairs]) -> None:
+    few, many = (waits_of(pairs_of(waiters)) for waiters in (30, 240))
+    assert len(many) > 50 * len(few)
+    work = [calls_of(lambda: list(WaitGraph(waits).waits())) / len(waits) for waits in (few, many)]  # noqa: B023
+    assert work[1] <= work[0] <= 12, work
+
+
+def roots_of(connection: int, pairs: Iterable[tuple[int, int]]) -> set[int]:
+    blockers: dict[int, set[int]] = {}
+    for waiter, blocker in pairs:
+        blockers.setdefault(waiter, set()).add(blocker)
+    reached, front = {connection}, {connection}
+    while front:
+        front = {one for waiter in front for one in blockers.get(waiter, ())} - reached
+        reached |= front
+    return {one for one in reached if one not in blockers}
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_any_graph(seed: int) -> None:
+    numbers = random.Random(seed)
+    many = numbers.randint(2, 12)
+    pairs = {
+        (numbers.randrange(many), numbers.randrange(many)) for _ in range(numbers.randint(1, 40))
+    }
+    found = kept(sorted(pairs, key=lambda _: numbers.random()))
+    assert found.keys() <= pairs
+    for waiter in {waiter for waiter, _ in pairs}:
+        mine = {pair: root for pair, root in found.items() if pair[0] == waiter}
+        assert mine
+        every_root = roots_of(waiter, pairs)
+        assert bool(roots_of(waiter, found)) is bool(every_root)  # a way to a root is left
+        for (_, blocker), root in mine.items():
+            assert root in (roots_of(blocker, pairs) or {blocker})
