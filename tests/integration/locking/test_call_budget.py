@@ -24,15 +24,15 @@ class Budget(NamedTuple):
 
 BUDGETS = {
     "sqlite": {
-        "make": Budget(12, 9, 5),
-        "lock": Budget(45, 14, 8),
-        "save": Budget(40, 9, 7),
+        "make": Budget(25, 13, 5),
+        "lock": Budget(45, 13, 8),
+        "save": Budget(45, 12, 7),
     },
     "postgresql": {
-        "declared lock": Budget(50, 16, 9),
-        "declared lock_in_time": Budget(101, 23, 18),
-        "declared lock_by_scalars": Budget(162, 27, 14),
-        "declared save": Budget(66, 17, 9),
+        "declared lock": Budget(50, 15, 8),
+        "declared lock_in_time": Budget(110, 22, 18),
+        "declared lock_by_scalars": Budget(170, 27, 13),
+        "declared save": Budget(90, 20, 9),
     },
 }
 
