@@ -61,7 +61,7 @@ def _of_documents(
         if options["guard_tracing"]:
             reads = ReadProvenance(session, state)
             yield reads
-        yield WriteGuard(session, state, options["guard"], reads)
+        yield WriteGuard(state, options["guard"], reads)
     yield DocumentVersions()  # raises versions where the guard has allowed the flush
 
 

@@ -10,4 +10,4 @@ from .lock_lost import about_held, others_text
 from .part import Block, Limit, Reads, SessionPart, Take
 from .plan import LockPlan, make_plan
 from .request import NO_ARGUMENTS, LockRequest, add_document, database_name, is_of_few_rows
-from .state import TransactionState, around
+from .state import TransactionState, around, state_of

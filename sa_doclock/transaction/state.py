@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from sqlalchemy import Connection
-from sqlalchemy.orm import SessionTransaction
+from sqlalchemy.orm import Session, SessionTransaction
 
 from ..dialects.base import LockStrategy
 from ..events import EventfulSession, ReleasedLock
@@ -348,6 +348,12 @@ class TransactionState(TransactionFollower):
         """Tell the parts that the session has given up what it knows, perhaps with no transaction."""
         for forget in self.parts.forget:
             forget()
+
+
+def state_of(session: Session) -> TransactionState | None:
+    """Return the state of a LockingSession; None of any other session."""
+    state: TransactionState | None = vars(session).get("_context")
+    return state
 
 
 def around(

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from sqlalchemy.orm import Mapper, Session
 
 from ...documents import any_declared
-from ...transaction import Block, FirstUse, SessionPart, TransactionState
+from ...transaction import Block, FirstUse, SessionPart, TransactionState, state_of
 from .dml import DmlGuard
 from .flush import FlushGuard
 from .provenance import ReadProvenance
@@ -18,13 +17,11 @@ from .refusals import GuardMode, Refusals
 from .rows import Write, rows_of_flush
 from .writable import WritableDocuments
 
-# Global: the events of rows are those of mappers, and must find the guard of a row's session.
-_guards: WeakKeyDictionary[Session, WriteGuard] = WeakKeyDictionary()
-
 
 def guard_of(session: Session | None) -> WriteGuard | None:
     """Return the guard of this session; None where it has none, or there is no session."""
-    return None if session is None else _guards.get(session)
+    state = None if session is None else state_of(session)
+    return None if state is None else state.part(WriteGuard)
 
 
 class WriteGuard(SessionPart):
@@ -34,15 +31,10 @@ class WriteGuard(SessionPart):
     """
 
     def __init__(
-        self,
-        session: Session,
-        state: TransactionState,
-        mode: GuardMode,
-        reads: ReadProvenance | None,
+        self, state: TransactionState, mode: GuardMode, reads: ReadProvenance | None
     ) -> None:
         self.documents = WritableDocuments(state.ledger)
         self.refusals = Refusals(state, self.documents, mode, reads)
-        _guards[session] = self
 
     @FirstUse
     def flushes(self) -> FlushGuard:

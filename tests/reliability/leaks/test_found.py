@@ -113,6 +113,7 @@ def test_a_lock_that_is_kept(scene: Scene, lock: LockOptions) -> None:
         kept = session.get_one_entity(Document, 1, lock)
         assert growth(before, footprint(scene))["locks"] >= 1
         assert kept.id == 1
+    del session, kept
     assert not grown_since(scene, before)
 
 
