@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypedDict, cast
+from typing import Any, Final, TypedDict, cast
 
 from sqlalchemy.orm import Session
 
@@ -33,6 +33,8 @@ class PartOptions(TypedDict):
     warn_held_after: LockTimeout
 
 
+_VERSIONS: Final = DocumentVersions()  # it keeps nothing of a session
+
 options_of_all: dict[str, Any] = {}
 """Options that every session has from now on, whatever it is made with: those of a test run."""
 
@@ -42,7 +44,8 @@ def install_parts(session: Session, state: TransactionState, options: PartOption
 
     :raises TypeError, ValueError: as LockingSession says.
     """
-    options = cast("PartOptions", {**options, **options_of_all})
+    if options_of_all:
+        options = cast("PartOptions", {**options, **options_of_all})
     check_guard_mode(options["guard"])
     # Each stands around those before it.
     state.install(
@@ -62,7 +65,7 @@ def _of_documents(
             reads = ReadProvenance(session, state)
             yield reads
         yield WriteGuard(state, options["guard"], reads)
-    yield DocumentVersions()  # raises versions where the guard has allowed the flush
+    yield _VERSIONS  # raises versions where the guard has allowed the flush
 
 
 def _of_waits(

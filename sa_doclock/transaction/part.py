@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 from typing import Any, ClassVar, Final
 
 from sqlalchemy import Connection, Engine
@@ -230,10 +231,18 @@ class SessionParts:
 
     def __init__(self, parts: tuple[SessionPart, ...] = ()) -> None:
         self.all = parts
-        self.with_marks = tuple(part for part in parts if "mark" in part.hooks)
-        for part in parts:
-            for hook in part.hooks:
-                setattr(self, hook, (*getattr(self, hook, ()), getattr(part, hook)))
+        self.by_kind = {type(part): part for part in parts}
+        for hook, places in _places(tuple(self.by_kind)):
+            setattr(self, hook, tuple([getattr(parts[place], hook) for place in places]))
+
+
+@lru_cache(maxsize=256)  # the sessions of a program have few combinations of parts
+def _places(kinds: tuple[type[SessionPart], ...]) -> Sequence[tuple[str, Sequence[int]]]:
+    """Return the hooks that parts of these kinds override, each with the places of its parts."""
+    return [
+        (hook, [place for place, kind in enumerate(kinds) if hook in kind.hooks])
+        for hook in sorted(frozenset[str]().union(*(kind.hooks for kind in kinds)))
+    ]
 
 
 NO_PARTS: Final = SessionParts()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from sqlalchemy import Connection
@@ -81,7 +81,7 @@ class TransactionState(TransactionFollower):
 
     def part(self, kind: type[P]) -> P | None:
         """Return the part of this kind, where the session has one."""
-        return next((one for one in self.parts.all if isinstance(one, kind)), None)
+        return cast("P | None", self.parts.by_kind.get(kind))
 
     def uninstall(self, part: SessionPart) -> None:
         """Take a feature out again."""
@@ -204,7 +204,8 @@ class TransactionState(TransactionFollower):
 
     def mark(self) -> Mark:
         """See :class:`TransactionFollower`."""
-        return self.ledger.mark(), {part: part.mark() for part in self.parts.with_marks}
+        marks = {part: part.mark() for part in self.parts.all if "mark" in part.hooks}
+        return self.ledger.mark(), marks
 
     def note_ended(self, connection: Connection | None, outcome: str) -> None:
         """See :class:`TransactionFollower`."""
@@ -228,8 +229,9 @@ class TransactionState(TransactionFollower):
     def _undo(self, mark: Mark) -> None:
         """Forget what came since."""
         locks, marks = mark
-        for part in self.parts.with_marks:
-            part.roll_back_to(marks.get(part))
+        for part in self.parts.all:
+            if "mark" in part.hooks:
+                part.roll_back_to(marks.get(part))
         self._undo_settings()
         self._report_released(self.ledger.roll_back_to(locks), "rolled back")
 
