@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Final, Literal, TypeVar
-from weakref import ref
+from weakref import WeakSet, ref
 
 from sqlalchemy import Connection
 from sqlalchemy.util import await_only
@@ -56,12 +56,18 @@ class BatchPriority(SessionPart):
 
     def __init__(self, state: TransactionState, queue: SessionQueue | None) -> None:
         self._state, self._queue = ref(state), queue
+        self._lowered: WeakSet[Connection] = WeakSet()
 
     def begun(self, connection: Connection, *, lent: bool) -> None:
         """See :class:`SessionPart`: a deadlock ends this transaction rather than another."""
         strategy = strategies.get(connection.dialect)
-        if strategy is not None:
+        if strategy is not None and connection not in self._lowered:  # it comes for savepoints too
+            self._lowered.add(connection)
             strategy.lower_deadlock_priority(connection)
+
+    def ended(self, *, committed: bool) -> None:
+        """See :class:`SessionPart`."""
+        self._lowered.clear()
 
     def around_take(self, take: Take) -> Take:
         """See :class:`SessionPart`: try without waiting, and pause, until the time is over."""
@@ -86,7 +92,8 @@ class BatchPriority(SessionPart):
             connection: TransactionConnection, plan: LockPlan, request: LockRequest
         ) -> AbstractContextManager[LockRequest]:
             block = limit(connection, plan, request)
-            if LockOptions.NoWait in request.lock and is_row_lock(connection.row_lock(plan)):
+            rows = request.mapper is not None and is_row_lock(connection.row_lock(plan))
+            if rows and LockOptions.NoWait in request.lock:
                 return self._undone_by_savepoint(connection.connection, block)
             return block
 

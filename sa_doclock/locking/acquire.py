@@ -150,9 +150,16 @@ def _take(_call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any
     connection, plan = _prepare(request, target)
     if target.session.identity_map:
         target.expire()
-    found = _send_without_autoflush(connection, plan, request, target)
-    connection.note_lock()
-    return target.record(found, request)
+    # Not by "no_autoflush", which costs three times as much; and not by the execution option,
+    # which counts neither for Core nor for what loader options send.
+    session = target.session
+    autoflush, session.autoflush = session.autoflush, False
+    try:
+        found = _send_checked(connection, plan, request, target)
+        connection.note_lock()
+        return target.record(found, request)
+    finally:
+        session.autoflush = autoflush
 
 
 def _prepare(
@@ -179,24 +186,17 @@ def _prepare(
     return connection, plan
 
 
-def _send_without_autoflush(
+def _send_checked(
     connection: TransactionConnection,
     plan: LockPlan,
     request: LockRequest,
     target: LockTarget[Any],
 ) -> Any:
-    # Not by "no_autoflush", which costs three times as much; and not by the execution option,
-    # which counts neither for Core nor for what loader options send.
-    session = target.session
-    autoflush, session.autoflush = session.autoflush, False
-    try:
-        if request.mapper is not None and execute_listeners(session):
-            row_lock = is_row_lock(connection.row_lock(plan))
-            with checked_listeners(session, row_lock=row_lock):
-                return _send(connection, plan, request, target)
-        return _send(connection, plan, request, target)
-    finally:
-        session.autoflush = autoflush
+    if request.mapper is not None and execute_listeners(target.session):
+        row_lock = is_row_lock(connection.row_lock(plan))
+        with checked_listeners(target.session, row_lock=row_lock):
+            return _send(connection, plan, request, target)
+    return _send(connection, plan, request, target)
 
 
 def _send(

@@ -24,15 +24,15 @@ class Budget(NamedTuple):
 
 BUDGETS = {
     "sqlite": {
-        "make": Budget(25, 13, 5),
-        "lock": Budget(45, 13, 8),
-        "save": Budget(45, 12, 7),
+        "make": Budget(30, 14, 6),
+        "lock": Budget(45, 14, 9),
+        "save": Budget(55, 14, 8),
     },
     "postgresql": {
-        "declared lock": Budget(50, 15, 8),
-        "declared lock_in_time": Budget(110, 22, 18),
-        "declared lock_by_scalars": Budget(170, 27, 13),
-        "declared save": Budget(90, 20, 9),
+        "declared lock": Budget(50, 16, 9),
+        "declared lock_in_time": Budget(115, 24, 19),
+        "declared lock_by_scalars": Budget(175, 29, 14),
+        "declared save": Budget(100, 21, 10),
     },
 }
 
