@@ -24,7 +24,7 @@ class Budget(NamedTuple):
 
 BUDGETS = {
     "sqlite": {
-        "make": Budget(30, 14, 6),
+        "make": Budget(36, 14, 6),
         "lock": Budget(45, 14, 9),
         "save": Budget(55, 14, 8),
     },
