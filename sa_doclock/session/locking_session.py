@@ -25,6 +25,7 @@ from ..gate import DocumentGate
 from ..lock_info import DocumentKey
 from ..locking import LockContext, WaitPolicy, session_options
 from ..options import LockOptions, LockTimeout
+from ..transaction import around
 from .base_classes import refuse_methods_behind
 from .block_methods import BlockMethods
 
@@ -141,6 +142,8 @@ class LockingSession(BlockMethods):
             for around_get_bind in context.parts.around_get_bind:
                 get_bind = around_get_bind(get_bind)
             vars(self)["get_bind"] = get_bind
+        if context.parts.around_save:
+            vars(self)["commit"] = partial(_commit_in_blocks, context.session, context)
 
     @property
     def held_locks(self) -> Mapping[DocumentKey, LockOptions]:
@@ -211,7 +214,20 @@ class LockingSession(BlockMethods):
             self.flush()
 
 
-# A function, not a bound method: that would keep the session alive until a garbage collection.
+# Functions, not bound methods: these would keep the session alive until a garbage collection.
+
+
 def _get_bind_of_class(session: Callable[[], Session], *args: Any, **kwargs: Any) -> Any:
     of_session = session()
     return type(of_session).get_bind(of_session, *args, **kwargs)
+
+
+def _commit_in_blocks(session: Callable[[], Session], context: LockContext) -> None:
+    """Commit as the class does, in the blocks of the parts: they end where a listener refuses it.
+
+    Not a method of ours around commit(): SQLAlchemy's warnings of a commit would be located
+    there, and not at the program's line.
+    """
+    of_session = session()
+    with around(context.parts.around_save):
+        type(of_session).commit(of_session)

@@ -176,7 +176,7 @@ class SessionPart:
         return None
 
     def around_save(self) -> Block:
-        """Return a block around save_changes(), where that commits."""
+        """Return a block around commit(), and around save_changes() where that commits."""
         return None
 
     def around_get_bind(self, get_bind: Callable[..., Any]) -> Callable[..., Any]:

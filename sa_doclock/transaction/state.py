@@ -337,14 +337,18 @@ class TransactionState(TransactionFollower):
         self.began_by_savepoint = self.commits_now = False
         self.lost.clear()
         released = self.ledger.clear()
-        try:
+        outcome = "committed" if committed else "rolled back"
+        with ExitStack() as stack:  # each part is told, whatever an interruption or another meets
+            for ended in reversed(self.parts.ended):
+                stack.callback(ended, committed=committed)
+            if released:
+                for note_released in self.parts.released:
+                    note_released(released, outcome)
             self.connections.close()
             if self.failed is not None:
                 self.failed.end()
-            self._report_released(released, "committed" if committed else "rolled back")
-        finally:
-            for ended in self.parts.ended:
-                ended(committed=committed)
+            if released:
+                self.instrumentation.report_released(released, outcome)
 
     def forget(self) -> None:
         """Tell the parts that the session has given up what it knows, perhaps with no transaction."""

@@ -116,6 +116,7 @@ ENDS = (
     "pool/reset.py:_roll_back_unless_ended",
     "transaction/failed.py:FailedTransaction._refuse_commit",
     "features/hold_limit.py:_roll_back",
+    "session/locking_session.py:_commit_in_blocks",
 )
 #: Rows of the documents, which are read in the transaction that locks or writes them.
 DOCUMENTS = (
