@@ -147,6 +147,22 @@ def test_reads_that_never_wait_are_the_same(
     assert said[0] == said[1]
 
 
+@pytest.mark.not_databases("sqlite")  # whose named lock is the file's
+def test_a_name_needs_no_savepoint(make_batch: Callable[..., Session], engine: sa.Engine) -> None:
+    sent: list[str] = []
+
+    def note(connection: sa.Connection, name: str) -> None:
+        sent.append(f"{connection.dialect.name} {name}")
+
+    sa.event.listen(engine, "savepoint", note)
+    with make_batch() as batch:
+        batch.lock_key("a name")
+        assert sent == []
+        batch.get_one_entity(Order, 1, ForUpdate)
+        assert len(sent) == 1
+        batch.rollback()
+
+
 @pytest.mark.parametrize("priority", ["Batch", "low", "", None, 1])
 def test_there_are_two_priorities(priority: Any, engine: sa.Engine) -> None:
     with pytest.raises(ValueError, match='priority must be "interactive" or "batch"'):
