@@ -44,10 +44,11 @@ def install_parts(session: Session, state: TransactionState, options: PartOption
 
     :raises TypeError, ValueError: as LockingSession says.
     """
+    check_guard_mode(options["guard"])
     if options_of_all:
         options = cast("PartOptions", {**options, **options_of_all})
-    check_guard_mode(options["guard"])
-    # Each stands around those before it.
+    # The hooks named around_... of each stand around those before it.  A pipeline and a router put
+    # their own in place of what is there, so that they come first of their kind.
     state.install(
         *_of_documents(session, state, options),
         *_of_waits(session, state, options),

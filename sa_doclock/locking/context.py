@@ -1,4 +1,4 @@
-"""LockContext: all that one session keeps for its locks, from its options to its queue."""
+"""LockContext: all that one session keeps for its locks."""
 
 from __future__ import annotations
 

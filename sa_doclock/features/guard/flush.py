@@ -32,7 +32,7 @@ class FlushGuard:
     def check_flush(self, rows: Iterable[RowsOfClass]) -> None:
         """Raise UnlockedWrite if the flush would write to a document that is not held ForUpdate."""
         self.checked.clear()
-        if not self._refusals.unguarded and self._refusals.mode != "off":
+        if not self._refusals.unguarded:
             self._check(rows, None)
 
     def check_objects(self, instances: Collection[Any]) -> None:

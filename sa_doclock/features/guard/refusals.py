@@ -63,8 +63,8 @@ class Refusals:
 
     @property
     def enabled(self) -> bool:
-        """True if this session guards documents, and there are any."""
-        if self.mode == "off" or not any_declared():
+        """True if there are documents."""
+        if not any_declared():
             return False
         # Before anything is checked, the rows of all documents must be listened to.
         notify_in_time()

@@ -51,7 +51,7 @@ class CheckedRows:
         return attributes is not None and attributes.isdisjoint(state.committed_state)
 
     def clear(self) -> None:
-        """Forget the rows: the flush is over, or another begins."""
+        """Forget the rows: another flush begins, or the transaction has ended."""
         self._attributes.clear()
 
 

@@ -91,3 +91,5 @@ class WriteGuard(SessionPart):
     def ended(self, *, committed: bool) -> None:
         """See :class:`SessionPart`."""
         self.documents.roll_back_to(0)
+        if "flushes" in vars(self):
+            self.flushes.checked.clear()
