@@ -10,10 +10,14 @@ import sqlalchemy as sa
 
 from sa_doclock import LockingSession, LockOptions, WrongIsolation
 from tests.integration.locking.steps import FIRST, finds_held, seen
+from tests.support.databases import PIPELINED
 from tests.support.models import Line, Order
 
 # PostgreSQL prepares no transaction unless it is configured for that, so nothing is committed there.
-pytestmark = pytest.mark.databases("postgresql", "mysql", "mariadb")
+pytestmark = [
+    pytest.mark.databases("postgresql", "mysql", "mariadb"),
+    pytest.mark.not_databases(PIPELINED),  # which excludes twophase=True
+]
 
 ForUpdate, SnapshotRead = LockOptions.ForUpdate, LockOptions.SnapshotRead
 Run = Callable[..., list[Any]]
