@@ -119,6 +119,7 @@ def test_check_database_finds_what_a_listener_sets(documents: Database) -> None:
         driver.execute(f"SET {name} = '1001ms'")
         driver.commit()
 
+    _reset(innocent)  # a test before may have had asyncpg, which sets jit by itself
     assert "postgresql-session-settings" not in codes(innocent)
     sa.event.listen(sets, "connect", connected)
     try:
@@ -128,6 +129,10 @@ def test_check_database_finds_what_a_listener_sets(documents: Database) -> None:
             assert (leaks is not None) is is_transaction_pooling(documents)
             assert leaks is None or name in leaks.text
     finally:
-        with innocent.connect() as connection:
-            connection.exec_driver_sql("RESET ALL")
-            connection.commit()
+        _reset(innocent)
+
+
+def _reset(engine: sa.Engine) -> None:
+    with engine.connect() as connection:
+        connection.exec_driver_sql("RESET ALL")
+        connection.commit()
