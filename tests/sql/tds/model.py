@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from tests.sql.tds.answers import Called, Ended, Rows, of_a_table, of_the_server
+from tests.sql.tds.answers import VERSION, Called, Ended, Rows, of_a_table, of_the_server
 from tests.sql.tds.errors import FATAL, Refused
 from tests.sql.tds.plans import Locked, Table, locked
 from tests.sql.tds.tokens import Value
@@ -47,6 +47,7 @@ class Database:
     tables: Mapping[str, Table] = field(default_factory=dict)  # those whose locks are followed
     read_committed_snapshot: bool = False
     read_only: bool = False  # a readable secondary, where hints are ignored
+    product: Sequence[Value] = (VERSION, 3, None)  # @@VERSION, its EngineEdition, is it Babelfish
     hides_views: bool = False  # from an account that may not see them
     restores: bool = True  # what sp_prepexec has set, at the end of its batch
     periods: dict[str, int] = field(default_factory=dict)
@@ -156,6 +157,8 @@ class Session:
             "temporal_type": len(self.database.periods),
             "Updateability": "READ_ONLY" if self.database.read_only else "READ_WRITE",
         }
+        if "EngineEdition" in sql:
+            return Rows(["version", "edition", "babelfish"], [self.database.product])
         if "sys.system_views" in sql and self.database.hides_views:
             return Rows(["name"], [])
         return of_the_server(sql, live, self.database.snapshot)
@@ -248,9 +251,9 @@ _RULES: list[tuple[re.Pattern[str], _Rule]] = [
         (r"SET DEADLOCK_PRIORITY (\S+)$", Session._priority),
         (r"SET IMPLICIT_TRANSACTIONS (ON|OFF)$", Session._implicit),
         (r"SET XACT_ABORT (ON|OFF)$", Session._xact_abort),
-        (r"SET \w+ ", Session._other),
+        (r"(SET \w+|USE) ", Session._other),
         (r"(?P<if>IF @@TRANCOUNT > 0 )?(?P<verb>COMMIT|ROLLBACK)( TRAN\w*)?$", Session._end),
-        (r"IF @@TRANCOUNT = 0 BEGIN TRANSACTION$", Session._begin),
+        (r"(IF @@TRANCOUNT = 0 )?BEGIN TRAN(SACTION)?$", Session._begin),
         (r"((?P<save>SAVE)|ROLLBACK) TRANSACTION (?P<name>\w+)$", Session._savepoint),
         (r"ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION (ON|OFF)$", Session._alter),
         (r"EXEC sp_executesql N'(.*)'$", Session._executesql),
