@@ -164,8 +164,8 @@ def serving(
         else:
             engine = (connect or SERVERS[name])(script)
             stack.callback(engine.dispose)
-        strategy_for(engine)  # connects, and asks what has to be asked once
-        if name == "mssql":
+        strategy = strategy_for(engine)  # connects, and asks what has to be asked once
+        if name == "mssql" and strategy.compatible is None:
             take_first_lock(engine)
         script.sent.clear()
         event.listen(engine, "reset", lambda *_: script.note("(back to the pool)", ()))

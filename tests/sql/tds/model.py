@@ -67,6 +67,7 @@ class Session:
     locked: set[Locked] = field(default_factory=set)  # by the statements of its transaction
     all_locked: set[Locked] = field(default_factory=set)  # by all of them
     implicit: bool = False
+    declared: list[str] = field(default_factory=list)  # parameters of procedures, with their types
     applock: int | None = None  # what sp_getapplock has returned last
 
     def begin(self) -> None:
@@ -115,7 +116,7 @@ class Session:
             if found := pattern.match(sql):
                 yield from rule(self, found)
                 return
-        if sql.startswith(("SELECT", "UPDATE", "INSERT", "DELETE", "MERGE", "CREATE")):
+        if sql.upper().startswith(("SELECT", "UPDATE", "INSERT", "DELETE", "MERGE", "CREATE")):
             yield self._data(sql, values)
             return
         raise NotImplementedError(sql)
