@@ -10,9 +10,11 @@ same transaction, but SNAPSHOT does not: 3951.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
+from threading import Semaphore
 
 from tests.sql.tds.answers import VERSION, Called, Ended, Rows, of_a_table, of_the_server
 from tests.sql.tds.errors import FATAL, Refused
@@ -52,6 +54,10 @@ class Database:
     restores: bool = True  # what sp_prepexec has set, at the end of its batch
     periods: dict[str, int] = field(default_factory=dict)
     """The newest period of the rows of each temporal table, by the begin of its transaction."""
+    row: threading.Lock | None = None  # one row that UPDLOCK waits for, where a test wants it
+    waiters: Semaphore = field(
+        default_factory=lambda: Semaphore(0)
+    )  # one is released for each wait
     transactions: Iterator[int] = field(default_factory=lambda: count(1000))
 
 
@@ -68,6 +74,7 @@ class Session:
     all_locked: set[Locked] = field(default_factory=set)  # by all of them
     implicit: bool = False
     declared: list[str] = field(default_factory=list)  # parameters of procedures, with their types
+    holds_row: bool = False
     applock: int | None = None  # what sp_getapplock has returned last
 
     def begin(self) -> None:
@@ -83,6 +90,9 @@ class Session:
         if self.begun_at is None:
             raise Refused(3902 if verb == "commit" else 3903)
         self.begun_at = None
+        if self.holds_row and self.database.row is not None:
+            self.holds_row = False
+            self.database.row.release()
 
     def fail_at(self, told: str) -> None:
         """Refuse as the test has asked for, and lose the transaction where the error says so."""
@@ -144,6 +154,11 @@ class Session:
             versions = self.database.read_committed_snapshot and "READCOMMITTEDLOCK" not in sql
             if level in (SNAPSHOT, "SERIALIZABLE") or versions:
                 raise Refused(650)
+        if "UPDLOCK" in sql and self.database.row is not None and not self.holds_row:
+            if not self.database.row.acquire(blocking=False):
+                self.database.waiters.release()
+                self.database.row.acquire()
+            self.holds_row = True
         if not self.database.read_only:
             self.locked |= set(locked(sql, self.database.tables))
         self.all_locked |= self.locked
