@@ -221,6 +221,10 @@ class SQLServerLocks(SQLServerErrors, LockStrategy):
     changes_level_at_once = True
     monitoring = SQLServerMonitoring()
     max_parameters = 2_000  # of 2100: some drivers add their own
+    # "IN", Remarks: a statement with many values can "consume resources and return an error 8623 or
+    # 8632".  Where that begins for an OR of composite keys, nobody has measured: so it has few.
+    # https://learn.microsoft.com/sql/t-sql/language-elements/in-transact-sql
+    max_parameters_of_or = 200
 
     def levels_for(self, lock: LockOptions) -> tuple[str, ...]:
         if lock == _SHARED | _SKIP:
