@@ -35,9 +35,10 @@ _IN_TRANSITION = (
 _NO_SEEK = 8622
 _WHY_NO_SEEK = (
     "SQL Server found no index in which to look the row up by its key (8622), and a scan would lock "
-    "other rows too. Either the parameter's type is not the column's, as nvarchar for a varchar key of "
-    "a SQL_ collation; or no index begins with the mapped primary key; or the class is mapped on a view, "
-    "where the base table can be locked; or the table is a clustered columnstore"
+    "other rows too: the parameter's type is not the column's (nvarchar for a varchar key of a SQL_ "
+    "collation), or no index begins with the mapped primary key, or the class is mapped on a view and "
+    "not on its base table, or the table is a clustered columnstore; "
+    "use the type of the column, or create the index (see docs/mssql.md, Text keys)"
 )
 _CURES: Mapping[str, str] = {
     "pyodbc": "map a varchar key as String, and not as Unicode",

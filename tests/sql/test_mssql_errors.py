@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from sqlalchemy.dialects.mssql.base import MSDialect
+from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
 from sqlalchemy.exc import DBAPIError, OperationalError, PendingRollbackError
 
 from sa_doclock import (
@@ -138,7 +138,7 @@ def meanings(number: object) -> tuple[object, ...]:
 def test_each_known_number_is_found_in_what_each_driver_raises(
     form: Callable[[int], Error],
 ) -> None:
-    strategy = SQLServerLocks(MSDialect())
+    strategy = SQLServerLocks(MSDialect_pyodbc())
     found = {number: strategy.native_code(form(number)) for number in sorted(known_numbers())}
     assert {number: meanings(code) for number, code in found.items()} == {
         number: meanings(number) for number in found

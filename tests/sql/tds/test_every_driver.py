@@ -1,4 +1,4 @@
-"""What SQLAlchemy sends over each driver, and finds in what the driver raises."""
+"""The statements that SQLAlchemy sends over each driver, and the number in what the driver raises."""
 
 from __future__ import annotations
 
