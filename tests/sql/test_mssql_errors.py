@@ -6,6 +6,7 @@ The server is scripted: that it raises these numbers when it should is not prove
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
@@ -138,7 +139,8 @@ def meanings(number: object) -> tuple[object, ...]:
 def test_each_known_number_is_found_in_what_each_driver_raises(
     form: Callable[[int], Error],
 ) -> None:
-    strategy = SQLServerLocks(MSDialect_pyodbc())
+    dialect: Any = MSDialect_pyodbc
+    strategy = SQLServerLocks(dialect())
     found = {number: strategy.native_code(form(number)) for number in sorted(known_numbers())}
     assert {number: meanings(code) for number, code in found.items()} == {
         number: meanings(number) for number in found

@@ -22,6 +22,10 @@ from tests.sql.tds.python_drivers import python_driver
 from tests.sql.tds.server import TDSServer
 
 WAITERS = 12
+PATIENCE = 20
+
+# Threads that wait in the driver end with the process alone.
+pytestmark = pytest.mark.timeout(2 * PATIENCE, method="thread")
 
 
 @pytest.fixture
@@ -46,12 +50,17 @@ async def _queue_behind(
     async with AsyncLockingSession(engine) as holder:
         await holder.get_one_entity(Order, 1, LockOptions.ForUpdate)
         others = [asyncio.create_task(_change(engine)) for _ in range(waiters)]
-        with ThreadPoolExecutor(1) as own:  # not one of the driver's threads
-            for _ in others:
-                await asyncio.get_running_loop().run_in_executor(own, wire.database.waiters.acquire)
+        own = ThreadPoolExecutor(1)  # not one of the driver's threads
+        for _ in others:
+            await asyncio.get_running_loop().run_in_executor(own, _see_one_wait, wire)
+        own.shutdown()
         await act()
         await holder.save_changes()
     await asyncio.gather(*others)
+
+
+def _see_one_wait(wire: TDSServer) -> None:
+    assert wire.database.waiters.acquire(timeout=PATIENCE), "not so many wait"
 
 
 async def _nothing() -> None:
@@ -64,10 +73,11 @@ def _engine(url: str, **options: Any) -> AsyncEngine:
 
 def test_with_a_thread_for_each_connection_the_queue_moves_on(url: str, wire: TDSServer) -> None:
     async def run() -> None:
-        with ThreadPoolExecutor(WAITERS + 1) as threads:
-            engine = _engine(url, connect_args={"executor": threads})
-            await _queue_behind(engine, wire, WAITERS, _nothing)
-            await engine.dispose()
+        threads = ThreadPoolExecutor(WAITERS + 1)
+        engine = _engine(url, connect_args={"executor": threads})
+        await _queue_behind(engine, wire, WAITERS, _nothing)
+        await engine.dispose()
+        threads.shutdown(wait=False)  # those that still wait end with the server
 
     asyncio.run(run())
     assert sum("UPDATE shop_order" in str(one) for one in wire.sent) == WAITERS
@@ -89,7 +99,7 @@ def test_with_fewer_the_commit_of_the_holder_finds_no_thread(url: str, wire: TDS
 
         await _queue_behind(engine, wire, 2, see_what_is_queued)
         await engine.dispose()
-        threads.shutdown()
+        threads.shutdown(wait=False)
 
     asyncio.run(run())
 
