@@ -16,6 +16,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
+from tests.proof.address import secrets, shown
 from tests.proof.blocking import blocking
 from tests.proof.column import column
 from tests.proof.page import Part, failed, made, page
@@ -47,8 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parts = _parts(asked, engine, url, given[end + 1 :])
     finally:
         engine.dispose()
-    shown = engine.url.render_as_string(hide_password=True)
-    text = page(f"sa_doclock on {shown}", parts, [str(engine.url.password or "")])
+    text = page(f"sa_doclock on {shown(engine.url)}", parts, secrets(engine.url))
     asked.results.write_text(text, "utf-8")
     print(text)
     print(f"Written to {asked.results}")
@@ -90,10 +90,12 @@ def _connected(url: str) -> sa.Engine:
 
 def _without_password(text: str, url: str) -> str:
     try:
-        password = sa.make_url(url).password
+        known = secrets(sa.make_url(url))
     except ArgumentError:  # whose text has the URL in it
         return "no connection: the URL is no URL of SQLAlchemy"
-    return text.replace(str(password), "***") if password else text
+    for secret in known:
+        text = text.replace(secret, "***")
+    return text
 
 
 def _parser() -> argparse.ArgumentParser:

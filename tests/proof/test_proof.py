@@ -6,9 +6,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 
 from sa_doclock import LockOptions
 from tests.proof.__main__ import NO_DATABASE, main
+from tests.proof.address import secrets, shown
 from tests.proof.blocking import blocking
 from tests.proof.column import counted
 from tests.proof.page import Part, made, page
@@ -82,6 +84,19 @@ def test_a_whole_run(
         assert f"## {title}" in text
     assert "control: without locks" in text
     assert "limited by `tests/integration/locking/test_release.py" in text
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mssql+pymssql://ann:secret@db:1433/shop",
+        "mssql+pyodbc:///?odbc_connect=DRIVER%3D18%3BSERVER%3Ddb%3BUID%3Dann%3BPWD%3Dsecret%3B",
+    ],
+)
+def test_no_secret_of_the_url_is_on_the_page(url: str) -> None:
+    parsed = make_url(url)
+    assert "secret" not in shown(parsed)
+    assert "secret" not in page("A", [Part("One", ["login by secret failed"])], secrets(parsed))
 
 
 def test_make_gives_the_url_and_shows_no_password() -> None:
