@@ -20,6 +20,7 @@ from tests.proof.address import secrets, shown
 from tests.proof.blocking import blocking
 from tests.proof.column import column
 from tests.proof.page import Part, failed, made, page
+from tests.proof.questions import questions
 from tests.proof.stress import stress
 from tests.proof.versions import versions
 from tests.support.servers import url_variable
@@ -61,6 +62,7 @@ def _parts(
     return [
         made("Versions", lambda: versions(engine)),
         made("Blocking", lambda: blocking(engine)),
+        made("Questions", lambda: questions(engine)),
         made("Stress", lambda: stress(url, asked.threads, asked.iterations)),
         made("Tests", lambda: column(asked.database, pytest)),
     ]

@@ -4,26 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import sqlalchemy as sa
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions, lock_waits
 from tests.proof.page import Part, table
+from tests.proof.tables import Row, tables
 from tests.support.waits import wait_until
 
 FOR_UPDATE = LockOptions.ForUpdate
-
-
-class Base(DeclarativeBase):
-    pass
-
-
-class Row(Base):
-    __tablename__ = "doclock_proof"
-    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    total: Mapped[int]
 
 
 #: What the server says of the two connections, in its own words and past this library.
@@ -51,7 +40,7 @@ def blocking(engine: sa.Engine, lock: LockOptions = FOR_UPDATE) -> Part:
     if engine.dialect.name not in _REQUESTS:
         text = f"{engine.dialect.name} has no server that is asked here."
         return Part("Blocking", [text])
-    with _table(engine), ThreadPoolExecutor(1) as elsewhere:
+    with tables(engine), ThreadPoolExecutor(1) as elsewhere:
         with LockingSession(engine) as holder:
             row = holder.get_one_entity(Row, 1, lock)
             refused = _is_refused(engine)
@@ -73,18 +62,6 @@ def blocking(engine: sa.Engine, lock: LockOptions = FOR_UPDATE) -> Part:
     }
     told = [f"- {'yes' if holds else '**NO**'}: {fact}" for fact, holds in facts.items()]
     return Part("Blocking", [*told, "", *lines], holds=all(facts.values()))
-
-
-@contextmanager
-def _table(engine: sa.Engine) -> Iterator[None]:
-    Base.metadata.drop_all(engine)
-    Base.metadata.create_all(engine)
-    try:
-        with engine.begin() as connection:
-            connection.execute(sa.insert(Row), [{"id": 1, "total": 1}, {"id": 2, "total": 1}])
-        yield
-    finally:
-        Base.metadata.drop_all(engine)
 
 
 def _lock_and_read(engine: sa.Engine) -> int:

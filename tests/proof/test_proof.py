@@ -14,6 +14,7 @@ from tests.proof.address import secrets, shown
 from tests.proof.blocking import blocking
 from tests.proof.column import counted
 from tests.proof.page import Part, made, page
+from tests.proof.questions import questions
 from tests.proof.stress import stress
 from tests.support.databases import Database
 
@@ -146,3 +147,13 @@ def test_without_a_lock_nobody_waits_and_it_does_not_hold(database: Database) ->
     part = blocking(database.engine(), LockOptions.NoLock)
     assert part.holds is False
     assert "- **NO**: a second lock waits, as the server says" in part.lines
+
+
+@pytest.mark.databases("postgresql", "mssql")
+def test_questions_are_answered_by_the_server(database: Database) -> None:
+    answers = "\n".join(questions(database.engine()).lines)
+    assert "1000 in " in answers
+    assert "Could not be run" not in answers
+    if database.name == "postgresql":  # whose pages tell
+        assert "savepoint release the locks taken in it? | yes |" in answers
+        assert "only changed? | yes |" in answers
