@@ -28,6 +28,7 @@ QUESTIONS = (
     "dialects/innodb.py:InnoDBLocks.note_server",
     "dialects/innodb.py:engine_in_schema",
     "dialects/mssql.py:SQLServerLocks.note_server",
+    "dialects/mssql.py:_product",
     "dialects/mssql.py:_restores_lock_timeout",
     "dialects/mysql.py:MySQLLocks.storage_engine",
     "dialects/postgresql/__init__.py:PostgreSQLLocks.note_default_level",
