@@ -1,0 +1,154 @@
+"""The accesses of one statement, from what SQLAlchemy has compiled and from its text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import BindParameter, Column, Index, Table, UniqueConstraint
+from sqlalchemy.sql import operators
+from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList, ColumnElement
+
+from .accesses import ANYTHING, Access, Accesses, Mode
+from .sql_text import modes_of_tables, table_name
+
+_FIRST_WORD: Final = re.compile(r"\s*(\w+)")
+_NO_ACCESS: Final = frozenset("SET SHOW SAVEPOINT RELEASE PRAGMA BEGIN START USE ROLLBACK".split())
+_QUERIES: Final = frozenset({"SELECT", "WITH", "VALUES"})
+_LEVEL: Final = re.compile(r"\bISOLATION\s+LEVEL\b|\bTRANSACTION_ISOLATION\b", re.IGNORECASE)
+_FUNCTION: Final = re.compile(r"\w\s*\(")
+_BEGIN_FOR_WRITES: Final = re.compile(r"\s*BEGIN\s+(IMMEDIATE|EXCLUSIVE)", re.IGNORECASE)
+_COMPARABLE: Final = (int, UUID)  # other keys can be equal in the database and different here
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The way in which a transaction reads.
+
+    :ivar whole_database: every lock is one on the whole database, as on SQLite.
+    :ivar passes_writers: a plain read neither waits for a writer nor sees it before its commit.
+    :ivar one_snapshot: all plain reads may see the moment of the first statement.
+    """
+
+    whole_database: bool = False
+    passes_writers: bool = False
+    one_snapshot: bool = True
+
+    @property
+    def mode(self) -> Mode:
+        """The mode of a plain read."""
+        return Mode.SNAPSHOT_READ if self.passes_writers else Mode.READ
+
+
+def changes_level(statement: str) -> bool:
+    """Return whether the statement may give the transaction another isolation level."""
+    return _LEVEL.search(statement) is not None
+
+
+def accesses_of(statement: str, context: Any, reading: Reading) -> Accesses:
+    """Return the accesses of a statement that is about to be sent.
+
+    :param context: SQLAlchemy's execution context.
+    """
+    word = _first_word(statement)
+    if word in _NO_ACCESS:
+        begins = reading.whole_database and _BEGIN_FOR_WRITES.match(statement)
+        return frozenset({Access(Mode.WRITE)}) if begins else frozenset()
+    compiled = getattr(context, "compiled", None)
+    written = getattr(getattr(compiled, "statement", None), "table", None)
+    if word not in _QUERIES and not isinstance(written, Table):
+        return ANYTHING
+    modes = modes_of_tables(statement, reading.mode)
+    if not modes:
+        return ANYTHING if _FUNCTION.search(statement) else frozenset()
+    if reading.whole_database:
+        writes = any(mode is Mode.WRITE for _, mode in modes)
+        return frozenset({Access(Mode.WRITE if writes else reading.mode)})
+    return frozenset(_on_rows(modes, compiled, context, written))
+
+
+def _first_word(statement: str) -> str:
+    found = _FIRST_WORD.match(statement.lstrip(" \t\n("))
+    return found[1].upper() if found else ""
+
+
+def _on_rows(
+    modes: Sequence[tuple[str, Mode]], compiled: Any, context: Any, written: Any
+) -> Iterator[Access]:
+    keys = _keys(compiled, context) if len(modes) == 1 else ()
+    for name, mode in modes:
+        if keys:
+            yield from (Access(mode, name, key) for key in keys)
+        else:
+            yield Access(mode, name)
+    if isinstance(written, Table):
+        for other, mode in _through_foreign_keys(context, written):
+            yield Access(mode, table_name(other.name))
+
+
+def _through_foreign_keys(context: Any, table: Table) -> Iterator[tuple[Table, Mode]]:
+    """Yield the tables that the server itself reads or changes, for the foreign keys of this one."""
+    named = _named_columns(context)
+    if not context.isdelete:
+        for key in table.foreign_keys:
+            if context.isinsert or key.parent.key in named:
+                yield key.column.table, Mode.SHARE
+    if not context.isinsert:
+        changed = context.isdelete or any(column.key in named for column in table.primary_key)
+        for other in table.metadata.tables.values() if changed else ():
+            if any(key.references(table) for key in other.foreign_keys):
+                yield other, Mode.WRITE
+
+
+def _named_columns(context: Any) -> set[str]:
+    return {name for values in context.compiled_parameters for name in values}
+
+
+# The keys of a statement that finds its rows by primary key.
+
+
+def _keys(compiled: Any, context: Any) -> list[tuple[Any, ...]]:
+    """Return the primary keys of the only rows that a statement on one table uses, if they are known."""
+    where = getattr(getattr(compiled, "statement", None), "whereclause", None)
+    if where is None or context.isinsert:
+        return []
+    values = dict(_equalities(where))
+    tables = {column.table for column in values if isinstance(column.table, Table)}
+    if len(tables) != 1:
+        return []
+    (table,) = tables
+    if context.isupdate and _named_columns(context) & _unique_columns(table):
+        return []
+    names = [compiled.bind_names.get(values.get(column)) for column in table.primary_key]
+    found = [tuple(row.get(name) for name in names) for row in context.compiled_parameters]
+    comparable = all(type(value) in _COMPARABLE for key in found for value in key)
+    return found if names and comparable else []
+
+
+def _equalities(where: ColumnElement[Any]) -> Iterator[tuple[Column[Any], BindParameter[Any]]]:
+    """Yield the columns that must equal a parameter, of criteria that are joined by AND."""
+    if isinstance(where, BooleanClauseList):
+        if where.operator is operators.and_:
+            for part in where.clauses:
+                yield from _equalities(part)
+    elif isinstance(where, BinaryExpression) and where.operator is operators.eq:
+        column, value = where.left, where.right
+        if isinstance(column, Column) and isinstance(value, BindParameter):
+            yield _without_annotations(column), value
+
+
+def _without_annotations(column: Column[Any]) -> Column[Any]:
+    """Return the column as its table has it, which an ORM statement has in a copy."""
+    found: Column[Any] = column.table.columns.get(column.key, column)
+    return found
+
+
+def _unique_columns(table: Table) -> set[str]:
+    """Return the keys of the columns whose values two rows must not share."""
+    groups: list[Any] = [one for one in table.constraints if isinstance(one, UniqueConstraint)]
+    groups += [one for one in table.indexes if isinstance(one, Index) and one.unique]
+    found = {column.key for group in groups for column in group.columns}
+    return found | {column.key for column in table.primary_key}
