@@ -91,11 +91,22 @@ def conflict(one: Accesses, other: Accesses) -> bool:
 
 
 class TransactionAccesses:
-    """The accesses of one transaction, from its first statement on."""
+    """The accesses of one transaction, from its first statement on.
 
-    def __init__(self) -> None:
+    :ivar number: that its steps share.
+    :ivar level_changed: a statement may have given it another isolation level.
+    """
+
+    def __init__(self, number: int = 0) -> None:
+        self.number = number
+        self.level_changed = False
         self._made: set[Access] = set()
-        self.began = False
+        self._held: set[Access] = set()
+
+    @property
+    def began(self) -> bool:
+        """True if a statement has used a row."""
+        return bool(self._made)
 
     def new(self, accesses: Accesses) -> Accesses:
         """Return those that add something for others to what the transaction has already locked."""
@@ -104,21 +115,25 @@ class TransactionAccesses:
 
     def add(self, accesses: Accesses) -> None:
         """Note those of a statement that has succeeded."""
-        self.began = True
         self._made |= accesses
+        self._held |= accesses
+
+    def forget_locks(self) -> None:
+        """Note that a savepoint was rolled back, with some of the locks."""
+        self._held.clear()
+
+    def conflicts(self, accesses: Accesses) -> bool:
+        """Return whether a step of another transaction conflicts with one of this."""
+        return conflict(frozenset(self._made), accesses)
 
     def ended(self) -> Accesses:
         """Return those of the end of the transaction."""
-        return frozenset(
-            replace(access, ended=True, mode=_AT_END.get(access.mode, access.mode))
-            for access in self._made
-            if access.mode is not Mode.SNAPSHOT_READ
-        )
+        return at_end(frozenset(self._made))
 
     def _reduced(self, access: Access) -> Access | None:
         if access.ended:
             return access
-        held = {one.mode for one in self._made if one.covers(access)}
+        held = {one.mode for one in self._held if one.covers(access)}
         if Mode.WRITE in held:
             return None
         if Mode.LOCK not in held:
@@ -128,4 +143,10 @@ class TransactionAccesses:
         return replace(access, mode=Mode.CHANGE)
 
 
-_AT_END: Final = {Mode.CHANGE: Mode.WRITE}
+def at_end(accesses: Accesses) -> Accesses:
+    """Return what these accesses are at the end of their transaction."""
+    return frozenset(
+        replace(one, ended=True, mode=Mode.WRITE if one.mode is Mode.CHANGE else one.mode)
+        for one in accesses
+        if one.mode is not Mode.SNAPSHOT_READ
+    )

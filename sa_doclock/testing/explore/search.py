@@ -115,10 +115,11 @@ class Search:
                 point.todo.add(function)
 
     def give_up(self, depth: int) -> None:
-        """Leave out what comes after this point, which could not be run."""
-        point = self._points[depth]
-        point.tried[point.chosen] = point.steps.get(point.chosen, frozenset())
-        del self._points[depth + 1 :]
+        """Leave out an order that could not be forced at this point."""
+        if depth < len(self._points):
+            point = self._points[depth]
+            point.tried.setdefault(point.chosen, point.steps.get(point.chosen, frozenset()))
+            del self._points[depth + 1 :]
 
 
 def races(points: Sequence[Point]) -> list[tuple[int, int]]:

@@ -1,0 +1,114 @@
+"""The kind of anomaly that a failed run shows, from the rows that its transactions read and wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ...errors import DeadlockDetected
+from ..concurrent import Outcome
+from .accesses import Access, Mode
+from .participant import Step
+
+LOST_UPDATE: Final = "lost update"
+WRITE_SKEW: Final = "write skew"
+READ_SKEW: Final = "read skew"
+DEADLOCK: Final = "deadlock"
+UNKNOWN: Final = "not known"
+
+_READS: Final = frozenset({Mode.SNAPSHOT_READ, Mode.READ, Mode.SHARE, Mode.LOCK})
+_COMMIT: Final = "COMMIT"
+
+
+@dataclass
+class _Use:
+    """A row that a function has read or written, with the place in the run."""
+
+    at: int
+    access: Access
+
+
+@dataclass
+class _Work:
+    """All that one function has read, and that it has written and committed."""
+
+    reads: list[_Use] = field(default_factory=list)
+    writes: list[_Use] = field(default_factory=list)
+    committed_at: dict[int, int] = field(default_factory=dict)  # by the place of the write
+
+    def seen_at(self, write: _Use) -> int:
+        """Return the place from which on others see this write."""
+        return self.committed_at.get(write.at, write.at)
+
+
+def kind_of(steps: Sequence[Step], outcomes: Iterable[Outcome]) -> str:
+    """Return the kind of anomaly of a run, by its steps in their order."""
+    errors = [one.error for one in outcomes]
+    if any(isinstance(one, DeadlockDetected) for one in errors):
+        return DEADLOCK
+    if any(step.is_deadlock for step in steps):
+        return DEADLOCK
+    one, other = _work_of(1, steps), _work_of(2, steps)
+    if _loses(one, other) or _loses(other, one):
+        return LOST_UPDATE
+    if _misses(one, other) and _misses(other, one):
+        return WRITE_SKEW
+    if _reads_both_sides(one, other) or _reads_both_sides(other, one):
+        return READ_SKEW
+    return UNKNOWN
+
+
+def _work_of(function: int, steps: Sequence[Step]) -> _Work:
+    work = _Work()
+    open_writes: list[tuple[int, _Use]] = []
+    for at, step in enumerate(steps):
+        if step.function != function or step.error is not None:
+            continue
+        if step.statement == _COMMIT:
+            for transaction, write in open_writes:
+                if transaction == step.transaction:
+                    work.writes.append(write)
+                    work.committed_at[write.at] = at
+        for access in step.used:
+            if not access.ended:
+                use = _Use(at, access)
+                if access.mode in _READS:
+                    work.reads.append(use)
+                else:
+                    open_writes.append((step.transaction, use))
+    return work
+
+
+def _loses(one: _Work, other: _Work) -> bool:
+    """Return whether one function overwrote what the other had written after it had read the row."""
+    return any(
+        read.at < other.seen_at(theirs) < one.seen_at(write)
+        for write in one.writes
+        for theirs in other.writes
+        if theirs.access.overlaps(write.access)
+        for read in one.reads
+        if read.access.overlaps(theirs.access)
+    )
+
+
+def _misses(one: _Work, other: _Work) -> bool:
+    """Return whether one function read, before the other's commit, a row that the other one wrote."""
+    return any(
+        read.at < other.seen_at(write)
+        for read in one.reads
+        for write in other.writes
+        if read.access.overlaps(write.access)
+    )
+
+
+def _reads_both_sides(one: _Work, other: _Work) -> bool:
+    """Return whether one function read rows that the other one wrote before and after their commit."""
+    sides = {
+        read.at < other.seen_at(write)
+        for read in one.reads
+        for write in other.writes
+        if read.access.overlaps(write.access)
+    }
+    return len(sides) > 1
+

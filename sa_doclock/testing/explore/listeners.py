@@ -1,0 +1,185 @@
+"""SQLAlchemy's events as the steps of the two functions: each waits for its turn, and is noted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
+
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.engine import ExceptionContext
+
+from ...caller import line_of_program
+from ...sqlalchemy_internals import keep_rows
+from .accesses import Access, Accesses, TransactionAccesses, at_end
+from .engines import AUTOCOMMIT, EnginesSeen
+from .footprint import accesses_of, changes_level
+from .participant import Participant, Step, current_participant
+
+_ROLLBACK_IN_SQL: Final = re.compile(r"\s*ROLLBACK\b", re.IGNORECASE)
+_LEVEL_CHANGED: Final = "sa_doclock.testing.level_changed"
+_SHOWN_ROWS: Final = 3
+_SHOWN_CHARACTERS: Final = 60
+
+
+class Turns(Protocol):
+    """The scheduler, as a participant meets it."""
+
+    def wait_for_turn(self, participant: Participant, connection: Connection, step: Step) -> None:
+        """Return when the step may be sent."""
+
+
+class Listeners:
+    """Listens to all engines of the process, for the functions of one exploration.
+
+    :ivar turns: gives the turns; None: nobody waits, and only the engines are noted.
+    """
+
+    def __init__(self, engines: EnginesSeen) -> None:
+        self._engines = engines
+        self.turns: Turns | None = None
+        self._listeners: list[tuple[str, Callable[..., Any]]] = [
+            ("before_cursor_execute", self._before_statement),
+            ("after_cursor_execute", self._after_statement),
+            ("handle_error", self._on_error),
+            ("commit", self._before_commit),
+            ("rollback", self._before_rollback),
+            ("prepare_twophase", self._before_commit),
+            ("commit_twophase", self._before_commit),
+            ("rollback_twophase", self._before_rollback),
+        ]
+
+    def start(self) -> None:
+        """Listen until :meth:`stop`."""
+        for name, function in self._listeners:
+            event.listen(Engine, name, function)
+
+    def stop(self) -> None:
+        """Listen no more."""
+        for name, function in self._listeners:
+            event.remove(Engine, name, function)
+
+    @contextmanager
+    def waiting_in_process(self) -> Iterator[None]:
+        """Note that the function of this thread or task waits inside of this process."""
+        participant: Participant | None = current_participant.get()
+        if participant is None:
+            yield
+            return
+        participant.in_process = True
+        try:
+            yield
+        finally:
+            participant.in_process = False
+            participant.note_active()
+
+    def _before_statement(
+        self,
+        connection: Connection,
+        _cursor: object,
+        statement: str,
+        _parameters: object,
+        context: Any,
+        _executemany: bool,
+    ) -> None:
+        participant: Participant | None = current_participant.get()
+        if participant is None:
+            return
+        self._engines.add(connection)
+        transaction = _transaction(participant, connection)
+        if changes_level(statement):
+            transaction.level_changed = True
+        reading = self._engines.reading(connection, level_changed=transaction.level_changed)
+        used = accesses_of(statement, context, reading)
+        if used and reading.one_snapshot and not transaction.began:
+            used |= {Access(reading.mode)}
+        if self._engines.level(connection) == AUTOCOMMIT:
+            used |= at_end(used)
+        if _ROLLBACK_IN_SQL.match(statement):
+            used |= transaction.ended()
+            transaction.forget_locks()
+        self._go(participant, connection, statement, used, transaction)
+
+    def _after_statement(
+        self, _connection: Connection, cursor: Any, _statement: str, _: object, context: Any, many: bool
+    ) -> None:
+        participant: Participant | None = current_participant.get()
+        if participant is None or participant.step is None:
+            return
+        rows = None if many else keep_rows(context, cursor)
+        step = participant.step
+        step.saw = _in_words(rows) if rows is not None else _written(cursor.rowcount)
+        transaction = participant.transactions.get(step.transaction)
+        if transaction is not None:
+            transaction.add(step.accesses)
+
+    def _on_error(self, context: ExceptionContext) -> None:
+        participant: Participant | None = current_participant.get()
+        if participant is None or participant.step is None:
+            return
+        step = participant.step
+        step.error = context.sqlalchemy_exception or context.original_exception
+        if context.connection is not None:
+            step.is_deadlock = self._engines.is_deadlock(
+                context.connection, context.original_exception
+            )
+        transaction = participant.transactions.get(step.transaction)
+        if transaction is not None:  # the server may have undone all of it
+            step.accesses |= transaction.ended()
+            transaction.forget_locks()
+
+    def _before_commit(self, connection: Connection, *_: object) -> None:
+        self._end(connection, "COMMIT")
+
+    def _before_rollback(self, connection: Connection, *_: object) -> None:
+        self._end(connection, "ROLLBACK")
+
+    def _end(self, connection: Connection, statement: str) -> None:
+        participant: Participant | None = current_participant.get()
+        if participant is None:
+            return
+        transaction = _transaction(participant, connection)
+        self._go(participant, connection, statement, transaction.ended(), transaction)
+        participant.transactions.pop(transaction.number, None)
+
+    def _go(
+        self,
+        participant: Participant,
+        connection: Connection,
+        statement: str,
+        used: Accesses,
+        transaction: TransactionAccesses,
+    ) -> None:
+        line = line_of_program()
+        accesses = transaction.new(used)
+        participant.use(connection)
+        step = Step(participant.number, statement, used, accesses, transaction.number, line)
+        if self.turns is None:
+            participant.step = step
+        else:
+            self.turns.wait_for_turn(participant, connection, step)
+
+
+def _transaction(participant: Participant, connection: Connection) -> TransactionAccesses:
+    """Return the open transaction of this connection."""
+    number = participant.number_of(connection)
+    return participant.transactions.setdefault(number, TransactionAccesses(number))
+
+
+def _in_words(rows: list[Any]) -> str:
+    if not rows:
+        return "no row"
+    shown = ", ".join(_short(str(tuple(row))) for row in rows[:_SHOWN_ROWS])
+    more = len(rows) - _SHOWN_ROWS
+    return f"{shown}, and {more} more" if more > 0 else shown
+
+
+def _written(count: int) -> str:
+    if count < 0:
+        return "done"
+    return f"{count} row" if count == 1 else f"{count} rows"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 3]}..."
