@@ -189,7 +189,7 @@ def keep_rows(context: ExecutionContext, cursor: DBAPICursor) -> list[Any] | Non
     The cursor strategies are in no documentation, but dialects of other packages use them so.
     """
     unfetched: Any = context
-    is_write = context.isinsert or context.isupdate or context.isdelete
+    is_write = unfetched.isinsert or unfetched.isupdate or unfetched.isdelete
     if is_write or cursor.description is None or unfetched._is_server_side:
         return None
     rows = list(cursor.fetchall())

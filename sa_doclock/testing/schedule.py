@@ -208,7 +208,9 @@ class Schedule:
         engine = other.connection.engine
         if locks_database(engine):
             return _waits_for_file(other, one, quiet)
-        if any(self._owners.get(waiter) is other for waiter in self._servers.blockers(engine) or ()):
+        if any(
+            self._owners.get(waiter) is other for waiter in self._servers.blockers(engine) or ()
+        ):
             return True
         return other.statement is not None and quiet >= LONG_STATEMENT
 

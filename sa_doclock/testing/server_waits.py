@@ -84,9 +84,7 @@ class ServersAsked:
         """Return who waits for whom; None where the server cannot be asked."""
         if engine not in self._servers:
             known = monitoring_of(engine) is not None
-            self._servers[engine] = (
-                self.ask(engine, lambda: ServerWaits(engine)) if known else None
-            )
+            self._servers[engine] = self.ask(engine, lambda: ServerWaits(engine)) if known else None
         server = self._servers[engine]
         found: Mapping[int, set[int]] | None
         found = None if server is None else self.ask(engine, server.blockers)

@@ -16,7 +16,7 @@ from sa_doclock.testing.explore.accesses import (
     TransactionAccesses,
     conflict,
 )
-from sa_doclock.testing.explore.search import FIRST, SECOND, Diverged, Search
+from sa_doclock.testing.explore.search import FIRST, SECOND, Search
 
 Step = tuple[str, str]  # ("read" | "lock" | "write" | "end", row)
 MODES = {"read": Mode.SNAPSHOT_READ, "lock": Mode.LOCK, "write": Mode.WRITE}
@@ -46,7 +46,8 @@ class Model:
 
     def __init__(self, programs: Sequence[Sequence[Step]]) -> None:
         self.functions = {
-            number: Function(list(steps)) for number, steps in zip((FIRST, SECOND), programs, strict=True)
+            number: Function(list(steps))
+            for number, steps in zip((FIRST, SECOND), programs, strict=True)
         }
         self.stored = {"x": 0, "y": 0}
 
@@ -177,7 +178,7 @@ def test_as_many_orders_as_brute_force_and_the_same_outcomes(first_seed: int) ->
 
 
 def compare(seed: int) -> None:
-    generator = random.Random(seed)  # noqa: S311  # no secret
+    generator = random.Random(seed)  # no secret
     programs = [transactions(generator), transactions(generator)]
     every = list(all_runs(programs, reduce=False))
     chosen = list(all_runs(programs, reduce=True))

@@ -17,7 +17,9 @@ from typing import Final, Optional
 class Mode(Enum):
     """The ways to use a row."""
 
-    SNAPSHOT_READ = auto()  # a plain read that neither waits for a writer nor sees it before its commit
+    SNAPSHOT_READ = (
+        auto()
+    )  # a plain read that neither waits for a writer nor sees it before its commit
     READ = auto()  # a plain read that may do both
     SHARE = auto()  # a shared lock
     LOCK = auto()  # an exclusive lock
@@ -39,7 +41,9 @@ _CONFLICTS: Final = frozenset(
     )
 )
 _WITH_ENDED: Final = _CONFLICTS | {frozenset((Mode.SNAPSHOT_READ, Mode.WRITE))}
-_BOTH_ENDED: Final = frozenset({frozenset((Mode.READ, Mode.WRITE))})  # as serializable checks see it
+_BOTH_ENDED: Final = frozenset(
+    {frozenset((Mode.READ, Mode.WRITE))}
+)  # as serializable checks see it
 
 
 @dataclass(frozen=True)
@@ -94,12 +98,12 @@ class TransactionAccesses:
     """The accesses of one transaction, from its first statement on.
 
     :ivar number: that its steps share.
-    :ivar level_changed: a statement may have given it another isolation level.
+    :ivar level: the isolation level that a statement has given it; ``""``: one that is not known;
+        None: that of the connection.
     """
 
-    def __init__(self, number: int = 0) -> None:
-        self.number = number
-        self.level_changed = False
+    def __init__(self, number: int = 0, level: str | None = None) -> None:
+        self.number, self.level = number, level
         self._made: set[Access] = set()
         self._held: set[Access] = set()
 

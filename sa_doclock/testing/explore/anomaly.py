@@ -15,6 +15,7 @@ LOST_UPDATE: Final = "lost update"
 WRITE_SKEW: Final = "write skew"
 READ_SKEW: Final = "read skew"
 DEADLOCK: Final = "deadlock"
+ERROR: Final = "error"
 UNKNOWN: Final = "not known"
 
 _READS: Final = frozenset({Mode.SNAPSHOT_READ, Mode.READ, Mode.SHARE, Mode.LOCK})
@@ -56,7 +57,7 @@ def kind_of(steps: Sequence[Step], outcomes: Iterable[Outcome]) -> str:
         return WRITE_SKEW
     if _reads_both_sides(one, other) or _reads_both_sides(other, one):
         return READ_SKEW
-    return UNKNOWN
+    return ERROR if any(one is not None for one in errors) else UNKNOWN
 
 
 def _work_of(function: int, steps: Sequence[Step]) -> _Work:
@@ -70,13 +71,11 @@ def _work_of(function: int, steps: Sequence[Step]) -> _Work:
                 if transaction == step.transaction:
                     work.writes.append(write)
                     work.committed_at[write.at] = at
-        for access in step.used:
-            if not access.ended:
-                use = _Use(at, access)
-                if access.mode in _READS:
-                    work.reads.append(use)
-                else:
-                    open_writes.append((step.transaction, use))
+        for access in step.rows:
+            if access.mode in _READS:
+                work.reads.append(_Use(at, access))
+            else:
+                open_writes.append((step.transaction, _Use(at, access)))
     return work
 
 
@@ -111,4 +110,3 @@ def _reads_both_sides(one: _Work, other: _Work) -> bool:
         if read.access.overlaps(write.access)
     }
     return len(sides) > 1
-

@@ -66,13 +66,13 @@ class EnginesSeen:
             return False
         return strategy.failure(code, connection, locking=False) is DeadlockDetected
 
-    def reading(self, connection: Connection, *, level_changed: bool) -> Reading:
+    def reading(self, connection: Connection, level: str | None) -> Reading:
         """Return the way in which a transaction on this connection reads.
 
-        :param level_changed: a statement of the transaction may have given it another level.
+        :param level: the level that a statement of the transaction has set; None: none has.
         """
         strategy = strategy_class(connection.dialect)
-        level = None if level_changed else self.level(connection)
+        level = self.level(connection) if level is None else level
         return Reading(
             whole_database=strategy is not None and strategy.locks_database,
             passes_writers=strategy is not None and level in strategy.levels_past_writers,

@@ -67,7 +67,7 @@ def explore(
         every_step=not reduce,
         progress=progress,
     )
-    with explorer:
+    with explorer.listening():
         explorer.run_alone()
         if order is None:
             explorer.run_all(orders, Search(reduce=reduce))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from ..async_connections import AsyncConnections
@@ -27,11 +28,11 @@ _SECONDS_TO_PROGRESS: Final = 5.0
 
 
 def _print_line(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    sys.stderr.write(f"{text}\n")
 
 
 class Explorer:
-    """Runs the orders of two functions, as a context manager.
+    """Runs the orders of two functions.
 
     :param every_step: also the steps that cannot matter to the other function wait for their turn.
     """
@@ -59,16 +60,18 @@ class Explorer:
         self._failures: list[Failure] = []
         self._reasons: dict[str, None] = {}  # each once, in their order
 
-    def __enter__(self) -> Explorer:
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listen to all engines of the process in this block."""
         self._connections.start()
         self._listeners.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listeners.stop()
-        self._connections.stop()
-        self._waits.close()
-        self._loop.stop(self._connections.close_those_of)
+        try:
+            yield
+        finally:
+            self._listeners.stop()
+            self._connections.stop()
+            self._waits.close()
+            self._loop.stop(self._connections.close_those_of)
 
     def run_alone(self) -> None:
         """Call each function alone, which fills the caches of the program and of SQLAlchemy."""

@@ -16,9 +16,14 @@ from .accesses import ANYTHING, Access, Accesses, Mode
 from .sql_text import modes_of_tables, table_name
 
 _FIRST_WORD: Final = re.compile(r"\s*(\w+)")
-_NO_ACCESS: Final = frozenset("SET SHOW SAVEPOINT RELEASE PRAGMA BEGIN START USE ROLLBACK".split())
+_NO_ACCESS: Final = frozenset(
+    ["SET", "SHOW", "SAVEPOINT", "RELEASE", "PRAGMA", "BEGIN", "START", "USE", "ROLLBACK"]
+)
 _QUERIES: Final = frozenset({"SELECT", "WITH", "VALUES"})
-_LEVEL: Final = re.compile(r"\bISOLATION\s+LEVEL\b|\bTRANSACTION_ISOLATION\b", re.IGNORECASE)
+_SETS_LEVEL: Final = re.compile(r"(\b|_)ISOLATION\b", re.IGNORECASE)
+_LEVEL: Final = re.compile(
+    r"\bISOLATION\s+LEVEL\s+(READ\s+\w+|REPEATABLE\s+READ|SERIALIZABLE|SNAPSHOT)", re.IGNORECASE
+)
 _FUNCTION: Final = re.compile(r"\w\s*\(")
 _BEGIN_FOR_WRITES: Final = re.compile(r"\s*BEGIN\s+(IMMEDIATE|EXCLUSIVE)", re.IGNORECASE)
 _COMPARABLE: Final = (int, UUID)  # other keys can be equal in the database and different here
@@ -43,23 +48,23 @@ class Reading:
         return Mode.SNAPSHOT_READ if self.passes_writers else Mode.READ
 
 
-def changes_level(statement: str) -> bool:
-    """Return whether the statement may give the transaction another isolation level."""
-    return _LEVEL.search(statement) is not None
+def level_set_by(statement: str) -> str | None:
+    """Return the isolation level that a statement sets; ``""``: it may set one that is not known."""
+    if _SETS_LEVEL.search(statement) is None:
+        return None
+    found = _LEVEL.search(statement)
+    return " ".join(found[1].upper().split()) if found else ""
 
 
 def accesses_of(statement: str, context: Any, reading: Reading) -> Accesses:
-    """Return the accesses of a statement that is about to be sent.
+    """Return the accesses of a statement that is about to be sent, as far as the order can matter.
 
     :param context: SQLAlchemy's execution context.
     """
-    word = _first_word(statement)
-    if word in _NO_ACCESS:
+    if _first_word(statement) in _NO_ACCESS:
         begins = reading.whole_database and _BEGIN_FOR_WRITES.match(statement)
         return frozenset({Access(Mode.WRITE)}) if begins else frozenset()
-    compiled = getattr(context, "compiled", None)
-    written = getattr(getattr(compiled, "statement", None), "table", None)
-    if word not in _QUERIES and not isinstance(written, Table):
+    if not _is_known(statement, context):
         return ANYTHING
     modes = modes_of_tables(statement, reading.mode)
     if not modes:
@@ -67,7 +72,32 @@ def accesses_of(statement: str, context: Any, reading: Reading) -> Accesses:
     if reading.whole_database:
         writes = any(mode is Mode.WRITE for _, mode in modes)
         return frozenset({Access(Mode.WRITE if writes else reading.mode)})
-    return frozenset(_on_rows(modes, compiled, context, written))
+    through_keys = _through_foreign_keys(context, _written_table(context))
+    return frozenset(_on_rows(modes, context)) | frozenset(through_keys)
+
+
+def rows_of(statement: str, context: Any) -> Accesses:
+    """Return the rows that a statement names, of which a new one is another than all others."""
+    if _first_word(statement) in _NO_ACCESS or not _is_known(statement, context):
+        return frozenset()
+    modes = modes_of_tables(statement, Mode.READ)
+    if getattr(context, "isinsert", False) and len(modes) == 1:
+        return frozenset(Access(mode, name, _NewRow()) for name, mode in modes)
+    return frozenset(_on_rows(modes, context))
+
+
+class _NewRow:
+    """The key of a row that is inserted: equal to no other."""
+
+
+def _is_known(statement: str, context: Any) -> bool:
+    """Return whether the tables of a statement can be told from it."""
+    return _first_word(statement) in _QUERIES or _written_table(context) is not None
+
+
+def _written_table(context: Any) -> Table | None:
+    found = getattr(getattr(context.compiled, "statement", None), "table", None)
+    return found if isinstance(found, Table) else None
 
 
 def _first_word(statement: str) -> str:
@@ -75,32 +105,29 @@ def _first_word(statement: str) -> str:
     return found[1].upper() if found else ""
 
 
-def _on_rows(
-    modes: Sequence[tuple[str, Mode]], compiled: Any, context: Any, written: Any
-) -> Iterator[Access]:
-    keys = _keys(compiled, context) if len(modes) == 1 else ()
+def _on_rows(modes: Sequence[tuple[str, Mode]], context: Any) -> Iterator[Access]:
+    keys = _keys(context) if len(modes) == 1 else ()
     for name, mode in modes:
         if keys:
             yield from (Access(mode, name, key) for key in keys)
         else:
             yield Access(mode, name)
-    if isinstance(written, Table):
-        for other, mode in _through_foreign_keys(context, written):
-            yield Access(mode, table_name(other.name))
 
 
-def _through_foreign_keys(context: Any, table: Table) -> Iterator[tuple[Table, Mode]]:
+def _through_foreign_keys(context: Any, table: Table | None) -> Iterator[Access]:
     """Yield the tables that the server itself reads or changes, for the foreign keys of this one."""
+    if table is None:
+        return
     named = _named_columns(context)
     if not context.isdelete:
         for key in table.foreign_keys:
             if context.isinsert or key.parent.key in named:
-                yield key.column.table, Mode.SHARE
+                yield Access(Mode.SHARE, table_name(key.column.table.name))
     if not context.isinsert:
         changed = context.isdelete or any(column.key in named for column in table.primary_key)
         for other in table.metadata.tables.values() if changed else ():
             if any(key.references(table) for key in other.foreign_keys):
-                yield other, Mode.WRITE
+                yield Access(Mode.WRITE, table_name(other.name))
 
 
 def _named_columns(context: Any) -> set[str]:
@@ -110,8 +137,9 @@ def _named_columns(context: Any) -> set[str]:
 # The keys of a statement that finds its rows by primary key.
 
 
-def _keys(compiled: Any, context: Any) -> list[tuple[Any, ...]]:
+def _keys(context: Any) -> list[tuple[Any, ...]]:
     """Return the primary keys of the only rows that a statement on one table uses, if they are known."""
+    compiled = context.compiled
     where = getattr(getattr(compiled, "statement", None), "whereclause", None)
     if where is None or context.isinsert:
         return []

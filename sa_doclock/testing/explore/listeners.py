@@ -14,11 +14,12 @@ from ...caller import line_of_program
 from ...sqlalchemy_internals import keep_rows
 from .accesses import Access, Accesses, TransactionAccesses, at_end
 from .engines import AUTOCOMMIT, EnginesSeen
-from .footprint import accesses_of, changes_level
+from .footprint import accesses_of, level_set_by, rows_of
 from .participant import Participant, Step, current_participant
 
 _ROLLBACK_IN_SQL: Final = re.compile(r"\s*ROLLBACK\b", re.IGNORECASE)
-_LEVEL_CHANGED: Final = "sa_doclock.testing.level_changed"
+_WHOLE_SESSION: Final = re.compile(r"\bSESSION\b", re.IGNORECASE)
+_LEVEL: Final = "sa_doclock.testing.level"
 _SHOWN_ROWS: Final = 3
 _SHOWN_CHARACTERS: Final = 60
 
@@ -88,9 +89,12 @@ class Listeners:
             return
         self._engines.add(connection)
         transaction = _transaction(participant, connection)
-        if changes_level(statement):
-            transaction.level_changed = True
-        reading = self._engines.reading(connection, level_changed=transaction.level_changed)
+        level = level_set_by(statement)
+        if level is not None:
+            transaction.level = level
+            if _WHOLE_SESSION.search(statement):
+                connection.info[_LEVEL] = level
+        reading = self._engines.reading(connection, transaction.level)
         used = accesses_of(statement, context, reading)
         if used and reading.one_snapshot and not transaction.began:
             used |= {Access(reading.mode)}
@@ -99,10 +103,16 @@ class Listeners:
         if _ROLLBACK_IN_SQL.match(statement):
             used |= transaction.ended()
             transaction.forget_locks()
-        self._go(participant, connection, statement, used, transaction)
+        self._go(participant, connection, statement, (used, rows_of(statement, context)), transaction)
 
     def _after_statement(
-        self, _connection: Connection, cursor: Any, _statement: str, _: object, context: Any, many: bool
+        self,
+        _connection: Connection,
+        cursor: Any,
+        _statement: str,
+        _: object,
+        context: Any,
+        many: bool,
     ) -> None:
         participant: Participant | None = current_participant.get()
         if participant is None or participant.step is None:
@@ -140,7 +150,7 @@ class Listeners:
         if participant is None:
             return
         transaction = _transaction(participant, connection)
-        self._go(participant, connection, statement, transaction.ended(), transaction)
+        self._go(participant, connection, statement, (transaction.ended(), frozenset()), transaction)
         participant.transactions.pop(transaction.number, None)
 
     def _go(
@@ -148,13 +158,14 @@ class Listeners:
         participant: Participant,
         connection: Connection,
         statement: str,
-        used: Accesses,
+        uses: tuple[Accesses, Accesses],
         transaction: TransactionAccesses,
     ) -> None:
-        line = line_of_program()
-        accesses = transaction.new(used)
+        used, rows = uses
+        accesses, number = transaction.new(used), transaction.number
         participant.use(connection)
-        step = Step(participant.number, statement, used, accesses, transaction.number, line)
+        line = line_of_program()
+        step = Step(participant.number, statement, used, rows, accesses, number, line)
         if self.turns is None:
             participant.step = step
         else:
@@ -164,7 +175,10 @@ class Listeners:
 def _transaction(participant: Participant, connection: Connection) -> TransactionAccesses:
     """Return the open transaction of this connection."""
     number = participant.number_of(connection)
-    return participant.transactions.setdefault(number, TransactionAccesses(number))
+    if number not in participant.transactions:
+        level = None if connection.invalidated else connection.info.get(_LEVEL)
+        participant.transactions[number] = TransactionAccesses(number, level)
+    return participant.transactions[number]
 
 
 def _in_words(rows: list[Any]) -> str:

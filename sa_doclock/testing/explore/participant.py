@@ -21,6 +21,7 @@ class Step:
 
     :ivar statement: its SQL.
     :ivar used: the rows that it uses.
+    :ivar rows: those that the statement names, for people.
     :ivar accesses: those that can matter to the other function, for the search.
     :ivar transaction: a number that the steps of one transaction share.
     :ivar line: of the program: ``shop/orders.py:42``.
@@ -31,6 +32,7 @@ class Step:
     function: int
     statement: str
     used: Accesses
+    rows: Accesses
     accesses: Accesses
     transaction: int
     line: str | None

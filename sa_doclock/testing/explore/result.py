@@ -18,8 +18,8 @@ class Failure:
 
     :ivar order: the argument ``order=`` of :func:`explore` that runs it again: ``"1221"`` for a turn
         of the first function, two of the second, and one of the first.
-    :ivar anomaly: ``"lost update"``, ``"write skew"``, ``"read skew"``, ``"deadlock"``, or
-        ``"not known"``.
+    :ivar anomaly: ``"lost update"``, ``"write skew"``, ``"read skew"``, ``"deadlock"``, ``"error"`` (a
+        function has raised another error), or ``"not known"``.
     :ivar timeline: the run as a table of two columns.
     :ivar outcomes: what the two functions have returned or raised.
     :ivar error: what the invariant has raised; None where it has returned a false value.
@@ -72,5 +72,7 @@ class Exploration:
         every = "all of them" if self.complete else f"not all: {self.incomplete_because}"
         failed = len(self.failures)
         head = f"the invariant did not hold in {failed} of {self.runs} orders ({every})"
-        shown = "\n\n".join(f"{number}. {one}" for number, one in enumerate(self.failures[:_SHOWN], 1))
+        shown = "\n\n".join(
+            f"{number}. {one}" for number, one in enumerate(self.failures[:_SHOWN], 1)
+        )
         return f"{head}\n\n{shown}" if shown else head

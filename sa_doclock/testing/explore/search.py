@@ -93,7 +93,9 @@ class Search:
         self, point: Point, steps: Mapping[int, Accesses], labels: Mapping[int, str]
     ) -> int:
         if point.chosen not in steps:
-            raise Diverged("a function that went on in another run has ended, or waits, in this one")
+            raise Diverged(
+                "a function that went on in another run has ended, or waits, in this one"
+            )
         label = labels[point.chosen]
         if point.chosen in point.tried and label != point.label:
             raise Diverged(f"{label!r} was {point.label!r} in another run of the same order")

@@ -16,7 +16,21 @@ _BEFORE_WRITTEN: Final = frozenset({"INTO", "UPDATE", "MERGE"})
 _NOT_AT_TARGET: Final = frozenset({"FOR", "KEY", "ON", "DO"})  # as in FOR NO KEY UPDATE
 _FILLERS: Final = frozenset({"ONLY", "LATERAL", "TABLE", "("})
 _END_OF_LIST: Final = frozenset(
-    "WHERE GROUP ORDER HAVING LIMIT UNION EXCEPT INTERSECT SET VALUES SELECT FOR RETURNING".split()
+    [
+        "WHERE",
+        "GROUP",
+        "ORDER",
+        "HAVING",
+        "LIMIT",
+        "UNION",
+        "EXCEPT",
+        "INTERSECT",
+        "SET",
+        "VALUES",
+        "SELECT",
+        "FOR",
+        "RETURNING",
+    ]
 )
 _EXCLUSIVE: Final = re.compile(r"\bFOR\s+(NO\s+KEY\s+)?UPDATE\b|\b(UPD|X)LOCK\b", re.IGNORECASE)
 _SHARED: Final = re.compile(

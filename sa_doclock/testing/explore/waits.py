@@ -71,7 +71,10 @@ class Waits:
     ) -> bool:
         monitoring = monitoring_of(engine)
         if monitoring is not None:
-            if time.monotonic() - self._asked_at.get(engine, 0.0) < monitoring.seconds_between_looks:
+            if (
+                time.monotonic() - self._asked_at.get(engine, 0.0)
+                < monitoring.seconds_between_looks
+            ):
                 return False
             self._asked_at[engine] = time.monotonic()
             blockers = self._servers.blockers(engine)
