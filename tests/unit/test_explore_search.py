@@ -9,14 +9,14 @@ from math import comb
 
 import pytest
 
-from sa_doclock.testing.explore.accesses import (
+from sa_doclock.testing.exploration.accesses import (
     Access,
     Accesses,
     Mode,
     TransactionAccesses,
     conflict,
 )
-from sa_doclock.testing.explore.search import FIRST, SECOND, Search
+from sa_doclock.testing.exploration.search import FIRST, SECOND, Search
 
 Step = tuple[str, str]  # ("read" | "lock" | "write" | "end", row)
 MODES = {"read": Mode.SNAPSHOT_READ, "lock": Mode.LOCK, "write": Mode.WRITE}

@@ -103,7 +103,9 @@ class Listeners:
         if _ROLLBACK_IN_SQL.match(statement):
             used |= transaction.ended()
             transaction.forget_locks()
-        self._go(participant, connection, statement, (used, rows_of(statement, context)), transaction)
+        self._go(
+            participant, connection, statement, (used, rows_of(statement, context)), transaction
+        )
 
     def _after_statement(
         self,
@@ -150,7 +152,9 @@ class Listeners:
         if participant is None:
             return
         transaction = _transaction(participant, connection)
-        self._go(participant, connection, statement, (transaction.ended(), frozenset()), transaction)
+        self._go(
+            participant, connection, statement, (transaction.ended(), frozenset()), transaction
+        )
         participant.transactions.pop(transaction.number, None)
 
     def _go(

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ..async_connections import AsyncConnections
 from ..concurrent import Outcome
@@ -90,10 +90,21 @@ class Explorer:
             self._run(_BySearch(search))
             self._progress.show(self._runs, len(self._failures))
             if not search.next():
+                self._check_relation()
                 return
             if self._runs >= orders:
                 self._reasons[f"orders={orders} was not enough"] = None
                 return
+
+    def _check_relation(self) -> None:
+        """Run once more, with the two in turn, and see whether only those wait that should.
+
+        Where every order was run, there is nothing to check.
+        """
+        if not self._every_step:
+            runs = self._runs
+            self._run(_InTurn())
+            self._runs = runs
 
     def run_one(self, order: str) -> None:
         """Run one order."""
@@ -108,7 +119,7 @@ class Explorer:
         reasons = "; ".join(self._reasons)
         return Exploration(self._runs, not reasons, tuple(self._failures), reasons)
 
-    def _run(self, choices: _BySearch | _ByOrder) -> None:
+    def _run(self, choices: _Choices) -> None:
         self._call(self._before)
         scheduler = Scheduler(
             self._waits,
@@ -127,7 +138,7 @@ class Explorer:
             return
         finally:
             self._listeners.turns = None
-        if scheduler.surprise is not None:
+        if scheduler.surprise is not None and not self._every_step:
             self._reasons[_unexplained(scheduler.surprise)] = None
         self._judge(scheduler, outcomes)
 
@@ -164,6 +175,19 @@ class Explorer:
         return self._loop.run(result) if inspect.isawaitable(result) else result
 
 
+class _Choices(Protocol):
+    """Chooses who goes on, in one run."""
+
+    def choose(self, ready: dict[int, Step]) -> int:
+        """Return the number of one that can go on."""
+
+    def end(self) -> None:
+        """Note that the run has ended."""
+
+    def give_up(self) -> None:
+        """Note that it could not be forced."""
+
+
 class _BySearch:
     """The choices of one run, made by the search."""
 
@@ -193,10 +217,28 @@ class _BySearch:
             self._search.note(depth, step.accesses)
 
 
-class _ByOrder:
+class _InTurn:
+    """The choices of a run in which each goes one step, where it can."""
+
+    def __init__(self) -> None:
+        self._last = SECOND
+
+    def choose(self, ready: dict[int, Step]) -> int:
+        self._last = next((one for one in ready if one != self._last), self._last)
+        return self._last
+
+    def end(self) -> None:
+        """Nothing is left to do."""
+
+    def give_up(self) -> None:
+        """Nothing is left to do."""
+
+
+class _ByOrder(_InTurn):
     """The choices of one run, as an order has them."""
 
     def __init__(self, order: str) -> None:
+        super().__init__()
         self._order = order
         self._done = 0
 
@@ -208,12 +250,6 @@ class _ByOrder:
         if int(wanted) not in ready:
             raise Diverged(f"at turn {self._done} function {wanted} has ended, or waits")
         return int(wanted)
-
-    def end(self) -> None:
-        """Nothing is left to do."""
-
-    def give_up(self) -> None:
-        """Nothing is left to do."""
 
 
 class _ProgressLines:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, inspect
 from sqlalchemy.exc import SQLAlchemyError
 
 from ...dialects import find_strategy, side_connection, strategy_class
@@ -27,10 +27,12 @@ class _Known:
 
     :ivar level: of its transactions; None: not known.
     :ivar strategy: the dialect of ours; None: there is none.
+    :ivar views: the names of the views.
     """
 
     level: str | None = None
     strategy: LockStrategy | None = None
+    views: frozenset[str] = frozenset()
 
 
 class EnginesSeen:
@@ -77,15 +79,22 @@ class EnginesSeen:
             whole_database=strategy is not None and strategy.locks_database,
             passes_writers=strategy is not None and level in strategy.levels_past_writers,
             one_snapshot=level not in _MANY_SNAPSHOTS,
+            views=self._known.get(connection.engine, _Known()).views,
         )
 
 
 def _ask(engine: Engine) -> _Known:
     with side_connection(engine, {}) as connection:
         strategy = find_strategy(connection)
-        if strategy is not None:
-            try:
-                strategy.check_autocommit(connection)
-            except LockNotSupported:
-                return _Known(AUTOCOMMIT, strategy)
-        return _Known(connection.get_isolation_level(), strategy)
+        views = frozenset(name.lower() for name in inspect(connection).get_view_names())
+        return _Known(_level_of(connection, strategy), strategy, views)
+
+
+def _level_of(connection: Connection, strategy: LockStrategy | None) -> str | None:
+    if strategy is not None:
+        try:
+            strategy.check_autocommit(connection)
+        except LockNotSupported:
+            return AUTOCOMMIT
+    found: str | None = connection.get_isolation_level()
+    return found

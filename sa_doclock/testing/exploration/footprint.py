@@ -36,11 +36,13 @@ class Reading:
     :ivar whole_database: every lock is one on the whole database, as on SQLite.
     :ivar passes_writers: a plain read neither waits for a writer nor sees it before its commit.
     :ivar one_snapshot: all plain reads may see the moment of the first statement.
+    :ivar views: the names that stand for other tables.
     """
 
     whole_database: bool = False
     passes_writers: bool = False
     one_snapshot: bool = True
+    views: frozenset[str] = frozenset()
 
     @property
     def mode(self) -> Mode:
@@ -69,6 +71,8 @@ def accesses_of(statement: str, context: Any, reading: Reading) -> Accesses:
     modes = modes_of_tables(statement, reading.mode)
     if not modes:
         return ANYTHING if _FUNCTION.search(statement) else frozenset()
+    if any(name in reading.views for name, _ in modes):
+        return ANYTHING
     if reading.whole_database:
         writes = any(mode is Mode.WRITE for _, mode in modes)
         return frozenset({Access(Mode.WRITE if writes else reading.mode)})
