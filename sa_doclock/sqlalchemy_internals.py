@@ -190,7 +190,8 @@ def keep_rows(context: ExecutionContext, cursor: DBAPICursor) -> list[Any] | Non
     """
     unfetched: Any = context
     is_write = unfetched.isinsert or unfetched.isupdate or unfetched.isdelete
-    if is_write or cursor.description is None or unfetched._is_server_side:
+    streams = context.execution_options.get("stream_results", False)
+    if is_write or streams or cursor.description is None:
         return None
     rows = list(cursor.fetchall())
     unfetched.cursor_fetch_strategy = FullyBufferedCursorFetchStrategy(cursor, initial_buffer=rows)

@@ -86,7 +86,7 @@ class EnginesSeen:
 def _ask(engine: Engine) -> _Known:
     with side_connection(engine, {}) as connection:
         strategy = find_strategy(connection)
-        views = frozenset(name.lower() for name in inspect(connection).get_view_names())
+        views = frozenset(str(name).lower() for name in inspect(connection).get_view_names())
         return _Known(_level_of(connection, strategy), strategy, views)
 
 
