@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from sa_doclock import LockingSession
 from sa_doclock.testing import explore
-from tests.sql.models import Order
+from tests.sql.models import Depot, Order
 from tests.sql.script import Script
 
 
@@ -19,8 +19,8 @@ def add_ten(factory: sessionmaker[Session]) -> None:
         session.commit()
 
 
-def add_ten_under_lock(factory: sessionmaker[LockingSession], ident: int) -> None:
-    with factory() as session, session.locked(Order, ident) as order:
+def add_ten_under_lock(factory: sessionmaker[LockingSession], entity: type[Order | Depot]) -> None:
+    with factory() as session, session.locked(entity, 1) as order:
         order.total += 10
 
 
@@ -42,10 +42,12 @@ def test_all_orders_of_reads_that_take_locks(scripted: tuple[Engine, Script]) ->
     assert updates_of(script) > 2 * result.runs
 
 
-def test_the_hints_of_locks_on_other_rows_leave_one_order(scripted: tuple[Engine, Script]) -> None:
+def test_the_hints_of_locks_on_other_tables_leave_one_order(
+    scripted: tuple[Engine, Script],
+) -> None:
     engine, script = scripted
     factory = sessionmaker(engine, class_=LockingSession)
-    first, second = (partial(add_ten_under_lock, factory, ident) for ident in (1, 2))
+    first, second = (partial(add_ten_under_lock, factory, one) for one in (Order, Depot))
     apart = explore(first, second, before=nothing, invariant=lambda: True)
     same = explore(first, first, before=nothing, invariant=lambda: True)
     assert (apart.runs, apart.complete) == (1, True)
@@ -55,7 +57,7 @@ def test_the_hints_of_locks_on_other_rows_leave_one_order(scripted: tuple[Engine
 
 def test_the_timeline_has_the_statements(scripted: tuple[Engine, Script]) -> None:
     engine, _ = scripted
-    add = partial(add_ten_under_lock, sessionmaker(engine, class_=LockingSession), 1)
+    add = partial(add_ten_under_lock, sessionmaker(engine, class_=LockingSession), Order)
     (failure, *_) = explore(add, add, before=nothing, invariant=lambda: False).failures
     assert "UPDLOCK" in failure.timeline
     assert "tests/sql/test_mssql_explore.py:" in failure.timeline

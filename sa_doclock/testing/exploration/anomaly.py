@@ -10,6 +10,7 @@ from ...errors import DeadlockDetected
 from ..concurrent import Outcome
 from .accesses import Access, Mode
 from .participant import Step
+from .search import FIRST, SECOND
 
 LOST_UPDATE: Final = "lost update"
 WRITE_SKEW: Final = "write skew"
@@ -44,20 +45,23 @@ class _Work:
 
 
 def kind_of(steps: Sequence[Step], outcomes: Iterable[Outcome]) -> str:
-    """Return the kind of anomaly of a run, by its steps in their order."""
-    errors = [one.error for one in outcomes]
-    if any(isinstance(one, DeadlockDetected) for one in errors):
+    """Return the kind of anomaly of a run, by its steps in the order in which they were sent."""
+    errors = [one.error for one in outcomes if one.error is not None]
+    is_deadlock = any(isinstance(one, DeadlockDetected) for one in errors)
+    if is_deadlock or any(step.is_deadlock for step in steps):
         return DEADLOCK
-    if any(step.is_deadlock for step in steps):
-        return DEADLOCK
-    one, other = _work_of(1, steps), _work_of(2, steps)
+    found = _kind_of_work(_work_of(FIRST, steps), _work_of(SECOND, steps))
+    return found or (ERROR if errors else UNKNOWN)
+
+
+def _kind_of_work(one: _Work, other: _Work) -> str | None:
     if _loses(one, other) or _loses(other, one):
         return LOST_UPDATE
     if _misses(one, other) and _misses(other, one):
         return WRITE_SKEW
     if _reads_both_sides(one, other) or _reads_both_sides(other, one):
         return READ_SKEW
-    return ERROR if any(one is not None for one in errors) else UNKNOWN
+    return None
 
 
 def _work_of(function: int, steps: Sequence[Step]) -> _Work:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -12,8 +13,9 @@ from sqlalchemy import BindParameter, Column, Index, Table, UniqueConstraint
 from sqlalchemy.sql import operators
 from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList, ColumnElement
 
+from ...caller import is_sent_by_library
 from .accesses import ANYTHING, Access, Accesses, Mode
-from .sql_text import modes_of_tables, table_name
+from .sql_text import calls_function, calls_lock_function, modes_of_tables, table_name
 
 _FIRST_WORD: Final = re.compile(r"\s*(\w+)")
 _NO_ACCESS: Final = frozenset(
@@ -24,9 +26,10 @@ _SETS_LEVEL: Final = re.compile(r"(\b|_)ISOLATION\b", re.IGNORECASE)
 _LEVEL: Final = re.compile(
     r"\bISOLATION\s+LEVEL\s+(READ\s+\w+|REPEATABLE\s+READ|SERIALIZABLE|SNAPSHOT)", re.IGNORECASE
 )
-_FUNCTION: Final = re.compile(r"\w\s*\(")
 _BEGIN_FOR_WRITES: Final = re.compile(r"\s*BEGIN\s+(IMMEDIATE|EXCLUSIVE)", re.IGNORECASE)
-_COMPARABLE: Final = (int, UUID)  # other keys can be equal in the database and different here
+_COMPARABLE: Final = frozenset(
+    {int, UUID}
+)  # other keys can be equal in the database and different here
 
 
 @dataclass(frozen=True)
@@ -64,20 +67,38 @@ def accesses_of(statement: str, context: Any, reading: Reading) -> Accesses:
     :param context: SQLAlchemy's execution context.
     """
     if _first_word(statement) in _NO_ACCESS:
-        begins = reading.whole_database and _BEGIN_FOR_WRITES.match(statement)
-        return frozenset({Access(Mode.WRITE)}) if begins else frozenset()
+        return _of_setting(statement, reading)
     if not _is_known(statement, context):
         return ANYTHING
     modes = modes_of_tables(statement, reading.mode)
     if not modes:
-        return ANYTHING if _FUNCTION.search(statement) else frozenset()
+        return _without_tables(statement)
     if any(name in reading.views for name, _ in modes):
         return ANYTHING
     if reading.whole_database:
-        writes = any(mode is Mode.WRITE for _, mode in modes)
-        return frozenset({Access(Mode.WRITE if writes else reading.mode)})
-    through_keys = _through_foreign_keys(context, _written_table(context))
+        return frozenset({Access(_strongest(mode for _, mode in modes))})
+    through_keys = _through_foreign_keys(context)
     return frozenset(_on_rows(modes, context)) | frozenset(through_keys)
+
+
+def _of_setting(statement: str, reading: Reading) -> Accesses:
+    begins = reading.whole_database and _BEGIN_FOR_WRITES.match(statement)
+    return frozenset({Access(Mode.WRITE)}) if begins else frozenset()
+
+
+def _without_tables(statement: str) -> Accesses:
+    """Return the accesses of a query that names no table: a function can do anything.
+
+    The library's own questions, such as the number of the transaction, do nothing to others; its
+    named locks do.
+    """
+    if calls_lock_function(statement):
+        return ANYTHING
+    return ANYTHING if calls_function(statement) and not is_sent_by_library() else frozenset()
+
+
+def _strongest(modes: Iterable[Mode]) -> Mode:
+    return max(modes, key=lambda mode: mode.value)
 
 
 def rows_of(statement: str, context: Any) -> Accesses:
@@ -118,20 +139,24 @@ def _on_rows(modes: Sequence[tuple[str, Mode]], context: Any) -> Iterator[Access
             yield Access(mode, name)
 
 
-def _through_foreign_keys(context: Any, table: Table | None) -> Iterator[Access]:
-    """Yield the tables that the server itself reads or changes, for the foreign keys of this one."""
+def _through_foreign_keys(context: Any) -> Iterator[Access]:
+    """Yield the tables that the server itself reads or changes, for foreign keys."""
+    table = _written_table(context)
     if table is None:
         return
     named = _named_columns(context)
-    if not context.isdelete:
-        for key in table.foreign_keys:
-            if context.isinsert or key.parent.key in named:
-                yield Access(Mode.SHARE, table_name(key.column.table.name))
-    if not context.isinsert:
-        changed = context.isdelete or any(column.key in named for column in table.primary_key)
-        for other in table.metadata.tables.values() if changed else ():
-            if any(key.references(table) for key in other.foreign_keys):
-                yield Access(Mode.WRITE, table_name(other.name))
+    for key in table.foreign_keys:
+        if context.isinsert or (context.isupdate and key.parent.key in named):
+            yield Access(Mode.SHARE, table_name(key.column.table.name))
+    if context.isdelete or (context.isupdate and named & {*table.primary_key.columns.keys()}):
+        yield from _referring(table)
+
+
+def _referring(table: Table) -> Iterator[Access]:
+    """Yield the tables whose rows can refer to this one's, and may be deleted with them."""
+    for other in table.metadata.tables.values():
+        if any(key.references(table) for key in other.foreign_keys):
+            yield Access(Mode.WRITE, table_name(other.name))
 
 
 def _named_columns(context: Any) -> set[str]:
@@ -143,21 +168,21 @@ def _named_columns(context: Any) -> set[str]:
 
 def _keys(context: Any) -> list[tuple[Any, ...]]:
     """Return the primary keys of the only rows that a statement on one table uses, if they are known."""
-    compiled = context.compiled
-    where = getattr(getattr(compiled, "statement", None), "whereclause", None)
-    if where is None or context.isinsert:
+    where = getattr(getattr(context.compiled, "statement", None), "whereclause", None)
+    values = {} if where is None or context.isinsert else dict(_equalities(where))
+    table = _only_table(values)
+    if table is None or (context.isupdate and _named_columns(context) & _unique_columns(table)):
         return []
-    values = dict(_equalities(where))
-    tables = {column.table for column in values if isinstance(column.table, Table)}
-    if len(tables) != 1:
-        return []
-    (table,) = tables
-    if context.isupdate and _named_columns(context) & _unique_columns(table):
-        return []
-    names = [compiled.bind_names.get(values.get(column)) for column in table.primary_key]
-    found = [tuple(row.get(name) for name in names) for row in context.compiled_parameters]
-    comparable = all(type(value) in _COMPARABLE for key in found for value in key)
-    return found if names and comparable else []
+    names = [context.compiled.bind_names.get(values.get(one)) for one in table.primary_key]
+    found = [tuple(map(row.get, names)) for row in context.compiled_parameters]
+    types = set(map(type, itertools.chain.from_iterable(found)))
+    return found if types <= _COMPARABLE else []
+
+
+def _only_table(columns: Iterable[Column[Any]]) -> Table | None:
+    tables = {column.table for column in columns}
+    found = tables.pop() if len(tables) == 1 else None
+    return found if isinstance(found, Table) and found.primary_key.columns else None
 
 
 def _equalities(where: ColumnElement[Any]) -> Iterator[tuple[Column[Any], BindParameter[Any]]]:

@@ -41,7 +41,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Exploration:
-    """What :func:`explore` has found.
+    """The findings of :func:`explore`.
 
     :ivar runs: the number of orders that were run.
     :ivar complete: every order of the statements was run, less those that cannot differ from one

@@ -132,10 +132,8 @@ class Scheduler:
         """Return when each function waits for its turn, has ended, or waits for the other one."""
         looks = 0
         while running := [one for one in self.participants.values() if one.runs]:
-            with self._changed:
-                pause = FIRST_LOOK - (time.monotonic() - max(one.active_at for one in running))
-                if pause > 0 and self._changed.wait(pause):
-                    continue
+            if self._moves_soon(running):
+                continue
             if self._all_wait(running) and len(running) == 1:
                 return
             self._check_time()
@@ -143,6 +141,12 @@ class Scheduler:
                 if all(one.runs for one in running):
                     self._changed.wait(_LOOKS[min(looks, len(_LOOKS) - 1)])
             looks += 1
+
+    def _moves_soon(self, running: list[Participant]) -> bool:
+        """Return whether one gives a sign of life in the time before the first look at the server."""
+        with self._changed:
+            pause = FIRST_LOOK - (time.monotonic() - max(one.active_at for one in running))
+            return pause > 0 and self._changed.wait(pause)
 
     def _all_wait(self, running: list[Participant]) -> bool:
         found = [self._look(one) for one in running]

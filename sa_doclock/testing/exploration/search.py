@@ -81,13 +81,19 @@ class Search:
         """
         if depth < self._forced:
             return self._chosen_before(self._points[depth], steps, labels)
-        asleep = self._points[-1].asleep_after() if self._points and self._reduce else {}
-        awake = [function for function in steps if function not in asleep] or list(steps)
-        last = self._points[-1].chosen if self._points else FIRST
+        asleep, last = self._before()
+        awake = [function for function in steps if function not in asleep] or [*steps]
         chosen = last if last in awake else awake[0]
-        todo = {chosen} if self._reduce else set(steps)
+        todo = {chosen} if self._reduce else {*steps}
         self._points.append(Point(dict(steps), chosen, todo, asleep, label=labels[chosen]))
         return chosen
+
+    def _before(self) -> tuple[Mapping[int, Accesses], int]:
+        """Return who is asleep after the last step, and whose step it was."""
+        if not self._points:
+            return {}, FIRST
+        last = self._points[-1]
+        return (last.asleep_after() if self._reduce else {}), last.chosen
 
     def _chosen_before(
         self, point: Point, steps: Mapping[int, Accesses], labels: Mapping[int, str]

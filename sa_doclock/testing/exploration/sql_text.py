@@ -32,6 +32,10 @@ _END_OF_LIST: Final = frozenset(
         "RETURNING",
     ]
 )
+_NO_TABLES: Final = _BEFORE_TABLE | _FILLERS | _END_OF_LIST
+_FUNCTION: Final = re.compile(r"\w\s*\(")
+_LOCK_FUNCTION: Final = re.compile(r"lock\w*\s*\(", re.IGNORECASE)
+_HINTS: Final = re.compile(r"\bWITH\s*\([^()]*\)", re.IGNORECASE)
 _EXCLUSIVE: Final = re.compile(r"\bFOR\s+(NO\s+KEY\s+)?UPDATE\b|\b(UPD|X)LOCK\b", re.IGNORECASE)
 _SHARED: Final = re.compile(
     r"\bFOR\s+(KEY\s+)?SHARE\b|\bLOCK\s+IN\s+SHARE\s+MODE\b|\bHOLDLOCK\b", re.IGNORECASE
@@ -50,29 +54,56 @@ def modes_of_tables(statement: str, read: Mode) -> list[tuple[str, Mode]]:
         read = Mode.LOCK
     elif _SHARED.search(text):
         read = Mode.SHARE
-    return [
-        (name, Mode.WRITE if written else read) for name, written in _tables(_TOKEN.findall(text))
-    ]
+    tokens = _TOKEN.findall(_HINTS.sub(" ", text))
+    return [(name, Mode.WRITE if written else read) for name, written in _tables(tokens)]
+
+
+def calls_function(statement: str) -> bool:
+    """Return whether the statement calls a function."""
+    return _FUNCTION.search(_NOT_CODE.sub(" ", statement)) is not None
+
+
+def calls_lock_function(statement: str) -> bool:
+    """Return whether the statement calls a function that has "lock" in its name, as GET_LOCK()."""
+    return _LOCK_FUNCTION.search(_NOT_CODE.sub(" ", statement)) is not None
 
 
 def _tables(tokens: Sequence[str]) -> Iterator[tuple[str, bool]]:
     """Yield each table, and whether it is written."""
-    before = [token.upper() for token in tokens]
+    place = _Place()
+    previous = ""
+    for token in tokens:
+        word = token.upper()
+        if place.is_at_table(word):
+            yield table_name(token), place.written
+        place.move(word, previous)
+        previous = word
+
+
+class _Place:
+    """A place in a statement.
+
+    :ivar expected: a table is next.
+    :ivar in_list: a comma stands in front of another table.
+    :ivar written: the table that is next is written.
+    """
+
     expected = in_list = written = False
-    for index, token in enumerate(tokens):
-        word = before[index]
-        previous = before[index - 1] if index else ""
+
+    def is_at_table(self, word: str) -> bool:
+        """Return whether this word is the table that was expected."""
+        return self.expected and word not in _NO_TABLES
+
+    def move(self, word: str, previous: str) -> None:
+        """Go past this word."""
         if word in _BEFORE_TABLE and previous not in _NOT_AT_TARGET:
-            expected, in_list = True, word == "FROM"
-            written = word in _BEFORE_WRITTEN or (word == "FROM" and previous == "DELETE")
-        elif expected and word not in _FILLERS:
-            if word not in _END_OF_LIST:
-                yield table_name(token), written
-            expected = False
-        elif word in _END_OF_LIST:
-            in_list = False
-        elif word == "," and in_list:
-            expected, written = True, False
+            self.expected, self.in_list = True, word == "FROM"
+            self.written = word in _BEFORE_WRITTEN or previous == "DELETE"
+        elif word == "," and self.in_list:
+            self.expected, self.written = True, False
+        elif word not in _FILLERS:
+            self.expected = False
+            self.in_list = self.in_list and word not in _END_OF_LIST
 
 
 def table_name(token: str) -> str:

@@ -166,7 +166,7 @@ def test_complete_is_false_where_orders_are_left(explore_race: Explore) -> None:
 def test_complete_is_false_where_a_program_goes_another_way_each_time(
     shop: Shop, start_over: Callable[[], None]
 ) -> None:
-    """What a function has done before decides its statements, which no order can force."""
+    """The calls before decide about its statements, which no order can force."""
     calls: list[None] = []
 
     def fickle() -> None:
