@@ -14,9 +14,9 @@ from .participant import Step
 from .scheduler import GOES_ON, WAITS
 from .search import FIRST
 
-_WIDTH: Final = 58
-_LONGEST: Final = 110
-_COLUMNS_READ: Final = re.compile(r"^SELECT (.{30,}?) FROM ", re.IGNORECASE)
+_WIDTH: Final = 48
+_LONGEST: Final = 100
+_COLUMNS_READ: Final = re.compile(r"^SELECT (.{20,}?) FROM ", re.IGNORECASE)
 _NAMES: Final = {1: "first", 2: "second"}
 _ENDS: Final = frozenset({"COMMIT", "ROLLBACK"})
 
