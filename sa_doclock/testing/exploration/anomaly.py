@@ -9,7 +9,7 @@ from typing import Final
 from ...errors import DeadlockDetected
 from ..concurrent import Outcome
 from .accesses import Access, Mode
-from .participant import Step
+from .participant import OWN_TRANSACTION, Step
 from .search import FIRST, SECOND
 
 LOST_UPDATE: Final = "lost update"
@@ -32,16 +32,18 @@ class _Use:
 
 
 @dataclass
+class _Write(_Use):
+    """A row that was written, and the place from which on others see it."""
+
+    seen_at: int
+
+
+@dataclass
 class _Work:
     """All that one function has read, and that it has written and committed."""
 
     reads: list[_Use] = field(default_factory=list)
-    writes: list[_Use] = field(default_factory=list)
-    committed_at: dict[int, int] = field(default_factory=dict)  # by the place of the write
-
-    def seen_at(self, write: _Use) -> int:
-        """Return the place from which on others see this write."""
-        return self.committed_at.get(write.at, write.at)
+    writes: list[_Write] = field(default_factory=list)
 
 
 def kind_of(steps: Sequence[Step], outcomes: Iterable[Outcome]) -> str:
@@ -66,27 +68,22 @@ def _kind_of_work(one: _Work, other: _Work) -> str | None:
 
 def _work_of(function: int, steps: Sequence[Step]) -> _Work:
     work = _Work()
-    open_writes: list[tuple[int, _Use]] = []
-    for at, step in enumerate(steps):
-        if step.function != function or step.error is not None:
-            continue
-        if step.statement == _COMMIT:
-            for transaction, write in open_writes:
-                if transaction == step.transaction:
-                    work.writes.append(write)
-                    work.committed_at[write.at] = at
-        for access in step.rows:
+    own = [(at, step) for at, step in enumerate(steps) if step.function == function]
+    commits = {step.transaction: at for at, step in own if step.statement == _COMMIT}
+    for at, step in own:
+        committed_at = at if step.transaction == OWN_TRANSACTION else commits.get(step.transaction)
+        for access in step.rows if step.error is None else ():
             if access.mode in _READS:
                 work.reads.append(_Use(at, access))
-            else:
-                open_writes.append((step.transaction, _Use(at, access)))
+            elif committed_at is not None:
+                work.writes.append(_Write(at, access, committed_at))
     return work
 
 
 def _loses(one: _Work, other: _Work) -> bool:
     """Return whether one function overwrote what the other had written after it had read the row."""
     return any(
-        read.at < other.seen_at(theirs) < one.seen_at(write)
+        read.at < theirs.seen_at < write.seen_at
         for write in one.writes
         for theirs in other.writes
         if theirs.access.overlaps(write.access)
@@ -98,7 +95,7 @@ def _loses(one: _Work, other: _Work) -> bool:
 def _misses(one: _Work, other: _Work) -> bool:
     """Return whether one function read, before the other's commit, a row that the other one wrote."""
     return any(
-        read.at < other.seen_at(write)
+        read.at < write.seen_at
         for read in one.reads
         for write in other.writes
         if read.access.overlaps(write.access)
@@ -108,7 +105,7 @@ def _misses(one: _Work, other: _Work) -> bool:
 def _reads_both_sides(one: _Work, other: _Work) -> bool:
     """Return whether one function read rows that the other one wrote before and after their commit."""
     sides = {
-        read.at < other.seen_at(write)
+        read.at < write.seen_at
         for read in one.reads
         for write in other.writes
         if read.access.overlaps(write.access)

@@ -25,6 +25,7 @@ from .waits import Waits
 Progress = Callable[[str], object]
 
 _SECONDS_TO_PROGRESS: Final = 5.0
+_RUN_ALL: Final = "reduce=False runs all orders"
 
 
 def _print_line(text: str) -> None:
@@ -99,12 +100,18 @@ class Explorer:
     def _check_relation(self) -> None:
         """Run once more, with the two in turn, and see whether only those wait that should.
 
-        Where every order was run, there is nothing to check.
+        This order is equal to one that was run, if the relation of conflicts is right.  Where every
+        order was run, there is nothing to check.
         """
-        if not self._every_step:
-            runs = self._runs
-            self._run(_InTurn())
-            self._runs = runs
+        if self._every_step:
+            return
+        runs, failures = self._runs, [*self._failures]
+        self._run(_InTurn())
+        self._runs = runs
+        if failures:
+            self._failures = failures
+        elif self._failures:
+            self._reasons[f"an order that seemed equal to another one failed; {_RUN_ALL}"] = None
 
     def run_one(self, order: str) -> None:
         """Run one order."""
@@ -280,5 +287,5 @@ def _parameters(function: Callable[..., Any]) -> int:
 def _unexplained(step: Step) -> str:
     return (
         f"{short_sql(step.statement)!r} in {short_line(step.line)} waited for a statement with which it "
-        "seems to have nothing in common; reduce=False runs all orders"
+        f"seems to have nothing in common; {_RUN_ALL}"
     )

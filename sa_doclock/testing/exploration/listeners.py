@@ -15,7 +15,7 @@ from ...sqlalchemy_internals import keep_rows
 from .accesses import Access, Accesses, TransactionAccesses, at_end
 from .engines import AUTOCOMMIT, EnginesSeen
 from .footprint import accesses_of, level_set_by, rows_of
-from .participant import Participant, Step, current_participant
+from .participant import OWN_TRANSACTION, Participant, Step, current_participant
 
 _ROLLBACK_IN_SQL: Final = re.compile(r"\s*ROLLBACK\b", re.IGNORECASE)
 _WHOLE_SESSION: Final = re.compile(r"\bSESSION\b", re.IGNORECASE)
@@ -80,7 +80,7 @@ class Listeners:
         connection: Connection,
         _cursor: object,
         statement: str,
-        _parameters: object,
+        parameters: Any,
         context: Any,
         _executemany: bool,
     ) -> None:
@@ -89,6 +89,23 @@ class Listeners:
             return
         self._engines.add(connection)
         transaction = _transaction(participant, connection)
+        used = self._uses(connection, statement, context, transaction)
+        number = transaction.number
+        if self._engines.level(connection) == AUTOCOMMIT:
+            used, number = used | at_end(used), OWN_TRANSACTION
+        step = Step(participant.number, statement, _values(parameters), number)
+        step.used, step.rows = used, rows_of(statement, context)
+        step.accesses = transaction.new(used)
+        self._go(participant, connection, step)
+
+    def _uses(
+        self,
+        connection: Connection,
+        statement: str,
+        context: Any,
+        transaction: TransactionAccesses,
+    ) -> Accesses:
+        """Return the accesses of a statement in its transaction."""
         level = level_set_by(statement)
         if level is not None:
             transaction.level = level
@@ -98,14 +115,10 @@ class Listeners:
         used = accesses_of(statement, context, reading)
         if used and reading.one_snapshot and not transaction.began:
             used |= {Access(reading.mode)}
-        if self._engines.level(connection) == AUTOCOMMIT:
-            used |= at_end(used)
         if _ROLLBACK_IN_SQL.match(statement):
             used |= transaction.ended()
             transaction.forget_locks()
-        self._go(
-            participant, connection, statement, (used, rows_of(statement, context)), transaction
-        )
+        return used
 
     def _after_statement(
         self,
@@ -152,24 +165,14 @@ class Listeners:
         if participant is None:
             return
         transaction = _transaction(participant, connection)
-        self._go(
-            participant, connection, statement, (transaction.ended(), frozenset()), transaction
-        )
+        step = Step(participant.number, statement, "", transaction.number)
+        step.used = step.accesses = transaction.ended()
+        self._go(participant, connection, step)
         participant.transactions.pop(transaction.number, None)
 
-    def _go(
-        self,
-        participant: Participant,
-        connection: Connection,
-        statement: str,
-        uses: tuple[Accesses, Accesses],
-        transaction: TransactionAccesses,
-    ) -> None:
-        used, rows = uses
-        accesses, number = transaction.new(used), transaction.number
+    def _go(self, participant: Participant, connection: Connection, step: Step) -> None:
         participant.use(connection)
-        line = line_of_program()
-        step = Step(participant.number, statement, used, rows, accesses, number, line)
+        step.line = line_of_program()
         if self.turns is None:
             participant.step = step
         else:
@@ -183,6 +186,12 @@ def _transaction(participant: Participant, connection: Connection) -> Transactio
         level = None if connection.invalidated else connection.info.get(_LEVEL)
         participant.transactions[number] = TransactionAccesses(number, level)
     return participant.transactions[number]
+
+
+def _values(parameters: Any) -> str:
+    if isinstance(parameters, dict):
+        parameters = tuple(parameters.values())
+    return _short(repr(tuple(parameters))) if parameters else ""
 
 
 def _in_words(rows: list[Any]) -> str:

@@ -6,7 +6,7 @@ import time
 from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 from weakref import WeakKeyDictionary, ref
 
 from sqlalchemy import Connection, Engine
@@ -14,16 +14,20 @@ from sqlalchemy import Connection, Engine
 from ..file_locks import holds_file
 from .accesses import Accesses, TransactionAccesses
 
+OWN_TRANSACTION: Final = 0
+"""The number of the transaction of each statement of a connection in AUTOCOMMIT."""
+
 
 @dataclass
 class Step:
     """One statement, COMMIT or ROLLBACK of a function.
 
     :ivar statement: its SQL.
+    :ivar values: its parameters, in short.
+    :ivar transaction: a number that the steps of one transaction share.
     :ivar used: the rows that it uses.
     :ivar rows: those that the statement names, for people.
     :ivar accesses: those that can matter to the other function, for the search.
-    :ivar transaction: a number that the steps of one transaction share.
     :ivar line: of the program: ``shop/orders.py:42``.
     :ivar saw: the rows that it has returned or written, in words; None while it runs.
     :ivar error: that it has raised; ``is_deadlock``: that of a deadlock.
@@ -31,11 +35,12 @@ class Step:
 
     function: int
     statement: str
-    used: Accesses
-    rows: Accesses
-    accesses: Accesses
+    values: str
     transaction: int
-    line: str | None
+    used: Accesses = frozenset()
+    rows: Accesses = frozenset()
+    accesses: Accesses = frozenset()
+    line: str | None = None
     saw: str | None = None
     error: BaseException | None = None
     is_deadlock: bool = False

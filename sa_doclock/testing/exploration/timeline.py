@@ -61,7 +61,8 @@ def _cell(kind: str, step: Step, *, waited: bool) -> list[str]:
         return []  # a setting, a savepoint
     where = short_line(step.line)
     lines = [where] if where else []
-    return [*lines, f"  {short_sql(step.statement)}", *([] if waited else _seen(step))]
+    values = [f"  with {step.values}"] if step.values else []
+    return [*lines, f"  {short_sql(step.statement)}", *values, *([] if waited else _seen(step))]
 
 
 def _seen(step: Step) -> list[str]:

@@ -1,4 +1,4 @@
-"""Ten pairs of functions that go wrong in some orders of their statements, each with its cure."""
+"""Eleven pairs of functions that go wrong in some orders of their statements, each with its cure."""
 
 from __future__ import annotations
 
@@ -192,6 +192,7 @@ RACES: tuple[Race, ...] = (
         (read_under_the_lock,) * 2,
         both_added,
     ),
+    lost_update("autocommit", endpoints.autocommit, endpoints.with_for_update),
     Race("write-skew", "write skew", (take_if_enough,) * 2, (take_with_locks,) * 2, taken_once),
     Race("phantom", "write skew", (add_if_few,) * 2, (add_under_the_header,) * 2, few_lines),
     Race(
