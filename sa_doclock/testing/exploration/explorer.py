@@ -120,9 +120,7 @@ class Explorer:
 
     def result(self) -> Exploration:
         """Return what was found."""
-        if self._waits.guessed:
-            reason = "a function waited, and no server said for whom"
-            self._reasons[reason] = None
+        self._reasons.update(dict.fromkeys(sorted(self._waits.unforced)))
         reasons = "; ".join(self._reasons)
         return Exploration(self._runs, not reasons, tuple(self._failures), reasons)
 

@@ -161,6 +161,7 @@ class Scheduler:
             step = participant.step
             if step is not None:
                 self.events.append((WAITS, step))
+            if step is not None and not participant.in_process:
                 self._check_expected(step, other)
         return True
 

@@ -19,6 +19,9 @@ from ..server_waits import (
 )
 from .participant import Participant
 
+IN_PROCESS: Final = "a function waited in this process, at a gate or between two tries"
+NOT_SAID: Final = "a function waited, and no server said for whom"
+
 _COMMIT: Final = "COMMIT"
 
 
@@ -26,7 +29,7 @@ class Waits:
     """Knows who waits for whom.
 
     :param run: runs a function of SQLAlchemy's on an asynchronous engine.
-    :ivar guessed: a statement took so long that it was taken for one that waits, and no server said so.
+    :ivar unforced: the waits whose order is not ours, in words.
     """
 
     def __init__(self, run: Callable[[Callable[[], Any]], Any], patience: float) -> None:
@@ -34,7 +37,7 @@ class Waits:
         self._patience = patience
         self._owners: dict[tuple[Engine, int], int] = {}  # by the server's id of the connection
         self._asked_at: dict[Engine, float] = {}
-        self.guessed = False
+        self.unforced: set[str] = set()
 
     def note_owner(self, participant: Participant, connection: Connection) -> None:
         """Note whose connection it is from now on."""
@@ -53,6 +56,7 @@ class Waits:
     def find(self, waiter: Participant, other: Participant) -> bool:
         """Return whether one function, which has not got on for a moment, waits for the other one."""
         if waiter.in_process:
+            self.unforced.add(IN_PROCESS)
             return True
         quiet = time.monotonic() - waiter.active_at
         engine = waiter.engine
@@ -63,8 +67,7 @@ class Waits:
                 found = self._waits_in_server(engine, waiter, other, quiet)
             if found:
                 return True
-        self.guessed = self.guessed or quiet >= self._patience
-        return quiet >= self._patience
+        return self._guess(quiet, self._patience)
 
     def _waits_in_server(
         self, engine: Engine, waiter: Participant, other: Participant, quiet: float
@@ -81,8 +84,12 @@ class Waits:
             if blockers is not None:
                 mine = self._ids(engine, waiter)
                 return not blocked_by(mine, blockers).isdisjoint(self._ids(engine, other))
-        self.guessed = self.guessed or quiet >= LONG_STATEMENT
-        return quiet >= LONG_STATEMENT
+        return self._guess(quiet, LONG_STATEMENT)
+
+    def _guess(self, quiet: float, longest: float) -> bool:
+        if quiet >= longest:
+            self.unforced.add(NOT_SAID)
+        return quiet >= longest
 
     def _ids(self, engine: Engine, participant: Participant) -> set[int]:
         return {

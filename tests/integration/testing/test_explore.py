@@ -13,7 +13,13 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import NullPool
 
-from sa_doclock import AsyncLockingSession, DeadlockDetected, LockingSession, LockOptions
+from sa_doclock import (
+    AsyncLockingSession,
+    DeadlockDetected,
+    DocumentGate,
+    LockingSession,
+    LockOptions,
+)
 from sa_doclock.testing import Exploration, Outcome, explore
 from tests.integration.asyncio.drivers import PATIENT, drivers_of, url_for
 from tests.integration.testing.endpoints import Endpoint, Shop
@@ -122,10 +128,18 @@ def lock_both(shop: Shop, *idents: int) -> None:
             session.get_one_entity(Order, ident, ForUpdate).total += 10
 
 
+def set_deadlock_timeout(connection: Any, _: object) -> None:
+    connection.execute("SET deadlock_timeout = '50ms'")
+    connection.commit()
+
+
 @pytest.mark.databases("postgresql", "mysql", "mariadb")
 def test_a_deadlock_is_an_outcome_unless_the_invariant_says_otherwise(
-    shop: Shop, start_over: Callable[[], None]
+    shop: Shop, engine: sa.Engine, start_over: Callable[[], None]
 ) -> None:
+    if engine.dialect.name == "postgresql":  # one second is its default
+        sa.event.listen(engine, "connect", set_deadlock_timeout)
+
     def no_error(first: Outcome, second: Outcome) -> None:
         first.result()
         second.result()
@@ -160,6 +174,21 @@ def test_complete_is_false_where_orders_are_left(explore_race: Explore) -> None:
     assert result.incomplete_because == "orders=2 was not enough"
     with pytest.warns(RuntimeWarning, match="orders=2 was not enough"):
         result.check()
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+def test_complete_is_false_where_a_gate_decides_who_is_first(
+    engine: sa.Engine, start_over: Callable[[], None]
+) -> None:
+    gate = DocumentGate()
+
+    def add() -> None:
+        with LockingSession(engine, gate=gate) as session, session.locked(Order, 1) as order:
+            order.total += 10
+
+    result = explore(add, add, before=start_over, invariant=lambda: True)
+    assert not result.complete
+    assert "at a gate" in result.incomplete_because
 
 
 @pytest.mark.databases("postgresql")
