@@ -60,6 +60,13 @@ class EnginesSeen:
         found: str | None = connection.get_execution_options().get("isolation_level", known.level)
         return found
 
+    def in_transaction(self, connection: Connection) -> bool | None:
+        """Return whether the driver knows of an open transaction; None: it does not tell."""
+        strategy = self._known.get(connection.engine, _Known()).strategy
+        if strategy is None or connection.invalidated:
+            return None
+        return strategy.in_transaction(connection)
+
     def is_deadlock(self, connection: Connection, error: BaseException) -> bool:
         """Return whether a driver's error is that of a deadlock."""
         strategy = self._known.get(connection.engine, _Known()).strategy

@@ -166,7 +166,11 @@ class Listeners:
             return
         transaction = _transaction(participant, connection)
         step = Step(participant.number, statement, "", transaction.number)
-        step.used = step.accesses = transaction.ended()
+        ended = transaction.ended()
+        if self._engines.in_transaction(connection) is False and participant.step is not None:
+            participant.step.accesses |= ended  # its statement took COMMIT along, in a pipeline
+        else:
+            step.used = step.accesses = ended
         self._go(participant, connection, step)
         participant.transactions.pop(transaction.number, None)
 

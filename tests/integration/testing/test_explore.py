@@ -122,6 +122,29 @@ def test_coroutine_functions(
         asyncio.run(engine.dispose())
 
 
+@pytest.mark.databases("postgresql")
+def test_a_commit_that_is_sent_with_the_write_before_it(
+    engine: sa.Engine, elsewhere: Elsewhere, start_over: Callable[[], None]
+) -> None:
+    """Then the write is seen at once, and each order of it and a read is run."""
+
+    def read() -> int:
+        with Session(engine) as session:
+            return session.scalars(TOTAL).one()
+
+    def write() -> None:
+        with LockingSession(engine, pipeline=True) as session, session.locked(Order, 1) as order:
+            order.total = 40
+
+    seen: list[int] = []
+    result = explore(
+        read, write, before=start_over, invariant=lambda one, _: seen.append(one.value)
+    )
+    assert result.complete, result.incomplete_because
+    assert set(seen) == {30, 40}
+    assert elsewhere(TOTAL) == [(40,)]
+
+
 def lock_both(shop: Shop, *idents: int) -> None:
     with shop.locking() as session, session.begin():
         for ident in idents:
