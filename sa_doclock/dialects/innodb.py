@@ -116,6 +116,8 @@ class InnoDBLocks(LockStrategy):
         LockOptions.SharedRead: (READ_COMMITTED,),
         LockOptions.SnapshotRead: (REPEATABLE_READ,),
     }
+    # At SERIALIZABLE a plain read takes a shared lock.
+    levels_past_writers = frozenset({READ_COMMITTED, REPEATABLE_READ})
     reports_idle = True
     keys_end_with_transaction = False
     hold_limit_expression: ClassVar[str]

@@ -82,6 +82,10 @@ class Locking:
     locks_database: ClassVar[bool] = False
     """Every lock is a lock on the whole database, and its waiters poll for it."""
 
+    levels_past_writers: ClassVar[frozenset[str]] = frozenset()
+    """The levels at which a plain read neither waits for a writer nor sees it before its commit, and
+    at which no commit fails because of it; the test kit then runs fewer orders."""
+
     sets_level_once: bool = False
     """The level can be set for the next transaction alone.  Where not, SQLAlchemy sets that of the
     connection, and sets it back before the connection goes to its pool."""

@@ -49,6 +49,8 @@ class PostgreSQLLocks(LockStrategy):
         LockOptions.SharedRead: (READ_COMMITTED,),
         LockOptions.SnapshotRead: (REPEATABLE_READ,),
     }
+    # At SERIALIZABLE a read is remembered, and a commit can fail because of it (40001).
+    levels_past_writers = frozenset({"READ UNCOMMITTED", READ_COMMITTED, REPEATABLE_READ})
     # https://www.postgresql.org/docs/current/errcodes-appendix.html
     failures = {
         "55P03": LockNotAvailable,  # lock_not_available: NOWAIT and lock_timeout alike
