@@ -4,9 +4,12 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from .checkout_info import Checkout
 from .claims import Claim, ClaimReport, Claims, FailedClaim, claim_each
 from .documents import document
 from .errors import (
+    CheckedOut,
+    CheckoutLost,
     ClusterLockWarning,
     DeadlockDetected,
     DocLockError,
@@ -25,6 +28,7 @@ from .errors import (
     WrongIsolation,
 )
 from .events import ReleasedLock
+from .features.checkouts import checkout_table
 from .gate import DocumentGate
 from .lock_info import LockConnection, LockWait
 from .locking import doclock_key
@@ -56,6 +60,9 @@ __all__ = [
     "AsyncClaims",
     "AsyncLockingScopedSession",
     "AsyncLockingSession",
+    "CheckedOut",
+    "Checkout",
+    "CheckoutLost",
     "Claim",
     "ClaimReport",
     "Claims",
@@ -89,6 +96,7 @@ __all__ = [
     "async_lock_waits",
     "async_run_transaction",
     "check_database",
+    "checkout_table",
     "claim_each",
     "doclock_key",
     "document",

@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Integer, Table, bindparam, literal, select, text
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.types import TypeEngine
 
 from ..errors import (
     DeadlockDetected,
@@ -33,6 +34,7 @@ from .base import (
     LockMonitoring,
     LockStrategy,
     NativeCode,
+    ServerClock,
 )
 from .connection import connection_setting, rewritten_statements
 from .monitoring import connections_by_id, elapsed_seconds
@@ -227,6 +229,12 @@ class SQLServerMonitoring(LockMonitoring):
         return connections_by_id(connection.execute(_CONNECTIONS, {"ids": sorted(ids)}), _STATES)
 
 
+def _timestamp() -> TypeEngine[Any]:
+    from sqlalchemy.dialects.mssql import DATETIME2  # noqa: PLC0415  # loaded where it is used
+
+    return DATETIME2(6)
+
+
 class SQLServerLocks(LockStrategy):
     name = "mssql"
     levels = {
@@ -298,6 +306,10 @@ class SQLServerLocks(LockStrategy):
     # a transaction, but for a change to SNAPSHOT.
     changes_level_at_once = True
     monitoring = SQLServerMonitoring()
+    # "Returns a datetime2(7) value that contains the date and time of the computer on which the
+    # instance of SQL Server is running .. as UTC time":
+    # https://learn.microsoft.com/sql/t-sql/functions/sysutcdatetime-transact-sql
+    clock = ServerClock("CAST(SYSUTCDATETIME() AS DATETIME2(6))", _timestamp)
     max_parameters = 2_000  # of 2100: some drivers add their own
     rollback_noise = frozenset({3903})  # ROLLBACK without BEGIN: FreeTDS sends it regardless
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Select, inspect
@@ -18,6 +18,12 @@ from ..statements import locked_entity_of
 T = TypeVar("T")
 
 NO_IDENT: Final[Any] = object()
+
+
+def given(version: Any, checkout: Any) -> Mapping[str, Any]:
+    """Return what a caller has given beside the lock, for the parts of the session."""
+    arguments = {"version": version, "checkout": checkout}
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def check_block_lock(lock: LockOptions, name: str) -> None:

@@ -1,0 +1,277 @@
+"""CheckOuts: the locks of one session, which ask whether somebody has the document checked out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from weakref import ref
+
+from sqlalchemy import Connection, Engine, Table, inspect
+from sqlalchemy.orm import Mapper, Session
+
+from ...checkout_info import Checkout
+from ...dialects import product_of, strategy_for
+from ...documents import document_key, has_checkouts, identity_of, root_of
+from ...errors import DocLockError, LockMisuse, WrongIsolation
+from ...lock_info import DocumentKey, LockedName, public_key
+from ...options import LockOptions, base_of
+from ...transaction import (
+    LedgerMark,
+    LockCall,
+    LockRequest,
+    SessionPart,
+    Take,
+    TransactionConnection,
+    TransactionState,
+    add_document,
+)
+from .conditions import FREE, Condition, condition_of
+from .keys import document_name
+from .rows import NO_ROW, CheckoutRow, CheckoutRows
+
+_NO_TABLE = (
+    "this session knows no check-outs: make it with LockingSession(checkouts=table), the table by "
+    "checkout_table(metadata)"
+)
+
+
+class NoCheckOuts(SessionPart):
+    """The part of a session that is made without a table: it refuses ``checkout=``."""
+
+    def check_request(self, request: LockRequest) -> None:
+        """See :class:`SessionPart`.  :raises LockMisuse: a check-out was given."""
+        if "checkout" in request.given:
+            raise LockMisuse(_NO_TABLE)
+
+
+class CheckOuts(SessionPart):
+    """The check-outs of the documents that one session locks.
+
+    :ivar table: of the check-outs.
+    """
+
+    def __init__(self, state: TransactionState, table: Table) -> None:
+        self.table = table
+        self.session = state.session
+        self._state = ref(state)
+        self._binds: dict[Mapper[Any], Engine | Connection] = {}
+        # As they were when the locks were granted: as long as these are held, nobody else can
+        # change the owner.
+        self._rows: dict[DocumentKey, CheckoutRow] = {}
+        self._adopting: tuple[TransactionConnection, LedgerMark] | None = None
+
+    @property
+    def state(self) -> TransactionState:
+        """The state of the session that uses this part."""
+        state = self._state()
+        assert state is not None  # it is used
+        return state
+
+    # The hooks, in the order of SessionPart.
+
+    def check_request(self, request: LockRequest) -> None:
+        """See :class:`SessionPart`: rows of this class can be checked out, and by such a lock."""
+        given = request.given.get("checkout")
+        if given is None:
+            return
+        condition_of(given)
+        assert request.mapper is not None
+        check_class(request.mapper)
+        if base_of(request.lock) is not LockOptions.ForUpdate:
+            raise ValueError("checkout= goes with ForUpdate: no other lock asks for a check-out")
+        if isinstance(given, Checkout):
+            _check_document(request, given)
+
+    def around_take(self, take: Take) -> Take:
+        """See :class:`SessionPart`: ask, under the lock, who has the document."""
+
+        def take_if_allowed(call: LockCall, request: LockRequest, target: Any) -> Any:
+            ledger = self.state.ledger
+            mark = ledger.mark()
+            try:
+                result = take(call, request, target)
+                self._check(ledger.new or (), condition_of(request.given.get("checkout")))
+            except DocLockError:
+                # Refused is not locked: the guard lets nobody write, and the next lock asks again.
+                ledger.roll_back_to(mark)
+                raise
+            return result
+
+        return take_if_allowed
+
+    def bound(self, mapper: Mapper[Any] | None, bind: Engine | Connection) -> None:
+        """See :class:`SessionPart`: the check-outs are where the documents are."""
+        if mapper is not None:
+            self._binds[root_of(mapper)] = bind
+
+    def check_found(self, request: LockRequest, found: object) -> None:
+        """See :class:`SessionPart`: a document that may be held already is that of the caller."""
+        given = request.given.get("checkout")
+        if given is not None:
+            state: Any = inspect(found)
+            document = document_key(state.mapper, state.identity)
+            self._check([document], condition_of(given), again=True)
+
+    def granted(self, documents: Sequence[DocumentKey | LockedName], lock: LockOptions) -> None:
+        """See :class:`SessionPart`: an adopted lock asks now, as no call has taken it."""
+        adopting, self._adopting = self._adopting, None
+        if adopting is None:
+            return
+        connection, mark = adopting
+        try:
+            self._check(documents, FREE, connection)
+        except DocLockError:
+            self.state.ledger.roll_back_to(mark)
+            raise
+
+    def before_adopted(self, connection: TransactionConnection, lock: LockOptions) -> None:
+        """See :class:`SessionPart`."""
+        self._adopting = connection, self.state.ledger.mark()
+
+    def locks_lost(self) -> None:
+        """See :class:`SessionPart`."""
+        self._rows.clear()
+
+    def mark(self) -> None:
+        """See :class:`SessionPart`: what a rollback undoes is read again."""
+
+    def roll_back_to(self, mark: object) -> None:
+        """See :class:`SessionPart`."""
+        self._rows.clear()
+
+    def ended(self, *, committed: bool) -> None:
+        """See :class:`SessionPart`."""
+        self._rows.clear()
+        self._binds.clear()
+        self._adopting = None
+
+    # What the methods of the session need.
+
+    def read_again(self) -> None:
+        """Forget what was read: the times are old, or the session itself changes the rows."""
+        self._rows.clear()
+
+    def row(self, document: DocumentKey) -> CheckoutRow:
+        """Return the row of a document that is held, as it was under its lock."""
+        return self._rows[document]
+
+    def connection(self, root: Mapper[Any]) -> Connection:
+        """Return the connection to the database of these documents; it may begin a transaction."""
+        session = self.session()
+        bind = self._binds.get(root)
+        return Session.connection(session, {"mapper": root} if bind is None else {"bind": bind})
+
+    def _check(
+        self,
+        documents: Sequence[DocumentKey | LockedName],
+        condition: Condition,
+        adopted_by: TransactionConnection | None = None,
+        *,
+        again: bool = False,
+    ) -> None:
+        """Refuse the lock if one of these documents is checked out in another way.
+
+        :param adopted_by: the connection of an adopted lock.
+        :param again: compare also what the session has compared before.
+        :raises CheckedOut, CheckoutLost: the condition does not hold.
+        :raises WrongIsolation: the transaction cannot see what was committed last.
+        """
+        asked = [one for one in documents if self._is_asked(one)]
+        unread = [one for one in asked if one not in self._rows]
+        for document, row in self._read(unread, adopted_by):
+            self._rows[document] = row
+        for document in asked if again else unread:
+            row = self._rows[document]
+            if condition.refuses(row):
+                self.read_again()
+                raise self._refusal(document, row, condition)
+
+    def _is_asked(self, document: DocumentKey | LockedName) -> bool:
+        entity, identity = document
+        if entity is None or not has_checkouts(inspect(entity)):
+            return False
+        return self.state.ledger.is_writable((entity, identity))
+
+    def _read(
+        self, documents: Sequence[Any], adopted_by: TransactionConnection | None
+    ) -> Sequence[tuple[DocumentKey, CheckoutRow]]:
+        """Return the rows of these documents, by one statement of each kind of document."""
+        by_root: dict[Mapper[Any], list[DocumentKey]] = {}
+        for document in documents:
+            by_root.setdefault(inspect(document[0]), []).append(document)
+        found: list[tuple[DocumentKey, CheckoutRow]] = []
+        for root, some in by_root.items():
+            if adopted_by is None:
+                rows = CheckoutRows(self.table, self.connection(root))
+            else:
+                latest = self._must_read_latest(adopted_by)
+                rows = CheckoutRows(self.table, adopted_by.connection, latest=latest)
+            found += _rows_of(rows, root, some)
+        return found
+
+    def _must_read_latest(self, adopted_by: TransactionConnection) -> bool:
+        """Return whether only a locking read shows what was committed last.
+
+        :raises WrongIsolation: no read does, at this isolation level.
+        """
+        strategy = strategy_for(adopted_by.connection)
+        level = self.state.connections.current_level(adopted_by)
+        levels = strategy.levels_for(LockOptions.ForUpdate)
+        kept = strategy.kept_levels.get(LockOptions.ForUpdate, ())
+        if not levels or level in levels or level in kept:
+            return False
+        if strategy.locking_read_is_latest:
+            return True
+        raise WrongIsolation(
+            f"the transaction is open at {level}, where a check-out that was committed after its "
+            f"begin cannot be seen: lock in a transaction at {levels[0]}"
+        )
+
+    def _refusal(
+        self, document: DocumentKey, row: CheckoutRow, condition: Condition
+    ) -> DocLockError:
+        entity, identity = document
+        root: Mapper[Any] = inspect(entity)
+        checkout = None if row.until is None else row.as_checkout(root, identity)
+        error = condition.error(row, checkout)
+        database = product_of(self.connection(root).dialect)
+        add_document(error, entity, public_key(identity), LockOptions.ForUpdate, database)
+        return error
+
+
+def _rows_of(
+    rows: CheckoutRows, root: Mapper[Any], documents: Sequence[DocumentKey]
+) -> Sequence[tuple[DocumentKey, CheckoutRow]]:
+    """Return the rows of these documents of one kind; of several, only of those that have one."""
+    names = {one: document_name(rows.connection, root, one[1]) for one in documents}
+    if len(documents) == 1:
+        (document,) = documents
+        return [(document, rows.read_one(names[document]))]
+    found = rows.read(names.values())
+    return [(one, found.get(name.id, NO_ROW)) for one, name in names.items()]
+
+
+def checkouts_of(state: TransactionState) -> CheckOuts:
+    """Return the part of a session.  :raises LockMisuse: it was made without a table."""
+    part = state.part(CheckOuts)
+    if part is None:
+        raise LockMisuse(_NO_TABLE)
+    return part
+
+
+def check_class(mapper: Mapper[Any]) -> None:
+    """:raises LockMisuse: documents of this class are not declared with ``checkout=True``."""
+    if not has_checkouts(root_of(mapper)):
+        name = mapper.class_.__name__
+        raise LockMisuse(f"{name} is not checked out: declare it by @document(checkout=True)")
+
+
+def _check_document(request: LockRequest, checkout: Checkout) -> None:
+    """:raises ValueError: the check-out is that of another document."""
+    assert request.mapper is not None
+    root = root_of(request.mapper)
+    same = root_of(inspect(checkout.entity)) is root
+    if same and len(request.keys) == 1:
+        same = identity_of(root, checkout.ident) == request.keys[0]
+    if not same:
+        raise ValueError(f"{checkout!r} is a check-out of another document than {request.document}")
