@@ -159,9 +159,7 @@ class CheckedOut(DocLockError):
     :ivar checkout: who, since when and until when, as it was when the lock was granted.
     """
 
-    def __init__(
-        self, message: str, *, checkout: Checkout | None = None, **document: Any
-    ) -> None:
+    def __init__(self, message: str, *, checkout: Checkout | None = None, **document: Any) -> None:
         super().__init__(message, **document)
         self.checkout = checkout
 

@@ -232,7 +232,8 @@ class SQLServerMonitoring(LockMonitoring):
 def _timestamp() -> TypeEngine[Any]:
     from sqlalchemy.dialects.mssql import DATETIME2  # noqa: PLC0415  # loaded where it is used
 
-    return DATETIME2(6)
+    found: TypeEngine[Any] = DATETIME2(6)  # type: ignore[no-untyped-call]
+    return found
 
 
 class SQLServerLocks(LockStrategy):

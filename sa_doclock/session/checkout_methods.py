@@ -12,7 +12,6 @@ from ..documents import document_key
 from ..features.checkouts import (
     ANYBODY,
     CheckoutChanges,
-    CheckOuts,
     Condition,
     OwnedBy,
     check_lease,

@@ -156,12 +156,12 @@ class LockMethods(ExecutingSession):
         """
         found = self.get_entity(
             entity,
-                ident,
-                lock,
-                lock_timeout=lock_timeout,
-                options=options,
-                version=version,
-                checkout=checkout,
+            ident,
+            lock,
+            lock_timeout=lock_timeout,
+            options=options,
+            version=version,
+            checkout=checkout,
         )
         if found is None:
             raise no_result(entity, ident)
@@ -296,12 +296,12 @@ class LockMethods(ExecutingSession):
         """
         found = self.get_document(
             entity,
-                ident,
-                lock,
-                lock_timeout=lock_timeout,
-                options=options,
-                version=version,
-                checkout=checkout,
+            ident,
+            lock,
+            lock_timeout=lock_timeout,
+            options=options,
+            version=version,
+            checkout=checkout,
         )
         if found is None:
             raise no_result(entity, ident)

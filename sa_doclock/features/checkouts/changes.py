@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 from sqlalchemy import Connection, inspect
@@ -145,7 +145,7 @@ class CheckoutChanges:
             if not rows.change_open(name, checkout.epoch, written):
                 raise lost(checkout.epoch, rows.read_one(name))
             before = rows.read_one(name)
-            values = {"until": before.now + lease, "lease": lease // MILLISECOND}
+            values: dict[str, Any] = {"until": before.now + lease, **written}
             if not rows.change(before, values):
                 raise lost(checkout.epoch, rows.read_one(name))
         self._part.read_again()
@@ -180,9 +180,10 @@ class CheckoutChanges:
         for connection, roots in self._databases(entity):
             by_table = {table_name(connection, root): root for root in roots}
             rows = CheckoutRows(self._table, connection)
-            for *row, table, ident in rows.select_open([*by_table], owner, expired=expired):
-                root = by_table[table]
-                checkout = CheckoutRow(*row).as_checkout(root, read_key(root, ident))
+            for row in rows.select_open([*by_table], owner, expired=expired):
+                root = by_table[row.document]
+                identity = read_key(root, row.ident)
+                checkout = CheckoutRow._make(row[:-2]).as_checkout(root, identity)
                 if owner is None or checkout.owner == owner:  # the database may ignore case
                     found.append(checkout)
         return sorted(found, key=lambda one: one.since)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import date, datetime, time, timezone
 from decimal import Decimal
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
 from sqlalchemy import Connection, Enum, Uuid
@@ -82,7 +83,7 @@ def _written(column_type: TypeEngine[Any], value: Any) -> str | None:
             value = column_type.process_bind_param(value, _DIALECT)
         return _written(column_type.impl_instance, value)
     if isinstance(column_type, Enum):
-        store = column_type.bind_processor(_DIALECT)
+        store: Any = cast("Any", column_type).bind_processor(_DIALECT)
         return str(value if store is None else store(value))
     if isinstance(column_type, Uuid):
         return str(UUID(str(value)))
@@ -124,21 +125,25 @@ def _text(value: Any) -> str:
 
     :raises LockNotSupported: its type has no such text.
     """
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, int):  # a bool is one
-        return int.__repr__(value)
-    if isinstance(value, float):
-        return float.__repr__(value)
-    if isinstance(value, Decimal):
-        return format(value.normalize(), "f") if value else "0"
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value).hex()
-    if isinstance(value, datetime) and value.tzinfo is not None:
-        return value.astimezone(timezone.utc).isoformat()
-    if isinstance(value, (date, time)):
-        return value.isoformat()
+    for kinds, write in _WRITERS:
+        if isinstance(value, kinds):
+            return write(value)
     raise _not_written(value)
+
+
+def _datetime(value: datetime) -> str:
+    return (value if value.tzinfo is None else value.astimezone(timezone.utc)).isoformat()
+
+
+_WRITERS: Final[tuple[tuple[Any, Callable[[Any], str]], ...]] = (
+    (str, str.__str__),
+    (int, int.__repr__),  # a bool is one
+    (float, float.__repr__),
+    (Decimal, lambda value: format(value.normalize(), "f") if value else "0"),
+    ((bytes, bytearray, memoryview), lambda value: bytes(value).hex()),
+    (datetime, _datetime),
+    ((date, time), lambda value: str(value.isoformat())),
+)
 
 
 def _json(value: Any) -> str:

@@ -176,7 +176,7 @@ class CheckOuts(SessionPart):
         :raises CheckedOut, CheckoutLost: the condition does not hold.
         :raises WrongIsolation: the transaction cannot see what was committed last.
         """
-        asked = [one for one in documents if self._is_asked(one)]
+        asked = [one for one in map(self._asked, documents) if one is not None]
         unread = [one for one in asked if one not in self._rows]
         for document, row in self._read(unread, adopted_by):
             self._rows[document] = row
@@ -186,11 +186,12 @@ class CheckOuts(SessionPart):
                 self.read_again()
                 raise self._refusal(document, row, condition)
 
-    def _is_asked(self, document: DocumentKey | LockedName) -> bool:
+    def _asked(self, document: DocumentKey | LockedName) -> DocumentKey | None:
+        """Return a document that is asked for; None for any other lock."""
         entity, identity = document
         if entity is None or not has_checkouts(inspect(entity)):
-            return False
-        return self.state.ledger.is_writable((entity, identity))
+            return None
+        return (entity, identity) if self.state.ledger.is_writable((entity, identity)) else None
 
     def _read(
         self, documents: Sequence[Any], adopted_by: TransactionConnection | None

@@ -79,7 +79,7 @@ class CheckoutRow(NamedTuple):
 
 _ROW: Final = CheckoutRow._fields[1:]
 
-NO_ROW: Final = CheckoutRow(*[None] * len(CheckoutRow._fields))
+NO_ROW: Final = CheckoutRow._make([None] * len(CheckoutRow._fields))
 """That of a document which was never checked out; it has no time."""
 
 
