@@ -5,7 +5,16 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from .checkout_info import Checkout
-from .claims import Claim, ClaimReport, Claims, FailedClaim, claim_each
+from .claims import (
+    Claim,
+    ClaimReport,
+    Claims,
+    FailedClaim,
+    Lease,
+    Leases,
+    claim_each,
+    lease_each,
+)
 from .documents import document
 from .errors import (
     CheckedOut,
@@ -44,9 +53,12 @@ if TYPE_CHECKING:
     from .asyncio import (
         AsyncClaim,
         AsyncClaims,
+        AsyncLease,
+        AsyncLeases,
         AsyncLockingScopedSession,
         AsyncLockingSession,
         async_claim_each,
+        async_lease_each,
         async_lock_waits,
         async_run_transaction,
     )
@@ -58,6 +70,8 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncClaim",
     "AsyncClaims",
+    "AsyncLease",
+    "AsyncLeases",
     "AsyncLockingScopedSession",
     "AsyncLockingSession",
     "CheckedOut",
@@ -72,6 +86,8 @@ __all__ = [
     "DocumentGate",
     "FailedClaim",
     "Finding",
+    "Lease",
+    "Leases",
     "LockConnection",
     "LockExplanation",
     "LockFailed",
@@ -93,6 +109,7 @@ __all__ = [
     "UnsavedChanges",
     "WrongIsolation",
     "async_claim_each",
+    "async_lease_each",
     "async_lock_waits",
     "async_run_transaction",
     "check_database",
@@ -101,6 +118,7 @@ __all__ = [
     "doclock_key",
     "document",
     "explain_lock",
+    "lease_each",
     "lock_waits",
     "run_transaction",
     "skip_redundant_rollback",

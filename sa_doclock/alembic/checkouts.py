@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from alembic.autogenerate import comparators, renderers
@@ -115,20 +115,20 @@ def _leave_alone(
     A new one is created by our operation.  One that no metadata has was created by our operation in
     an earlier revision, and stays.
     """
-    known = {
-        (table.schema, table.name)
-        for metadata in _metadata(autogen_context)
-        for table in metadata.tables.values()
-        if set(table.columns.keys()) == set(COLUMNS)
-    }
-    known |= {_named(op) for op in upgrade_ops.ops if _is_ours(op)}
-    kept: list[MigrateOperation] = []
-    for op in upgrade_ops.ops:
-        if isinstance(op, CreateTableOp) and _is_ours(op):
-            kept.append(CreateCheckoutTableOp(op.table_name, op.schema))
-        elif not (_is_about_table(op) and _named(op) in known):
-            kept.append(op)
-    upgrade_ops.ops[:] = kept
+    known = {*_known(autogen_context), *(_named(op) for op in upgrade_ops.ops if _is_ours(op))}
+    upgrade_ops.ops[:] = [
+        _created(op) if isinstance(op, CreateTableOp) and _is_ours(op) else op
+        for op in upgrade_ops.ops
+        if not _is_change(op) or _named(op) not in known
+    ]
+
+
+def _known(autogen_context: AutogenContext) -> Iterator[TableName]:
+    """Yield the tables of check-outs that the program's metadata has."""
+    for metadata in _metadata(autogen_context):
+        for table in metadata.tables.values():
+            if set(table.columns.keys()) == set(COLUMNS):
+                yield table.schema, table.name
 
 
 def _metadata(autogen_context: AutogenContext) -> Collection[MetaData]:
@@ -138,8 +138,12 @@ def _metadata(autogen_context: AutogenContext) -> Collection[MetaData]:
     return (found,) if isinstance(found, MetaData) else tuple(found)
 
 
-def _is_about_table(op: MigrateOperation) -> bool:
-    return isinstance(op, (CreateTableOp, DropTableOp, ModifyTableOps))
+def _created(op: CreateTableOp) -> CreateCheckoutTableOp:
+    return CreateCheckoutTableOp(op.table_name, op.schema)
+
+
+def _is_change(op: MigrateOperation) -> bool:
+    return isinstance(op, (DropTableOp, ModifyTableOps))
 
 
 def _named(op: Any) -> TableName:

@@ -33,7 +33,7 @@ from ..locking import (
 )
 from ..options import LockOptions, LockTimeout, check_lock, check_wait
 from ..statements import checked_options, locked_select
-from ..transaction import NO_ARGUMENTS, LockRequest, add_document, around, database_name
+from ..transaction import LockRequest, add_document, around, database_name
 from .execute import ExecutingSession
 from .targets import check_block_lock, given, in_given_order, key_of, no_result
 
@@ -127,7 +127,7 @@ class LockMethods(ExecutingSession):
             (identity,),
             options,
             {"mapper": mapper},
-            NO_ARGUMENTS if version is None and checkout is None else given(version, checkout),
+            given(version, checkout),
         )
         if request.given:
             self._check_request(request)

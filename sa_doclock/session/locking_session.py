@@ -82,8 +82,8 @@ class LockingSession(CheckoutMethods):
         and once more with the whole time when it is released.  None: it does not.
     :param checkouts: the table of check-outs, made by :func:`checkout_table`.  Each ForUpdate lock
         of a class declared with ``checkout=True``, also one by ``with_for_update()``, then asks
-        whether somebody has the document, which is one statement more, and raises
-        :class:`CheckedOut`.  None: nothing is asked.
+        whether somebody has the document, which is one statement more, and raises CheckedOut.
+        None: nothing is asked.
     :raises TypeError: ``lock_order`` names something that is not a mapped class;
         ``lock_timeout``, ``hold_limit`` or ``warn_held_after`` is no time; ``gate`` is no gate; ``checkouts``
         is no such table.

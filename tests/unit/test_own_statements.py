@@ -138,6 +138,14 @@ DOCUMENTS = (
     "locking/load_parts.py:_load_own_columns",
     "session/block_methods.py:BlockMethods._take_selected",
 )
+#: Rows of the table of check-outs, read and written in the transaction of the lock, or of the change.
+CHECKOUTS = (
+    "features/checkouts/rows.py:CheckoutRows._write",
+    "features/checkouts/rows.py:CheckoutRows.insert",
+    "features/checkouts/rows.py:CheckoutRows.read",
+    "features/checkouts/rows.py:CheckoutRows.read_one",
+    "features/checkouts/rows.py:CheckoutRows.select_open",
+)
 #: A statement of the program's, handed on.
 PROGRAMS = (
     "dialects/postgresql/many_rows.py:_execute_many",
@@ -156,7 +164,7 @@ PROGRAMS = (
 )
 LISTED = (
     *(*QUESTIONS, *ASKING, *BESIDE_THE_POOL, *LOCKS),
-    *(*OF_THE_CONNECTION, *ENDS, *DOCUMENTS, *PROGRAMS),
+    *(*OF_THE_CONNECTION, *ENDS, *DOCUMENTS, *CHECKOUTS, *PROGRAMS),
 )
 #: The methods of a dialect that may ask, and are given a connection of the program: each begins ``asking()``.
 GIVEN_THE_PROGRAMS: Mapping[str, str] = {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from sqlalchemy import Connection, inspect
 from sqlalchemy.orm import Mapper
@@ -95,7 +96,7 @@ def _forget_locks(state: TransactionState, mark: LedgerMark) -> None:
 
 
 class CheckoutChanges:
-    """What one session does with its check-outs, beside its locks."""
+    """The changes and reads of check-outs by one session, beside its locks."""
 
     def __init__(self, part: CheckOuts) -> None:
         self._part = part
@@ -132,7 +133,7 @@ class CheckoutChanges:
             rows.insert(name, values)
         elif not rows.change(before, values):
             return None
-        return before._replace(**values).as_checkout(root, identity)
+        return replace(before, **values).as_checkout(root, identity)
 
     def renew(self, checkout: Checkout, lease: timedelta | None) -> Checkout:
         """Write another end of a check-out.  :raises CheckoutLost: it is over."""
@@ -149,7 +150,7 @@ class CheckoutChanges:
             if not rows.change(before, values):
                 raise lost(checkout.epoch, rows.read_one(name))
         self._part.read_again()
-        return before._replace(**values).as_checkout(root, identity)
+        return replace(before, **values).as_checkout(root, identity)
 
     def check_in(self, checkout: Checkout) -> None:
         """Write that a check-out has ended.  :raises CheckoutLost: it is over already."""
@@ -183,7 +184,9 @@ class CheckoutChanges:
             for row in rows.select_open([*by_table], owner, expired=expired):
                 root = by_table[row.document]
                 identity = read_key(root, row.ident)
-                checkout = CheckoutRow._make(row[:-2]).as_checkout(root, identity)
+                checkout = CheckoutRow(*cast("tuple[Any, ...]", row[:-2])).as_checkout(
+                    root, identity
+                )
                 if owner is None or checkout.owner == owner:  # the database may ignore case
                     found.append(checkout)
         return sorted(found, key=lambda one: one.since)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, cast
 
 from sqlalchemy import (
     ColumnElement,
@@ -34,7 +35,8 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 _KEYS_OF_A_STATEMENT: Final = 500
 
 
-class CheckoutRow(NamedTuple):
+@dataclass(frozen=True)
+class CheckoutRow:
     """A row of the table, and the time at which it was read.
 
     :ivar id: None where the document has no row yet; the others are None then too.
@@ -77,9 +79,9 @@ class CheckoutRow(NamedTuple):
         )
 
 
-_ROW: Final = CheckoutRow._fields[1:]
+_ROW: Final = [one.name for one in fields(CheckoutRow)][1:]
 
-NO_ROW: Final = CheckoutRow._make([None] * len(CheckoutRow._fields))
+NO_ROW: Final = CheckoutRow(*cast("tuple[Any, ...]", (None,) * len(fields(CheckoutRow))))
 """That of a document which was never checked out; it has no time."""
 
 

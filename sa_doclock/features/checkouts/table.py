@@ -56,9 +56,9 @@ class UtcTimestamp(TypeDecorator[datetime]):
 def checkout_table(metadata: MetaData, name: str = NAME, schema: str | None = None) -> Table:
     """Return the table of check-outs, as a part of this metadata.
 
-    It is for ``LockingSession(checkouts=table)``.  ``op.create_checkout_table()`` of
-    :mod:`sa_doclock.alembic` creates it; ``metadata.create_all()`` does too.  It must be in the
-    database of the documents, has one row for each document that was ever checked out, and does not
+    It is for ``LockingSession(checkouts=table)``.  It is created by ``op.create_checkout_table()``
+    (``sa_doclock.alembic``), or by ``metadata.create_all()``.  It must be in the database of the
+    documents, has one row for each document that was ever checked out, and does not
     grow when check-outs are renewed.
 
     :param name: of the table; its indexes begin with ``ix_`` and this name.
