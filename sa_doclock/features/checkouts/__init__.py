@@ -7,4 +7,5 @@ sees it, so that of two only one gets it, and who has lost it cannot write any m
 from .changes import CheckoutChanges, check_lease, check_note, check_owner, undone_if_refused
 from .conditions import ANYBODY, Condition, OwnedBy
 from .part import CheckOuts, NoCheckOuts, check_class, checkouts_of
+from .rows import list_checkouts
 from .table import check_table, checkout_table

@@ -139,21 +139,44 @@ class CheckoutRows:
         return self.connection.execute(update(table).where(*where).values(values)).rowcount == 1
 
     def select_open(
-        self, tables: Sequence[str], owner: str | None, *, expired: bool
+        self, tables: Sequence[str] | None, owner: str | None, *, expired: bool
     ) -> Sequence[Row[Any]]:
         """Return the rows of what is checked out, with ``document`` and ``ident`` behind each.
 
-        :param tables: of the documents.
+        :param tables: of the documents; None: of all.
         :param expired: also those whose time is over.
         """
         table, now = self._table, _now(self._clock)
         statement = _select_row(table, now).add_columns(table.c.document, table.c.ident)
-        statement = statement.where(table.c.until.is_not(None), table.c.document.in_(tables))
+        statement = statement.where(table.c.until.is_not(None))
+        if tables is not None:
+            statement = statement.where(table.c.document.in_(tables))
         if owner is not None:
             statement = statement.where(table.c.owner == owner)
         if not expired:
             statement = statement.where(table.c.until > now)
         return self.connection.execute(statement.order_by(table.c.since, table.c.id)).all()
+
+
+def list_checkouts(
+    connection: Connection, table: Table, owner: str | None
+) -> Sequence[dict[str, Any]]:
+    """Return all that is checked out, also what has expired, without the classes of a program."""
+    found = CheckoutRows(table, connection).select_open(None, owner, expired=True)
+    return [
+        {
+            "table": row.document,
+            "ident": row.ident,
+            "owner": row.owner,
+            "epoch": row.epoch,
+            "since": row.since,
+            "until": row.until,
+            "note": row.note,
+            "expired": row.until <= row.now,
+        }
+        for row in found
+        if owner is None or row.owner == owner  # the database may ignore case
+    ]
 
 
 def _clock_of(connection: Connection) -> ServerClock:
