@@ -63,6 +63,7 @@ BESIDE_THE_POOL = (
     "dialects/postgresql/monitoring.py:_query",
     "doctor/check.py:Subject.ask",
     "doctor/check.py:Subject.rows",
+    "doctor/checkouts.py:clocks_apart",
     "doctor/checks.py:findings_of",
     "doctor/postgresql_poolers.py:_is_pgpool",
     "doctor/postgresql_poolers.py:_pid",
@@ -121,6 +122,7 @@ ENDS = (
 #: Rows of the documents, which are read in the transaction that locks or writes them.
 DOCUMENTS = (
     "claims/each.py:Claims._lock_rows",
+    "claims/leases.py:Leases._count_missing",
     "claims/locking.py:_MatchingRows.send",
     "claims/locking.py:_MatchingRows.send.read",
     "claims/sessions.py:ClaimSessions.read",

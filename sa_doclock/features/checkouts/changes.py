@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,8 +24,9 @@ from ...documents import (
     select_stored_keys,
 )
 from ...errors import CheckoutLost, DocLockError
+from ...events import listened
 from ...key_text import key_text
-from ...lock_info import DocumentKey, Identity
+from ...lock_info import DocumentKey, Identity, document_label
 from ...options import LockOptions, LockTimeout, check_seconds
 from ...transaction import LedgerMark, TransactionState, add_document, database_name
 from .conditions import lost
@@ -32,6 +34,8 @@ from .keys import DocumentName, document_name, read_key, table_name
 from .part import CheckOuts, check_class
 from .rows import MILLISECOND, CheckoutRow, CheckoutRows
 from .table import LONGEST_OWNER
+
+_log = logging.getLogger("sa_doclock")
 
 _LONGEST_LEASE: Final = timedelta(days=36_500)
 
@@ -124,8 +128,9 @@ class CheckoutChanges:
         self._part.read_again()
         until = before.now + lease
         values: dict[str, Any] = {"until": until, "lease": lease // MILLISECOND}
+        change = "checked out" if renews or not before.is_valid else "taken over"
         if renews and before.is_valid and before.owner == owner:
-            values["note"] = before.note if note is None else note
+            change, values["note"] = "renewed", before.note if note is None else note
         else:
             values |= {"owner": owner, "since": before.now, "note": note}
             values["epoch"] = 1 if before.id is None else before.epoch + 1
@@ -133,7 +138,7 @@ class CheckoutChanges:
             rows.insert(name, values)
         elif not rows.change(before, values):
             return None
-        return replace(before, **values).as_checkout(root, identity)
+        return self._report(replace(before, **values).as_checkout(root, identity), change)
 
     def renew(self, checkout: Checkout, lease: timedelta | None) -> Checkout:
         """Write another end of a check-out.  :raises CheckoutLost: it is over."""
@@ -150,7 +155,7 @@ class CheckoutChanges:
             if not rows.change(before, values):
                 raise lost(checkout.epoch, rows.read_one(name))
         self._part.read_again()
-        return replace(before, **values).as_checkout(root, identity)
+        return self._report(replace(before, **values).as_checkout(root, identity), "renewed")
 
     def check_in(self, checkout: Checkout) -> None:
         """Write that a check-out has ended.  :raises CheckoutLost: it is over already."""
@@ -160,6 +165,7 @@ class CheckoutChanges:
             if not rows.change_open(name, checkout.epoch, {"until": None}):
                 raise lost(checkout.epoch, rows.read_one(name))
         self._part.read_again()
+        self._report(checkout, "checked in")
 
     def find(self, entity: type[Any], ident: Any) -> Checkout | None:
         """Return the check-out of a document; None where nobody has it."""
@@ -212,6 +218,22 @@ class CheckoutChanges:
         latest = latest and strategy_for(connection).locking_read_is_latest
         rows = CheckoutRows(self._table, connection, latest=latest)
         return rows, document_name(connection, root, identity)
+
+    def _report(self, checkout: Checkout, change: str) -> Checkout:
+        """Tell the listeners and the log of a change, and return the check-out."""
+        label = document_label(checkout.entity, checkout.ident)
+        level = logging.INFO if change == "taken over" else logging.DEBUG
+        fields = {"document": label, "owner": checkout.owner, "epoch": checkout.epoch}
+        _log.log(
+            level,
+            "%s: %s, epoch %s, by %s",
+            *(label, change, checkout.epoch, key_text(checkout.owner)),
+            extra={**fields, "outcome": change},
+        )
+        if "checkout_changed" in listened:
+            dispatch = self._part.state.instrumentation.dispatch
+            dispatch.checkout_changed(self._part.session(), checkout, change)
+        return checkout
 
     @contextmanager
     def _named(self, checkout: Checkout) -> Iterator[None]:

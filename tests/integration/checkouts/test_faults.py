@@ -8,10 +8,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import sqlalchemy as sa
@@ -134,9 +134,9 @@ def test_a_connection_that_is_lost_in_a_renewal(
     def end_connection(connection: sa.Connection, _c: Any, statement: str, *_: Any) -> None:
         if statement.startswith("UPDATE co_checkouts") and not killed:
             killed.append(0)
-            with connection.connection.cursor() as cursor:
+            with closing(connection.connection.cursor()) as cursor:
                 cursor.execute(f"SELECT {number}")
-                killed[0] = int(cursor.fetchone()[0])
+                killed[0] = int(cast("Any", cursor.fetchone())[0])
             with database.observer().connect() as observer:
                 observer.exec_driver_sql(kill.format(killed[0]))
 
@@ -194,7 +194,7 @@ class Run:
             self.save(mine.ident, mine.epoch)
 
     def save(self, ident: int, epoch: int) -> None:
-        asked = {"checkout": epoch} if self.how == "fenced" else {}
+        asked: dict[str, Any] = {"checkout": epoch} if self.how == "fenced" else {}
         make = self.factory
         if not asked:  # as a program does that only reads the table, and then writes
             make = sessionmaker(self.factory.kw["bind"], class_=LockingSession)

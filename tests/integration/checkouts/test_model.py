@@ -7,7 +7,7 @@ committed; what was rolled back never was; expiry frees.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import sqlalchemy as sa
@@ -160,8 +160,8 @@ class Machine(RuleBasedStateMachine):
 @pytest.mark.slow
 @pytest.mark.databases("sqlite", "postgresql")
 def test_programs_of_check_outs(engine: sa.Engine, factory: sessionmaker[LockingSession]) -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        lambda: Machine(engine, factory),
+    run_state_machine_as_test(
+        cast("Any", lambda: Machine(engine, factory)),
         settings=settings(
             max_examples=40,
             stateful_step_count=30,
