@@ -114,8 +114,8 @@ class Lease(Generic[T]):
         """Begin the block.  :raises LockMisuse: it has begun before, or the lease was given back."""
         if self._entered or self._leases.offered is not self:
             raise LockMisuse(
-                f"the lease of {key_text(self.key)} is over: a lease can be entered once, before the "
-                "next one comes up"
+                f"the lease of {key_text(self.key)} is over; use each lease once, before the next one "
+                "comes up"
             )
         self._entered, self._leases.offered = True, None
 

@@ -264,7 +264,9 @@ def check_class(mapper: Mapper[Any]) -> None:
     """:raises LockMisuse: documents of this class are not declared with ``checkout=True``."""
     if not has_checkouts(root_of(mapper)):
         name = mapper.class_.__name__
-        raise LockMisuse(f"{name} is not checked out: declare it by @document(checkout=True)")
+        raise LockMisuse(
+            f"a {name} cannot be checked out; decorate the class with @document(checkout=True)"
+        )
 
 
 def _check_document(request: LockRequest, checkout: Checkout) -> None:

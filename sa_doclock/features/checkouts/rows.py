@@ -183,8 +183,8 @@ def _clock_of(connection: Connection) -> ServerClock:
     strategy = strategy_for(connection)
     if strategy.clock is None:
         raise LockNotSupported(
-            f"nothing is known of the clock of {strategy.name}, by which check-outs go: its "
-            "LockStrategy needs a ServerClock"
+            f"nothing is known of the clock of {strategy.name}, by which check-outs go; give its "
+            "LockStrategy a ServerClock"
         )
     return strategy.clock
 

@@ -145,7 +145,7 @@ def test_the_heartbeat_tells_that_the_row_is_lost(
 
 
 def test_what_cannot_be_leased(factory: sessionmaker[LockingSession], engine: sa.Engine) -> None:
-    with pytest.raises(LockMisuse, match="declare it by"):
+    with pytest.raises(LockMisuse, match="decorate the class"):
         lease_each(factory, sa.select(Memo), owner="one")
     with pytest.raises(LockMisuse, match="checkouts=table"):
         next(lease_each(sessionmaker(engine, class_=LockingSession), TODO, owner="one"))
