@@ -21,7 +21,7 @@ _RETRIES: Final = 10  # of a renewal that has failed, within the time that is le
 
 
 class Renewable(Protocol):
-    """What a heartbeat keeps alive."""
+    """A lease, as a heartbeat sees it."""
 
     @property
     def seconds(self) -> float:

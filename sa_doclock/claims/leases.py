@@ -272,8 +272,8 @@ def lease_each(
     others have checked out, or that somebody has locked, is skipped.
 
     :param session_factory: makes new :class:`LockingSession` objects, with ``checkouts=``.
-    :param statement: a select of one class declared by ``@document(checkout=True)``, as for
-        :func:`claim_each`.
+    :param statement: a select of one class declared by ``@document(checkout=True)``, as that of
+        claim_each().
     :param owner: the name of this worker; of another one, should a row be leased to both.
     :param lease: a timedelta, or seconds: longer than any pause of the process that is no failure.
     :param note: what others are shown beside the owner.

@@ -19,6 +19,7 @@ from ..errors import DocLockError
 from ..features.checkouts import checkout_table, list_checkouts
 from ..features.checkouts.table import NAME
 from ..key_text import printable, told_text
+from ..lock_info import document_label
 from ..session import LockingSession
 from .console import ServerUrl, errors_as_text, results
 from .database import BadUsage, Target, open_database
@@ -134,7 +135,7 @@ def _ask(
     with session.begin():
         found = session.checkout_of(entity, key)
     if found is None:
-        typer.echo(f"{entity.__name__} {told_text(str(key))}: nobody has it checked out")
+        typer.echo(f"{document_label(entity, key)}: nobody has it checked out")
     else:
         typer.echo(f"{_label(found)}: {_told(found)}")
     if found is not None and not yes and not typer.confirm(f"{what}?"):
@@ -155,7 +156,7 @@ def _key(words: Sequence[str]) -> Any:
 
 
 def _label(checkout: Checkout) -> str:
-    return f"{checkout.entity.__name__} {told_text(str(checkout.ident))}"
+    return document_label(checkout.entity, checkout.ident)
 
 
 def _told(checkout: Checkout) -> str:

@@ -96,7 +96,11 @@ def _of_waits(
         yield BatchPriority(state, queue)  # tries again, each time at the gate
     table = options["checkouts"]
     # Under the lock, however it was got.
-    yield _NO_CHECKOUTS if table is None else CheckOuts(state, check_table(table))
+    yield (
+        _NO_CHECKOUTS
+        if table is None
+        else CheckOuts(state, check_table(table), pipelined=options["pipeline"])
+    )
 
 
 def _of_reports(state: TransactionState, options: PartOptions) -> Iterator[SessionPart]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from weakref import ref
 
@@ -11,13 +12,16 @@ from sqlalchemy.orm import Mapper, Session
 
 from ...checkout_info import Checkout
 from ...dialects import product_of, strategy_for
+from ...dialects.base import Read
 from ...documents import document_key, has_checkouts, identity_of, root_of
 from ...errors import DocLockError, LockMisuse, WrongIsolation
 from ...lock_info import DocumentKey, LockedName, public_key
 from ...options import LockOptions, base_of
 from ...transaction import (
     LedgerMark,
+    Limit,
     LockCall,
+    LockPlan,
     LockRequest,
     SessionPart,
     Take,
@@ -47,11 +51,14 @@ class NoCheckOuts(SessionPart):
 class CheckOuts(SessionPart):
     """The check-outs of the documents that one session locks.
 
+    :param pipelined: what is asked under a lock travels with it, in a pipeline of the session.
     :ivar table: of the check-outs.
     """
 
-    def __init__(self, state: TransactionState, table: Table) -> None:
+    def __init__(self, state: TransactionState, table: Table, *, pipelined: bool) -> None:
         self.table = table
+        self._pipelined = pipelined
+        self._sent: tuple[DocumentKey, CheckoutRow] | None = None
         self.session = state.session
         self._state = ref(state)
         self._binds: dict[Mapper[Any], Engine | Connection] = {}
@@ -75,8 +82,7 @@ class CheckOuts(SessionPart):
         if given is None:
             return
         condition_of(given)
-        assert request.mapper is not None
-        check_class(request.mapper)
+        check_class(_mapper_of(request))
         if base_of(request.lock) is not LockOptions.ForUpdate:
             raise ValueError("checkout= goes with ForUpdate: no other lock asks for a check-out")
         if isinstance(given, Checkout):
@@ -88,6 +94,7 @@ class CheckOuts(SessionPart):
         def take_if_allowed(call: LockCall, request: LockRequest, target: Any) -> Any:
             ledger = self.state.ledger
             mark = ledger.mark()
+            self._sent = None
             try:
                 result = take(call, request, target)
                 self._check(ledger.new or (), condition_of(request.given.get("checkout")))
@@ -103,6 +110,37 @@ class CheckOuts(SessionPart):
         """See :class:`SessionPart`: the check-outs are where the documents are."""
         if mapper is not None:
             self._binds[root_of(mapper)] = bind
+
+    def around_limit(self, limit: Limit) -> Limit:
+        """See :class:`SessionPart`: in the block of a pipeline, take the answer that came along."""
+        if not self._pipelined:
+            return limit
+
+        def limit_and_ask(
+            connection: TransactionConnection, plan: LockPlan, request: LockRequest
+        ) -> AbstractContextManager[LockRequest]:
+            block = limit(connection, plan, request)
+            return self._asking(block, request) if _is_of_one(request) else block
+
+        return limit_and_ask
+
+    @contextmanager
+    def _asking(
+        self, block: AbstractContextManager[LockRequest], request: LockRequest
+    ) -> Iterator[LockRequest]:
+        with block as limited:
+            yield limited
+            root, key = root_of(_mapper_of(request)), request.keys[0]
+            rows = CheckoutRows(self.table, self.connection(root))
+            row = rows.read_one(document_name(rows.connection, root, key))
+            self._sent = (root.class_, key), row
+
+    def reads_after(self, request: LockRequest) -> Iterator[Read]:
+        """See :class:`SessionPart`: who has the document."""
+        if _is_of_one(request):
+            root = root_of(_mapper_of(request))
+            rows = CheckoutRows(self.table, self.connection(root))
+            yield rows.select_one(document_name(rows.connection, root, request.keys[0]))
 
     def check_found(self, request: LockRequest, found: object) -> None:
         """See :class:`SessionPart`: a document that may be held already is that of the caller."""
@@ -130,18 +168,18 @@ class CheckOuts(SessionPart):
 
     def locks_lost(self) -> None:
         """See :class:`SessionPart`."""
-        self._rows.clear()
+        self.read_again()
 
     def mark(self) -> None:
         """See :class:`SessionPart`: what a rollback undoes is read again."""
 
     def roll_back_to(self, mark: object) -> None:
         """See :class:`SessionPart`."""
-        self._rows.clear()
+        self.read_again()
 
     def ended(self, *, committed: bool) -> None:
         """See :class:`SessionPart`."""
-        self._rows.clear()
+        self.read_again()
         self._binds.clear()
         self._adopting = None
 
@@ -150,6 +188,7 @@ class CheckOuts(SessionPart):
     def read_again(self) -> None:
         """Forget what was read: the times are old, or the session itself changes the rows."""
         self._rows.clear()
+        self._sent = None
 
     def row(self, document: DocumentKey) -> CheckoutRow:
         """Return the row of a document that is held, as it was under its lock."""
@@ -177,10 +216,10 @@ class CheckOuts(SessionPart):
         :raises WrongIsolation: the transaction cannot see what was committed last.
         """
         asked = [one for one in map(self._asked, documents) if one is not None]
-        unread = [one for one in asked if one not in self._rows]
-        for document, row in self._read(unread, adopted_by):
+        new = [one for one in asked if one not in self._rows]
+        for document, row in self._read(new, adopted_by):
             self._rows[document] = row
-        for document in asked if again else unread:
+        for document in asked if again else new:
             row = self._rows[document]
             if condition.refuses(row):
                 self.read_again()
@@ -197,6 +236,8 @@ class CheckOuts(SessionPart):
         self, documents: Sequence[Any], adopted_by: TransactionConnection | None
     ) -> Sequence[tuple[DocumentKey, CheckoutRow]]:
         """Return the rows of these documents, by one statement of each kind of document."""
+        if self._sent is not None and [*documents] == [self._sent[0]]:
+            return [self._sent]
         by_root: dict[Mapper[Any], list[DocumentKey]] = {}
         for document in documents:
             by_root.setdefault(inspect(document[0]), []).append(document)
@@ -252,6 +293,20 @@ def _rows_of(
     return [(one, found.get(name.id, NO_ROW)) for one, name in names.items()]
 
 
+def _mapper_of(request: LockRequest) -> Mapper[Any]:
+    assert request.mapper is not None
+    return request.mapper
+
+
+def _is_of_one(request: LockRequest) -> bool:
+    """Return whether it locks one document that can be checked out, by its key."""
+    return (
+        len(request.keys) == 1
+        and base_of(request.lock) is LockOptions.ForUpdate
+        and has_checkouts(root_of(_mapper_of(request)))
+    )
+
+
 def checkouts_of(state: TransactionState) -> CheckOuts:
     """Return the part of a session.  :raises LockMisuse: it was made without a table."""
     part = state.part(CheckOuts)
@@ -271,8 +326,7 @@ def check_class(mapper: Mapper[Any]) -> None:
 
 def _check_document(request: LockRequest, checkout: Checkout) -> None:
     """:raises ValueError: the check-out is that of another document."""
-    assert request.mapper is not None
-    root = root_of(request.mapper)
+    root = root_of(_mapper_of(request))
     same = root_of(inspect(checkout.entity)) is root
     if same and len(request.keys) == 1:
         same = identity_of(root, checkout.ident) == request.keys[0]

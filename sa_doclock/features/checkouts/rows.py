@@ -24,7 +24,7 @@ from sqlalchemy.orm import Mapper
 
 from ...checkout_info import Checkout
 from ...dialects import strategy_for
-from ...dialects.base import ServerClock
+from ...dialects.base import Read, ServerClock
 from ...errors import LockNotSupported
 from ...lock_info import Identity, public_key
 from .keys import DocumentName
@@ -109,8 +109,13 @@ class CheckoutRows:
 
     def read_one(self, name: DocumentName) -> CheckoutRow:
         """Return the row of this document; the time alone, where there is none."""
+        row: Any = self.connection.execute(*self.select_one(name)).one()
+        return CheckoutRow(*row)
+
+    def select_one(self, name: DocumentName) -> Read:
+        """Return the SELECT of ``read_one()``, and its parameters."""
         statement = _row_and_time(self._table, self._clock, latest=self._latest)
-        return CheckoutRow(*self.connection.execute(statement, {"document_id": name.id}).one())
+        return statement, {"document_id": name.id}
 
     def insert(self, name: DocumentName, values: Mapping[str, Any]) -> None:
         """Write the row of a document that has none."""

@@ -25,7 +25,7 @@ idents, owners, commits = st.sampled_from(IDENTS), st.sampled_from(OWNERS), st.b
 
 @dataclass
 class Known:
-    """What the model knows of a document."""
+    """The state of a document in the model."""
 
     epoch: int = 0
     owner: str | None = None  # None: it was checked in, or never checked out
