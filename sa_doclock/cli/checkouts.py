@@ -15,11 +15,12 @@ from sqlalchemy import Table as DatabaseTable
 from sqlalchemy.exc import NoResultFound
 
 from ..checkout_info import Checkout
+from ..documents import identity_of, mapper_of
 from ..errors import DocLockError
 from ..features.checkouts import checkout_table, list_checkouts
 from ..features.checkouts.table import NAME
 from ..key_text import printable, told_text
-from ..lock_info import document_label
+from ..lock_info import document_label, public_key
 from ..session import LockingSession
 from .console import ServerUrl, errors_as_text, results
 from .database import BadUsage, Target, open_database
@@ -91,7 +92,8 @@ def take_over(
     Exit status: 0; 1 if the answer is no; 2 if there is no such document, or it cannot be done.
     """
     with _session(url, table) as session:
-        mapped, key = import_name(entity), _key(ident)
+        mapped = import_name(entity)
+        key = _key(mapped, ident)
         _ask(session, mapped, key, "take it over", yes=yes)
         with session.begin():
             got = session.take_over(mapped, key, owner, lease=timedelta(minutes=lease), note=note)
@@ -108,7 +110,8 @@ def check_in(
     Exit status: 0, also if nobody has it; 1 if the answer is no; 2 if it cannot be done.
     """
     with _session(url, table) as session:
-        mapped, key = import_name(entity), _key(ident)
+        mapped = import_name(entity)
+        key = _key(mapped, ident)
         checkout = _ask(session, mapped, key, "check it in", yes=yes)
         if checkout is not None:
             with session.begin():
@@ -151,8 +154,9 @@ def _table(target: Target, name: str) -> DatabaseTable:
     return checkout_table(MetaData(), own_name, schema or None)
 
 
-def _key(words: Sequence[str]) -> Any:
-    return words[0] if len(words) == 1 else tuple(words)
+def _key(entity: Any, words: Sequence[str]) -> Any:
+    """Return the primary key that these words say."""
+    return public_key(identity_of(mapper_of(entity), words[0] if len(words) == 1 else tuple(words)))
 
 
 def _label(checkout: Checkout) -> str:

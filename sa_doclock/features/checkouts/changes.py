@@ -143,7 +143,7 @@ class CheckoutChanges:
     def renew(self, checkout: Checkout, lease: timedelta | None) -> Checkout:
         """Write another end of a check-out.  :raises CheckoutLost: it is over."""
         root, identity = document_of(checkout)
-        rows, name = self._rows_and_name(root, identity, latest=True)
+        rows, name = self._rows_and_name(root, identity, writes=True)
         lease = lease or checkout.lease
         with self._named(checkout):
             # It locks the row: what is read next stays so.  On SQLite, it is the write lock.
@@ -160,7 +160,7 @@ class CheckoutChanges:
     def check_in(self, checkout: Checkout) -> None:
         """Write that a check-out has ended.  :raises CheckoutLost: it is over already."""
         root, identity = document_of(checkout)
-        rows, name = self._rows_and_name(root, identity, latest=True)
+        rows, name = self._rows_and_name(root, identity, writes=True)
         with self._named(checkout):
             if not rows.change_open(name, checkout.epoch, {"until": None}):
                 raise lost(checkout.epoch, rows.read_one(name))
@@ -212,10 +212,10 @@ class CheckoutChanges:
         return [*by_connection.items()]
 
     def _rows_and_name(
-        self, root: Mapper[Any], identity: Identity, *, latest: bool = False
+        self, root: Mapper[Any], identity: Identity, *, writes: bool = False
     ) -> tuple[CheckoutRows, DocumentName]:
-        connection = self._part.connection(root)
-        latest = latest and strategy_for(connection).locking_read_is_latest
+        connection = self._part.connection(root, writes=writes)
+        latest = writes and strategy_for(connection).locking_read_is_latest
         rows = CheckoutRows(self._table, connection, latest=latest)
         return rows, document_name(connection, root, identity)
 

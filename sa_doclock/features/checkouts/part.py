@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from weakref import ref
 
-from sqlalchemy import Connection, Engine, Table, inspect
+from sqlalchemy import Connection, Engine, Table, inspect, update
 from sqlalchemy.orm import Mapper, Session
 
 from ...checkout_info import Checkout
@@ -194,11 +194,17 @@ class CheckOuts(SessionPart):
         """Return the row of a document that is held, as it was under its lock."""
         return self._rows[document]
 
-    def connection(self, root: Mapper[Any]) -> Connection:
-        """Return the connection to the database of these documents; it may begin a transaction."""
+    def connection(self, root: Mapper[Any], *, writes: bool = False) -> Connection:
+        """Return the connection to the database of these documents; it may begin a transaction.
+
+        :param writes: a session that routes reads to replicas is asked for the primary.
+        """
         session = self.session()
         bind = self._binds.get(root)
-        return Session.connection(session, {"mapper": root} if bind is None else {"bind": bind})
+        if bind is not None:
+            return Session.connection(session, {"bind": bind})
+        arguments = {"mapper": root, "clause": update(self.table)} if writes else {"mapper": root}
+        return Session.connection(session, arguments)
 
     def _check(
         self,

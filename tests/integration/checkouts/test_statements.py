@@ -1,10 +1,11 @@
-"""What is sent: one statement more for a ForUpdate lock of a class with checkout=True, none for others."""
+"""The statements that are sent: one more for a ForUpdate lock of a class with checkout=True, none for others."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -109,3 +110,24 @@ def test_the_table_of_another_session_is_refused() -> None:
     with pytest.raises(TypeError, match="made by checkout_table"):
         LockingSession(checkouts=cast("sa.Table", Order.__table__))
     assert LockingSession(checkouts=CHECKOUTS) is not None
+
+
+@pytest.mark.databases("sqlite")
+def test_a_renewal_goes_to_the_primary(engine: sa.Engine, tmp_path: Path) -> None:
+    replica = sa.create_engine(f"sqlite:///{tmp_path / 'replica.db'}")  # without a single table
+
+    class Routing(LockingSession):
+        def get_bind(self, mapper: Any = None, *, clause: Any = None, **_: Any) -> Any:
+            writes = self._flushing or getattr(clause, "is_dml", False)
+            locks = getattr(clause, "_for_update_arg", None) is not None
+            return engine if writes or locks or clause is None else replica
+
+    with sessionmaker(engine, class_=LockingSession, checkouts=CHECKOUTS)() as session:
+        mine = session.check_out(Order, 1, "ann")
+        session.commit()
+    with Routing(checkouts=CHECKOUTS) as session:
+        mine = session.renew(mine)
+        session.commit()
+        session.check_in(mine)
+        session.commit()
+    replica.dispose()

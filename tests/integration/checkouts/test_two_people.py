@@ -202,6 +202,14 @@ def test_a_rollback_undoes_it(
             assert session.check_out(Order, 1, "ann").epoch == 1
             savepoint.rollback()
         assert session.get_entity(Order, 1, ForUpdate) is not None  # nobody has it
+    with session.begin():
+        session.get_entity(Order, 1, ForUpdate)
+        with session.begin_nested() as savepoint:
+            undone = session.check_out(Order, 1, "ann")
+            assert session.get_entity(Order, 1, ForUpdate, checkout=undone) is not None
+            savepoint.rollback()
+        with pytest.raises(CheckoutLost):
+            session.get_entity(Order, 1, ForUpdate, checkout=undone)
     mine = checked_out(session)
     with session.begin():
         assert session.take_over(Order, 1, "ann").epoch == 2
