@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -17,12 +18,20 @@ from typing import Any, Final, Generic, TypeVar
 from sqlalchemy import Select
 
 from ..checkout_info import Checkout
+from ..documents import root_of
 from ..errors import CheckedOut, CheckoutLost, LockMisuse, LockNotAvailable
-from ..features.checkouts import check_class, check_lease, check_note, check_owner
+from ..features.checkouts import (
+    CheckoutChanges,
+    check_class,
+    check_lease,
+    check_note,
+    check_owner,
+    checkouts_of,
+)
 from ..key_text import key_text
 from ..lock_info import Identity, public_key
 from ..options import LockOptions, check_positive
-from ..session import LockingSession
+from ..session import LockingSession, context_of
 from .candidates import PAGE, Candidates
 from .heartbeat import heartbeat
 from .locking import lock_matching
@@ -35,6 +44,7 @@ _log = logging.getLogger("sa_doclock")
 
 _FIVE_MINUTES: Final = timedelta(minutes=5)
 _SPARE_KEYS: Final = 100  # read beyond the limit, in place of those that others have
+_KEYS_AT_ONCE: Final = 100  # that are looked for in the table of check-outs
 _QUEUE, _SKIP = LockOptions.ForUpdate, LockOptions.ForUpdate | LockOptions.SkipLocked
 
 
@@ -189,6 +199,7 @@ class Leases(Generic[T]):
             attempts=1,
             sleep=time.sleep,
         )
+        self._free: deque[Identity] = deque()
         self.offered: Lease[T] | None = None
 
     def open(self) -> LockingSession:
@@ -205,10 +216,10 @@ class Leases(Generic[T]):
     def __next__(self) -> Lease[T]:
         while True:
             self.close()
-            keys = self._candidates.take(1) if self._left else []
-            if not keys:
+            key = self._next_key() if self._left else None
+            if key is None:
                 raise StopIteration
-            self.offered = self._take(keys)
+            self.offered = self._take([key])
             self._candidates.note_try(claimed=self.offered is not None)
             if self.offered is not None:
                 self._left -= 1
@@ -220,6 +231,19 @@ class Leases(Generic[T]):
         if offered is not None:
             self.builder.given_back([offered.identity])
             offered.check_in_quietly()
+
+    def _next_key(self) -> Identity | None:
+        """Return the next key of a row that nobody had checked out a moment ago; None: no more."""
+        while not self._free:
+            keys = self._candidates.take(_KEYS_AT_ONCE)
+            if not keys:
+                return None
+            with self.open() as session:
+                part = checkouts_of(context_of(session))
+                taken = CheckoutChanges(part).find_taken(root_of(self._query.mapper), keys)
+            self.builder.skipped(taken)
+            self._free.extend(key for key in keys if key not in taken)
+        return self._free.popleft()
 
     def _take(self, keys: Sequence[Identity]) -> Lease[T] | None:
         """Check a row out, if it is free and still matches; None if it is not."""

@@ -179,6 +179,13 @@ class CheckoutChanges:
         row = rows.read_one(name)
         return row.as_checkout(root, identity) if row.is_valid else None
 
+    def find_taken(self, root: Mapper[Any], identities: Sequence[Identity]) -> frozenset[Identity]:
+        """Return those of these keys of rows whose documents somebody has."""
+        connection = self._part.connection(root)
+        names = {document_name(connection, root, one).id: one for one in identities}
+        rows = CheckoutRows(self._table, connection).read(names)
+        return frozenset(names[found] for found, row in rows.items() if row.is_valid)
+
     def find_all(
         self, entity: type[Any] | None, owner: str | None, *, expired: bool
     ) -> list[Checkout]:

@@ -295,7 +295,7 @@ def _rows_of(
     if len(documents) == 1:
         (document,) = documents
         return [(document, rows.read_one(names[document]))]
-    found = rows.read(names.values())
+    found = rows.read(name.id for name in names.values())
     return [(one, found.get(name.id, NO_ROW)) for one, name in names.items()]
 
 

@@ -98,9 +98,9 @@ class CheckoutRows:
         self._table, self._latest = table, latest
         self._clock = _clock_of(connection)
 
-    def read(self, names: Iterable[DocumentName]) -> Mapping[str, CheckoutRow]:
-        """Return the rows of these documents by their ids; none of a document without a row."""
-        ids, found = [name.id for name in names], dict[str, CheckoutRow]()
+    def read(self, document_ids: Iterable[str]) -> Mapping[str, CheckoutRow]:
+        """Return the rows with these ids; none of a document without a row."""
+        ids, found = list(document_ids), dict[str, CheckoutRow]()
         statement = rows_by_id(self._table, self._clock, latest=self._latest)
         for start in range(0, len(ids), _KEYS_OF_A_STATEMENT):
             some = {"ids": ids[start : start + _KEYS_OF_A_STATEMENT]}

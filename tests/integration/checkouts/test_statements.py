@@ -12,7 +12,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import sessionmaker
 
-from sa_doclock import Checkout, LockingSession, LockOptions
+from sa_doclock import CheckedOut, Checkout, LockingSession, LockNotSupported, LockOptions
+from sa_doclock.dialects.sqlite import SQLiteLocks
 from tests.integration.checkouts.models import CHECKOUTS, Memo, Order
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
@@ -131,3 +132,26 @@ def test_a_renewal_goes_to_the_primary(engine: sa.Engine, tmp_path: Path) -> Non
         session.check_in(mine)
         session.commit()
     replica.dispose()
+
+
+@pytest.mark.databases("sqlite")
+def test_a_database_without_a_clock(
+    session: LockingSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SQLiteLocks, "clock", None)
+    with pytest.raises(LockNotSupported, match="give its LockStrategy a ServerClock"):
+        session.check_out(Order, 1, "ann")
+    assert not session.held_locks
+
+
+def test_many_at_once(factory: sessionmaker[LockingSession], engine: sa.Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(sa.insert(Order), [{"id": n, "total": 0} for n in range(10, 700)])
+    with factory() as session:
+        session.check_out(Order, 650, "ann")
+        session.commit()
+        with pytest.raises(CheckedOut) as caught:
+            session.get_entities(Order, range(1, 700), ForUpdate)
+        assert caught.value.ident == 650
+        session.rollback()
+        assert len(session.get_entities(Order, range(1, 600), ForUpdate)) > 500
