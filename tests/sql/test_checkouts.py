@@ -43,7 +43,7 @@ def texts(name: str, *, latest: bool = False) -> Iterator[str]:
 
     def execute(statement: Any, *_: Any) -> Any:
         sent.append(statement)
-        return SimpleNamespace(rowcount=1, one=ROW.__dict__.values, all=list)
+        return SimpleNamespace(rowcount=1, one_or_none=ROW.__dict__.values, all=list)
 
     rows: Any = object.__new__(CheckoutRows)
     rows.connection, rows._table, rows._latest = SimpleNamespace(execute=execute), TABLE, latest

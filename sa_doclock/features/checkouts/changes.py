@@ -176,7 +176,7 @@ class CheckoutChanges:
             stored = select_stored_keys(self._part.session(), root, {identity: None})
             identity = stored.get(identity, identity)
         rows, name = self._rows_and_name(root, identity)
-        row = rows.read_one(name)
+        row = rows.read_one(name, timed=False)
         return row.as_checkout(root, identity) if row.is_valid else None
 
     def find_taken(self, root: Mapper[Any], identities: Sequence[Identity]) -> frozenset[Identity]:

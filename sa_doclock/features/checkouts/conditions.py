@@ -15,6 +15,9 @@ from .rows import CheckoutRow
 class Condition(ABC):
     """A condition of a lock, for the check-out of the document as it is under the lock."""
 
+    gives = False
+    """The document is checked out next, for which the time is needed."""
+
     @abstractmethod
     def refuses(self, row: CheckoutRow) -> bool:
         """Return whether the lock is refused because of this row."""
@@ -44,6 +47,8 @@ class Free(Condition):
 class OwnedBy(Condition):
     """Nobody has it, or this owner."""
 
+    gives = True
+
     def __init__(self, owner: str) -> None:
         self._owner = owner
 
@@ -54,6 +59,8 @@ class OwnedBy(Condition):
 
 class Anybody(Condition):
     """Whoever has it: for a take-over."""
+
+    gives = True
 
     def refuses(self, row: CheckoutRow) -> bool:
         """See :class:`Condition`."""

@@ -97,7 +97,7 @@ class CheckOuts(SessionPart):
             self._sent = None
             try:
                 result = take(call, request, target)
-                self._check(ledger.new or (), condition_of(request.given.get("checkout")))
+                self._check(ledger.new or (), _condition(request))
             except DocLockError:
                 # Refused is not locked: the guard lets nobody write, and the next lock asks again.
                 ledger.roll_back_to(mark)
@@ -132,7 +132,8 @@ class CheckOuts(SessionPart):
             yield limited
             root, key = root_of(_mapper_of(request)), request.keys[0]
             rows = CheckoutRows(self.table, self.connection(root))
-            row = rows.read_one(document_name(rows.connection, root, key))
+            timed = _condition(request).gives
+            row = rows.read_one(document_name(rows.connection, root, key), timed=timed)
             self._sent = (root.class_, key), row
 
     def reads_after(self, request: LockRequest) -> Iterator[Read]:
@@ -140,7 +141,8 @@ class CheckOuts(SessionPart):
         if _is_of_one(request):
             root = root_of(_mapper_of(request))
             rows = CheckoutRows(self.table, self.connection(root))
-            yield rows.select_one(document_name(rows.connection, root, request.keys[0]))
+            name = document_name(rows.connection, root, request.keys[0])
+            yield rows.select_one(name, timed=_condition(request).gives)
 
     def check_found(self, request: LockRequest, found: object) -> None:
         """See :class:`SessionPart`: a document that may be held already is that of the caller."""
@@ -223,7 +225,7 @@ class CheckOuts(SessionPart):
         """
         asked = [one for one in map(self._asked, documents) if one is not None]
         new = [one for one in asked if one not in self._rows]
-        for document, row in self._read(new, adopted_by):
+        for document, row in self._read(new, adopted_by, timed=condition.gives):
             self._rows[document] = row
         for document in asked if again else new:
             row = self._rows[document]
@@ -239,7 +241,11 @@ class CheckOuts(SessionPart):
         return (entity, identity) if self.state.ledger.is_writable((entity, identity)) else None
 
     def _read(
-        self, documents: Sequence[Any], adopted_by: TransactionConnection | None
+        self,
+        documents: Sequence[Any],
+        adopted_by: TransactionConnection | None,
+        *,
+        timed: bool,
     ) -> Sequence[tuple[DocumentKey, CheckoutRow]]:
         """Return the rows of these documents, by one statement of each kind of document."""
         if self._sent is not None and [*documents] == [self._sent[0]]:
@@ -254,7 +260,7 @@ class CheckOuts(SessionPart):
             else:
                 latest = self._must_read_latest(adopted_by)
                 rows = CheckoutRows(self.table, adopted_by.connection, latest=latest)
-            found += _rows_of(rows, root, some)
+            found += _rows_of(rows, root, some, timed=timed)
         return found
 
     def _must_read_latest(self, adopted_by: TransactionConnection) -> bool:
@@ -288,13 +294,13 @@ class CheckOuts(SessionPart):
 
 
 def _rows_of(
-    rows: CheckoutRows, root: Mapper[Any], documents: Sequence[DocumentKey]
+    rows: CheckoutRows, root: Mapper[Any], documents: Sequence[DocumentKey], *, timed: bool
 ) -> Sequence[tuple[DocumentKey, CheckoutRow]]:
     """Return the rows of these documents of one kind; of several, only of those that have one."""
     names = {one: document_name(rows.connection, root, one[1]) for one in documents}
     if len(documents) == 1:
         (document,) = documents
-        return [(document, rows.read_one(names[document]))]
+        return [(document, rows.read_one(names[document], timed=timed))]
     found = rows.read(name.id for name in names.values())
     return [(one, found.get(name.id, NO_ROW)) for one, name in names.items()]
 
@@ -302,6 +308,10 @@ def _rows_of(
 def _mapper_of(request: LockRequest) -> Mapper[Any]:
     assert request.mapper is not None
     return request.mapper
+
+
+def _condition(request: LockRequest) -> Condition:
+    return condition_of(request.given.get("checkout"))
 
 
 def _is_of_one(request: LockRequest) -> bool:

@@ -101,20 +101,24 @@ class CheckoutRows:
     def read(self, document_ids: Iterable[str]) -> Mapping[str, CheckoutRow]:
         """Return the rows with these ids; none of a document without a row."""
         ids, found = list(document_ids), dict[str, CheckoutRow]()
-        statement = rows_by_id(self._table, self._clock, latest=self._latest)
+        statement = _rows_by_id(self._table, self._clock, latest=self._latest)
         for start in range(0, len(ids), _KEYS_OF_A_STATEMENT):
             some = {"ids": ids[start : start + _KEYS_OF_A_STATEMENT]}
             found |= {row.id: CheckoutRow(*row) for row in self.connection.execute(statement, some)}
         return found
 
-    def read_one(self, name: DocumentName) -> CheckoutRow:
-        """Return the row of this document; the time alone, where there is none."""
-        row: Any = self.connection.execute(*self.select_one(name)).one()
-        return CheckoutRow(*row)
+    def read_one(self, name: DocumentName, *, timed: bool = True) -> CheckoutRow:
+        """Return the row of this document, or NO_ROW.
 
-    def select_one(self, name: DocumentName) -> Read:
+        :param timed: tell the time also where there is no row.
+        """
+        row: Any = self.connection.execute(*self.select_one(name, timed=timed)).one_or_none()
+        return NO_ROW if row is None else CheckoutRow(*row)
+
+    def select_one(self, name: DocumentName, *, timed: bool = True) -> Read:
         """Return the SELECT of ``read_one()``, and its parameters."""
-        statement = _row_and_time(self._table, self._clock, latest=self._latest)
+        select_row = _row_and_time if timed else _row_by_id
+        statement = select_row(self._table, self._clock, latest=self._latest)
         return statement, {"document_id": name.id}
 
     def insert(self, name: DocumentName, values: Mapping[str, Any]) -> None:
@@ -203,10 +207,17 @@ def _select_row(table: Table, now: ColumnElement[datetime]) -> Select[Any]:
 
 
 @lru_cache(maxsize=64)
-def rows_by_id(table: Table, clock: ServerClock, *, latest: bool) -> Select[Any]:
+def _rows_by_id(table: Table, clock: ServerClock, *, latest: bool) -> Select[Any]:
     """Return the SELECT of the rows with these ``:ids``."""
     statement = _select_row(table, _now(clock))
     statement = statement.where(table.c.id.in_(bindparam("ids", expanding=True)))
+    return statement.with_for_update() if latest else statement
+
+
+@lru_cache(maxsize=64)
+def _row_by_id(table: Table, clock: ServerClock, *, latest: bool) -> Select[Any]:
+    """Return the SELECT of the row with this ``:document_id``."""
+    statement = _select_row(table, _now(clock)).where(table.c.id == bindparam("document_id"))
     return statement.with_for_update() if latest else statement
 
 
