@@ -103,8 +103,8 @@ class CheckoutChanges:
     """The changes and reads of check-outs by one session, beside its locks."""
 
     def __init__(self, part: CheckOuts) -> None:
-        self._part = part
-        self._table = part.table
+        self._part, self._reader = part, part.reader
+        self._table = part.reader.table
 
     def write(
         self,
@@ -173,7 +173,7 @@ class CheckoutChanges:
         check_class(mapper)
         root, identity = root_of(mapper), identity_of(mapper, ident)
         if not compares_in_python(root):
-            stored = select_stored_keys(self._part.session(), root, {identity: None})
+            stored = select_stored_keys(self._reader.session(), root, {identity: None})
             identity = stored.get(identity, identity)
         rows, name = self._rows_and_name(root, identity)
         row = rows.read_one(name, timed=False)
@@ -181,7 +181,7 @@ class CheckoutChanges:
 
     def find_taken(self, root: Mapper[Any], identities: Sequence[Identity]) -> frozenset[Identity]:
         """Return those of these keys of rows whose documents somebody has."""
-        connection = self._part.connection(root)
+        connection = self._reader.connection(root)
         names = {document_name(connection, root, one).id: one for one in identities}
         rows = CheckoutRows(self._table, connection).read(names)
         return frozenset(names[found] for found, row in rows.items() if row.is_valid)
@@ -215,13 +215,13 @@ class CheckoutChanges:
             roots = [root for root in declared_roots() if has_checkouts(root)]
         by_connection: dict[Connection, list[Mapper[Any]]] = {}
         for root in roots:
-            by_connection.setdefault(self._part.connection(root), []).append(root)
+            by_connection.setdefault(self._reader.connection(root), []).append(root)
         return [*by_connection.items()]
 
     def _rows_and_name(
         self, root: Mapper[Any], identity: Identity, *, writes: bool = False
     ) -> tuple[CheckoutRows, DocumentName]:
-        connection = self._part.connection(root, writes=writes)
+        connection = self._reader.connection(root, writes=writes)
         latest = writes and strategy_for(connection).locking_read_is_latest
         rows = CheckoutRows(self._table, connection, latest=latest)
         return rows, document_name(connection, root, identity)
@@ -238,8 +238,8 @@ class CheckoutChanges:
             extra={**fields, "outcome": change},
         )
         if "checkout_changed" in listened:
-            dispatch = self._part.state.instrumentation.dispatch
-            dispatch.checkout_changed(self._part.session(), checkout, change)
+            dispatch = self._reader.state.instrumentation.dispatch
+            dispatch.checkout_changed(self._reader.session(), checkout, change)
         return checkout
 
     @contextmanager
@@ -248,7 +248,7 @@ class CheckoutChanges:
         try:
             yield
         except CheckoutLost as error:
-            database = database_name(self._part.session(), {"mapper": inspect(checkout.entity)})
+            database = database_name(self._reader.session(), {"mapper": inspect(checkout.entity)})
             add_document(error, checkout.entity, checkout.ident, LockOptions.ForUpdate, database)
             raise
 
