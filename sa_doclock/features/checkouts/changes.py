@@ -28,7 +28,7 @@ from ...events import listened
 from ...key_text import key_text
 from ...lock_info import DocumentKey, Identity, document_label
 from ...options import LockOptions, LockTimeout, check_seconds
-from ...transaction import LedgerMark, TransactionState, add_document, database_name
+from ...transaction import TransactionState, add_document, database_name
 from .conditions import lost
 from .keys import DocumentName, document_name, read_key, table_name
 from .part import CheckOuts, check_class
@@ -90,13 +90,8 @@ def undone_if_refused(state: TransactionState) -> Iterator[None]:
         if opens:
             state.roll_back_quietly()
         elif isinstance(error, DocLockError) and not state.has_failed():
-            _forget_locks(state, mark)
+            state.give_up(mark, reported=True)
         raise
-
-
-def _forget_locks(state: TransactionState, mark: LedgerMark) -> None:
-    if state.ledger.mark() > mark:
-        state.ledger.roll_back_to(mark)
 
 
 class CheckoutChanges:

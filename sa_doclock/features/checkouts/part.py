@@ -81,15 +81,15 @@ class CheckOuts(SessionPart):
         """See :class:`SessionPart`: ask, under the lock, who has the document."""
 
         def take_if_allowed(call: LockCall, request: LockRequest, target: Any) -> Any:
-            ledger = self.reader.state.ledger
-            mark = ledger.mark()
+            state = self.reader.state
+            mark = state.ledger.mark()
             self._ahead.clear()
             try:
                 result = take(call, request, target)
-                self._check(ledger.new or (), _condition(request))
+                self._check(state.ledger.new or (), _condition(request))
             except DocLockError:
                 # Refused is not locked: the guard lets nobody write, and the next lock asks again.
-                ledger.roll_back_to(mark)
+                state.give_up(mark, reported=False)
                 raise
             return result
 
@@ -145,7 +145,7 @@ class CheckOuts(SessionPart):
         try:
             self._check(documents, FREE)
         except DocLockError:
-            self.reader.state.ledger.roll_back_to(mark)
+            self.reader.state.give_up(mark, reported=False)
             raise
 
     def before_adopted(self, connection: TransactionConnection, lock: LockOptions) -> None:
