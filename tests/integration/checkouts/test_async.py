@@ -25,6 +25,7 @@ from tests.integration.asyncio.drivers import connected, drivers_of, in_a_loop, 
 from tests.integration.checkouts.models import CHECKOUTS, Order
 from tests.support.databases import Database
 
+pytestmark = pytest.mark.not_databases("sqlite-journal")
 Factory = async_sessionmaker[AsyncLockingSession]
 TODO = sa.select(Order).where(Order.total == 0)
 SHORT = timedelta(seconds=0.6)

@@ -16,6 +16,7 @@ from sa_doclock import CheckedOut, Checkout, LockingSession, LockNotSupported, L
 from sa_doclock.dialects.sqlite import SQLiteLocks
 from tests.integration.checkouts.models import CHECKOUTS, Memo, Order
 
+pytestmark = pytest.mark.not_databases("sqlite-journal")
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 
 #: Each with the number of statements that check-outs add.
@@ -46,6 +47,7 @@ def sent(engine: sa.Engine, do: Callable[[], object]) -> list[str]:
     return statements
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 @pytest.mark.parametrize("what", LOCKS)
 def test_the_number_of_statements(
     engine: sa.Engine, factory: sessionmaker[LockingSession], what: str

@@ -23,6 +23,8 @@ from tests.support.actors import Actor
 from tests.support.databases import Database
 from tests.support.waits import wait_until_blocked
 
+pytestmark = pytest.mark.not_databases("sqlite-journal")
+own_logic = pytest.mark.databases("sqlite", "postgresql")
 ForUpdate, SharedRead, NoWait = LockOptions.ForUpdate, LockOptions.SharedRead, LockOptions.NoWait
 MINUTE = timedelta(minutes=1)
 
@@ -72,6 +74,7 @@ def test_the_second_is_told_who_has_it(session: LockingSession, other: LockingSe
     assert (mine.owner, mine.epoch, mine.note) == ("ann", 1, "editing")
 
 
+@own_logic
 @pytest.mark.parametrize("way", [*WAYS.values(), *FOR_ALL.values()], ids=[*WAYS, *FOR_ALL])
 def test_no_lock_of_another_is_granted(
     session: LockingSession, other: LockingSession, way: Callable[..., Any]
@@ -84,6 +87,7 @@ def test_no_lock_of_another_is_granted(
     assert not other.held_locks
 
 
+@own_logic
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_the_owner_locks_by_the_epoch(
     session: LockingSession, other: LockingSession, way: Callable[..., Any]

@@ -11,6 +11,7 @@ from sqlalchemy.orm import sessionmaker
 from sa_doclock import CheckedOut, DocumentGate, LockingSession, LockOptions, run_transaction
 from tests.integration.checkouts.models import CHECKOUTS, Order
 
+pytestmark = pytest.mark.not_databases("sqlite-journal")
 ForUpdate = LockOptions.ForUpdate
 GATE = DocumentGate()
 OPTIONS: dict[str, dict[str, Any]] = {
