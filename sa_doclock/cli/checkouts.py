@@ -52,9 +52,9 @@ def checkouts(
     ] = None,
     json_wanted: Annotated[bool, typer.Option("--json", help="A list of objects.")] = False,
 ) -> None:
-    """Show who has which document checked out, since when and until when (UTC).
+    """Show who has which document checked out.
 
-    Also those whose time is over, until somebody takes the document or checks it in.
+    Since when and until when, in UTC. Also those whose time is over, until somebody takes the document or checks it in.
 
     Exit status: 0; 2 if there is no such table, or it cannot be read.
     """
@@ -85,9 +85,9 @@ def take_over(
     table: TableName = NAME,
     yes: Yes = False,
 ) -> None:
-    """Take a document from whoever has it: the owner before cannot save any more.
+    """Take a document from whoever has it.
 
-    It waits for the lock of the document. It asks before, and shows who has it.
+    The owner before cannot save any more. It waits for the lock of the document. It asks before, and shows who has it.
 
     Exit status: 0; 1 if the answer is no; 2 if there is no such document, or it cannot be done.
     """
@@ -103,9 +103,9 @@ def take_over(
 def check_in(
     entity: Entity, ident: Ident, url: ServerUrl, table: TableName = NAME, yes: Yes = False
 ) -> None:
-    """Check a document in, whoever has it: it is free, and the owner cannot save any more.
+    """Check a document in, whoever has it.
 
-    It asks before, and shows who has it.
+    It is free then, and the owner cannot save any more. It asks before, and shows who has it.
 
     Exit status: 0, also if nobody has it; 1 if the answer is no; 2 if it cannot be done.
     """

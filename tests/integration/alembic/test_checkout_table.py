@@ -20,7 +20,10 @@ NAME = "co_alembic"
 
 def written(connection: sa.Connection, metadata: sa.MetaData) -> str:
     """Return what autogenerate writes into upgrade()."""
-    script = produce_migrations(MigrationContext.configure(connection), metadata)
+    others_tables = {"include_name": lambda name, kind, _: kind != "table" or name == NAME}
+    script = produce_migrations(
+        MigrationContext.configure(connection, opts=others_tables), metadata
+    )
     upgrade, downgrade = script.upgrade_ops, script.downgrade_ops
     assert isinstance(upgrade, UpgradeOps)
     assert downgrade is not None
