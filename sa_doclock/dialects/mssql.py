@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Integer, Table, bindparam, literal, select, text
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.types import TypeEngine
 
 from ..errors import (
     DeadlockDetected,
@@ -30,6 +31,7 @@ from .base import (
     SNAPSHOT,
     LockMonitoring,
     LockStrategy,
+    ServerClock,
 )
 from .compatible_servers import find_server
 from .connection import connection_setting, rewritten_statements
@@ -178,6 +180,13 @@ class SQLServerMonitoring(LockMonitoring):
         return connections_by_id(connection.execute(_CONNECTIONS, {"ids": sorted(ids)}), _STATES)
 
 
+def _timestamp() -> TypeEngine[Any]:
+    from sqlalchemy.dialects.mssql import DATETIME2  # noqa: PLC0415  # loaded where it is used
+
+    found: TypeEngine[Any] = DATETIME2(6)  # type: ignore[no-untyped-call]
+    return found
+
+
 class SQLServerLocks(SQLServerErrors, LockStrategy):
     name = "mssql"
     levels = {
@@ -221,6 +230,10 @@ class SQLServerLocks(SQLServerErrors, LockStrategy):
     # a transaction, but for a change to SNAPSHOT.
     changes_level_at_once = True
     monitoring = SQLServerMonitoring()
+    # "Returns a datetime2(7) value that contains the date and time of the computer on which the
+    # instance of SQL Server is running .. as UTC time":
+    # https://learn.microsoft.com/sql/t-sql/functions/sysutcdatetime-transact-sql
+    clock = ServerClock("CAST(SYSUTCDATETIME() AS DATETIME2(6))", _timestamp)
     max_parameters = 2_000  # of 2100: some drivers add their own
     # "IN", Remarks: a statement with many values can "consume resources and return an error 8623 or
     # 8632".  Where that begins for an OR of composite keys, nobody has measured: so it has few.
