@@ -27,12 +27,12 @@ from ..locking import LockContext, WaitPolicy, session_options
 from ..options import LockOptions, LockTimeout
 from ..transaction import around
 from .base_classes import refuse_methods_behind
-from .block_methods import BlockMethods
+from .create_methods import CreateMethods
 
 _NO_LOCKS: Final[Mapping[DocumentKey, LockOptions]] = MappingProxyType({})
 
 
-class LockingSession(BlockMethods):
+class LockingSession(CreateMethods):
     """A :class:`sqlalchemy.orm.Session` that locks documents.
 
     Made by ``sessionmaker(engine, class_=LockingSession)``.  Every method of Session is as
