@@ -10,7 +10,7 @@ from sqlalchemy import Select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.util import await_only
 
-from ..claims import Claim, ClaimReport, Claims, OnError, check_factory
+from ..claims import Claim, ClaimReport, Claims, OnError, check_factory, claims_of
 from ..options import LockTimeout
 from ..session import LockingSession
 from .session import AsyncLockingSession
@@ -111,6 +111,7 @@ def async_claim_each(
     on_error: OnError = "raise",
     until_empty: bool = False,
     batch: int = 1,
+    one_per: Any = None,
     attempts: int = 10,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> AsyncClaims[Any]:
@@ -126,7 +127,7 @@ def async_claim_each(
     if not callable(sleep):
         raise TypeError(f"sleep must be a coroutine function of seconds, not {sleep!r}")
     sessions = _Sessions(session_factory)
-    claims: Claims[Any] = Claims(
+    claims = claims_of(
         sessions,
         statement,
         limit=limit,
@@ -135,6 +136,7 @@ def async_claim_each(
         on_error=on_error,
         until_empty=until_empty,
         batch=batch,
+        one_per=one_per,
         attempts=attempts,
         sleep=lambda seconds: await_only(sleep(seconds)),
     )

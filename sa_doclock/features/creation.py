@@ -23,7 +23,7 @@ from sqlalchemy.orm import Mapper, Session
 from ..dialects import strategy_for
 from ..documents import identity_of, key_attributes, mapper_of, own_table, root_of
 from ..errors import LockFailed, LockMisuse, LockNotAvailable
-from ..key_text import key_text
+from ..key_text import folded_key, key_text
 from ..lock_info import public_key
 from ..options import LockOptions, base_of, milliseconds
 from ..transaction import add_document, database_name
@@ -120,7 +120,8 @@ class Creation(Generic[T]):
     def _name(self, mapper: Mapper[Any]) -> str:
         """Return the name of the row, the same where a database may take two keys for one."""
         identity = identity_of(mapper, self.ident)
-        return f"insert {own_table(root_of(mapper)).fullname} {key_text(identity)}".casefold()
+        folded = folded_key(identity)
+        return f"insert {own_table(root_of(mapper)).fullname} {folded}"
 
     def _is_missing(self) -> bool:
         """Return whether nobody has the row, committed or not."""

@@ -125,6 +125,7 @@ DOCUMENTS = (
     "claims/each.py:Claims._lock_rows",
     "claims/locking.py:_MatchingRows.send",
     "claims/locking.py:_MatchingRows.send.read",
+    "claims/one_per.py:Groups.first",
     "claims/sessions.py:ClaimSessions.read",
     "documents/owners.py:HeaderResolver._select",
     "documents/stored_keys.py:select_equal_keys",
