@@ -25,7 +25,7 @@ from .errors import (
     WrongIsolation,
 )
 from .events import ReleasedLock
-from .gate import DocumentGate
+from .features import DocumentGate
 from .lock_info import LockConnection, LockWait
 from .locking import doclock_key
 from .monitoring import lock_waits
