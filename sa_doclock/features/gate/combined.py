@@ -127,7 +127,7 @@ class CombinedCommits:
         if any(one.document == call.document for one in outer):
             raise LockMisuse(
                 f"{call.label} is locked by the gate.run() that this function runs in, and which "
-                "waits for the function: change the document that it was given"
+                "waits for the function; use the document that the function was given"
             )
         with self._mutex:
             queue = self._queues.setdefault(key, CombinedQueue(call.document))

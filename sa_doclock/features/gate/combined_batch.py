@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from contextvars import copy_context
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from ...lock_info import DocumentKey, document_label
 from ...options import LockOptions
 from ...transaction import SessionPart, TransactionState, add_document, state_of
 from ..on_commit import AfterCommit, call_all
+from ..pipeline import SessionPipeline
 from .wakeup import Wakeup
 
 E = TypeVar("E", bound=DocLockError)
@@ -186,6 +187,9 @@ class Batch:
         document = sync_session.get_one_document(
             head.entity, head.ident, LockOptions.ForUpdate, lock_timeout=left
         )
+        pipeline = state.part(SessionPipeline)
+        if pipeline is not None:
+            pipeline.keep_savepoints()
         for call in self._calls:
             self._done.append(call)
             savepoint = sync_session.begin_nested()
@@ -217,12 +221,15 @@ class Batch:
             self._part.running = False
         if sync_session.get_nested_transaction() is not savepoint:
             raise LockMisuse(
-                "the function has ended the savepoint that it was run in: leave out rollback(), and "
+                "the function has ended the savepoint that it was run in; leave out rollback(), and "
                 "raise an error to undo what it has done"
             )
         after = state.part(AfterCommit)
         if after is not None:
             call.on_commit = after.take_since(mark)
+        pipeline = state.part(SessionPipeline)
+        with nullcontext() if pipeline is None else pipeline.sent_together():
+            sync_session.flush()
         savepoint.commit()
 
     def _undo(
@@ -257,5 +264,7 @@ def _checked(session: Any) -> tuple[Any, TransactionState]:
     if state is None:
         raise TypeError(f"gate.run() needs a factory of LockingSessions; it has made {session!r}")
     if sync_session.in_transaction():
-        raise LockMisuse("gate.run() needs new sessions; this one is in a transaction")
+        raise LockMisuse(
+            "gate.run() needs new sessions, and this one is in a transaction; give it the factory"
+        )
     return sync_session, state
