@@ -22,10 +22,11 @@ _LIBRARIES = (
 
 def frame_of_program() -> FrameType | None:
     """Return the innermost frame that is neither SQLAlchemy's nor ours."""
-    return next((frame for frame in _frames() if not _is_of_library(frame)), None)
+    return next((frame for frame in frames() if not is_of_library(frame)), None)
 
 
-def _is_of_library(frame: FrameType) -> bool:
+def is_of_library(frame: FrameType) -> bool:
+    """Return whether this frame is SQLAlchemy's or ours."""
     file = frame.f_code.co_filename
     if file.startswith(_LIBRARIES):
         return True
@@ -51,7 +52,8 @@ def warn_program(text: str, category: type[Warning]) -> None:
         warnings.warn_explicit(text, category, *where, module=module, registry=registry)
 
 
-def _frames() -> Iterator[FrameType]:
+def frames() -> Iterator[FrameType]:
+    """Yield the frames of this thread, the innermost first, and those that await its greenlet."""
     frame = inspect.currentframe()
     greenlet = getattr(sys.modules.get("greenlet"), "getcurrent", lambda: None)()
     while frame is not None:

@@ -8,6 +8,7 @@ import typer
 
 import sa_doclock
 
+from .audit import audit
 from .demo import demo
 from .doctor import doctor
 from .explain import explain
@@ -27,6 +28,7 @@ app.command()(stress)
 app.command()(waits)
 app.command()(doctor)
 app.command()(explain)
+app.command()(audit)
 
 
 def _print_version(wanted: bool) -> None:

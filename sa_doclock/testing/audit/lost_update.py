@@ -1,0 +1,99 @@
+"""``lost-update``: a row is read without a lock, and written with what was computed from it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Final
+
+from .data_flow import is_computed
+from .finding import AuditFinding
+from .places import Place, Places
+from .rows import Row, headers_of_row, short_name
+from .rule import Rule
+from .sent import UpdateSent
+from .transactions import Transaction, Write
+from .written_values import depends_on_read, place_of, values_of_program
+
+_MOST_TABLES: Final = 500
+_MOST_PLACES: Final = 50  # for each table
+
+
+class LostUpdate(Rule):
+    """Certain where the source shows that the new value depends on the old one."""
+
+    code = "lost-update"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reads: OrderedDict[str, dict[Place, None]] = OrderedDict()
+
+    def wrote(self, transaction: Transaction, write: Write) -> None:
+        """Judge an UPDATE of the unit of work."""
+        read = write.read
+        if write.kind != "update" or read is None or write.mapper.version_id_col is not None:
+            return
+        headers = headers_of_row(write.state)
+        if transaction.protects(write.row, read, headers) or not read.place.line:
+            return
+        if transaction.has_locked_rows_of(write.mapper.tables):
+            return
+        attributes = values_of_program(write)
+        computed = tuple(name for name in attributes if depends_on_read(name, write, read))
+        if attributes:
+            names = computed or attributes
+            place = place_of(names[0], write)
+            key = (write.row.entity, ", ".join(names), str(read.place), str(place))
+            self._note(transaction, (*key, str(write.places[0])), certain=bool(computed))
+
+    def read_table(self, transaction: Transaction, tables: frozenset[str], place: Place) -> None:
+        """Remember the line, for an UPDATE whose values are computed from what it has read."""
+        for table in tables:
+            places = self._reads.setdefault(table, {})
+            if len(places) < _MOST_PLACES:
+                places[place] = None
+            if len(self._reads) > _MOST_TABLES:
+                self._reads.popitem(last=False)
+
+    def updated(
+        self, transaction: Transaction, update: UpdateSent, row: Row | None, places: Places
+    ) -> None:
+        """Judge an UPDATE that the program has sent itself."""
+        table = update.table.key
+        if update.conditions or transaction.has_wide_lock or transaction.finds_conflicts:
+            return  # compare and set; protected
+        if table in transaction.tables_locked or (row is not None and row in transaction.locks):
+            return
+        keys = frozenset(column.key for column in update.table.primary_key)
+        columns = frozenset(update.table.columns.keys())
+        for read in self._reads.get(table, ()):
+            names = [
+                name for name in update.values if is_computed(name, places, read, columns, keys)
+            ]
+            if names:
+                key = (table, ", ".join(names), str(read), str(places[0]), str(places[0]))
+                self._note(transaction, key, certain=True)
+                return
+
+    def _note(self, transaction: Transaction, key: tuple[str, ...], *, certain: bool) -> None:
+        def end(committed: bool) -> None:
+            self.tally.add((*key, certain and committed))
+
+        transaction.at_end.append(end)
+
+    def findings(self) -> Iterator[AuditFinding]:
+        """Yield a finding for each place that reads and each that writes."""
+        for (entity, names, read, assigned, flushed, certain), count in self.tally:
+            if not certain and (entity, names, read, assigned, flushed, True) in self.tally:
+                continue
+            name = short_name(entity)
+            how = "is computed from what was read" if certain else "is written"
+            message = (
+                f"{name}.{names} {how}: {read} reads the row without a lock, {assigned} writes it; "
+                "of two transactions at once, one change is lost"
+            )
+            cure = (
+                f"lock where it is read: {name.lower()} = session.get_one_entity({name}, ident, "
+                f"LockOptions.ForUpdate), or give {name} a version_id_col"
+            )
+            yield self._finding(certain, message, (read, assigned, flushed), cure, count)

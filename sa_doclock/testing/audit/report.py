@@ -1,0 +1,68 @@
+"""The findings as a table for people, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .finding import AuditFinding
+
+if TYPE_CHECKING:
+    from .watching import Audit
+
+
+def json_of(findings: Sequence[AuditFinding]) -> str:
+    """Return a list of objects."""
+    return json.dumps([asdict(one) for one in findings], indent=2)
+
+
+def report_of(audit: Audit) -> str:
+    """Return a table, the sentence and the cure of each finding, and what was watched."""
+    return "\n".join(_lines(audit))
+
+
+def _lines(audit: Audit) -> Iterator[str]:
+    findings = audit.findings
+    if findings:
+        yield from _table(findings)
+        yield ""
+    errors = sum(one.severity == "error" for one in findings)
+    yield (
+        f"{errors} errors, {len(findings) - errors} warnings in {audit.statements} statements of "
+        f"{audit.transactions} transactions"
+    )
+    if audit.left_out:
+        yield f"{audit.left_out} observations had no room, so findings may be missing"
+    failures, first = audit.failures
+    if failures:
+        yield f"the audit has failed {failures} times, so findings may be missing; the first:"
+        yield first
+
+
+def _table(findings: Sequence[AuditFinding]) -> Iterator[str]:
+    rows = [("severity", "code", "times", "places")]
+    rows += [
+        (one.severity, one.code, str(one.count), ", ".join(map(shown_site, one.sites)))
+        for one in findings
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for row, finding in zip(rows, (None, *findings), strict=True):
+        severity, code, times, places = row
+        yield f"{severity:<{widths[0]}}  {code:<{widths[1]}}  {times:>{widths[2]}}  {places}"
+        if finding is not None:
+            yield f"    {_shown_text(finding.message, finding.sites)}"
+            yield f"    cure: {_shown_text(finding.cure, finding.sites)}"
+
+
+def shown_site(site: str) -> str:
+    """Return the place with its file as seen from the current folder."""
+    return site.removeprefix(f"{Path.cwd()}/")
+
+
+def _shown_text(text: str, sites: Sequence[str]) -> str:
+    for site in sites:
+        text = text.replace(site, shown_site(site))
+    return text

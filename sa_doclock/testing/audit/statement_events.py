@@ -1,0 +1,124 @@
+"""The events of engines: statements as they are sent, and transactions of connections."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from sqlalchemy import Connection
+
+from .isolation import commits_each_statement
+from .places import places_of_program
+from .rows import Row, entity_of_table
+from .sent import Sent, facts_of, key_of
+from .transactions import Read, RowLock, Transaction
+from .watched import Watched, here
+
+
+class StatementEvents:
+    """Listeners of ``Engine``; each method has the name of an event."""
+
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
+
+    def begin(self, connection: Connection) -> None:
+        """Begin a transaction; if it is a session's, ``after_begin`` follows."""
+        self._watched.begin(connection)
+
+    def begin_twophase(self, connection: Connection, _xid: Any) -> None:
+        """Begin one of two phases."""
+        self._watched.begin(connection)
+
+    def commit(self, connection: Connection) -> None:
+        """End the transaction."""
+        self._watched.end(connection, committed=True)
+
+    def commit_twophase(self, connection: Connection, _xid: Any, _prepared: bool) -> None:
+        """End one of two phases."""
+        self._watched.end(connection, committed=True)
+
+    def rollback(self, connection: Connection) -> None:
+        """End the transaction."""
+        self._watched.end(connection, committed=False)
+
+    def rollback_twophase(self, connection: Connection, _xid: Any, _prepared: bool) -> None:
+        """End one of two phases."""
+        self._watched.end(connection, committed=False)
+
+    def before_cursor_execute(
+        self,
+        connection: Connection,
+        _cursor: Any,
+        text: str,
+        _parameters: Any,
+        context: Any,
+        _many: bool,
+    ) -> None:
+        """Judge a statement by its text, and by what it was compiled from."""
+        watched = self._watched
+        watched.statements += 1
+        transaction = watched.transaction_of(connection)
+        watched.measure_idle(transaction)
+        sent = facts_of(text, context)
+        user = watched.user_of(connection)
+        reading = None if user is None else user.reading
+        if sent.locks_widely or sent.locks_file:
+            _note_wide_lock(transaction, sent)
+        if sent.asks:
+            self._note_row_locks(connection, transaction, sent, reading)
+        elif sent.is_select:
+            place = here() if reading is None else reading.place
+            for rule in watched.rules:
+                rule.read_table(transaction, sent.tables, place)
+        elif sent.update is not None and not watched.is_in_flush(connection):
+            self._note_update(transaction, sent, context)
+
+    def after_cursor_execute(self, connection: Connection, *_: Any) -> None:
+        """Begin to measure how long no statement runs."""
+        self._watched.transaction_of(connection).idle_since = time.perf_counter()
+
+    def _note_row_locks(
+        self, connection: Connection, transaction: Transaction, sent: Sent, reading: Read | None
+    ) -> None:
+        self._check_effect(connection, transaction, sent)
+        transaction.first_lock = transaction.first_lock or here()
+        if reading is not None and reading.names_rows:
+            reading.locked = True  # the objects that it loads tell which rows
+        else:
+            transaction.tables_locked |= sent.tables
+
+    def _check_effect(self, connection: Connection, transaction: Transaction, sent: Sent) -> None:
+        if transaction.has_wide_lock:
+            return
+        database = connection.dialect.name
+        if not sent.locks:
+            reason = "the SQL that is sent has no lock in it"
+        elif commits_each_statement(connection):
+            reason = "the connection commits each statement, which ends the lock"
+        else:
+            return
+        place = here()
+        for rule in self._watched.rules:
+            rule.without_effect(sent, database, reason, place)
+
+    def _note_update(self, transaction: Transaction, sent: Sent, context: Any) -> None:
+        update = sent.update
+        if update is None:
+            return
+        key = key_of(update, context)
+        row = (
+            None
+            if key is None
+            else Row(entity_of_table(update.table, context.compiled.statement), key)
+        )
+        places = places_of_program()
+        for rule in self._watched.rules:
+            rule.updated(transaction, update, row, places)
+        if row is not None:
+            self._watched.acquire(transaction, row, RowLock(places[0], by_write=True))
+
+
+def _note_wide_lock(transaction: Transaction, sent: Sent) -> None:
+    transaction.has_wide_lock = True
+    transaction.has_gate |= sent.locks_widely
+    transaction.first_lock = transaction.first_lock or here()
