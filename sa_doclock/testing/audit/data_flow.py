@@ -17,7 +17,7 @@ from typing import Final
 
 from .places import Place, Places
 
-_FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def is_computed(
@@ -263,4 +263,11 @@ def _tree_of(file: str) -> ast.Module | None:
 
 @lru_cache(maxsize=512)
 def _nodes_of(scope: ast.AST) -> tuple[ast.AST, ...]:
-    return tuple(ast.walk(scope))
+    """Return what is in this function, or in the module and in none of its functions."""
+    found, inner = [scope], [*ast.iter_child_nodes(scope)]
+    while inner:
+        node = inner.pop()
+        found.append(node)
+        if not isinstance(node, _FUNCTIONS):
+            inner.extend(ast.iter_child_nodes(node))
+    return tuple(found)

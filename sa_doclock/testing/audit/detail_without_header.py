@@ -11,6 +11,7 @@ from .places import Place
 from .rows import Header, Row, entity_name, header_rows, short_name
 from .rule import Rule
 from .transactions import RowLock, Transaction, Write
+from .written_values import place_of_change
 
 
 class _Pair(NamedTuple):
@@ -24,21 +25,24 @@ class _Pair(NamedTuple):
 class DetailWithoutHeader(Rule):
     """Certain where the header depends on its details.
 
-    That is where a transaction has locked the header, read its details and written the header, or
-    where the relationship deletes the details that it loses.
+    That is where a transaction that has locked the header writes it too, and has read its details or
+    has a relationship that deletes those that it loses.  A detail whose own row is locked is none.
     """
 
     code = "detail-without-header"
 
     def wrote(self, transaction: Transaction, write: Write) -> None:
         """Look for the locks of the rows that this one refers to."""
+        own = transaction.locks.get(write.row)
+        if transaction.has_wide_lock or (own is not None and not own.by_write):
+            return
         for header, row in header_rows(write.state):
             pair = _Pair(row.entity, entity_name(write.mapper), header.collection)
             lock = transaction.locks.get(row)
-            if row in transaction.inserted or transaction.has_wide_lock:
+            if row in transaction.inserted:
                 continue
             if lock is None:
-                self._note_unlocked(transaction, pair, write.places[0])
+                self._note_unlocked(transaction, pair, place_of_change(write))
             elif not lock.by_write:
                 self._note_locked(transaction, pair, header, row, lock)
 
@@ -52,8 +56,9 @@ class DetailWithoutHeader(Rule):
         self, transaction: Transaction, pair: _Pair, header: Header, row: Row, lock: RowLock
     ) -> None:
         def end(_committed: bool) -> None:
-            depends = row in transaction.updated and pair.detail in transaction.read_after_lock
-            self.tally.add(("locked", *pair, str(lock.place), header.owns or depends))
+            belongs = header.owns or pair.detail in transaction.read_after_lock
+            depends = belongs and row in transaction.updated
+            self.tally.add(("locked", *pair, str(lock.place), depends))
 
         transaction.at_end.append(end)
 

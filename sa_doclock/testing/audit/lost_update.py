@@ -87,11 +87,11 @@ class LostUpdate(Rule):
             if not certain and (entity, names, read, assigned, flushed, True) in self.tally:
                 continue
             name = short_name(entity)
-            how = "is computed from what was read" if certain else "is written"
-            message = (
-                f"{name}.{names} {how}: {read} reads the row without a lock, {assigned} writes it; "
-                "of two transactions at once, one change is lost"
-            )
+            what = f"{read} reads the row without a lock, {assigned} writes it"
+            if certain:
+                message = f"{name}.{names} is computed from what was read: {what}; of two transactions at once, one change is lost"
+            else:
+                message = f"{name}.{names} is replaced: {what}; what another transaction has written in between is lost"
             cure = (
                 f"lock where it is read: {name.lower()} = session.get_one_entity({name}, ident, "
                 f"LockOptions.ForUpdate), or give {name} a version_id_col"

@@ -69,7 +69,9 @@ class ObjectEvents:
             return None
         row = Row(entity_name(mapper), tuple(mapper.primary_key_from_instance(instance)))
         read = self._watched.reads.get(state)
-        write = Write(kind, row, state, mapper, places_of_program(), assigned, read, changed)
+        added = self._watched.added.pop(state, None)
+        places = places_of_program()
+        write = Write(kind, row, state, mapper, places, assigned, read, changed, added)
         for rule in self._watched.rules:
             rule.wrote(seen.transaction, write)
         return seen.transaction, write

@@ -43,6 +43,10 @@ class SessionEvents:
         if transaction.parent is None:
             self._watched.end_session(self._watched.session(session))
 
+    def transient_to_pending(self, _: Session, instance: object) -> None:
+        """Remember the line that adds a new object."""
+        self._watched.added[inspect(instance)] = places_of_program()
+
     def do_orm_execute(self, run: ORMExecuteState) -> Result[Any] | None:
         """Remember the line that reads, and find out which rows a SELECT with a lock returns."""
         read = self._guarded_begin(run) if run.is_select else None

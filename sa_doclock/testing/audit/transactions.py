@@ -68,6 +68,7 @@ class Write:
     assigned: Mapping[str, Assigned]
     read: Read | None
     changed: Mapping[str, Any]  # the new values by attribute
+    added: Places | None  # where a new object was given to the session
 
 
 @dataclass(frozen=True, slots=True)

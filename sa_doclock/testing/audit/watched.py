@@ -13,7 +13,7 @@ from sqlalchemy.orm import InstanceState, Session
 
 from ...sqlalchemy_internals import is_flushing
 from .isolation import finds_conflicts
-from .places import Place, places_of_program
+from .places import Place, Places, places_of_program
 from .rows import Row
 from .rule import Rule
 from .transactions import Assigned, Read, RowLock, SessionSeen, Transaction
@@ -33,6 +33,7 @@ class Watched:
         self.assigned: WeakKeyDictionary[InstanceState[Any], dict[str, Assigned]] = (
             WeakKeyDictionary()
         )
+        self.added: WeakKeyDictionary[InstanceState[Any], Places] = WeakKeyDictionary()
         self.statements = self.transactions = self.rows_left_out = self.failures = 0
         self.first_failure = ""
         self._mutex = threading.RLock()

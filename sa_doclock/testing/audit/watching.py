@@ -29,7 +29,10 @@ _OF_ENGINES: Final = (
     *("begin", "commit", "rollback", "begin_twophase", "commit_twophase", "rollback_twophase"),
     *("before_cursor_execute", "after_cursor_execute"),
 )
-_OF_SESSIONS: Final = ("after_begin", "after_commit", "after_transaction_end")
+_OF_SESSIONS: Final = (
+    *("after_begin", "after_commit", "after_transaction_end"),
+    "transient_to_pending",
+)
 _OF_OBJECTS: Final = ("load", "refresh", "after_insert", "after_update", "after_delete")
 
 

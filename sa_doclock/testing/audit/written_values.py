@@ -52,3 +52,10 @@ def place_of(name: str, write: Write) -> Place:
     """Return the line that has set this attribute, or else the line of the flush."""
     assigned = write.assigned.get(name)
     return (assigned.places if assigned else write.places)[0]
+
+
+def place_of_change(write: Write) -> Place:
+    """Return the line that has added or changed the object, or else the line of the flush."""
+    if write.added is not None:
+        return write.added[0]
+    return next((one.places[0] for one in write.assigned.values()), write.places[0])
