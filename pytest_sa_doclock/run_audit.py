@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack
 from copy import copy
 from pathlib import Path
@@ -64,7 +65,7 @@ class RunAudit:
         self._watching.close()
         output: dict[str, Any] | None = getattr(self._config, "workeroutput", None)
         if output is not None:
-            output[_OUTPUT] = self._audit.export()
+            output[_OUTPUT] = json.dumps(self._audit.export())  # xdist sends plain types alone
             return
         if self._config.getoption("doclock_audit_strict") and self._has_errors():
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
@@ -78,7 +79,7 @@ class RunAudit:
         """Add what a worker has found; nothing comes of one that has crashed."""
         exported = getattr(node, "workeroutput", {}).get(_OUTPUT)
         if exported is not None:
-            self._audit.merge(exported)
+            self._audit.merge(json.loads(exported))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the table."""

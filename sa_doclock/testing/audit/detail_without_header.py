@@ -50,7 +50,7 @@ class DetailWithoutHeader(Rule):
         def end(_committed: bool) -> None:
             self.tally.add(("unlocked", *pair, str(place), False))
 
-        transaction.at_end.append(end)
+        transaction.later(end)
 
     def _note_locked(
         self, transaction: Transaction, pair: _Pair, header: Header, row: Row, lock: RowLock
@@ -60,7 +60,7 @@ class DetailWithoutHeader(Rule):
             depends = belongs and row in transaction.updated
             self.tally.add(("locked", *pair, str(lock.place), depends))
 
-        transaction.at_end.append(end)
+        transaction.later(end)
 
     def findings(self) -> Iterator[AuditFinding]:
         """Yield a finding for each place that writes without, where others lock."""

@@ -56,7 +56,8 @@ class LockOrder(Rule):
                 guards = frozenset(one for one, _ in held[:position])
                 order = _Order(str(of_other.place), str(lock.place), guards)
                 self._note_classes(other, row, order)
-                self._note_rows(other, row, order)
+                if not transaction.has_file_lock:
+                    self._note_rows(other, row, order)
 
     def _note_classes(self, held: Row, row: Row, order: _Order) -> None:
         if not order.guards:

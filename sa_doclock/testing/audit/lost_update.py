@@ -79,7 +79,7 @@ class LostUpdate(Rule):
         def end(committed: bool) -> None:
             self.tally.add((*key, certain and committed))
 
-        transaction.at_end.append(end)
+        transaction.later(end)
 
     def findings(self) -> Iterator[AuditFinding]:
         """Yield a finding for each place that reads and each that writes."""

@@ -80,7 +80,8 @@ class ObjectEvents:
         """Note the lock that an UPDATE or DELETE takes by itself."""
         if found is not None:
             transaction, write = found
-            transaction.updated.add(write.row)
+            if transaction.has_room():
+                transaction.updated.add(write.row)
             headers = headers_of_row(write.state)
             lock = RowLock(write.places[0], by_write=True, headers=headers)
             self._watched.acquire(transaction, write.row, lock)

@@ -8,7 +8,7 @@ from os import sep
 from types import FrameType
 from typing import Final, NamedTuple
 
-from ...caller import frame_of_program, frames, is_of_library
+from ...caller import frames, is_of_library
 
 
 class Place(NamedTuple):
@@ -39,21 +39,14 @@ _is_program: dict[str, bool] = {}  # by file
 
 
 def places_of_program() -> Places:
-    """Return the lines of the program that are being executed, of at most three functions.
-
-    A program that is itself installed among the libraries has the innermost line that is neither
-    SQLAlchemy's nor ours.
-    """
+    """Return the lines of the program that are being executed, of at most three functions."""
     found: list[Place] = []
     for frame in frames():
         if _is_of_program(frame):
             found.append(_place_of(frame))
             if len(found) == _DEPTH:
                 break
-    if found:
-        return tuple(found)
-    frame_of_library = frame_of_program()
-    return NOWHERE if frame_of_library is None else (_place_of(frame_of_library),)
+    return tuple(found) or NOWHERE
 
 
 def _place_of(frame: FrameType) -> Place:

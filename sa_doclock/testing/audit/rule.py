@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from .finding import AuditFinding, Severity
-from .places import Place, Places
+from .places import NOWHERE, Place, Places
 from .rows import Row
 from .sent import Sent, UpdateSent
 from .tally import Tally
@@ -70,5 +70,5 @@ class Rule:
         count: int,
     ) -> AuditFinding:
         severity: Severity = "error" if certain else "warning"
-        places = tuple(dict.fromkeys(sites))
+        places = tuple(dict.fromkeys(site for site in sites if site != str(NOWHERE[0])))
         return AuditFinding(self.code, severity, certain, message, places, cure, count)

@@ -30,6 +30,8 @@ _WIDE_LOCK: Final = re.compile(
 )
 #: The write lock of an SQLite file, in which there are no row locks.
 _FILE_LOCK: Final = re.compile(r"^\s*BEGIN\s+(?:IMMEDIATE|EXCLUSIVE)\b", re.IGNORECASE)
+#: A transaction of SQLite that begins before its first read: a write after another's commit is an error.
+_BEGIN: Final = re.compile(r"^\s*BEGIN\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Sent:
     locks: bool = False  # a row lock stands in the text
     locks_widely: bool = False  # a name, or whole tables
     locks_file: bool = False
+    begins: bool = False  # by its text; drivers begin without
     is_select: bool = False
     tables: frozenset[str] = frozenset()
     update: UpdateSent | None = None
@@ -79,6 +82,7 @@ def _facts_of_text(text: str) -> Sent:
         locks=locks,
         locks_widely=_WIDE_LOCK.search(text) is not None,
         locks_file=_FILE_LOCK.search(text) is not None,
+        begins=_BEGIN.search(text) is not None,
     )
 
 
@@ -92,7 +96,7 @@ def _facts_of_compiled(text: str, compiled: Any) -> Sent:
         of_text,
         asks=of_text.locks or any(map(asks_for_lock, elements)),
         is_select=isinstance(statement, (Select, CompoundSelect)),
-        tables=frozenset(table.key for table in elements if isinstance(table, Table)),
+        tables=frozenset(str(table.key) for table in elements if isinstance(table, Table)),
         update=_update(statement) if isinstance(statement, Update) else None,
     )
 
@@ -158,9 +162,11 @@ def key_of(update: UpdateSent, context: Any) -> tuple[Any, ...] | None:
 
 
 def conditions_of(statement: Any) -> frozenset[str]:
-    """Return the columns that a SELECT has conditions on, less those that identify a row."""
+    """Return the columns that a SELECT has conditions on, less those that identify or refer to a row."""
     where = getattr(statement, "whereclause", None)
     if where is None:
         return frozenset()
     columns = [one for one in iterate(where) if isinstance(one, Column)]
-    return frozenset(one.key for one in columns if not one.primary_key and not one.unique)
+    return frozenset(
+        one.key for one in columns if not (one.primary_key or one.unique or one.foreign_keys)
+    )

@@ -24,7 +24,7 @@ class StaleAfterLock(Rule):
         def end(committed: bool) -> None:
             self.tally.add((*key, committed and row in transaction.computed_from_stale))
 
-        transaction.at_end.append(end)
+        transaction.later(end)
 
     def wrote(self, transaction: Transaction, write: Write) -> None:
         """Note that values of such an object were written."""

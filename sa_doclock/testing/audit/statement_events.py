@@ -62,7 +62,7 @@ class StatementEvents:
         sent = facts_of(text, context)
         user = watched.user_of(connection)
         reading = None if user is None else user.reading
-        if sent.locks_widely or sent.locks_file:
+        if sent.locks_widely or sent.begins:
             _note_wide_lock(transaction, sent)
         if sent.asks:
             self._note_row_locks(connection, transaction, sent, reading)
@@ -88,8 +88,8 @@ class StatementEvents:
             transaction.tables_locked |= sent.tables
 
     def _check_effect(self, connection: Connection, transaction: Transaction, sent: Sent) -> None:
-        if transaction.has_wide_lock:
-            return
+        if transaction.has_wide_lock or (transaction.finds_conflicts and not sent.locks):
+            return  # the transaction has what the SQL lacks
         database = connection.dialect.name
         if not sent.locks:
             reason = "the SQL that is sent has no lock in it"
@@ -119,6 +119,10 @@ class StatementEvents:
 
 
 def _note_wide_lock(transaction: Transaction, sent: Sent) -> None:
+    transaction.finds_conflicts |= sent.begins
+    if not (sent.locks_widely or sent.locks_file):
+        return
     transaction.has_wide_lock = True
     transaction.has_gate |= sent.locks_widely
+    transaction.has_file_lock |= sent.locks_file
     transaction.first_lock = transaction.first_lock or here()

@@ -88,6 +88,7 @@ class Transaction:
         False  # a named lock, a table, a file: it protects whatever it is meant for
     )
     has_gate: bool = False  # others queue at that lock before they lock any row
+    has_file_lock: bool = False  # SQLite's, which stands for all row locks
     locks: dict[Row, RowLock] = field(default_factory=dict)
     tables_locked: set[str] = field(default_factory=set)  # rows of them, which are not known
     inserted: set[Row] = field(default_factory=set)
@@ -98,7 +99,6 @@ class Transaction:
     first_lock: Place | None = None
     idle_since: float | None = None
     at_end: list[Callable[[bool], None]] = field(default_factory=list)
-    read_by_key: dict[tuple[str, tuple[Any, ...]], Place] = field(default_factory=dict)
 
     def protects(self, row: Row, read: Read, headers: frozenset[Row] = frozenset()) -> bool:
         """Return whether nobody can have changed this row unseen since it was read.
@@ -117,7 +117,7 @@ class Transaction:
 
     def has_room(self) -> bool:
         """Return whether it may remember more rows."""
-        return len(self.locks) + len(self.inserted) < MOST_ROWS
+        return len(self.locks) + len(self.inserted) + len(self.updated) < MOST_ROWS
 
     def note_sent(self) -> None:
         """Begin to measure how long no statement runs."""
@@ -129,12 +129,22 @@ class Transaction:
             return 0.0
         return time.perf_counter() - self.idle_since
 
+    def later(self, listener: Callable[[bool], None]) -> None:
+        """Call the listener at the end, with whether it was committed.
+
+        One that has no room is called now, as if it was not.
+        """
+        if len(self.at_end) < MOST_ROWS:
+            self.at_end.append(listener)
+        else:
+            listener(False)
+
     def end(self, *, committed: bool) -> None:
         """Tell those who have waited for the end."""
         for listener in self.at_end:
             listener(committed)
         # Objects that were read in it may live longer.
-        for rows in (self.locks, self.inserted, self.updated, self.stale, self.read_by_key):
+        for rows in (self.locks, self.inserted, self.updated, self.stale):
             rows.clear()
         self.at_end.clear()
 

@@ -53,9 +53,9 @@ class Audit:
 
     @property
     def findings(self) -> list[AuditFinding]:
-        """The findings, errors first, then in the order of the codes, the most frequent first."""
+        """The findings that have a place: errors first, then by code, the most frequent first."""
         codes = list(CODES)
-        found = [finding for rule in self._rules for finding in rule.findings()]
+        found = [one for rule in self._rules for one in rule.findings() if one.sites]
         return sorted(found, key=lambda one: (one.severity, codes.index(one.code), -one.count))
 
     @property
