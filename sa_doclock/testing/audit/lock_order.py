@@ -42,7 +42,7 @@ class LockOrder(Rule):
 
     @property
     def left_out(self) -> int:
-        """How often something was seen that has found no room."""
+        """The number of observations that have found no room."""
         return self.tally.left_out + self._pairs_left_out
 
     def locked(self, transaction: Transaction, row: Row, lock: RowLock) -> None:
@@ -149,17 +149,16 @@ class LockOrder(Rule):
         for held, row, _ in orders:
             if held != row:
                 after.setdefault(held, []).append(row)
-        for held, row in [(held, row) for held, rows in after.items() for row in rows]:
-            cycle = _way(after, row, held)
-            if cycle is None or frozenset(cycle) in shown:
-                continue
-            shown.add(frozenset(cycle))
-            pairs = zip([cycle[-1], *cycle], cycle, strict=False)
-            found = [orders[one, other, "between"] for one, other in pairs]
-            places = [place for both, _ in found for place in both]
-            yield self._judge(
-                [cycle[-1], *cycle[:-1]], places, sum(times for _, times in found), certain=False
-            )
+        for held, row, direction in orders:
+            way = _way(after, row, held) if direction == "between" else None
+            if way is not None and frozenset(way) not in shown:
+                shown.add(frozenset(way))
+                cycle = [held, *way[:-1]]
+                pairs = zip(cycle, way, strict=True)
+                found = [orders[one, other, "between"] for one, other in pairs]
+                places = [place for both, _ in found for place in both]
+                times = sum(count for _, count in found)
+                yield self._judge(cycle, places, times, certain=False)
 
     def _judge(
         self, entities: Sequence[str], places: Sequence[str], count: int, *, certain: bool

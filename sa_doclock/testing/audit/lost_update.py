@@ -12,7 +12,7 @@ from .places import Place, Places
 from .rows import Row, headers_of_row, short_name
 from .rule import Rule
 from .sent import UpdateSent
-from .transactions import Transaction, Write
+from .transactions import Read, Transaction, Write
 from .written_values import depends_on_read, place_of, values_of_program
 
 _MOST_TABLES: Final = 500
@@ -31,17 +31,12 @@ class LostUpdate(Rule):
     def wrote(self, transaction: Transaction, write: Write) -> None:
         """Judge an UPDATE of the unit of work."""
         read = write.read
-        if write.kind != "update" or read is None or write.mapper.version_id_col is not None:
-            return
-        headers = headers_of_row(write.state)
-        if transaction.protects(write.row, read, headers) or not read.place.line:
-            return
-        if transaction.has_locked_rows_of(write.mapper.tables):
+        if write.kind != "update" or read is None or _is_protected(transaction, write, read):
             return
         attributes = values_of_program(write)
         computed = tuple(name for name in attributes if depends_on_read(name, write, read))
-        if attributes:
-            names = computed or attributes
+        names = computed or attributes
+        if names:
             place = place_of(names[0], write)
             key = (write.row.entity, ", ".join(names), str(read.place), str(place))
             self._note(transaction, (*key, str(write.places[0])), certain=bool(computed))
@@ -59,20 +54,16 @@ class LostUpdate(Rule):
         self, transaction: Transaction, update: UpdateSent, row: Row | None, places: Places
     ) -> None:
         """Judge an UPDATE that the program has sent itself."""
-        table = update.table.key
-        if update.conditions or transaction.has_wide_lock or transaction.finds_conflicts:
-            return  # compare and set; protected
-        if table in transaction.tables_locked or (row is not None and row in transaction.locks):
-            return
-        keys = frozenset(column.key for column in update.table.primary_key)
-        columns = frozenset(update.table.columns.keys())
+        table = str(update.table.key)
+        locked = table in transaction.tables_locked or row in transaction.locks
+        protected = transaction.has_wide_lock or transaction.finds_conflicts
+        if update.conditions or locked or protected:
+            return  # with other conditions than the key it is compare and set
         for read in self._reads.get(table, ()):
-            names = [
-                name for name in update.values if is_computed(name, places, read, columns, keys)
-            ]
+            names = ", ".join(_computed(update, places, read))
             if names:
-                key = (table, ", ".join(names), str(read), str(places[0]), str(places[0]))
-                self._note(transaction, key, certain=True)
+                place = str(places[0])
+                self._note(transaction, (table, names, str(read), place, place), certain=True)
                 return
 
     def _note(self, transaction: Transaction, key: tuple[str, ...], *, certain: bool) -> None:
@@ -97,3 +88,21 @@ class LostUpdate(Rule):
                 f"LockOptions.ForUpdate), or give {name} a version_id_col"
             )
             yield self._finding(certain, message, (read, assigned, flushed), cure, count)
+
+
+def _is_protected(transaction: Transaction, write: Write, read: Read) -> bool:
+    """Return whether no change of another can get lost."""
+    if write.mapper.version_id_col is not None:
+        return True
+    if transaction.protects(write.row, read, headers_of_row(write.state)):
+        return True
+    return transaction.has_locked_rows_of(write.mapper.tables)
+
+
+def _computed(update: UpdateSent, places: Places, read: Place) -> Iterator[str]:
+    """Yield the columns whose new values are computed from what that line has read."""
+    keys = frozenset(column.key for column in update.table.primary_key)
+    columns = frozenset(update.table.columns.keys())
+    for name in update.values:
+        if is_computed(name, places, read, columns, keys):
+            yield name

@@ -6,12 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .finding import AuditFinding
-
-if TYPE_CHECKING:
-    from .watching import Audit
 
 
 def json_of(findings: Sequence[AuditFinding]) -> str:
@@ -19,27 +15,27 @@ def json_of(findings: Sequence[AuditFinding]) -> str:
     return json.dumps([asdict(one) for one in findings], indent=2)
 
 
-def report_of(audit: Audit) -> str:
+def report_of(
+    findings: Sequence[AuditFinding],
+    statements: int,
+    transactions: int,
+    left_out: int,
+    failures: tuple[int, str],
+) -> str:
     """Return a table, the sentence and the cure of each finding, and what was watched."""
-    return "\n".join(_lines(audit))
-
-
-def _lines(audit: Audit) -> Iterator[str]:
-    findings = audit.findings
-    if findings:
-        yield from _table(findings)
-        yield ""
+    lines = [*_table(findings), ""] if findings else []
     errors = sum(one.severity == "error" for one in findings)
-    yield (
-        f"{errors} errors, {len(findings) - errors} warnings in {audit.statements} statements of "
-        f"{audit.transactions} transactions"
+    lines.append(
+        f"{errors} errors, {len(findings) - errors} warnings in {statements} statements of "
+        f"{transactions} transactions"
     )
-    if audit.left_out:
-        yield f"{audit.left_out} observations had no room, so findings may be missing"
-    failures, first = audit.failures
-    if failures:
-        yield f"the audit has failed {failures} times, so findings may be missing; the first:"
-        yield first
+    if left_out:
+        lines.append(f"{left_out} observations had no room, so findings may be missing")
+    times, first = failures
+    if times:
+        lines.append(f"the audit has failed {times} times, so findings may be missing; the first:")
+        lines.append(first)
+    return "\n".join(lines)
 
 
 def _table(findings: Sequence[AuditFinding]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -89,13 +89,20 @@ def _header(
     if not all(column in mapper.columns.values() for column in columns):
         return
     names = tuple(mapper.get_property_by_column(column).key for column in columns)
-    collection, owns = None, False
+    collection, owns = _collection(parent, mapper, columns)
+    yield Header(entity_name(parent), names, collection, owns)
+
+
+def _collection(
+    parent: Mapper[Any], mapper: Mapper[Any], columns: Sequence[Any]
+) -> tuple[str | None, bool]:
+    """Return the relationship from a header to this class, and whether it deletes what it loses."""
     for relationship in parent.relationships:
         down = relationship.direction is RelationshipDirection.ONETOMANY
         same = relationship.mapper.base_mapper is mapper.base_mapper
         if down and same and {*relationship.remote_side} >= {*columns}:
-            collection, owns = relationship.key, relationship.cascade.delete_orphan
-    yield Header(entity_name(parent), names, collection, owns)
+            return relationship.key, relationship.cascade.delete_orphan
+    return None, False
 
 
 def header_rows(state: InstanceState[Any]) -> Iterator[tuple[Header, Row]]:

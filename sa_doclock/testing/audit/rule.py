@@ -54,7 +54,7 @@ class Rule:
 
     @property
     def left_out(self) -> int:
-        """How often something was seen that has found no room."""
+        """The number of observations that have found no room."""
         return self.tally.left_out
 
     def findings(self) -> Iterator[AuditFinding]:

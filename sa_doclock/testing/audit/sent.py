@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -36,7 +36,7 @@ _BEGIN: Final = re.compile(r"^\s*BEGIN\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What is known of a statement by its text, and by the construct that it was compiled from."""
+    """Facts of a statement: from its text, and from the construct that it was compiled from."""
 
     asks: bool = False  # with_for_update() stands somewhere in it
     locks: bool = False  # a row lock stands in the text
@@ -112,34 +112,31 @@ def _update(statement: Update) -> UpdateSent | None:
     table: Any = statement.table
     if not isinstance(table, Table):
         return None
-    values = {
-        _name(column): value
-        for row in values_of(statement).rows
-        for column, value in row.items()
-        if isinstance(value, BindParameter) or not _is_expression(value)
-    }
-    equal, others = _conditions(statement, table)
-    keys = tuple(equal[column] for column in table.primary_key if column in equal)
-    whole = len(keys) == len(table.primary_key.columns) and bool(keys)
-    return UpdateSent(table, values, others, keys if whole else None)
-
-
-def _conditions(
-    statement: Update, table: Table
-) -> tuple[Mapping[Column[Any], BindParameter[Any]], frozenset[str]]:
-    """Return the parameters that columns are equal to, and the columns outside of the primary key."""
     where = statement.whereclause
-    elements = [] if where is None else list(iterate(where))
-    equal = {
-        table.columns[one.left.key]: one.right
-        for one in elements
-        if isinstance(one, BinaryExpression) and one.operator is eq
-        if isinstance(one.left, Column) and isinstance(one.right, BindParameter)
-        if one.left.key in table.columns
-    }
-    keys = {column.key for column in table.primary_key}
-    others = {one.key for one in elements if isinstance(one, Column) and one.key not in keys}
-    return equal, frozenset(others)
+    conditions = [] if where is None else list(iterate(where))
+    equal = dict(_equalities(conditions))
+    keys = [column.key for column in table.primary_key]
+    whole = bool(keys) and equal.keys() >= {*keys}
+    others = {one.key for one in conditions if isinstance(one, Column)} - {*keys}
+    key = tuple(equal[name] for name in keys) if whole else None
+    return UpdateSent(table, dict(_values(statement)), frozenset(others), key)
+
+
+def _values(statement: Update) -> Iterator[tuple[str, Any]]:
+    """Yield the columns that have a value from the program, by name."""
+    for row in values_of(statement).rows:
+        for column, value in row.items():
+            if isinstance(value, BindParameter) or not _is_expression(value):
+                yield _name(column), value
+
+
+def _equalities(conditions: Sequence[Any]) -> Iterator[tuple[str, BindParameter[Any]]]:
+    """Yield the columns that are compared with a parameter."""
+    for one in conditions:
+        match one:
+            case BinaryExpression(left=Column() as left, right=BindParameter() as right):
+                if one.operator is eq:
+                    yield left.key, right
 
 
 def _is_expression(value: Any) -> bool:

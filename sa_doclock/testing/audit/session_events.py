@@ -11,7 +11,6 @@ from ...lock_info import DocumentKey, LockedName
 from ...options import LockOptions, is_row_lock
 from ...session import LockingSession
 from ...sqlalchemy_internals import buffer_rows, for_update_of
-from .isolation import finds_conflicts
 from .places import places_of_program
 from .rows import Row, entity_name, entity_of_class, row_of
 from .sent import asks_for_lock
@@ -29,9 +28,7 @@ class SessionEvents:
 
     def after_begin(self, session: Session, _: SessionTransaction, connection: Connection) -> None:
         """Give the connection's statements to the session."""
-        seen = self._watched.session(session)
-        self._watched.use(connection, seen)
-        seen.transaction.finds_conflicts = finds_conflicts(connection)
+        self._watched.use(connection, self._watched.session(session))
 
     def after_commit(self, session: Session) -> None:
         """Note that the outer transaction is committed, and not only a savepoint released."""

@@ -10,8 +10,8 @@ from sqlalchemy import Connection
 from .isolation import commits_each_statement
 from .places import places_of_program
 from .rows import Row, entity_of_table
-from .sent import Sent, facts_of, key_of
-from .transactions import Read, RowLock, Transaction
+from .sent import Sent, UpdateSent, facts_of, key_of
+from .transactions import RowLock, Transaction
 from .watched import Watched, here
 
 
@@ -60,32 +60,27 @@ class StatementEvents:
         transaction = watched.transaction_of(connection)
         watched.measure_idle(transaction)
         sent = facts_of(text, context)
-        user = watched.user_of(connection)
-        reading = None if user is None else user.reading
         if sent.locks_widely or sent.begins:
-            _note_wide_lock(transaction, sent)
-        if sent.asks:
-            self._note_row_locks(connection, transaction, sent, reading)
-        elif sent.is_select:
-            place = here() if reading is None else reading.place
-            for rule in watched.rules:
-                rule.read_table(transaction, sent.tables, place)
+            watched.note_wide_lock(connection, sent)
+        if sent.asks or sent.is_select:
+            self._note_select(connection, transaction, sent)
         elif sent.update is not None and not watched.is_in_flush(connection):
-            self._note_update(transaction, sent, context)
+            self._note_update(transaction, sent.update, context)
 
     def after_cursor_execute(self, connection: Connection, *_: Any) -> None:
         """Begin to measure how long no statement runs."""
         self._watched.transaction_of(connection).idle_since = time.perf_counter()
 
-    def _note_row_locks(
-        self, connection: Connection, transaction: Transaction, sent: Sent, reading: Read | None
-    ) -> None:
-        self._check_effect(connection, transaction, sent)
-        transaction.first_lock = transaction.first_lock or here()
-        if reading is not None and reading.names_rows:
-            reading.locked = True  # the objects that it loads tell which rows
+    def _note_select(self, connection: Connection, transaction: Transaction, sent: Sent) -> None:
+        user = self._watched.user_of(connection)
+        reading = None if user is None else user.reading
+        if sent.asks:
+            self._check_effect(connection, transaction, sent)
+            transaction.note_row_locks(sent.tables, reading, here())
         else:
-            transaction.tables_locked |= sent.tables
+            place = here() if reading is None else reading.place
+            for rule in self._watched.rules:
+                rule.read_table(transaction, sent.tables, place)
 
     def _check_effect(self, connection: Connection, transaction: Transaction, sent: Sent) -> None:
         if transaction.has_wide_lock or (transaction.finds_conflicts and not sent.locks):
@@ -101,28 +96,13 @@ class StatementEvents:
         for rule in self._watched.rules:
             rule.without_effect(sent, database, reason, place)
 
-    def _note_update(self, transaction: Transaction, sent: Sent, context: Any) -> None:
-        update = sent.update
-        if update is None:
-            return
+    def _note_update(self, transaction: Transaction, update: UpdateSent, context: Any) -> None:
         key = key_of(update, context)
-        row = (
-            None
-            if key is None
-            else Row(entity_of_table(update.table, context.compiled.statement), key)
-        )
+        row = None
+        if key is not None:
+            row = Row(entity_of_table(update.table, context.compiled.statement), key)
         places = places_of_program()
         for rule in self._watched.rules:
             rule.updated(transaction, update, row, places)
         if row is not None:
             self._watched.acquire(transaction, row, RowLock(places[0], by_write=True))
-
-
-def _note_wide_lock(transaction: Transaction, sent: Sent) -> None:
-    transaction.finds_conflicts |= sent.begins
-    if not (sent.locks_widely or sent.locks_file):
-        return
-    transaction.has_wide_lock = True
-    transaction.has_gate |= sent.locks_widely
-    transaction.has_file_lock |= sent.locks_file
-    transaction.first_lock = transaction.first_lock or here()

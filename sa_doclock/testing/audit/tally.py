@@ -16,7 +16,7 @@ class Tally:
         self._counts: dict[tuple[Any, ...], int] = {}
         self._limit = limit
         self.left_out = 0
-        """How often something was seen that has found no room."""
+        """The number of observations that have found no room."""
 
     def add(self, key: tuple[Any, ...], times: int = 1) -> None:
         """Count this key."""

@@ -100,6 +100,13 @@ class Transaction:
     idle_since: float | None = None
     at_end: list[Callable[[bool], None]] = field(default_factory=list)
 
+    def join(self, other: Transaction) -> None:
+        """Take over what the transaction of a connection is protected by."""
+        self.finds_conflicts |= other.finds_conflicts
+        self.has_wide_lock |= other.has_wide_lock
+        self.has_gate |= other.has_gate
+        self.has_file_lock |= other.has_file_lock
+
     def protects(self, row: Row, read: Read, headers: frozenset[Row] = frozenset()) -> bool:
         """Return whether nobody can have changed this row unseen since it was read.
 
@@ -114,6 +121,14 @@ class Transaction:
     def has_locked_rows_of(self, tables: Iterable[Any]) -> bool:
         """Return whether it has locked rows of these tables whose keys are not known."""
         return any(getattr(table, "key", None) in self.tables_locked for table in tables)
+
+    def note_row_locks(self, tables: frozenset[str], reading: Read | None, place: Place) -> None:
+        """Note that a statement locks rows; the objects that it loads tell which, if it loads any."""
+        self.first_lock = self.first_lock or place
+        if reading is not None and reading.names_rows:
+            reading.locked = True
+        else:
+            self.tables_locked |= tables
 
     def has_room(self) -> bool:
         """Return whether it may remember more rows."""

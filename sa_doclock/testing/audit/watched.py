@@ -16,6 +16,7 @@ from .isolation import finds_conflicts
 from .places import Place, Places, places_of_program
 from .rows import Row
 from .rule import Rule
+from .sent import Sent
 from .transactions import Assigned, Read, RowLock, SessionSeen, Transaction
 
 _SHORT: Final = 0.05  # seconds without a statement that no rule hears of
@@ -74,6 +75,7 @@ class Watched:
     def use(self, connection: Connection, seen: SessionSeen) -> None:
         """Give the statements of a connection to a session, until its transaction ends."""
         if self._users.get(connection) is not seen:
+            seen.transaction.join(self.transaction_of(connection))
             self._users[connection] = seen
             seen.connections.append(connection)
 
@@ -106,6 +108,17 @@ class Watched:
             return user.transaction
         # Not there: in autocommit, or begun before the audit.
         return self._connections.get(connection) or self.begin(connection)
+
+    def note_wide_lock(self, connection: Connection, sent: Sent) -> None:
+        """Note a lock that is not of rows; the next session on this connection has it too."""
+        for transaction in (self.transaction_of(connection), self._connections.get(connection)):
+            if transaction is not None:
+                transaction.finds_conflicts |= sent.begins
+                transaction.has_wide_lock |= sent.locks_widely or sent.locks_file
+                transaction.has_gate |= sent.locks_widely
+                transaction.has_file_lock |= sent.locks_file
+                if transaction.has_wide_lock:
+                    transaction.first_lock = transaction.first_lock or here()
 
     def is_in_flush(self, connection: Connection) -> bool:
         """Return whether a flush sends what this connection sends."""

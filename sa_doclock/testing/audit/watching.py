@@ -70,17 +70,19 @@ class Audit:
 
     @property
     def left_out(self) -> int:
-        """How often something was seen that has found no room; 0 in all but very long runs."""
+        """The number of observations that have found no room; 0 in all but very long runs."""
         return self._watched.rows_left_out + sum(rule.left_out for rule in self._rules)
 
     @property
     def failures(self) -> tuple[int, str]:
-        """How often the audit itself has failed, which the program does not notice; the first traceback."""
+        """The number of times that the audit itself has failed, unseen by the program; the first traceback."""
         return self._watched.failures, self._watched.first_failure
 
     def report(self) -> str:
         """Return the findings as a table, for people."""
-        return report_of(self)
+        return report_of(
+            self.findings, self.statements, self.transactions, self.left_out, self.failures
+        )
 
     def to_json(self) -> str:
         """Return the findings as a list of JSON objects, whose members are those of AuditFinding."""
