@@ -9,7 +9,7 @@ from typing import NamedTuple
 from .finding import AuditFinding
 from .places import Place
 from .rows import Header, Row, entity_name, header_rows, short_name
-from .rule import Rule
+from .rule import HeaderRows, Rule
 from .transactions import RowLock, Transaction, Write
 from .written_values import place_of_change
 
@@ -34,15 +34,24 @@ class DetailWithoutHeader(Rule):
     def wrote(self, transaction: Transaction, write: Write) -> None:
         """Look for the locks of the rows that this one refers to."""
         own = transaction.locks.get(write.row)
-        if transaction.has_wide_lock or (own is not None and not own.by_write):
+        if own is not None and not own.by_write:
             return
-        for header, row in header_rows(write.state):
-            pair = _Pair(row.entity, entity_name(write.mapper), header.collection)
+        detail, place = entity_name(write.mapper), place_of_change(write)
+        self.inserted(transaction, detail, header_rows(write.state), place)
+
+    def inserted(
+        self, transaction: Transaction, detail: str, headers: HeaderRows, place: Place
+    ) -> None:
+        """Look for the locks of these headers."""
+        if transaction.has_wide_lock:
+            return
+        for header, row in headers:
+            pair = _Pair(row.entity, detail, header.collection)
             lock = transaction.locks.get(row)
-            if row in transaction.inserted:
-                continue
+            if row in transaction.inserted or row.entity in transaction.inserted_into:
+                continue  # a new document
             if lock is None:
-                self._note_unlocked(transaction, pair, place_of_change(write))
+                self._note_unlocked(transaction, pair, place)
             elif not lock.by_write:
                 self._note_locked(transaction, pair, header, row, lock)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -43,11 +43,17 @@ def entity_of_class(root: type[Any]) -> str:
     return f"{root.__module__}.{root.__qualname__}"
 
 
+def mapper_of_statement(statement: Any) -> Mapper[Any] | None:
+    """Return the mapper of an INSERT or UPDATE; None for one of a table."""
+    entity = statement.entity_description.get("entity") if statement.is_dml else None
+    found = None if entity is None else inspect(entity, raiseerr=False)
+    return None if found is None else found.mapper
+
+
 def entity_of_table(table: Table, statement: Any) -> str:
-    """Return the same for the table of an UPDATE, which may be that of no class."""
-    mapper = statement.entity_description.get("entity") if statement.is_dml else None
-    found = None if mapper is None else inspect(mapper, raiseerr=False)
-    return table.key if found is None else entity_name(found.mapper)
+    """Return the name of the class, or of the table that is no class's."""
+    mapper = mapper_of_statement(statement)
+    return str(table.key) if mapper is None else entity_name(mapper)
 
 
 def short_name(entity: str) -> str:
@@ -110,6 +116,17 @@ def header_rows(state: InstanceState[Any]) -> Iterator[tuple[Header, Row]]:
     values = state.dict
     for header in headers_of(state.mapper):
         key = tuple(values.get(name) for name in header.foreign_key)
+        if None not in key:
+            yield header, Row(header.entity, key)
+
+
+def header_rows_of_values(
+    mapper: Mapper[Any], values: Mapping[str, Any]
+) -> Iterator[tuple[Header, Row]]:
+    """Yield the rows that a row with these values, by column, refers to."""
+    for header in headers_of(mapper):
+        columns = [mapper.column_attrs[name].columns[0].key for name in header.foreign_key]
+        key = tuple(values.get(column) for column in columns)
         if None not in key:
             yield header, Row(header.entity, key)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 from .finding import AuditFinding, Severity
 from .places import NOWHERE, Place, Places
-from .rows import Row
+from .rows import Header, Row
 from .sent import Sent, UpdateSent
 from .tally import Tally
 from .transactions import Read, RowLock, Transaction, Write
+
+HeaderRows = Iterable[tuple[Header, Row]]
 
 
 class Rule:
@@ -34,6 +36,11 @@ class Rule:
         self, transaction: Transaction, update: UpdateSent, row: Row | None, places: Places
     ) -> None:
         """Learn of an UPDATE that the program has sent itself."""
+
+    def inserted(
+        self, transaction: Transaction, detail: str, headers: HeaderRows, place: Place
+    ) -> None:
+        """Learn of an INSERT that the program has sent itself, and of the rows that it refers to."""
 
     def read_table(self, transaction: Transaction, tables: frozenset[str], place: Place) -> None:
         """Learn of a SELECT that locks nothing."""

@@ -9,7 +9,16 @@ from functools import lru_cache
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import BindParameter, ClauseElement, Column, Select, Table, TextClause, Update
+from sqlalchemy import (
+    BindParameter,
+    ClauseElement,
+    Column,
+    Insert,
+    Select,
+    Table,
+    TextClause,
+    Update,
+)
 from sqlalchemy.sql.elements import BinaryExpression
 from sqlalchemy.sql.expression import CompoundSelect
 from sqlalchemy.sql.operators import eq
@@ -46,6 +55,7 @@ class Sent:
     is_select: bool = False
     tables: frozenset[str] = frozenset()
     update: UpdateSent | None = None
+    is_insert: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +108,7 @@ def _facts_of_compiled(text: str, compiled: Any) -> Sent:
         is_select=isinstance(statement, (Select, CompoundSelect)),
         tables=frozenset(str(table.key) for table in elements if isinstance(table, Table)),
         update=_update(statement) if isinstance(statement, Update) else None,
+        is_insert=isinstance(statement, Insert),
     )
 
 

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from sqlalchemy import Connection
 
 from .isolation import commits_each_statement
 from .places import places_of_program
-from .rows import Row, entity_of_table
+from .rows import (
+    Row,
+    entity_name,
+    entity_of_table,
+    header_rows_of_values,
+    mapper_of_statement,
+)
 from .sent import Sent, UpdateSent, facts_of, key_of
 from .transactions import RowLock, Transaction
 from .watched import Watched, here
+
+_MOST_VALUES: Final = 100  # of one INSERT, whose rows are looked at
 
 
 class StatementEvents:
@@ -66,6 +75,8 @@ class StatementEvents:
             self._note_select(connection, transaction, sent)
         elif sent.update is not None and not watched.is_in_flush(connection):
             self._note_update(transaction, sent.update, context)
+        elif sent.is_insert and not watched.is_in_flush(connection):
+            self._note_insert(transaction, context)
 
     def after_cursor_execute(self, connection: Connection, *_: Any) -> None:
         """Begin to measure how long no statement runs."""
@@ -95,6 +106,17 @@ class StatementEvents:
         place = here()
         for rule in self._watched.rules:
             rule.without_effect(sent, database, reason, place)
+
+    def _note_insert(self, transaction: Transaction, context: Any) -> None:
+        mapper = mapper_of_statement(context.compiled.statement)
+        if mapper is None:
+            return
+        place, detail = here(), entity_name(mapper)
+        transaction.inserted_into.add(detail)
+        for values in islice(context.compiled_parameters, _MOST_VALUES):
+            headers = list(header_rows_of_values(mapper, values))
+            for rule in self._watched.rules:
+                rule.inserted(transaction, detail, headers, place)
 
     def _note_update(self, transaction: Transaction, update: UpdateSent, context: Any) -> None:
         key = key_of(update, context)

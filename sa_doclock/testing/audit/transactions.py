@@ -92,6 +92,7 @@ class Transaction:
     locks: dict[Row, RowLock] = field(default_factory=dict)
     tables_locked: set[str] = field(default_factory=set)  # rows of them, which are not known
     inserted: set[Row] = field(default_factory=set)
+    inserted_into: set[str] = field(default_factory=set)  # classes, by statements of the program
     updated: set[Row] = field(default_factory=set)
     read_after_lock: set[str] = field(default_factory=set)  # classes
     stale: dict[Row, Read] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Engine, func, select, update
+from sqlalchemy import Engine, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -151,6 +151,15 @@ def new_rows_and_counts(engine: Engine) -> None:
         order.total = sum(line.price for line in order.lines)
         session.flush()
         assert session.scalar(select(func.count()).select_from(Line)) == 4
+
+
+def documents_inserted_in_bulk(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        session.get_one(Order, 1, with_for_update=True).lines.append(Line(price=0))
+        session.get_one(Order, 1).total += 1
+    with Session(engine) as session, session.begin():
+        session.execute(insert(Order), [{"id": 8, "total": 3}, {"id": 9, "total": 4}])
+        session.execute(insert(Line), [{"order_id": 8, "price": 3}, {"order_id": 9, "price": 4}])
 
 
 def serializable(engine: Engine) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlalchemy import Engine, select, update
+from sqlalchemy import Engine, insert, select, update
 from sqlalchemy.orm import Session
 
 from .models import Account, Article, Job, Line, Order, Stock
@@ -123,6 +123,16 @@ def detail_without_header_of_an_order(engine: Engine) -> None:
         order.total = sum(line.price for line in order.lines)
     with Session(engine) as session, session.begin():
         session.add(Line(order_id=1, price=7))
+
+
+def detail_without_header_by_a_statement(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        order = session.get_one(Order, 1, with_for_update=True)
+        order.total = sum(line.price for line in order.lines)
+        order.lines.append(Line(price=5))
+        order.total += 5
+    with Session(engine) as session, session.begin():
+        session.execute(insert(Line), [{"order_id": 1, "price": 7}, {"order_id": 1, "price": 8}])
 
 
 def lock_without_effect_in_autocommit(engine: Engine) -> None:
