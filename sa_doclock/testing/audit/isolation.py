@@ -16,6 +16,7 @@ _PROTECTING: Final[Mapping[str, frozenset[str]]] = {
     "mssql": frozenset({"REPEATABLE READ", "SERIALIZABLE", "SNAPSHOT"}),  # shared locks; 3960
     "sqlite": frozenset(),  # "SERIALIZABLE" is its only level; the driver begins no transaction for a read
 }
+_ONE_WRITER: Final = frozenset({"sqlite"})
 _OTHERS: Final = frozenset({"SERIALIZABLE"})
 _INNODB_DETECTS_SINCE: Final = (
     11,
@@ -36,6 +37,11 @@ def finds_conflicts(connection: Connection) -> bool:
         if detects and level == "REPEATABLE READ":
             return True
     return level in _PROTECTING.get(dialect.name, _OTHERS)
+
+
+def has_one_writer(connection: Connection) -> bool:
+    """Return whether a transaction that has written keeps all others from writing."""
+    return connection.dialect.name in _ONE_WRITER
 
 
 def level_of(connection: Connection) -> str:

@@ -18,6 +18,7 @@ from sqlalchemy import (
     Table,
     TextClause,
     Update,
+    UpdateBase,
 )
 from sqlalchemy.sql.elements import BinaryExpression
 from sqlalchemy.sql.expression import CompoundSelect
@@ -56,6 +57,7 @@ class Sent:
     tables: frozenset[str] = frozenset()
     update: UpdateSent | None = None
     is_insert: bool = False
+    writes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ def _facts_of_compiled(text: str, compiled: Any) -> Sent:
         tables=frozenset(str(table.key) for table in elements if isinstance(table, Table)),
         update=_update(statement) if isinstance(statement, Update) else None,
         is_insert=isinstance(statement, Insert),
+        writes=isinstance(statement, UpdateBase),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from .isolation import commits_each_statement
+from .isolation import commits_each_statement, has_one_writer
 from .places import places_of_program
 from .rows import (
     Row,
@@ -73,14 +73,20 @@ class StatementEvents:
             watched.note_wide_lock(connection, sent)
         if sent.asks or sent.is_select:
             self._note_select(connection, transaction, sent)
-        elif sent.update is not None and not watched.is_in_flush(connection):
-            self._note_update(transaction, sent.update, context)
-        elif sent.is_insert and not watched.is_in_flush(connection):
-            self._note_insert(transaction, context)
+        elif sent.writes:
+            transaction.has_written = True
+            if not watched.is_in_flush(connection):
+                self._note_write(transaction, sent, context)
 
     def after_cursor_execute(self, connection: Connection, *_: Any) -> None:
         """Begin to measure how long no statement runs."""
         self._watched.transaction_of(connection).idle_since = time.perf_counter()
+
+    def _note_write(self, transaction: Transaction, sent: Sent, context: Any) -> None:
+        if sent.update is not None:
+            self._note_update(transaction, sent.update, context)
+        elif sent.is_insert:
+            self._note_insert(transaction, context)
 
     def _note_select(self, connection: Connection, transaction: Transaction, sent: Sent) -> None:
         user = self._watched.user_of(connection)
@@ -94,7 +100,8 @@ class StatementEvents:
                 rule.read_table(transaction, sent.tables, place)
 
     def _check_effect(self, connection: Connection, transaction: Transaction, sent: Sent) -> None:
-        if transaction.has_wide_lock or (transaction.finds_conflicts and not sent.locks):
+        written = transaction.has_written and has_one_writer(connection)
+        if transaction.has_wide_lock or written or (transaction.finds_conflicts and not sent.locks):
             return  # the transaction has what the SQL lacks
         database = connection.dialect.name
         if not sent.locks:

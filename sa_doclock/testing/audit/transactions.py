@@ -88,6 +88,7 @@ class Transaction:
         False  # a named lock, a table, a file: it protects whatever it is meant for
     )
     has_gate: bool = False  # others queue at that lock before they lock any row
+    has_written: bool = False
     has_file_lock: bool = False  # SQLite's, which stands for all row locks
     locks: dict[Row, RowLock] = field(default_factory=dict)
     tables_locked: set[str] = field(default_factory=set)  # rows of them, which are not known

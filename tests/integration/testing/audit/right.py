@@ -33,17 +33,19 @@ def compare_and_set(engine: Engine) -> None:
     with engine.begin() as connection:
         found = connection.execute(select(Job.id, Job.status).order_by(Job.id).limit(1)).one()
         taken = connection.execute(
-            update(Job).where(Job.id == found.id, Job.status == found.status).values(status="done")
+            update(Job)
+            .where(Job.id == found.id, Job.status == found.status)
+            .values(status=found.status + " again")
         )
         assert taken.rowcount == 1
 
 
 def a_queue_that_skips_what_others_hold(engine: Engine) -> None:
-    query = select(Job).where(Job.status == "new").order_by(Job.id).limit(1)
-    with Session(engine) as session, session.begin():
-        job = session.scalars(query.with_for_update(skip_locked=True)).first()
-        if job is not None:
-            job.status = "running"
+    for order in (Job.id, Job.id.desc()):  # nobody waits, so no order can deadlock
+        query = select(Job).where(Job.status.like("new%")).order_by(order)
+        with Session(engine) as session, session.begin():
+            for job in session.scalars(query.with_for_update(skip_locked=True)):
+                job.status += ", tried"
 
 
 def the_header_is_always_locked_first(engine: Engine) -> None:
@@ -155,8 +157,9 @@ def new_rows_and_counts(engine: Engine) -> None:
 
 def documents_inserted_in_bulk(engine: Engine) -> None:
     with Session(engine) as session, session.begin():
-        session.get_one(Order, 1, with_for_update=True).lines.append(Line(price=0))
-        session.get_one(Order, 1).total += 1
+        order = session.get_one(Order, 1, with_for_update=True)
+        order.lines.append(Line(price=0))
+        order.total += 1
     with Session(engine) as session, session.begin():
         session.execute(insert(Order), [{"id": 8, "total": 3}, {"id": 9, "total": 4}])
         session.execute(insert(Line), [{"order_id": 8, "price": 3}, {"order_id": 9, "price": 4}])
