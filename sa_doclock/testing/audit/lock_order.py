@@ -50,14 +50,13 @@ class LockOrder(Rule):
         if transaction.has_gate or not lock.waits:
             return
         held = list(transaction.locks.items())
-        before = held if len(held) < _ALL_PAIRS else held[-1:]
-        for position, (other, of_other) in enumerate(before):
-            if not _same_document(transaction, lock, of_other):
-                guards = frozenset(one for one, _ in held[:position])
-                order = _Order(str(of_other.place), str(lock.place), guards)
-                self._note_classes(other, row, order)
-                if not transaction.has_file_lock:
-                    self._note_rows(other, row, order)
+        first = 0 if len(held) < _ALL_PAIRS else len(held) - 1
+        for position, (other, of_other) in enumerate(held[first:], first):
+            guards = frozenset(one for one, _ in held[: min(position, _ALL_PAIRS)])
+            order = _Order(str(of_other.place), str(lock.place), guards)
+            self._note_classes(other, row, order)
+            if not transaction.has_file_lock:
+                self._note_rows(other, row, order)
 
     def _note_classes(self, held: Row, row: Row, order: _Order) -> None:
         if not order.guards:
@@ -180,11 +179,6 @@ class LockOrder(Rule):
             order = ", ".join(dict.fromkeys(names))
             cure = f"lock in one order; LockingSession(engine, lock_order=({order})) refuses others"
         return self._finding(certain, message, tuple(places), cure, count)
-
-
-def _same_document(transaction: Transaction, lock: RowLock, other: RowLock) -> bool:
-    """Return whether both rows belong to a row that the transaction has locked before."""
-    return not (lock.headers & other.headers).isdisjoint(transaction.locks)
 
 
 def _direction(held: Row, row: Row) -> str:

@@ -8,7 +8,7 @@ from sqlalchemy import ClauseElement, Connection
 from sqlalchemy.orm import InstanceState, Mapper
 
 from .places import places_of_program
-from .rows import Row, entity_name, headers_of_row, row_of
+from .rows import Row, entity_name, row_of
 from .transactions import Assigned, RowLock, Transaction, Write
 from .watched import Watched
 from .written_values import changed_attributes
@@ -29,7 +29,7 @@ class ObjectEvents:
         if read.locked and read.locks_rows_of(state.mapper):
             row = row_of(state)
             if row is not None:
-                self._watched.acquire(seen.transaction, row, read.lock_of(state))
+                self._watched.acquire(seen.transaction, row, read.lock)
 
     def refresh(self, state: InstanceState[Any], context: Any, attributes: Any) -> None:
         """Remember it likewise, if all that is loaded of the row was read again."""
@@ -82,8 +82,7 @@ class ObjectEvents:
             transaction, write = found
             if transaction.has_room():
                 transaction.updated.add(write.row)
-            headers = headers_of_row(write.state)
-            lock = RowLock(write.places[0], by_write=True, headers=headers)
+            lock = RowLock(write.places[0], by_write=True)
             self._watched.acquire(transaction, write.row, lock)
 
 

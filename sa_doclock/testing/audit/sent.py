@@ -108,11 +108,19 @@ def _facts_of_compiled(text: str, compiled: Any) -> Sent:
         of_text,
         asks=of_text.locks or any(map(asks_for_lock, elements)),
         is_select=isinstance(statement, (Select, CompoundSelect)),
-        tables=frozenset(str(table.key) for table in elements if isinstance(table, Table)),
+        tables=frozenset(_tables(elements)),
         update=_update(statement) if isinstance(statement, Update) else None,
         is_insert=isinstance(statement, Insert),
         writes=isinstance(statement, UpdateBase),
     )
+
+
+def _tables(elements: Sequence[Any]) -> Iterator[str]:
+    """Yield the names of the tables that stand in a statement, or whose columns do."""
+    for element in elements:
+        table = element.table if isinstance(element, Column) else element
+        if isinstance(table, Table):
+            yield str(table.key)
 
 
 def asks_for_lock(element: Any) -> bool:

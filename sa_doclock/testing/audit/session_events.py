@@ -91,7 +91,7 @@ class SessionEvents:
         if before is not None and kept and not refreshes and not transaction.protects(row, before):
             for rule in self._watched.rules:
                 rule.kept_values(transaction, row, before, read)
-        self._watched.acquire(transaction, row, read.lock_of(state))
+        self._watched.acquire(transaction, row, read.lock)
 
     def lock_acquired(
         self, session: Session, document: DocumentKey | LockedName, lock: LockOptions, _: float

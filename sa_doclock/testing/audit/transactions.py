@@ -13,7 +13,7 @@ from sqlalchemy.orm import InstanceState, Mapper, Session
 
 from ...sqlalchemy_internals import for_update_tables
 from .places import Place, Places
-from .rows import Row, headers_of_row
+from .rows import Row
 
 MOST_ROWS: Final = 10_000
 """The number of rows of one transaction that are remembered."""
@@ -41,9 +41,10 @@ class Read:
         tables = [getattr(one, "element", one) for one in of]  # of an alias
         return not tables or any(one is table for one in tables for table in mapper.tables)
 
-    def lock_of(self, state: InstanceState[Any]) -> RowLock:
-        """Return its lock on the row of an object."""
-        return RowLock(self.place, waits=self.waits, headers=headers_of_row(state))
+    @property
+    def lock(self) -> RowLock:
+        """The lock that it has on each row."""
+        return RowLock(self.place, waits=self.waits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,6 @@ class RowLock:
     place: Place
     by_write: bool = False  # an UPDATE or DELETE of the row
     waits: bool = True
-    headers: frozenset[Row] = frozenset()  # the rows that it refers to
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ class Article(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     title: Mapped[str] = mapped_column(String(50), default="")
     views: Mapped[int] = mapped_column(default=0)
+    __mapper_args__ = {"eager_defaults": True}  # noqa: RUF012  # as SQLAlchemy's pages have it
 
 
 class Job(Base):
