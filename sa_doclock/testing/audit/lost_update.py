@@ -13,7 +13,7 @@ from .rows import Row, headers_of_row, short_name
 from .rule import Rule
 from .sent import UpdateSent
 from .transactions import Read, Transaction, Write
-from .written_values import depends_on_read, place_of, values_of_program
+from .written_values import depends_on_read, place_of
 
 _MOST_TABLES: Final = 500
 _MOST_PLACES: Final = 50  # for each table
@@ -33,7 +33,7 @@ class LostUpdate(Rule):
         read = write.read
         if write.kind != "update" or read is None or _is_protected(transaction, write, read):
             return
-        attributes = values_of_program(write)
+        attributes = tuple(write.changed)
         computed = tuple(name for name in attributes if depends_on_read(name, write, read))
         names = computed or attributes
         if names:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ClauseElement, Connection
+from sqlalchemy import Connection
 from sqlalchemy.orm import InstanceState, Mapper
 
 from .places import places_of_program
 from .rows import Row, entity_name, row_of
-from .transactions import Assigned, RowLock, Transaction, Write
+from .transactions import RowLock, Transaction, Write
 from .watched import Watched
 from .written_values import changed_attributes
 
@@ -36,12 +36,10 @@ class ObjectEvents:
         if attributes is None or attributes >= _loaded_columns(state):
             self.load(state, context)
 
-    def set(self, state: InstanceState[Any], value: Any, _old: Any, initiator: Any) -> None:
+    def set(self, state: InstanceState[Any], _value: Any, _old: Any, initiator: Any) -> None:
         """Remember the line that gives a stored object a new value."""
         if state.key is not None:
-            by_database = isinstance(value, ClauseElement) or hasattr(value, "__clause_element__")
-            values = self._watched.assigned.setdefault(state, {})
-            values[initiator.key] = Assigned(places_of_program(), by_database)
+            self._watched.assigned.setdefault(state, {})[initiator.key] = places_of_program()
 
     def after_insert(self, mapper: Mapper[Any], _: Connection, state: InstanceState[Any]) -> None:
         """Judge an INSERT of a flush."""

@@ -8,7 +8,7 @@ from .finding import AuditFinding
 from .rows import Row, short_name
 from .rule import Rule
 from .transactions import Read, Transaction, Write
-from .written_values import depends_on_read, values_of_program
+from .written_values import depends_on_read
 
 
 class StaleAfterLock(Rule):
@@ -31,7 +31,7 @@ class StaleAfterLock(Rule):
         before = transaction.stale.get(write.row)
         if before is None or write.kind != "update":
             return
-        if any(depends_on_read(name, write, before) for name in values_of_program(write)):
+        if any(depends_on_read(name, write, before) for name in write.changed):
             transaction.computed_from_stale.add(write.row)
 
     def findings(self) -> Iterator[AuditFinding]:

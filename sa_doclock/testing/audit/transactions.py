@@ -65,18 +65,10 @@ class Write:
     state: InstanceState[Any]
     mapper: Mapper[Any]
     places: Places  # of the flush
-    assigned: Mapping[str, Assigned]
+    assigned: Mapping[str, Places]  # where each attribute was set
     read: Read | None
     changed: Mapping[str, Any]  # the new values by attribute
     added: Places | None  # where a new object was given to the session
-
-
-@dataclass(frozen=True, slots=True)
-class Assigned:
-    """The line that has given an attribute its new value."""
-
-    places: Places
-    by_database: bool  # an SQL expression
 
 
 @dataclass(slots=True, eq=False)

@@ -17,7 +17,7 @@ from .places import Place, Places, places_of_program
 from .rows import Row
 from .rule import Rule
 from .sent import Sent
-from .transactions import Assigned, Read, RowLock, SessionSeen, Transaction
+from .transactions import Read, RowLock, SessionSeen, Transaction
 
 _SHORT: Final = 0.05  # seconds without a statement that no rule hears of
 
@@ -31,7 +31,7 @@ class Watched:
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = rules
         self.reads: WeakKeyDictionary[InstanceState[Any], Read] = WeakKeyDictionary()
-        self.assigned: WeakKeyDictionary[InstanceState[Any], dict[str, Assigned]] = (
+        self.assigned: WeakKeyDictionary[InstanceState[Any], dict[str, Places]] = (
             WeakKeyDictionary()
         )
         self.added: WeakKeyDictionary[InstanceState[Any], Places] = WeakKeyDictionary()

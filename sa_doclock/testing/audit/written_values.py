@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import ClauseElement
 from sqlalchemy.orm import InstanceState
 
 from .data_flow import is_computed
@@ -15,23 +14,16 @@ from .transactions import Read, Write
 
 
 def changed_attributes(state: InstanceState[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the column attributes that have another value than the row had, with the new value."""
+    """Yield the column attributes that have another value than the row had, with the new value.
+
+    After the flush, those that an SQL expression has set are expired and not among them.
+    """
     unmodified = state.unmodified
     for attribute in state.mapper.column_attrs:
         if attribute.key not in unmodified:
             history = state.attrs[attribute.key].history
             if history.added and list(history.added) != list(history.deleted or ()):
                 yield attribute.key, history.added[0]
-
-
-def values_of_program(write: Write) -> tuple[str, ...]:
-    """Return the attributes that have a value from the program, and not from an SQL expression."""
-    return tuple(
-        name
-        for name, value in write.changed.items()
-        if not isinstance(value, ClauseElement)
-        if name not in write.assigned or not write.assigned[name].by_database
-    )
 
 
 def depends_on_read(name: str, write: Write, read: Read) -> bool:
@@ -45,17 +37,17 @@ def depends_on_read(name: str, write: Write, read: Read) -> bool:
     mapper = write.mapper
     keys = {mapper.get_property_by_column(one).key for one in mapper.primary_key}
     columns = frozenset(mapper.column_attrs.keys())
-    return is_computed(name, assigned.places, read.place, columns, frozenset(keys))
+    return is_computed(name, assigned, read.place, columns, frozenset(keys))
 
 
 def place_of(name: str, write: Write) -> Place:
     """Return the line that has set this attribute, or else the line of the flush."""
     assigned = write.assigned.get(name)
-    return (assigned.places if assigned else write.places)[0]
+    return (assigned or write.places)[0]
 
 
 def place_of_change(write: Write) -> Place:
     """Return the line that has added or changed the object, or else the line of the flush."""
     if write.added is not None:
         return write.added[0]
-    return next((one.places[0] for one in write.assigned.values()), write.places[0])
+    return next(iter(write.assigned.values()), write.places)[0]
