@@ -1,4 +1,4 @@
-"""The pytest plugin of sa_doclock: the test kit as fixtures, ``--doclock-guard``, unlocked writes.
+"""The pytest plugin of sa_doclock: the test kit as fixtures, ``--doclock-guard``, ``--doclock-audit``.
 
 pytest imports this package in every run.  So it is no part of sa_doclock, which it loads, and
 SQLAlchemy with it, only where a test or an option uses it.
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from .run_audit import RunAudit, add_options, separate_from_tests
 from .unlocked_writes import UnlockedWrites
 
 if TYPE_CHECKING:
@@ -25,22 +26,37 @@ _GUARD_MODES = ("raise", "warn", "off")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option."""
-    parser.getgroup("sa_doclock", "locks of documents (sa_doclock)").addoption(
+    """Add the options."""
+    group = parser.getgroup("sa_doclock", "locks of documents (sa_doclock)")
+    group.addoption(
         "--doclock-guard",
         choices=_GUARD_MODES,
         help="the write guard of every LockingSession of this run, whatever the session says; "
         "warn: let unlocked writes through, and list them at the end",
     )
+    add_options(group)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
+) -> None:
+    """Read the options before a conftest.py is looked for."""
+    separate_from_tests(early_config, parser, args)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin to look for unlocked writes; set the mode of the guard."""
+    """Begin to look for unlocked writes, and the audit; set the mode of the guard."""
     writes = UnlockedWrites(config)
     config.pluginmanager.register(writes, "sa_doclock.unlocked_writes")
     mode = config.getoption("doclock_guard")
     if mode is not None:
         writes.set_guard(mode)
+    file = config.getoption("doclock_audit")
+    if file is not None:
+        config.pluginmanager.register(RunAudit(config, file), "sa_doclock.audit")
+    elif config.getoption("doclock_audit_strict"):
+        raise pytest.UsageError("--doclock-audit-strict needs --doclock-audit")
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import typer
 
 import sa_doclock
 
+from .audit import audit
 from .checkouts import check_in, checkouts, take_over
 from .demo import demo
 from .doctor import doctor
@@ -28,6 +29,7 @@ app.command()(stress)
 app.command()(waits)
 app.command()(doctor)
 app.command()(explain)
+app.command()(audit)
 app.command()(checkouts)
 app.command()(take_over)
 app.command()(check_in)
