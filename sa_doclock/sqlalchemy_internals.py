@@ -354,6 +354,15 @@ def modified_states(session: Session) -> AbstractSet[InstanceState[Any]]:
     return session.identity_map._modified
 
 
+def overwrites_objects(options: Mapping[str, Any]) -> bool:
+    """Return whether a statement with these execution options fills in every object anew.
+
+    ``Session.get()`` and ``refresh()`` say so by load options alone, which have no public name.
+    """
+    found = options.get("_sa_orm_load_options")
+    return bool(options.get("populate_existing") or getattr(found, "_populate_existing", False))
+
+
 class Values(NamedTuple):
     """The values of an INSERT or UPDATE, before its parameters are known."""
 

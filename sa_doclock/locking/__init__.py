@@ -11,7 +11,9 @@ from .by_key import (
     single_key,
 )
 from .context import LockContext, session_options
-from .load_parts import load_parts, reads_of
+from .load_parts import load_again, load_parts, reads_of
+from .loaded_headers import LoadedHeaders
 from .named import NamedLock, bind_of_key, check_key, doclock_key, lock_of_key
+from .refresh import expire_documents, expire_parts
 from .select import RowsOfSelect
 from .wait_policy import WaitPolicy

@@ -273,8 +273,13 @@ class DocumentIndex:
         known = self._session().identity_map.get(key)
         return None if known is None else instance_state(known)
 
-    def expire(self, identities: Collection[Identity] | None) -> Unreadable:
-        """Expire what may be older than the locks of these documents; see expire_documents()."""
+    def expire(
+        self, identities: Collection[Identity] | None, *, parts_alone: bool = False
+    ) -> Unreadable:
+        """Expire what may be older than the locks of these documents; see expire_documents().
+
+        :param parts_alone: the headers themselves have been read under their locks.
+        """
         if self._releases != self._ledger.releases:
             self._releases = self._ledger.releases
             # A rollback to a savepoint may have expired what named the headers.
@@ -293,7 +298,11 @@ class DocumentIndex:
         else:
             for identity in identities:
                 header = self._header(identity)
-                if header is not None:
+                if header is None:
+                    continue
+                if parts_alone:
+                    self._expire_collections_of(header)
+                else:
                     self._expire_header(header, unreadable)
         return unreadable
 
@@ -309,6 +318,15 @@ class DocumentIndex:
     def _expire_header(self, state: InstanceState[Any], unreadable: Unreadable) -> None:
         if not self._ledger.is_fresh((self._root.class_, state.identity or ())):
             self._expire(state, unreadable)
+
+    def _expire_collections_of(self, header: InstanceState[Any]) -> None:
+        """Expire the parts of a header that is fresh itself, except where they have changes."""
+        role = role_of(self._root, header.mapper)
+        instance = header.obj()
+        if role is not None and instance is not None:
+            names = role.collections & header.dict.keys() - header.committed_state.keys()
+            if names:
+                self._session().expire(instance, names)
 
     def _expire_fresh(
         self,

@@ -42,6 +42,13 @@ def expire_documents(
     return context.loaded_documents().of(root).expire(identities)
 
 
+def expire_parts(
+    context: LockContext, root: Mapper[Any], identities: Collection[Identity]
+) -> Unreadable:
+    """Expire the parts of these documents, whose headers have just been read under their locks."""
+    return context.loaded_documents().of(root).expire(identities, parts_alone=True)
+
+
 def forget_vanished(session: Session, mapper: Mapper[Any], identity: Identity) -> None:
     """Take an object whose row is gone out of the session, as ``Session.get()`` does."""
     header = session.identity_map.get(mapper.identity_key_from_primary_key(identity))

@@ -1,7 +1,7 @@
 """SQLAlchemy's own ``with_for_update()``, in a LockingSession: a lock that is real and recorded.
 
-The statement, its autoflush, isolation level and refresh rules stay SQLAlchemy's.  Where its SQL
-would carry no lock, the session makes it real: by the transaction, or by a table hint.
+The statement, its autoflush and isolation level stay SQLAlchemy's.  Where its SQL would carry no
+lock, the session makes it real: by the transaction, or by a table hint.  What it returns is fresh.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from sqlalchemy import Alias, Connection, Result, Select, Subquery, Table, inspect
-from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm import InstanceState, Mapper, Session
 
 from ..dialects import product_of, strategy_for
 from ..dialects.base import READ_COMMITTED, LockStrategy
@@ -24,12 +24,18 @@ from ..documents import (
     tables_of,
     tables_within,
 )
-from ..errors import DocLockError, LockNotSupported
-from ..lock_info import DocumentKey, LockedName
-from ..locking import LockContext
+from ..errors import DocLockError, LockNotSupported, UnsavedChanges
+from ..lock_info import DocumentKey, LockedName, public_key
+from ..locking import LoadedHeaders, LockContext, expire_documents, expire_parts, load_again
 from ..monitoring import warn_of_cluster
 from ..options import LockOptions, is_row_lock
-from ..sqlalchemy_internals import ForUpdate, buffer_rows, for_update_of, for_update_tables
+from ..sqlalchemy_internals import (
+    ForUpdate,
+    buffer_rows,
+    for_update_of,
+    for_update_tables,
+    overwrites_objects,
+)
 from ..statements import add_hints, add_suffixes
 from ..transaction import Ledger, LockRequest, add_document, make_plan
 
@@ -86,14 +92,16 @@ def execute_for_update(
         reporting = context.instrumentation.reporting_call(entity, lock, clock)
     with reporting as granted:
         context.adopting = request
+        options = {**statement.get_execution_options(), **execution_options}
+        loaded = LoadedHeaders(session, context.ledger, _roots_of(entities))
         try:
             statement = _made_real(context, statement, request, strategy, entities, bind)
             _note_adopted(context, lock, bind)
-            result = run(statement) if entities else _run_on(session, bind, statement, run)
-            connection = Session.connection(session, {"bind": bind})
-            options = {**statement.get_execution_options(), **execution_options}
-            kept = _is_kept(strategy, connection, options)
-            headers = _headers(statement, result, entities) if kept else []
+            with loaded.taken_out(overwritten=overwrites_objects(options)):
+                result = run(statement) if entities else _run_on(session, bind, statement, run)
+                connection = Session.connection(session, {"bind": bind})
+                kept = _is_kept(strategy, connection, options)
+                headers = _headers(statement, result, entities) if kept else []
             if headers:
                 lent = isinstance(bind, Connection)
                 _check_held(context, strategy, lock, entities, connection, lent=lent, opens=opens)
@@ -102,10 +110,44 @@ def execute_for_update(
             raise
         finally:
             context.adopting = None
+        if _is_streamed(options):
+            loaded.expire()
+            for root in loaded.roots:
+                load_again(session, expire_documents(context, root, None))
+        collisions = loaded.finish(headers)
         if headers:
+            _expire_parts(context, loaded.read_again)
             granted.extend(_adopt(context.ledger, headers, lock))
             _report_granted(context, granted, lock, clock() - started, opens=opens)
+        for state, name in collisions:
+            raise _unsaved(state, name, lock, product_of(bind.dialect))
     return result
+
+
+def _roots_of(entities: Iterable[Any]) -> set[Mapper[Any]]:
+    return {root_of(inspect(entity).mapper) for entity in entities}
+
+
+def _expire_parts(context: LockContext, headers: Iterable[InstanceState[Any]]) -> None:
+    """Expire the parts of headers that the session had before they were locked."""
+    by_root: dict[Mapper[Any], list[Any]] = {}
+    for state in headers:
+        by_root.setdefault(root_of(state.mapper), []).append(state.identity)
+    for root, identities in by_root.items():
+        load_again(context.session(), expire_parts(context, root, identities))
+
+
+def _unsaved(
+    state: InstanceState[Any], name: str, lock: LockOptions, database: str
+) -> UnsavedChanges:
+    """Return the error of a change that would overwrite another's; the lock is held, nothing is lost."""
+    error = UnsavedChanges(
+        f"{name!r} has a pending change from before the lock, and somebody else has changed it in "
+        "the row meanwhile; lock first, then change, or flush() before"
+    )
+    identity = state.identity or ()
+    add_document(error, state.class_, public_key(identity), lock, database)
+    return error
 
 
 def _request_of(
@@ -284,13 +326,17 @@ def _is_kept(strategy: LockStrategy, connection: Connection, options: Mapping[st
 
     False too where the rows are streamed, and are locked one after the other.
     """
-    if options.get("yield_per") or options.get("stream_results"):
+    if _is_streamed(options):
         return False
     try:
         strategy.check_autocommit(connection)
     except LockNotSupported:
         return False
     return True
+
+
+def _is_streamed(options: Mapping[str, Any]) -> bool:
+    return bool(options.get("yield_per") or options.get("stream_results"))
 
 
 def _check_held(

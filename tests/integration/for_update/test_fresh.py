@@ -1,0 +1,121 @@
+"""What with_for_update() returns is as new as its lock, also where the session has read it before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import event, inspect
+
+from sa_doclock import LockingSession, UnsavedChanges
+from tests.integration.locking.steps import FIRST, TEN_MORE, add_ten, seen
+from tests.support.models import Line, Order
+
+pytestmark = pytest.mark.read_committed
+
+Session = LockingSession
+Take = Callable[[Session], Order]
+STATEMENT = sa.select(Order).where(Order.id == 1).with_for_update()
+
+
+def refreshed(session: Session) -> Order:
+    order = session.get_one(Order, 1)
+    session.refresh(order, with_for_update=True)
+    return order
+
+
+TAKES: dict[str, Take] = {
+    "scalars": lambda session: session.scalars(STATEMENT).one(),
+    "scalar": lambda session: session.scalar(STATEMENT),
+    "execute": lambda session: session.execute(STATEMENT).one()[0],
+    "of columns beside it": lambda session: session.execute(
+        STATEMENT.add_columns(sa.literal(1))
+    ).one()[0],
+    "a shared lock": lambda session: session.scalars(
+        sa.select(Order).where(Order.id == 1).with_for_update(read=True)
+    ).one(),
+    "stream": lambda session: session.scalars(STATEMENT, execution_options={"yield_per": 5}).one(),
+    "Query": lambda session: session.query(Order).filter_by(id=1).with_for_update().one(),
+    "get": lambda session: session.get_one(Order, 1, with_for_update=True),
+    "refresh": refreshed,
+}
+FLUSHED = {name: take for name, take in TAKES.items() if name != "refresh"}  # it drops the change
+COLLIDING = {name: take for name, take in FLUSHED.items() if name != "stream"}
+
+
+@pytest.fixture(autouse=True)
+def _read_before(session: Session, other: Session) -> None:
+    """Have the session keep what it read before another session changed the document."""
+    session.expire_on_commit = False
+    kept = session.info["kept"] = [session.get_one(Order, 1), session.get_one(Order, 2)]
+    assert (*seen(kept[0]), kept[0].remark) == (*FIRST, "first")
+    session.commit()
+    add_ten(other)
+    other.commit()
+
+
+@pytest.mark.parametrize("take", TAKES.values(), ids=TAKES)
+def test_no_update_is_lost(session: Session, other: Session, take: Take) -> None:
+    order = take(session)
+    assert seen(order) == TEN_MORE
+    if not session.held_locks:  # streamed: the rows are locked one after the other
+        return
+    session.rollback()
+    with session.begin():
+        take(session)
+    assert other.get_one(Order, 1).total == 40
+
+
+def test_nothing_more_is_sent_than_by_a_plain_session(session: Session) -> None:
+    session.begin()
+    sent: list[str] = []
+    event.listen(session.connection(), "before_cursor_execute", lambda *args: sent.append(args[2]))
+    assert session.scalars(STATEMENT).one().total == 40
+    assert session.info["kept"][1].total == 5  # not returned: it keeps what it has
+    assert len([one for one in sent if one.startswith("SELECT")]) == 1
+
+
+@pytest.mark.parametrize("take", FLUSHED.values(), ids=FLUSHED)
+def test_a_pending_change_of_another_column_stays(session: Session, take: Take) -> None:
+    order: Order = session.info["kept"][0]
+    order.remark = "mine"
+    with session.no_autoflush:
+        take(session)
+    assert (order.total, order.remark) == (40, "mine")
+    assert inspect(order).attrs.remark.history.has_changes()
+
+
+@pytest.mark.parametrize("take", COLLIDING.values(), ids=COLLIDING)
+def test_a_change_of_what_another_has_changed_is_refused(session: Session, take: Take) -> None:
+    order: Order = session.info["kept"][0]
+    order.total = 31
+    with session.no_autoflush, pytest.raises(UnsavedChanges, match=r"Order 1 .*'total'"):
+        take(session)
+    assert order.total == 31  # nothing is lost
+
+
+def test_what_the_statement_flushes_is_saved(session: Session) -> None:
+    order: Order = session.info["kept"][1]
+    order.total = 6
+    assert session.scalars(STATEMENT).one().total == 40
+    assert order.total == 6
+    assert session.scalar(sa.select(Order.total).where(Order.id == 2)) == 6
+
+
+def test_a_statement_that_fails_leaves_the_objects_as_they_were(session: Session) -> None:
+    order: Order = session.info["kept"][0]
+    session.begin()
+    wrong = STATEMENT.where(sa.text("no_such_column = 1"))
+    with pytest.raises(sa.exc.DBAPIError):
+        session.scalars(wrong).all()
+    session.rollback()
+    assert order.total == 40
+
+
+def test_a_line_with_a_pending_change_keeps_it(session: Session) -> None:
+    line: Line = session.info["kept"][0].lines[1]
+    line.value = 21
+    with session.no_autoflush:
+        session.scalars(STATEMENT).one()
+    assert line.value == 21
