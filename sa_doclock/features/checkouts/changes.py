@@ -121,14 +121,14 @@ class CheckoutChanges:
         rows, name = self._rows_and_name(root, identity)
         before = self._part.row(document)
         self._part.read_again()
-        until = before.now + lease
-        values: dict[str, Any] = {"until": until, "lease": lease // MILLISECOND}
-        change = "checked out" if renews or not before.is_valid else "taken over"
+        values: dict[str, Any]
         if renews and before.is_valid and before.owner == owner:
-            change, values["note"] = "renewed", before.note if note is None else note
+            change, values = "renewed", {"note": before.note if note is None else note}
         else:
-            values |= {"owner": owner, "since": before.now, "note": note}
-            values["epoch"] = 1 if before.id is None else before.epoch + 1
+            taken = before.is_valid and not renews
+            change = "taken over" if taken else "checked out"
+            values = _next_owner(before, owner, note)
+        values |= {"until": before.now + lease, "lease": lease // MILLISECOND}
         if before.id is None:
             rows.insert(name, values)
         elif not rows.change(before, values):
@@ -246,6 +246,12 @@ class CheckoutChanges:
             database = database_name(self._reader.session(), {"mapper": inspect(checkout.entity)})
             add_document(error, checkout.entity, checkout.ident, LockOptions.ForUpdate, database)
             raise
+
+
+def _next_owner(before: CheckoutRow, owner: str, note: str | None) -> dict[str, Any]:
+    """Return what is written where the check-out is another than before."""
+    epoch = 1 if before.id is None else before.epoch + 1
+    return {"owner": owner, "since": before.now, "note": note, "epoch": epoch}
 
 
 def document_of(checkout: object) -> tuple[Mapper[Any], Identity]:
