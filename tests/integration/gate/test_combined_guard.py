@@ -20,7 +20,7 @@ class Base(DeclarativeBase):
 class Bill(Base):
     __tablename__ = "bill"
     id: Mapped[int] = mapped_column(primary_key=True)
-    version: Mapped[int]
+    version: Mapped[int] = mapped_column()
     lines: Mapped[list[BillLine]] = relationship(cascade="all, delete-orphan")
     __mapper_args__ = {"version_id_col": version}  # noqa: RUF012
 
