@@ -1,4 +1,4 @@
-"""The pytest plugin of sa_doclock: the test kit as fixtures, ``--doclock-guard``, unlocked writes.
+"""The pytest plugin of sa_doclock: the test kit as fixtures, ``--doclock-guard``, ``--doclock-audit``.
 
 pytest imports this package in every run.  So it is no part of sa_doclock, which it loads, and
 SQLAlchemy with it, only where a test or an option uses it.
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from .run_audit import RunAudit, add_options, separate_from_tests
 from .unlocked_writes import UnlockedWrites
 
 if TYPE_CHECKING:
@@ -19,28 +20,43 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from sa_doclock import LockingSession
-    from sa_doclock.testing import LockRecord, Outcome
+    from sa_doclock.testing import Exploration, LockRecord, Outcome
 
 _GUARD_MODES = ("raise", "warn", "off")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option."""
-    parser.getgroup("sa_doclock", "locks of documents (sa_doclock)").addoption(
+    """Add the options."""
+    group = parser.getgroup("sa_doclock", "locks of documents (sa_doclock)")
+    group.addoption(
         "--doclock-guard",
         choices=_GUARD_MODES,
         help="the write guard of every LockingSession of this run, whatever the session says; "
         "warn: let unlocked writes through, and list them at the end",
     )
+    add_options(group)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
+) -> None:
+    """Read the options before a conftest.py is looked for."""
+    separate_from_tests(early_config, parser, args)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin to look for unlocked writes; set the mode of the guard."""
+    """Begin to look for unlocked writes, and the audit; set the mode of the guard."""
     writes = UnlockedWrites(config)
     config.pluginmanager.register(writes, "sa_doclock.unlocked_writes")
     mode = config.getoption("doclock_guard")
     if mode is not None:
         writes.set_guard(mode)
+    file = config.getoption("doclock_audit")
+    if file is not None:
+        config.pluginmanager.register(RunAudit(config, file), "sa_doclock.audit")
+    elif config.getoption("doclock_audit_strict"):
+        raise pytest.UsageError("--doclock-audit-strict needs --doclock-audit")
 
 
 @pytest.fixture
@@ -66,6 +82,26 @@ def async_two_at_once() -> Callable[..., Awaitable[tuple[Outcome, Outcome]]]:
     from sa_doclock import testing  # noqa: PLC0415
 
     return testing.async_two_at_once
+
+
+@pytest.fixture
+def explore(request: pytest.FixtureRequest) -> Callable[..., Exploration]:
+    """The function sa_doclock.testing.explore(); a long one shows its progress also where pytest captures."""
+    from functools import partial  # noqa: PLC0415
+
+    from sa_doclock import testing  # noqa: PLC0415
+
+    return partial(testing.explore, progress=partial(_write_line, request.config))
+
+
+def _write_line(config: pytest.Config, text: str) -> None:
+    """Write a line to the terminal, whatever is captured."""
+    capture = config.pluginmanager.get_plugin("capturemanager")
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if capture is None or terminal is None:  # a worker of pytest-xdist has no terminal
+        return
+    with capture.global_and_fixture_disabled():
+        terminal.write_line(text)
 
 
 @pytest.fixture

@@ -59,8 +59,16 @@ def _pip(arguments: Words) -> None:
             _require(extra in extras, f"there is no extra {extra}")
 
 
+def _pytest(arguments: Words) -> None:
+    shown = _run("-m", "pytest", "-p", "pytest_sa_doclock", "--help")
+    for option in arguments:
+        name = option.partition("=")[0]
+        _require(name in shown, f"pytest has no option {name}")
+
+
 def _sa_doclock(arguments: Words) -> None:
     command = arguments[:1]
+    arguments = arguments[: arguments.index("--")] if "--" in arguments else arguments
     shown = _run("-m", "sa_doclock", *command, "--help")
     for option in arguments[1:]:
         if option.startswith("--"):
@@ -94,6 +102,7 @@ def _somebody_elses(_arguments: Words) -> None:
 COMMANDS: Mapping[str, Callable[[Words], None]] = {
     "make": _make,
     "pip": _pip,
+    "pytest": _pytest,
     "sa-doclock": _sa_doclock,
     "alembic": _alembic,
     "python": _python,

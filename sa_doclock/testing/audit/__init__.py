@@ -1,0 +1,4 @@
+"""audit(): where a program lacks a lock, or uses one wrongly, found while it runs."""
+
+from .finding import AuditFinding
+from .watching import Audit, audit

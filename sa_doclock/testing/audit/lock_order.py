@@ -1,0 +1,204 @@
+"""``lock-order-cycle``: transactions lock the same rows, or rows of the same tables, in different orders.
+
+No deadlock has to happen.  Each transaction of the run gives the orders in which it has locked, and
+a cycle of them is a deadlock of transactions that run at once: with the same rows, a certain one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from .finding import AuditFinding
+from .rows import Row, short_name
+from .rule import Rule
+from .transactions import RowLock, Transaction
+
+_MOST_PAIRS: Final = 20_000  # pairs of rows that are remembered, of the run
+_ALL_PAIRS: Final = 8  # of so many rows all pairs are looked at, of more the neighbours
+_MOST_VISITED: Final = 300  # in the search for one cycle
+
+
+@dataclass(slots=True)
+class _Order:
+    """One row was locked while another was held."""
+
+    held_at: str
+    locked_at: str
+    guards: frozenset[Row]  # rows that were locked before both, in every such transaction
+
+
+class LockOrder(Rule):
+    """Certain where the same rows were locked in both orders."""
+
+    code = "lock-order-cycle"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._after: OrderedDict[Row, dict[Row, _Order]] = OrderedDict()
+        self._pairs = self._pairs_left_out = 0
+
+    @property
+    def left_out(self) -> int:
+        """The number of observations that have found no room."""
+        return self.tally.left_out + self._pairs_left_out
+
+    def locked(self, transaction: Transaction, row: Row, lock: RowLock) -> None:
+        """Note the order of this row and those that the transaction has locked."""
+        if transaction.has_gate or not lock.waits:
+            return
+        held = list(transaction.locks.items())
+        first = 0 if len(held) < _ALL_PAIRS else len(held) - 1
+        for position, (other, of_other) in enumerate(held[first:], first):
+            guards = frozenset(one for one, _ in held[: min(position, _ALL_PAIRS)])
+            order = _Order(str(of_other.place), str(lock.place), guards)
+            self._note_classes(other, row, order)
+            if not transaction.has_file_lock:
+                self._note_rows(other, row, order)
+
+    def _note_classes(self, held: Row, row: Row, order: _Order) -> None:
+        if not order.guards:
+            direction = _direction(held, row)
+            if direction:
+                places = order.held_at, order.locked_at
+                self.tally.add(("order", held.entity, row.entity, direction, *places))
+
+    def _note_rows(self, held: Row, row: Row, order: _Order) -> None:
+        after = self._after.setdefault(held, {})
+        known = after.get(row)
+        if known is None:
+            after[row] = order
+            self._pairs += 1
+            self._forget_oldest()
+        elif known.guards <= order.guards:
+            return
+        else:
+            known.guards &= order.guards
+        self._look_for_cycle(held, row)
+
+    def _forget_oldest(self) -> None:
+        while self._pairs > _MOST_PAIRS:
+            _, oldest = self._after.popitem(last=False)
+            self._pairs -= len(oldest)
+            self._pairs_left_out += len(oldest)
+
+    def _look_for_cycle(self, held: Row, row: Row) -> None:
+        """Find the shortest way back from the second row to the first."""
+        ways: deque[tuple[Row, ...]] = deque([(row,)])
+        visited = {row}
+        while ways and len(visited) < _MOST_VISITED:
+            way = ways.popleft()
+            for following in self._after.get(way[-1], ()):
+                if following == held:
+                    self._note_cycle([held, *way])
+                    return
+                if following not in visited:
+                    visited.add(following)
+                    ways.append((*way, following))
+
+    def _note_cycle(self, rows: Sequence[Row]) -> None:
+        first = rows.index(min(rows, key=repr))
+        cycle = [*rows[first:], *rows[:first]]
+        orders = [
+            self._after[held][row] for held, row in zip(cycle, [*cycle[1:], cycle[0]], strict=True)
+        ]
+        if frozenset.intersection(*(order.guards for order in orders)):
+            return  # a row that each of them locks first keeps them apart
+        entities = "|".join(row.entity for row in cycle)
+        places = "|".join(place for one in orders for place in (one.held_at, one.locked_at))
+        self.tally.add(("cycle", entities, places))
+
+    def findings(self) -> Iterator[AuditFinding]:
+        """Yield the cycles of rows, and then those of classes that no such cycle has shown."""
+        certain = set()
+        for key, count in self.tally:
+            if key[0] == "cycle":
+                entities = key[1].split("|")
+                certain.add(frozenset(entities))
+                yield self._judge(entities, key[2].split("|"), count, certain=True)
+        orders = self._orders_of_classes()
+        for entity in {held for held, row, _ in orders if held == row}:
+            both = [orders.get((entity, entity, one)) for one in ("ascending", "descending")]
+            if all(both) and frozenset({entity}) not in certain:
+                (up, times_up), (down, times_down) = filter(None, both)
+                places = [*up, *down]
+                yield self._judge([entity] * 2, places, times_up + times_down, certain=False)
+        yield from self._cycles_of_classes(orders, certain)
+
+    def _orders_of_classes(
+        self,
+    ) -> Mapping[tuple[str, str, str], tuple[tuple[str, str], int]]:
+        """Return the first pair of places, and how often, by the two classes and the direction."""
+        orders: dict[tuple[str, str, str], tuple[tuple[str, str], int]] = {}
+        for key, count in self.tally:
+            if key[0] == "order":
+                of, places = key[1:4], key[4:6]
+                known, times = orders.get(of, (places, 0))
+                orders[of] = known, times + count
+        return orders
+
+    def _cycles_of_classes(
+        self,
+        orders: Mapping[tuple[str, str, str], tuple[tuple[str, str], int]],
+        shown: set[frozenset[str]],
+    ) -> Iterator[AuditFinding]:
+        after: dict[str, list[str]] = {}
+        for held, row, _ in orders:
+            if held != row:
+                after.setdefault(held, []).append(row)
+        for held, row, direction in orders:
+            way = _way(after, row, held) if direction == "between" else None
+            if way is not None and frozenset(way) not in shown:
+                shown.add(frozenset(way))
+                cycle = [held, *way[:-1]]
+                pairs = zip(cycle, way, strict=True)
+                found = [orders[one, other, "between"] for one, other in pairs]
+                places = [place for both, _ in found for place in both]
+                times = sum(count for _, count in found)
+                yield self._judge(cycle, places, times, certain=False)
+
+    def _judge(
+        self, entities: Sequence[str], places: Sequence[str], count: int, *, certain: bool
+    ) -> AuditFinding:
+        names = [short_name(entity) for entity in entities]
+        following = [*names[1:], names[0]]
+        steps = [
+            f"{held} at {places[2 * index]} and then {row} at {places[2 * index + 1]}"
+            for index, (held, row) in enumerate(zip(names, following, strict=True))
+        ]
+        what = "the same rows" if certain else "rows of these classes"
+        message = f"transactions lock {what} in different orders: " + "; ".join(steps)
+        if len(set(names)) == 1:
+            cure = (
+                f"lock them in one call, which sorts the keys: "
+                f"session.get_entities({names[0]}, idents, LockOptions.ForUpdate)"
+            )
+        else:
+            order = ", ".join(dict.fromkeys(names))
+            cure = f"lock in one order; LockingSession(engine, lock_order=({order})) refuses others"
+        return self._finding(certain, message, tuple(places), cure, count)
+
+
+def _direction(held: Row, row: Row) -> str:
+    if held.entity != row.entity:
+        return "between"
+    try:
+        return "ascending" if held.key < row.key else "descending"
+    except TypeError:
+        return ""  # keys that have no order
+
+
+def _way(after: Mapping[str, Sequence[str]], start: str, end: str) -> list[str] | None:
+    """Return the shortest way between two classes, both included."""
+    ways, visited = deque([[start]]), {start}
+    while ways:
+        way = ways.popleft()
+        for following in after.get(way[-1], ()):
+            if following == end:
+                return [*way, end]
+            if following not in visited:
+                visited.add(following)
+                ways.append([*way, following])
+    return None

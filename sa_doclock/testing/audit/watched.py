@@ -1,0 +1,153 @@
+"""All that an audit remembers of the process while it watches: sessions, connections and objects."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import Connection
+from sqlalchemy.orm import InstanceState, Session
+
+from ...sqlalchemy_internals import is_flushing
+from .isolation import finds_conflicts
+from .places import Place, Places, places_of_program
+from .rows import Row
+from .rule import Rule
+from .sent import Sent
+from .transactions import Read, RowLock, SessionSeen, Transaction
+
+_SHORT: Final = 0.05  # seconds without a statement that no rule hears of
+
+
+class Watched:
+    """The transactions of sessions and connections; it tells the rules what they do.
+
+    Sessions, connections and objects are held weakly, and the rows of a transaction until its end.
+    """
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.rules = rules
+        self.reads: WeakKeyDictionary[InstanceState[Any], Read] = WeakKeyDictionary()
+        self.assigned: WeakKeyDictionary[InstanceState[Any], dict[str, Places]] = (
+            WeakKeyDictionary()
+        )
+        self.added: WeakKeyDictionary[InstanceState[Any], Places] = WeakKeyDictionary()
+        self.statements = self.transactions = self.rows_left_out = self.failures = 0
+        self.first_failure = ""
+        self._mutex = threading.RLock()
+        self._sessions: WeakKeyDictionary[Session, SessionSeen] = WeakKeyDictionary()
+        self._connections: WeakKeyDictionary[Connection, Transaction] = WeakKeyDictionary()
+        self._users: WeakKeyDictionary[Connection, SessionSeen] = WeakKeyDictionary()
+
+    def guarded(self, listener: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the listener, which one thread runs at a time, and which never raises."""
+
+        def run(*arguments: Any) -> Any:
+            try:
+                with self._mutex:
+                    return listener(*arguments)
+            except Exception:  # noqa: BLE001  # an error of the audit is no error of the program
+                self.failures += 1
+                self.first_failure = self.first_failure or traceback.format_exc()
+                return None
+
+        return run
+
+    def session(self, session: Session) -> SessionSeen:
+        """Return what is known of a session."""
+        found = self._sessions.get(session)
+        if found is None:
+            found = self._sessions[session] = SessionSeen(session)
+        return found
+
+    def of_object(self, state: InstanceState[Any]) -> SessionSeen | None:
+        """Return what is known of the session of an object."""
+        session = state.session
+        return None if session is None else self.session(session)
+
+    def user_of(self, connection: Connection) -> SessionSeen | None:
+        """Return the session whose statements this connection sends."""
+        return self._users.get(connection)
+
+    def use(self, connection: Connection, seen: SessionSeen) -> None:
+        """Give the statements of a connection to a session, until its transaction ends."""
+        if self._users.get(connection) is not seen:
+            seen.transaction.join(self.transaction_of(connection))
+            self._users[connection] = seen
+            seen.connections.append(connection)
+
+    def end_session(self, seen: SessionSeen) -> None:
+        """End the session's transaction."""
+        self.measure_idle(seen.transaction)
+        for connection in seen.connections:
+            if self._users.get(connection) is seen:
+                del self._users[connection]
+        seen.end()
+
+    def begin(self, connection: Connection) -> Transaction:
+        """Begin a transaction of a connection."""
+        self.transactions += 1
+        found = Transaction(finds_conflicts=finds_conflicts(connection))
+        self._connections[connection] = found
+        return found
+
+    def end(self, connection: Connection, *, committed: bool) -> None:
+        """End the transaction of a connection; that of a session ends with the session's."""
+        self.measure_idle(self.transaction_of(connection))
+        found = self._connections.pop(connection, None)
+        if found is not None:
+            found.end(committed=committed)
+
+    def transaction_of(self, connection: Connection) -> Transaction:
+        """Return the transaction that the connection's next statement belongs to."""
+        user = self._users.get(connection)
+        if user is not None:
+            return user.transaction
+        # Not there: in autocommit, or begun before the audit.
+        return self._connections.get(connection) or self.begin(connection)
+
+    def note_wide_lock(self, connection: Connection, sent: Sent) -> None:
+        """Note a lock that is not of rows; the next session on this connection has it too."""
+        for transaction in (self.transaction_of(connection), self._connections.get(connection)):
+            if transaction is not None:
+                transaction.finds_conflicts |= sent.begins
+                transaction.has_wide_lock |= sent.locks_widely or sent.locks_file
+                transaction.has_gate |= sent.locks_widely
+                transaction.has_file_lock |= sent.locks_file
+                if transaction.has_wide_lock:
+                    transaction.first_lock = transaction.first_lock or here()
+
+    def is_in_flush(self, connection: Connection) -> bool:
+        """Return whether a flush sends what this connection sends."""
+        user = self._users.get(connection)
+        session = None if user is None else user.session()
+        return session is not None and is_flushing(session)
+
+    def measure_idle(self, transaction: Transaction) -> None:
+        """Tell the rules if no statement has run for long."""
+        seconds = transaction.idle_seconds()
+        transaction.idle_since = None
+        if seconds > _SHORT:
+            place = here()
+            for rule in self.rules:
+                rule.was_idle(transaction, seconds, place)
+
+    def acquire(self, transaction: Transaction, row: Row, lock: RowLock) -> None:
+        """Note a lock, unless the transaction has it; a row that it has inserted is its own."""
+        if row in transaction.locks or row in transaction.inserted:
+            return
+        if not transaction.has_room():
+            self.rows_left_out += 1
+            return
+        for rule in self.rules:
+            rule.locked(transaction, row, lock)
+        transaction.locks[row] = lock
+        transaction.first_lock = transaction.first_lock or lock.place
+
+
+def here() -> Place:
+    """Return the line of the program that is being executed."""
+    return places_of_program()[0]

@@ -1,0 +1,1 @@
+"""audit(), on programs that are wrong and on programs that are right."""

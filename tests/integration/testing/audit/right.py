@@ -1,0 +1,167 @@
+"""Programs that need no other lock than they have, as public code has them."""
+
+from __future__ import annotations
+
+from sqlalchemy import Engine, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from sa_doclock import LockingSession, LockOptions
+
+from .models import Account, Article, Job, Line, Login, Order, Page, Stock
+
+
+def locked_when_it_is_read(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        account = session.get_one(Account, 1, with_for_update=True)
+        account.balance -= 10
+
+
+def a_version_counter(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        page = session.get_one(Page, 1)
+        page.text += "more"
+
+
+def computed_by_the_database(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        session.get_one(Article, 1).views = Article.views + 1
+        session.execute(update(Article).where(Article.id == 2).values(views=Article.views + 1))
+
+
+def compare_and_set(engine: Engine) -> None:
+    with engine.begin() as connection:
+        found = connection.execute(select(Job.id, Job.status).order_by(Job.id).limit(1)).one()
+        status = f"{found.status}, done"
+        same = (Job.id == found.id, Job.status == found.status)
+        assert connection.execute(update(Job).where(*same).values(status=status)).rowcount == 1
+
+
+def a_queue_that_skips_what_others_hold(engine: Engine) -> None:
+    for order in (Job.id, Job.id.desc()):  # nobody waits, so no order can deadlock
+        query = select(Job).where(Job.status.like("new%")).order_by(order)
+        with Session(engine) as session, session.begin():
+            for job in session.scalars(query.with_for_update(skip_locked=True)):
+                job.status += ", tried"
+
+
+def the_header_is_always_locked_first(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        order = session.get_one(Order, 1, with_for_update=True)
+        order.lines.append(Line(price=5))
+        order.total = sum(line.price for line in order.lines)
+    for backwards in (False, True):  # their order does not matter: the header excludes others
+        with Session(engine) as session, session.begin():
+            order = session.get_one(Order, 1, with_for_update=True)
+            for line in sorted(order.lines, key=lambda one: one.id, reverse=backwards):
+                line.price += 1
+                session.flush()
+            order.total = sum(line.price for line in order.lines)
+
+
+def rows_are_locked_in_the_order_of_their_keys(engine: Engine) -> None:
+    for idents in ((1, 2), (2, 1)):
+        with Session(engine) as session, session.begin():
+            query = select(Account).where(Account.id.in_(idents)).order_by(Account.id)
+            for account in session.scalars(query.with_for_update()):
+                account.balance += 1
+
+
+def refreshed_by_the_lock(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        account = session.get_one(Account, 1)
+        session.refresh(account, with_for_update=True)
+        account.balance -= 1
+    with Session(engine) as session, session.begin():
+        account = session.get_one(Account, 1)
+        query = select(Account).where(Account.id == 1).with_for_update()
+        session.scalars(query.execution_options(populate_existing=True)).one()
+        account.balance -= 1
+
+
+def a_form_that_replaces_what_was_there(engine: Engine) -> None:
+    form = {"title": "A title", "id": 1}
+    with Session(engine) as session, session.begin():
+        article = session.get_one(Article, form["id"])
+        if article.title != form["title"]:
+            article.title = str(form["title"])
+
+
+def a_log_whose_rows_have_no_sum(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        account = session.get_one(Account, 1, with_for_update=True)
+        account.balance += 1
+        session.add(Login(account_id=1))
+    with Session(engine) as session, session.begin():
+        session.add(Login(account_id=1))
+
+
+def inserted_or_there_already(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        try:
+            with session.begin_nested():
+                session.add(Stock(id=1, quantity=1))
+        except IntegrityError:
+            session.execute(update(Stock).where(Stock.id == 1).values(quantity=Stock.quantity + 1))
+
+
+def read_before_and_locked_in_the_next_transaction(engine: Engine) -> None:
+    with Session(engine) as session:
+        assert session.get_one(Stock, 1).quantity
+        session.commit()
+        stock = session.get_one(Stock, 1, with_for_update=True)
+        stock.quantity -= 1
+        session.commit()
+
+
+def a_session_of_ours(engine: Engine) -> None:
+    for idents in ((1, 2), (2, 1)):
+        with LockingSession(engine) as session:
+            session.get_one(Account, 1)
+            for account in session.get_entities(Account, idents, LockOptions.ForUpdate):
+                account.balance += 1
+            session.save_changes()
+    with LockingSession(engine) as session, session.locked_document(Order, 1) as order:
+        order.total += 1
+
+
+def a_named_lock(engine: Engine) -> None:
+    with LockingSession(engine) as session:
+        session.lock_key("stock")
+        session.get_one(Stock, 1).quantity -= 1
+        session.commit()
+
+
+def written_first_and_read_then(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        session.execute(update(Stock).where(Stock.id == 1).values(quantity=Stock.quantity - 1))
+        stock = session.get_one(Stock, 1)
+        if stock.quantity < 5:
+            stock.quantity += 10
+
+
+def new_rows_and_counts(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        order = Order(id=3, lines=[Line(price=1), Line(price=2)])
+        session.add(order)
+        session.flush()
+        session.refresh(order)
+        order.total = sum(line.price for line in order.lines)
+        session.flush()
+        assert session.scalar(select(func.count()).select_from(Line)) == 4
+
+
+def documents_inserted_in_bulk(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        order = session.get_one(Order, 1, with_for_update=True)
+        order.lines.append(Line(price=0))
+        order.total += 1
+    with Session(engine) as session, session.begin():
+        session.execute(insert(Order), [{"id": 8, "total": 3}, {"id": 9, "total": 4}])
+        session.execute(insert(Line), [{"order_id": 8, "price": 3}, {"order_id": 9, "price": 4}])
+
+
+def serializable(engine: Engine) -> None:
+    with Session(engine.execution_options(isolation_level="SERIALIZABLE")) as session:
+        session.get_one(Stock, 1).quantity -= 1
+        session.commit()
