@@ -162,13 +162,16 @@ class Batch:
             if not isinstance(error, (Exception, asyncio.CancelledError)):
                 raise
         finally:
-            if committed:
-                for call in self._done:
-                    if call.error is None:
-                        call.run_on_commit()
-            for call in self._done or [self._head]:
-                if call is not self._head or call.answer is not None:
-                    call.notify()
+            self._answer(committed=committed)
+
+    def _answer(self, *, committed: bool) -> None:
+        """Call what the functions have asked for; end the waits of all callers but this one."""
+        for call in self._done:
+            if committed and call.error is None:
+                call.run_on_commit()
+        for call in self._done or [self._head]:
+            if call is not self._head or call.answer is not None:
+                call.notify()
 
     def _refuse_all(self, error: BaseException) -> None:
         """Tell every caller of the transaction that nothing of it was saved, and why."""

@@ -50,7 +50,8 @@ def send(gate: DocumentGate, session_factory: sessionmaker[Session]) -> Iterator
 
         def send(function: Function, *, entity: Any = Order, ident: Any = 1, **how: Any) -> Any:
             before = gate.waiting
-            call = threads.submit(gate.run, session_factory, entity, ident, function, **how)
+            run: Callable[..., Any] = gate.run
+            call = threads.submit(run, session_factory, entity, ident, function, **how)
             wait_until_queued(gate, call, number=before + 1)  # type: ignore[arg-type]
             return call
 
@@ -191,7 +192,7 @@ def test_a_function_that_waits_holds_up_the_queue_alone(
 ) -> None:
     begun, goes_on = threading.Event(), threading.Event()
 
-    def wait(session: Session, order: Any) -> int:
+    def wait(session: Session, order: Any) -> Any:
         begun.set()
         assert goes_on.wait(PATIENCE)
         return add(1)(session, order)
@@ -227,7 +228,7 @@ def test_another_document_is_allowed_and_a_circle_is_found(
     both_run = threading.Barrier(2)
 
     def then(ident: int) -> Function:
-        def function(_session: Session, order: Any) -> int:
+        def function(_session: Session, order: Any) -> Any:
             both_run.wait(PATIENCE)
             order.total += 1
             return gate.run(session_factory, Order, ident, add(10))
