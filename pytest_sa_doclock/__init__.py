@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from sa_doclock import LockingSession
-    from sa_doclock.testing import LockRecord, Outcome
+    from sa_doclock.testing import Exploration, LockRecord, Outcome
 
 _GUARD_MODES = ("raise", "warn", "off")
 
@@ -82,6 +82,26 @@ def async_two_at_once() -> Callable[..., Awaitable[tuple[Outcome, Outcome]]]:
     from sa_doclock import testing  # noqa: PLC0415
 
     return testing.async_two_at_once
+
+
+@pytest.fixture
+def explore(request: pytest.FixtureRequest) -> Callable[..., Exploration]:
+    """The function sa_doclock.testing.explore(); a long one shows its progress also where pytest captures."""
+    from functools import partial  # noqa: PLC0415
+
+    from sa_doclock import testing  # noqa: PLC0415
+
+    return partial(testing.explore, progress=partial(_write_line, request.config))
+
+
+def _write_line(config: pytest.Config, text: str) -> None:
+    """Write a line to the terminal, whatever is captured."""
+    capture = config.pluginmanager.get_plugin("capturemanager")
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if capture is None or terminal is None:  # a worker of pytest-xdist has no terminal
+        return
+    with capture.global_and_fixture_disabled():
+        terminal.write_line(text)
 
 
 @pytest.fixture

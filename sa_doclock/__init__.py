@@ -4,9 +4,21 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from .claims import Claim, ClaimReport, Claims, FailedClaim, claim_each
+from .checkout_info import Checkout
+from .claims import (
+    Claim,
+    ClaimReport,
+    Claims,
+    FailedClaim,
+    Lease,
+    Leases,
+    claim_each,
+    lease_each,
+)
 from .documents import document
 from .errors import (
+    CheckedOut,
+    CheckoutLost,
     ClusterLockWarning,
     DeadlockDetected,
     DocLockError,
@@ -25,6 +37,7 @@ from .errors import (
     WrongIsolation,
 )
 from .events import ReleasedLock
+from .features.checkouts import checkout_table
 from .gate import DocumentGate
 from .lock_info import LockConnection, LockWait
 from .locking import doclock_key
@@ -40,9 +53,12 @@ if TYPE_CHECKING:
     from .asyncio import (
         AsyncClaim,
         AsyncClaims,
+        AsyncLease,
+        AsyncLeases,
         AsyncLockingScopedSession,
         AsyncLockingSession,
         async_claim_each,
+        async_lease_each,
         async_lock_waits,
         async_run_transaction,
     )
@@ -54,8 +70,13 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncClaim",
     "AsyncClaims",
+    "AsyncLease",
+    "AsyncLeases",
     "AsyncLockingScopedSession",
     "AsyncLockingSession",
+    "CheckedOut",
+    "Checkout",
+    "CheckoutLost",
     "Claim",
     "ClaimReport",
     "Claims",
@@ -65,6 +86,8 @@ __all__ = [
     "DocumentGate",
     "FailedClaim",
     "Finding",
+    "Lease",
+    "Leases",
     "LockConnection",
     "LockExplanation",
     "LockFailed",
@@ -86,13 +109,16 @@ __all__ = [
     "UnsavedChanges",
     "WrongIsolation",
     "async_claim_each",
+    "async_lease_each",
     "async_lock_waits",
     "async_run_transaction",
     "check_database",
+    "checkout_table",
     "claim_each",
     "doclock_key",
     "document",
     "explain_lock",
+    "lease_each",
     "lock_waits",
     "run_transaction",
     "skip_redundant_rollback",

@@ -13,6 +13,9 @@ from types import FrameType
 
 import sqlalchemy
 
+_OURS = f"{Path(__file__).parent}{sep}"
+_KIT = f"{_OURS}testing{sep}"
+_SQLALCHEMY = ("<sqlalchemy generated", f"{Path(sqlalchemy.__file__).parent}{sep}")
 _LIBRARIES = (
     "<sqlalchemy generated",  # wrappers, which have no file
     contextlib.__file__,
@@ -23,6 +26,19 @@ _LIBRARIES = (
 def frame_of_program() -> FrameType | None:
     """Return the innermost frame that is neither SQLAlchemy's nor ours."""
     return next((frame for frame in frames() if not is_of_library(frame)), None)
+
+
+def is_sent_by_library() -> bool:
+    """Return whether the statement that the test kit hears of is one of sa_doclock's own."""
+    files = (frame.f_code.co_filename for frame in frames() if not _is_of_sqlalchemy(frame))
+    sender = next((file for file in files if file != __file__ and not file.startswith(_KIT)), "")
+    return sender.startswith(_OURS)
+
+
+def _is_of_sqlalchemy(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith(_SQLALCHEMY) or (
+        frame.f_globals.get("__name__", "").startswith("sqlalchemy.")
+    )
 
 
 def is_of_library(frame: FrameType) -> bool:

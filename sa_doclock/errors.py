@@ -7,6 +7,8 @@ DocLockError
 │   ├── SnapshotConflict   run the transaction again
 │   └── LockLost           the lock ended before the commit, and nothing is saved: find out why
 ├── StaleDocument          its version is not the one that the caller has seen: show it again
+├── CheckedOut             another owner has it checked out: say who, and until when
+├── CheckoutLost           the check-out was taken over, or checked in: show it again
 ├── LockNotSupported       this database, table or connection cannot give that lock
 └── LockMisuse             the program is wrong: change it
     ├── UnsavedChanges     the object to lock has pending changes
@@ -24,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.exc import OperationalError, SAWarning, StatementError
 
 if TYPE_CHECKING:
+    from .checkout_info import Checkout
     from .lock_info import LockConnection
     from .options import LockOptions
 
@@ -144,6 +147,37 @@ class StaleDocument(DocLockError):
 
     def __init__(
         self, message: str, *, expected: Any = None, found: Any = None, **document: Any
+    ) -> None:
+        super().__init__(message, **document)
+        self.expected = expected
+        self.found = found
+
+
+class CheckedOut(DocLockError):
+    """Another owner has the document checked out.
+
+    :ivar checkout: who, since when and until when, as it was when the lock was granted.
+    """
+
+    def __init__(self, message: str, *, checkout: Checkout | None = None, **document: Any) -> None:
+        super().__init__(message, **document)
+        self.checkout = checkout
+
+
+class CheckoutLost(DocLockError):
+    """The check-out is over: the document was taken over, or checked in.
+
+    :ivar expected: the epoch that the caller has given.
+    :ivar found: that of the check-out that there is now; None where there is none.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        expected: int | None = None,
+        found: int | None = None,
+        **document: Any,
     ) -> None:
         super().__init__(message, **document)
         self.expected = expected

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy.orm import Session, SessionEvents
 
+from .checkout_info import Checkout
 from .errors import LockFailed, UnlockedWrite
 from .lock_info import DocumentKey, LockedName
 from .options import LockOptions
@@ -128,6 +129,13 @@ class LockEvents(SessionEvents):
 
         :param error: what ``guard="raise"`` would raise; it names the document.
         :param line: the line of the program that writes, ``shop/orders.py:42``.
+        """
+
+    def checkout_changed(self, session: Session, checkout: Checkout, change: str) -> None:
+        """A check-out was written.  It counts when the transaction is committed.
+
+        :param checkout: as it is now; one that was checked in, as it was.
+        :param change: ``"checked out"``, ``"renewed"``, ``"taken over"`` or ``"checked in"``.
         """
 
     def locks_released(

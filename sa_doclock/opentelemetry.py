@@ -16,8 +16,9 @@ from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 from . import __version__
+from .checkout_info import Checkout
 from .documents import mapper_of, root_of
-from .errors import DeadlockDetected, LockFailed, LockNotAvailable, outcome_of
+from .errors import CheckedOut, DeadlockDetected, LockFailed, LockNotAvailable, outcome_of
 from .events import ReleasedLock, RequestedLock
 from .key_text import key_text
 from .lock_info import DocumentKey, LockedName, public_key
@@ -36,6 +37,7 @@ _EVENTS: Final = (
     "after_lock",
     "lock_failed",
     "locks_released",
+    "checkout_changed",
     "transaction_retried",
 )
 _NAMED: Final = "key"
@@ -124,6 +126,9 @@ class _Telemetry:
             "{deadlock}",
             "Transactions ended as the victim of a deadlock.",
         )
+        self._checkouts = meter.create_counter(
+            "doclock.checkouts", "{change}", "Check-outs that were given, renewed, taken or ended."
+        )
         self._retries = meter.create_counter(
             "doclock.transaction.retries", "{retry}", "Failed attempts of run_transaction()."
         )
@@ -158,7 +163,7 @@ class _Telemetry:
             span.set_attributes(found)
             if error is not None:
                 span.set_attribute("error.type", type(error).__name__)
-                if not isinstance(error, LockNotAvailable):
+                if not isinstance(error, (LockNotAvailable, CheckedOut)):
                     span.set_status(trace.StatusCode.ERROR, type(error).__name__)
             context.detach(token)
             span.end()
@@ -184,6 +189,10 @@ class _Telemetry:
         for (entity, identity), lock, held in released:
             attributes = self._attributes(entity, public_key(identity), lock)
             self._holds.record(held, attributes | {"doclock.end": outcome.replace(" ", "_")})
+
+    def checkout_changed(self, _session: Session, checkout: Checkout, change: str) -> None:
+        attributes = self._attributes(checkout.entity, checkout.ident, None)
+        self._checkouts.add(1, attributes | {"doclock.change": change.replace(" ", "_")})
 
     def transaction_retried(
         self, _session: Session, error: LockFailed, _attempt: int, pause: float | None

@@ -28,8 +28,9 @@ from sqlalchemy import (
     Select,
     TextClause,
 )
-from sqlalchemy.engine import ChunkedIteratorResult, MergedResult
-from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.engine import ChunkedIteratorResult, ExecutionContext, MergedResult
+from sqlalchemy.engine.cursor import FullyBufferedCursorFetchStrategy
+from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.orm import InstanceState, Session, SessionTransaction, loading
 from sqlalchemy.pool import ConnectionPoolEntry
 from sqlalchemy.pool.base import ResetStyle
@@ -179,6 +180,21 @@ def buffer_rows(result: Result[Any]) -> list[Any]:
 
     iterator.chunks = chunks
     iterator.iterator = chain.from_iterable(chunks(None))
+    return rows
+
+
+def keep_rows(context: ExecutionContext, cursor: DBAPICursor) -> list[Any] | None:
+    """Return the rows of a SELECT that has just run, which its result has too; None: no rows.
+
+    The cursor strategies are in no documentation, but dialects of other packages use them so.
+    """
+    unfetched: Any = context
+    is_write = unfetched.isinsert or unfetched.isupdate or unfetched.isdelete
+    streams = context.execution_options.get("stream_results", False)
+    if is_write or streams or cursor.description is None:
+        return None
+    rows = list(cursor.fetchall())
+    unfetched.cursor_fetch_strategy = FullyBufferedCursorFetchStrategy(cursor, initial_buffer=rows)
     return rows
 
 

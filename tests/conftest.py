@@ -19,7 +19,7 @@ import pytest
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import LockingSession
-from tests.sql.tds.drivers import DRIVERS
+from tests.sql.tds.engines import ENGINES
 from tests.sql.tsql.wheels import PARSER
 from tests.support.actors import Actor
 from tests.support.controller import Controller, Found, register_tests
@@ -82,7 +82,7 @@ MADE_ONCE: Mapping[str, str] = {
 CLUSTERS = ("standby", "galera", "group-replication")
 
 #: What the tests of the texts for SQL Server use, as SA_DOCLOCK_TEST_REQUIRE names it.
-TOOLS = (PARSER, *DRIVERS)
+TOOLS = (PARSER, *ENGINES)
 
 CONTROLLER = pytest.StashKey[Controller]()
 SERVERS = pytest.StashKey[Found]()

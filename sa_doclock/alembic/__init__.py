@@ -1,7 +1,18 @@
-"""Alembic operations that allow snapshot transactions in a SQL Server database.
+"""Alembic operations: the table of check-outs, and snapshot transactions of SQL Server.
+
+``import sa_doclock.alembic`` in a revision or in env.py, then::
+
+    def upgrade() -> None:
+        op.create_checkout_table()
+
+    def downgrade() -> None:
+        op.drop_checkout_table()
+
+Autogenerate writes these for a table that :func:`sa_doclock.checkout_table` has put into the
+metadata, where env.py imports this module; and leaves the table alone once it is there.
 
 SharedRead and SnapshotRead are SNAPSHOT transactions on SQL Server, and there a database has
-to allow these first.  ``import sa_doclock.alembic`` in a revision or in env.py, then::
+to allow these first::
 
     def upgrade() -> None:
         op.enable_snapshot_isolation()
@@ -12,12 +23,18 @@ to allow these first.  ``import sa_doclock.alembic`` in a revision or in env.py,
 Alembic's type stubs know Alembic's own operations alone; for a type checker, write
 ``op.invoke(EnableSnapshotIsolationOp())``, which does the same.
 
-On every other database both do nothing: not one statement, online or with ``--sql``.
+On every other database these two do nothing: not one statement, online or with ``--sql``.
 
 Never run on a real SQL Server here; what is sent rests on Microsoft's documentation: "ALTER
 DATABASE SET options", "sys.databases", "Enabling Row Versioning-Based Isolation Levels".
 """
 
-from .operations import DisableSnapshotIsolationOp, EnableSnapshotIsolationOp
+from .operations import DisableSnapshotIsolationOp, EnableSnapshotIsolationOp  # isort: skip  # it says where Alembic is missing
+from .checkouts import CreateCheckoutTableOp, DropCheckoutTableOp
 
-__all__ = ["DisableSnapshotIsolationOp", "EnableSnapshotIsolationOp"]
+__all__ = [
+    "CreateCheckoutTableOp",
+    "DisableSnapshotIsolationOp",
+    "DropCheckoutTableOp",
+    "EnableSnapshotIsolationOp",
+]

@@ -34,19 +34,22 @@ class AsyncClaim(Generic[T]):
         return await self.session.run_sync(lambda _: self._claim.__exit__(kind, error, traceback))
 
 
-class _Sessions:
+class AsyncSessions:
     """Makes the sessions of the claims, and keeps the latest one for the user."""
 
     latest: AsyncLockingSession
 
-    def __init__(self, factory: Callable[[], AsyncLockingSession]) -> None:
-        self._factory = factory
+    def __init__(
+        self, factory: Callable[[], AsyncLockingSession], caller: str = "async_claim_each"
+    ) -> None:
+        self._factory, self._caller = factory, caller
 
     def __call__(self) -> LockingSession:
+        """Return the session inside of a new AsyncLockingSession."""
         session = self._factory()
         if not isinstance(session, AsyncLockingSession):
             raise TypeError(
-                "async_claim_each() needs a factory of sessions such as async_sessionmaker("
+                f"{self._caller}() needs a factory of sessions such as async_sessionmaker("
                 f"engine, class_=AsyncLockingSession); this one makes a {type(session).__name__}"
             )
         self.latest = session
@@ -61,7 +64,7 @@ class AsyncClaims(Generic[T]):
     claims:``, does so before it returns.
     """
 
-    def __init__(self, claims: Claims[T], sessions: _Sessions) -> None:
+    def __init__(self, claims: Claims[T], sessions: AsyncSessions) -> None:
         self._claims, self._sessions = claims, sessions
 
     @property
@@ -81,21 +84,22 @@ class AsyncClaims(Generic[T]):
         return claim
 
     async def _next(self) -> AsyncClaim[T] | None:
-        claim = await _in_greenlet(lambda: next(self._claims, None))
+        claim = await in_greenlet(lambda: next(self._claims, None))
         return None if claim is None else AsyncClaim(claim, self._sessions.latest)
 
     async def aclose(self) -> None:
         """See :meth:`Claims.close`."""
-        await _in_greenlet(self._claims.close)
+        await in_greenlet(self._claims.close)
 
     async def __aenter__(self) -> AsyncClaims[T]:
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        await _in_greenlet(lambda: self._claims.__exit__(kind, error, traceback))
+        await in_greenlet(lambda: self._claims.__exit__(kind, error, traceback))
 
 
-async def _in_greenlet(function: Callable[[], R]) -> R:
+async def in_greenlet(function: Callable[[], R]) -> R:
+    """Return what the function returns, which may await in a greenlet of its own."""
     # An AsyncSession without an engine is SQLAlchemy's public way to run code that awaits
     # without the keyword.
     return await AsyncSession().run_sync(lambda _: function())
@@ -125,7 +129,7 @@ def async_claim_each(
     check_factory(session_factory)
     if not callable(sleep):
         raise TypeError(f"sleep must be a coroutine function of seconds, not {sleep!r}")
-    sessions = _Sessions(session_factory)
+    sessions = AsyncSessions(session_factory)
     claims: Claims[Any] = Claims(
         sessions,
         statement,

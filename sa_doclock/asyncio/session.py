@@ -153,6 +153,12 @@ class AsyncLockingSession(AsyncSession):
     locked_documents = _awaited_block(LockingSession.locked_documents)
     unguarded = _awaited_block(LockingSession.unguarded)
     lock_key = _awaited(LockingSession.lock_key)
+    check_out = _awaited(LockingSession.check_out)
+    take_over = _awaited(LockingSession.take_over)
+    renew = _awaited(LockingSession.renew)
+    check_in = _awaited(LockingSession.check_in)
+    checkout_of = _awaited(LockingSession.checkout_of)
+    checkouts = _awaited(LockingSession.checkouts)
     save_changes = _awaited(LockingSession.save_changes)
     release_locks = _awaited(LockingSession.release_locks)
 

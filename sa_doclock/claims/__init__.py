@@ -1,6 +1,8 @@
 """Rows shared by many workers: claim_each() locks each row for one of them and checks it again."""
 
 from .each import Claims, OnError, claim_each
+from .heartbeat import Renewable, Schedule
+from .leases import Lease, Leases, lease_each
 from .report import ClaimReport, FailedClaim
 from .sessions import check_factory
 from .transaction import Claim

@@ -9,6 +9,7 @@ import typer
 import sa_doclock
 
 from .audit import audit
+from .checkouts import check_in, checkouts, take_over
 from .demo import demo
 from .doctor import doctor
 from .explain import explain
@@ -29,6 +30,9 @@ app.command()(waits)
 app.command()(doctor)
 app.command()(explain)
 app.command()(audit)
+app.command()(checkouts)
+app.command()(take_over)
+app.command()(check_in)
 
 
 def _print_version(wanted: bool) -> None:

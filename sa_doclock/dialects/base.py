@@ -10,6 +10,7 @@ from typing import ClassVar
 from ..lock_info import ACTIVE, IDLE, Identity, LockConnection, Wait
 from ..options import LockOptions, base_of, milliseconds
 from ..pool import CallFunction, ExecuteStatement, on_return, withdraw
+from .clock import ServerClock
 from .connection import (
     AUTOCOMMIT,
     ConnectionState,
@@ -43,6 +44,7 @@ __all__ = [
     "NativeCode",
     "Pipeline",
     "Read",
+    "ServerClock",
     "Wait",
     "ask_driver",
     "base_of",
@@ -70,6 +72,12 @@ class LockStrategy(Locking, ErrorCodes, ConnectionState):
 
     monitoring: ClassVar[LockMonitoring | None] = None
     """The holders and waiters of locks; None: no server can tell."""
+
+    clock: ClassVar[ServerClock | None] = None
+    """The clock that check-outs go by; None: nothing is known of it, and there are no check-outs."""
+
+    locking_read_is_latest: ClassVar[bool] = False
+    """FOR SHARE reads what was committed last, also in a transaction whose plain reads are older."""
 
     def check_support(self, lock: LockOptions) -> None:
         if self.compatible is not None:

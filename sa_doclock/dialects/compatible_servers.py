@@ -1,4 +1,4 @@
-"""Products that answer as PostgreSQL or MySQL, and which of their locks are real.
+"""Products that answer as PostgreSQL, MySQL or SQL Server, and which of their locks are real.
 
 A row has what its vendor says, with the source of each fact.  None of these products was run by the
 tests.  A server that is not in the table is treated as the product that it says it is, and so is
@@ -144,6 +144,23 @@ _LOCK_FREE: Final = Fact(
     f"{_DSQL}working-with-concurrency-control.html",
 )
 _TABLE_LOCKS: Final = Fact("it locks tables, at serializable isolation, and no rows", _REDSHIFT)
+_BABELFISH: Final = "https://docs.aws.amazon.com/AmazonRDS/latest/AuroraUserGuide/babelfish-"
+_HINTS_IGNORED: Final = Fact(
+    "it ignores the table hints of T-SQL, so that two transactions would get the lock; connect to its "
+    "port of PostgreSQL, by the dialect postgresql",
+    f"{_BABELFISH}tsql-hints.html",
+)
+_SYNAPSE: Final = Fact(
+    "dedicated SQL pools have no locks of rows that a SELECT can take; keep documents in Azure SQL "
+    "Database or SQL Server",
+    "https://learn.microsoft.com/azure/synapse-analytics/sql-data-warehouse/"
+    "sql-data-warehouse-develop-transactions",
+)
+_FABRIC: Final = Fact(
+    "its locks are of tables, and of two transactions that change one, the second fails at its COMMIT; "
+    "keep documents in SQL database in Fabric, Azure SQL Database or SQL Server",
+    "https://learn.microsoft.com/fabric/data-warehouse/transactions",
+)
 _OF_ROWS: Final = (
     *(LockFeature.FOR_UPDATE, LockFeature.SHARED_READ),
     *(LockFeature.NO_WAIT, LockFeature.SKIP_LOCKED),
@@ -343,5 +360,33 @@ COMPATIBLE_SERVERS: Final = (
     CompatibleServer("Aurora MySQL", "mysql", r"aurora"),
     CompatibleServer("ProxySQL", "mysql", r"ProxySQL"),
     CompatibleServer("Doris", "mysql", r"Doris"),
+    CompatibleServer(
+        "Babelfish",
+        "mssql",
+        r"Babelfish 1|Babelfish for PostgreSQL",
+        refused=dict.fromkeys(_OF_ROWS, _HINTS_IGNORED),
+        real={
+            LockFeature.SNAPSHOT_READ: Fact(
+                "at PostgreSQL's REPEATABLE READ", f"{_BABELFISH}transaction.html"
+            ),
+            LockFeature.NAMED: Fact(
+                "by PostgreSQL's advisory locks",
+                "https://github.com/babelfish-for-postgresql/babelfish_extensions/blob/"
+                "93a9c70ed6e81b68a3eb7b050cac4e5d632c2516/contrib/babelfishpg_tsql/src/applock.c",
+            ),
+        },
+    ),
+    CompatibleServer(
+        "Azure Synapse Analytics (dedicated SQL pool)",
+        "mssql",
+        r"EngineEdition 6;",
+        refused=dict.fromkeys(LockFeature, _SYNAPSE),
+    ),
+    CompatibleServer(
+        "Microsoft Fabric Warehouse or Azure Synapse serverless",
+        "mssql",
+        r"EngineEdition 11;",
+        refused=dict.fromkeys(LockFeature, _FABRIC),
+    ),
 )
 """The table.  The first product whose mark or host is found is the one that answers."""

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 from sqlalchemy import Connection, Integer, Table, TextClause, text
 from sqlalchemy.engine import Dialect, TwoPhaseTransaction
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.types import TypeEngine
 
 from ..errors import LockFailed, LockNotAvailable, LockNotSupported, WrongIsolation
 from ..lock_info import ACTIVE, IDLE, Identity, LockConnection
@@ -23,6 +24,7 @@ from .base import (
     LockMonitoring,
     LockStrategy,
     NativeCode,
+    ServerClock,
 )
 from .compatible_servers import find_server
 from .connection import ask_driver
@@ -108,6 +110,12 @@ _TRY_KEY = text("SELECT GET_LOCK(:name, 0)")
 _STATES = {"Sleep": IDLE, "Query": ACTIVE, "Execute": ACTIVE}
 
 
+def _timestamp() -> TypeEngine[Any]:
+    from sqlalchemy.dialects.mysql import DATETIME  # noqa: PLC0415  # loaded where it is used
+
+    return DATETIME(fsp=6)
+
+
 class InnoDBLocks(LockStrategy):
     # At REPEATABLE READ the first plain SELECT of any table fixes what the details look
     # like, and a lock granted later shows a fresh header over stale details.
@@ -116,8 +124,16 @@ class InnoDBLocks(LockStrategy):
         LockOptions.SharedRead: (READ_COMMITTED,),
         LockOptions.SnapshotRead: (REPEATABLE_READ,),
     }
+    # At SERIALIZABLE a plain read takes a shared lock.
+    levels_past_writers = frozenset({READ_COMMITTED, REPEATABLE_READ})
     reports_idle = True
     keys_end_with_transaction = False
+    # "returns the current UTC date and time", with 6 digits of a second if asked for, as of the begin
+    # of the statement: https://dev.mysql.com/doc/refman/8.4/en/date-and-time-functions.html
+    clock = ServerClock("UTC_TIMESTAMP(6)", _timestamp)
+    # "If you want to see the 'freshest' state of the database, use either the READ COMMITTED isolation
+    # level or a locking read": https://dev.mysql.com/doc/refman/8.4/en/innodb-consistent-read.html
+    locking_read_is_latest = True
     hold_limit_expression: ClassVar[str]
     """The seconds ``{limit}``, or the server's own limit where that is shorter."""
 

@@ -18,6 +18,9 @@ class LockMonitoring(ABC):
     privilege_errors: ClassVar[Mapping[NativeCode, str]] = {}
     """Errors of an account that may not read this, with the privilege that it needs."""
 
+    seconds_between_looks: ClassVar[float] = 0.0
+    """The server answers from a copy that it renews only when nobody has asked for this time."""
+
     @abstractmethod
     def connection_id(self, connection: Connection) -> int | None:
         """Return the server's id of this connection.

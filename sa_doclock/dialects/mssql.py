@@ -1,4 +1,4 @@
-"""SQL Server 2016 and later: pyodbc, aioodbc, pymssql.
+"""SQL Server 2016 and later: pyodbc, aioodbc, pymssql, mssql-python.
 
 Never run against a real server by this project's own tests: see docs/mssql.md for the
 evidence behind each claim.
@@ -6,20 +6,19 @@ evidence behind each claim.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from typing import Any
 
 from sqlalchemy import Connection, Integer, Table, bindparam, literal, select, text
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.types import TypeEngine
 
 from ..errors import (
     DeadlockDetected,
     LockFailed,
     LockNotAvailable,
     LockNotSupported,
-    SnapshotConflict,
     WrongIsolation,
 )
 from ..lock_info import ACTIVE, IDLE, Identity, LockConnection, Wait
@@ -32,73 +31,29 @@ from .base import (
     SNAPSHOT,
     LockMonitoring,
     LockStrategy,
-    NativeCode,
+    ServerClock,
 )
+from .compatible_servers import find_server
 from .connection import connection_setting, rewritten_statements
 from .monitoring import connections_by_id, elapsed_seconds
+from .mssql_errors import PRIVILEGE_ERRORS, SQLServerErrors
 from .names import quoted_name, short_name
 from .numbers import text_with_numbers
 
-# pyodbc keeps the server's number only in its text, as ".. (1222) (SQLExecDirectW)",
-# further records as "; [state] .. (3621)"; the texts between may have any content
-_NUMBER_IN_TEXT = re.compile(r"\((\d+)\)(?= \(SQL\w+\)|; \[|$)")
-
-# mssql-python gives no number, so only for this driver its text decides, which is English where the
-# login's language is.
-_TEXTS = {
-    "Lock request time out period exceeded": 1222,
-    "was deadlocked on": 1205,
-    "aborted due to update conflict": 3960,
-    "the object accessed by the statement has been modified by a DDL statement": 3961,
-    "Transaction is rolled back when accessing version store": 3966,
-    "because transaction time was earlier than period start time": 13535,
-    "but the transaction did not start in snapshot isolation": 3951,
-    "because snapshot isolation is not allowed in this database": 3952,
-    "because the database was not recovered when the current transaction": 3953,
-    "because the ALTER DATABASE command that disallows snapshot isolation": 3954,
-    "because the ALTER DATABASE command which enables snapshot isolation": 3956,
-    "could not produce a query plan because of the hints": 8622,
-    "has no corresponding BEGIN TRANSACTION": 3903,
-    "VIEW SERVER STATE permission was denied": 300,
-}
-_NO_SNAPSHOT = (
-    "the database does not allow snapshot isolation, which readers need here; "
-    "run op.enable_snapshot_isolation() (see docs/mssql.md)"
-)
 _READ_ONLY = (
     "the database is read-only here, as on a readable secondary, where SQL Server ignores all locking "
     "hints; connect without ApplicationIntent=ReadOnly, or read by SnapshotRead"
-)
-_NO_ROW_LOCKS = "the table is memory-optimized, and such tables take no locks"
-_IN_TRANSITION = (
-    "snapshot isolation is being switched on or off in this database; "
-    "try again when ALTER DATABASE has ended"
-)
-# "Database Engine events and errors (3000 to 3999)": those whose text says that the transaction is
-# gone, whatever was done in it.
-# https://learn.microsoft.com/sql/relational-databases/errors-events/database-engine-events-and-errors-3000-to-3999
-_ENDS_TRANSACTION = frozenset(
-    {
-        3609,  # "The transaction ended in the trigger."
-        3616,  # ".. the user transaction, if any, has been rolled back"
-        3907,  # "Transaction aborted when accessing versioned row", of a persistent version store
-        3940,  # ".. the transaction was rolled back": locks of the commit
-        3948,  # "The transaction was terminated", by a change of the availability replica
-        3949,  # "Transaction aborted when accessing versioned row", on a readable secondary
-        3958,  # "Transaction aborted when accessing versioned row", of tempdb
-        3961,  # "Snapshot isolation transaction failed": DDL of another transaction
-        3966,  # "Transaction is rolled back when accessing version store."
-        3998,  # "Uncommittable transaction is detected .. The transaction is rolled back."
-    }
-)
-_NO_SEEK = (
-    "no index begins with the mapped primary key, so SQL Server would read, and lock, other rows "
-    "too; add a primary key, or a unique index on these columns"
 )
 _LOCK_TIMEOUT = "SELECT @@LOCK_TIMEOUT"
 # "CURRENT_TRANSACTION_ID", Permissions: "Any user can return the transaction ID of the current
 # session."  https://learn.microsoft.com/sql/t-sql/functions/current-transaction-id-transact-sql
 _TRANSACTION_ID = "SELECT CURRENT_TRANSACTION_ID()"
+# "SERVERPROPERTY", EngineEdition, https://learn.microsoft.com/sql/t-sql/functions/serverproperty-transact-sql
+# Its property Babelfish is that product's own: SQL Server answers NULL.
+_PRODUCT = (
+    "SELECT @@VERSION, CAST(SERVERPROPERTY('EngineEdition') AS int), "
+    "CAST(SERVERPROPERTY('Babelfish') AS int)"
+)
 _DEADLOCK_PRIORITY = "SELECT deadlock_priority FROM sys.dm_exec_sessions WHERE session_id = @@SPID"
 
 # Not pymssql, which writes the parameters into the text: that is no batch of its own.
@@ -106,8 +61,10 @@ _PARAMETERS_BY_SERVER = frozenset({"pyodbc", "aioodbc", "mssqlpython"})
 _FOR_UPDATE, _SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
 _NOWAIT, _SKIP = LockOptions.NoWait, LockOptions.SkipLocked
 # "Table hints", READPAST: it "can't be specified when the READ_COMMITTED_SNAPSHOT database option is
-# set to ON" at READ COMMITTED; "include the READCOMMITTEDLOCK table hint in the query".  (Remarks
-# there name ROWLOCK and READCOMMITTEDLOCK as hints of one group; programs on Azure use them together.)
+# set to ON" at READ COMMITTED; "include the READCOMMITTEDLOCK table hint in the query".  The Remarks
+# there name ROWLOCK and READCOMMITTEDLOCK as hints of one group, of which only one is allowed.
+# Servers accept the two together: see docs/mssql.md#skiplocked.  Without ROWLOCK, READPAST may wait
+# for a lock of a page.
 _SKIPPING = "UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK"
 # https://learn.microsoft.com/sql/t-sql/queries/hints-transact-sql-table
 _ROW_LOCKS = {
@@ -139,6 +96,7 @@ _REFUSED_BY_VALUE: dict[int, type[LockFailed]] = {
 # end of transaction is the X lock on the TID resource", listed as XACT and without a table.
 # The locks of rows are listed by hashes of their keys.  What would tell the hash of a row,
 # %%lockres%%, is not documented, and Microsoft's own parser does not know it: so by table.
+# The page spells a lock of a range RangeS_U, and servers were seen to spell it RangeS-U.
 # https://learn.microsoft.com/sql/relational-databases/system-dynamic-management-views/sys-dm-tran-locks-transact-sql
 _HOLDERS = text("""
     SELECT l.request_session_id, MAX(CASE WHEN l.resource_type = 'OBJECT' THEN 1 ELSE 0 END)
@@ -147,8 +105,8 @@ _HOLDERS = text("""
     WHERE l.resource_database_id = DB_ID() AND l.request_status = 'GRANT'
     AND l.request_session_id <> @@SPID
     AND (l.resource_type IN ('KEY', 'RID', 'PAGE', 'HOBT') AND p.object_id = OBJECT_ID(:name)
-    AND l.request_mode IN ('U', 'X', 'UIX', 'BU', 'RangeS_U', 'RangeI_U', 'RangeI_X', 'RangeX_S',
-    'RangeX_U', 'RangeX_X') OR l.resource_type = 'XACT' AND l.request_mode = 'X'
+    AND REPLACE(l.request_mode, '-', '_') IN ('U', 'X', 'UIX', 'BU', 'RangeS_U', 'RangeI_U',
+    'RangeI_X', 'RangeX_S', 'RangeX_U', 'RangeX_X') OR l.resource_type = 'XACT' AND l.request_mode = 'X'
     OR l.resource_type = 'OBJECT' AND l.resource_associated_entity_id = OBJECT_ID(:name)
     AND l.request_mode IN ('S', 'SIX', 'U', 'UIX', 'X', 'BU', 'Sch-M'))
     GROUP BY l.request_session_id""")
@@ -193,15 +151,10 @@ _RESTORES_TIMEOUT = "mssql restores LOCK_TIMEOUT"
 _SOME_SECONDS = 4.321  # no server has it as its own LOCK_TIMEOUT
 _WITH_PARAMETER = select(literal(1, Integer))  # so that it is sent as a lock by its key is
 _STATES = {"sleeping": IDLE, "running": ACTIVE, "suspended": ACTIVE, "runnable": ACTIVE}
-_NEEDS_GRANT = (
-    "the account needs GRANT VIEW SERVER STATE, from SQL Server 2022 on VIEW SERVER PERFORMANCE "
-    "STATE, in Azure SQL VIEW DATABASE STATE"
-)
 
 
 class SQLServerMonitoring(LockMonitoring):
-    # 262: "%ls permission denied in database '%.*ls'", VIEW DATABASE STATE in Azure SQL
-    privilege_errors = {300: _NEEDS_GRANT, 297: _NEEDS_GRANT, 262: _NEEDS_GRANT}
+    privilege_errors = PRIVILEGE_ERRORS
 
     def connection_id(self, connection: Connection) -> int | None:
         cursor: Any = connection.connection.cursor()  # no driver knows it by itself
@@ -227,7 +180,14 @@ class SQLServerMonitoring(LockMonitoring):
         return connections_by_id(connection.execute(_CONNECTIONS, {"ids": sorted(ids)}), _STATES)
 
 
-class SQLServerLocks(LockStrategy):
+def _timestamp() -> TypeEngine[Any]:
+    from sqlalchemy.dialects.mssql import DATETIME2  # noqa: PLC0415  # loaded where it is used
+
+    found: TypeEngine[Any] = DATETIME2(6)  # type: ignore[no-untyped-call]
+    return found
+
+
+class SQLServerLocks(SQLServerErrors, LockStrategy):
     name = "mssql"
     levels = {
         # At the two others reads take locks as well, so what is read after the grant is current.
@@ -238,6 +198,7 @@ class SQLServerLocks(LockStrategy):
         LockOptions.SnapshotRead: (SNAPSHOT,),
     }
     kept_levels = {_FOR_UPDATE: frozenset(_STRICTER)}
+    levels_past_writers = frozenset({SNAPSHOT})
     queued = frozenset({_FOR_UPDATE})
     # with_for_update() compiles to nothing here, so only a hint locks.
     hints = {**{lock: f"WITH ({hints})" for lock, hints in _ROW_LOCKS.items()}, **_DIRTY}
@@ -260,35 +221,6 @@ class SQLServerLocks(LockStrategy):
     # lock is acquired on the index key in the covering index rather than on the data row in the base
     # table", so two sessions with two access paths both get it.
     locks_what_is_read = True
-    # https://learn.microsoft.com/sql/relational-databases/errors-events/database-engine-events-and-errors
-    failures = {
-        1222: LockNotAvailable,  # lock request time-out: only the statement is undone
-        1205: DeadlockDetected,  # deadlock victim (the same number is a time-out on MySQL)
-        3960: SnapshotConflict,  # update conflict under SNAPSHOT
-        3961: SnapshotConflict,  # DDL of another transaction meanwhile
-        3966: SnapshotConflict,  # the row versions had to make room: "Retry the transaction"
-        # "Temporal tables": the times of a row's period "are based on the begin time of the
-        # transaction itself", which may be older than the change that this one has waited for.
-        13535: SnapshotConflict,
-        # "Table hints", READUNCOMMITTED: "If you receive the error message 601 .. resolve it as you
-        # would a deadlock error".
-        601: SnapshotConflict,
-    }
-    refusals = {
-        8622: (LockNotSupported, _NO_SEEK),
-        # "Cannot use the ROW granularity hint on the table .. because locking at the specified
-        # granularity is inhibited."  "Table hints", ROWLOCK: "can't be used with a table that has a
-        # clustered columnstore index".
-        651: (LockNotSupported, "the table has a clustered columnstore index, or locks no rows"),
-        # "Transactions with Memory-Optimized Tables"; the hint, and SNAPSHOT as level of a session
-        **dict.fromkeys((10794, 41332, 41368), (LockNotSupported, _NO_ROW_LOCKS)),
-        # "You can only specify the READPAST lock in the READ COMMITTED or REPEATABLE READ .."
-        650: (WrongIsolation, "SkipLocked needs READ COMMITTED or REPEATABLE READ"),
-        3952: (LockNotSupported, _NO_SNAPSHOT),
-        **dict.fromkeys((3953, 3954, 3956), (LockNotSupported, _IN_TRANSITION)),
-        3951: (WrongIsolation, "SNAPSHOT was set after the transaction had started"),
-    }
-    rolls_back_transaction = requires_rollback = frozenset({1205, 3960, *_ENDS_TRANSACTION})
     # "SET XACT_ABORT", Remarks: "Depending upon the severity of the error, the entire transaction
     # may be rolled back even when SET XACT_ABORT is OFF."  No number tells: 245 (conversion) ends
     # it, 2627 does not, and in a trigger, where XACT_ABORT is ON by default, 2627 ends it too.  The
@@ -298,8 +230,15 @@ class SQLServerLocks(LockStrategy):
     # a transaction, but for a change to SNAPSHOT.
     changes_level_at_once = True
     monitoring = SQLServerMonitoring()
+    # "Returns a datetime2(7) value that contains the date and time of the computer on which the
+    # instance of SQL Server is running .. as UTC time":
+    # https://learn.microsoft.com/sql/t-sql/functions/sysutcdatetime-transact-sql
+    clock = ServerClock("CAST(SYSUTCDATETIME() AS DATETIME2(6))", _timestamp)
     max_parameters = 2_000  # of 2100: some drivers add their own
-    rollback_noise = frozenset({3903})  # ROLLBACK without BEGIN: FreeTDS sends it regardless
+    # "IN", Remarks: a statement with many values can "consume resources and return an error 8623 or
+    # 8632".  Where that begins for an OR of composite keys, nobody has measured: so it has few.
+    # https://learn.microsoft.com/sql/t-sql/language-elements/in-transact-sql
+    max_parameters_of_or = 200
 
     def levels_for(self, lock: LockOptions) -> tuple[str, ...]:
         if lock == _SHARED | _SKIP:
@@ -315,9 +254,11 @@ class SQLServerLocks(LockStrategy):
         return LockOptions.None_ if base_of(lock) is LockOptions.SnapshotRead else lock
 
     def note_server(self, connection: Connection) -> None:
-        # A temporal table that comes later is found by the next process.
-        temporal = int(connection.exec_driver_sql(_TEMPORAL).scalar_one())
-        self.begins_at_once = temporal > 0
+        self.compatible = find_server("mssql", _product(connection))
+        if self.compatible is None:
+            # A temporal table that comes later is found by the next process.
+            temporal = int(connection.exec_driver_sql(_TEMPORAL).scalar_one())
+            self.begins_at_once = temporal > 0
         # SQLAlchemy asks sys.dm_exec_sessions for it, where sys.system_views has that name.  Without
         # it the pool would close each connection whose level was set.  "SET TRANSACTION ISOLATION
         # LEVEL": "READ COMMITTED .. This option is the SQL Server default."
@@ -426,19 +367,11 @@ class SQLServerLocks(LockStrategy):
         limit = int(connection.exec_driver_sql(_LOCK_TIMEOUT).scalar_one())
         return None if limit < 0 else limit / 1000
 
-    def native_code(self, orig: BaseException) -> NativeCode | None:
-        # pymssql's, and that of its lower layer, which its rollback() may raise
-        for number in (*orig.args[:1], getattr(orig, "number", None)):
-            if isinstance(number, int):
-                return number
-        if type(orig).__module__.partition(".")[0] == "mssql_python":
-            return next((code for text, code in _TEXTS.items() if text in str(orig)), None)
-        return self._number_in_text(orig)
 
-    def _number_in_text(self, orig: BaseException) -> NativeCode | None:
-        numbers = [int(n) for text in orig.args for n in _NUMBER_IN_TEXT.findall(str(text))]
-        known = self.failures.keys() | self.refusals.keys() | self.rollback_noise
-        return next((n for n in numbers if n in known), numbers[0] if numbers else None)
+def _product(connection: Connection) -> str:
+    """Return the words by which compatible_servers tells the products of this protocol."""
+    version, edition, babelfish = connection.exec_driver_sql(_PRODUCT).one()
+    return f"EngineEdition {edition}; Babelfish {babelfish or 0}; {version}"
 
 
 def _restores_lock_timeout(own: Connection) -> bool:

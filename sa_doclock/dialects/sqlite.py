@@ -11,7 +11,7 @@ import sqlite3
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from sqlalchemy import Connection, Table, false, update
+from sqlalchemy import Connection, DateTime, Table, false, update
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
@@ -23,7 +23,7 @@ from ..errors import (
     WrongIsolation,
 )
 from ..options import LockOptions, base_of, milliseconds
-from .base import AUTOCOMMIT, LockStrategy, NativeCode
+from .base import AUTOCOMMIT, LockStrategy, NativeCode, ServerClock
 from .connection import connection_setting, is_rolled_back_later
 
 _SHARED_CONNECTION = (
@@ -56,6 +56,10 @@ class SQLiteLocks(LockStrategy):
     asks_server = False
     # SQLITE_MAX_VARIABLE_NUMBER was 999 before SQLite 3.32: https://www.sqlite.org/limits.html
     max_parameters = 900
+    # The clock of the process, in milliseconds: "The 'now' argument to date and time functions always
+    # returns exactly the same value for multiple invocations within the same sqlite3_step() call"
+    # and is in UTC: https://www.sqlite.org/lang_datefunc.html
+    clock = ServerClock("strftime('%Y-%m-%d %H:%M:%f', 'now') || '000'", DateTime)
     # https://www.sqlite.org/rescode.html
     failures = {
         5: LockNotAvailable,  # SQLITE_BUSY

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Mapper, configure_mappers, registry
 from ..dialects import schema_translation, side_connection, strategy_for
 from ..documents import declared_roots, lockable_root, parts_of, root_of
 from ..errors import LockNotSupported
-from . import every_database, innodb, mariadb, models, mssql, mysql, postgresql, sqlite
+from . import checkouts, every_database, innodb, mariadb, models, mssql, mysql, postgresql, sqlite
 from .check import Check, Subject
 from .finding import SEVERITIES, Finding
 
@@ -26,7 +26,11 @@ CHECKS: Final[Mapping[str, Sequence[Check]]] = {
 }
 """The checks of one database alone, by SQLAlchemy's name of the dialect."""
 
-COMMON_CHECKS: Final[Sequence[Check]] = (*every_database.CHECKS, *models.CHECKS)
+COMMON_CHECKS: Final[Sequence[Check]] = (
+    *every_database.CHECKS,
+    *models.CHECKS,
+    *checkouts.CHECKS,
+)
 """The checks of every database."""
 
 NOT_CHECKED: Final = "not-checked"

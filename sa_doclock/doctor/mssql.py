@@ -7,6 +7,7 @@ from typing import Any
 
 from ..dialects import quoted_name
 from .check import Problem, Subject, check, checks_in
+from .compatible import compatible_problem
 
 _OLDEST = 13  # SQL Server 2016
 # "sys.databases": snapshot_isolation_state 1 is ON; 2 and 3 are transitions.
@@ -56,6 +57,18 @@ def read_only(subject: Subject) -> Iterator[Problem]:
             "the database is read-only here, where all locking hints are ignored",
             "connect without ApplicationIntent=ReadOnly, to the primary replica",
         )
+
+
+@check("mssql-compatible", "error")
+def compatible(subject: Subject) -> Iterator[Problem]:
+    """The server speaks SQL Server's protocol and has other locks: Babelfish, Azure Synapse Analytics or
+    a Fabric Warehouse. Its locks that are not real are LockNotSupported; see
+    [Compatible servers](compatible-servers.md).
+    """
+    found = subject.strategy.compatible
+    if found is not None:
+        told = " ".join(str(subject.ask("SELECT @@VERSION")).split())
+        yield compatible_problem(found, "SQL Server", told)
 
 
 @check("mssql-lock-timeout", "info")

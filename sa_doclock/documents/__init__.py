@@ -7,6 +7,7 @@ from .declare import (
     declared_roots,
     document,
     document_root,
+    has_checkouts,
     is_versioned,
     keeps_key,
     listen_for_documents,
@@ -14,6 +15,7 @@ from .declare import (
     parts_of,
     parts_with_detail,
 )
+from .key_values import key_value
 from .mapping import (
     clear_with_mappers,
     columns_read,

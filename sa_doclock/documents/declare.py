@@ -30,6 +30,7 @@ class _Declaration(NamedTuple):
     parts: tuple[str, ...] | None
     no_key: bool
     version: bool
+    checkout: bool
 
 
 # Global, as mapped classes are: a declaration holds for all sessions of the process.
@@ -49,7 +50,11 @@ def document(entity: C, /) -> C: ...
 
 @overload
 def document(
-    *, parts: Iterable[str] | None = None, no_key: bool = False, version: bool = False
+    *,
+    parts: Iterable[str] | None = None,
+    no_key: bool = False,
+    version: bool = False,
+    checkout: bool = False,
 ) -> Callable[[C], C]: ...
 
 
@@ -60,6 +65,7 @@ def document(
     parts: Iterable[str] | None = None,
     no_key: bool = False,
     version: bool = False,
+    checkout: bool = False,
 ) -> Any:
     """Declare that a mapped class is the header of a document, and what belongs to it.
 
@@ -86,6 +92,9 @@ def document(
         header (its ``version_id_col``), once for each flush, so that ``version=`` of
         ``get_entity()`` tells of any change of the document.  INSERT, UPDATE and DELETE
         constructs, and ``bulk_*()`` methods, do not raise it.
+    :param checkout: documents of this class can be checked out.  In a session that is made with
+        ``checkouts=``, each of their ForUpdate locks asks whether somebody else has them, which is
+        one statement more.  It holds for the whole inheritance hierarchy.
     :raises TypeError: ``parts`` is not a sequence of strings, or no class is decorated.
     :raises sqlalchemy.exc.ArgumentError: when the mappers are configured: an unknown part, a
         view-only one, a circle of parts, or a part that another header claims; ``version``
@@ -99,7 +108,7 @@ def document(
         if not isinstance(declared, type):
             raise TypeError(f"@document is for a class, not {declared!r}")
         _listen_to_mappers()
-        _declared[declared] = _Declaration(paths, no_key, version)
+        _declared[declared] = _Declaration(paths, no_key, version, checkout)
         _unchecked.add(declared)
         clear_mapper_caches()
         if any(inspect(mapped).configured for mapped in _mapped_classes(declared)):
@@ -246,6 +255,12 @@ def _declarations(root: Mapper[Any]) -> Iterator[_Declaration]:
 def is_versioned(root: Mapper[Any]) -> bool:
     """Return whether a change of a part raises the version of the headers of this root."""
     return any(declaration.version for declaration in _declarations(root))
+
+
+@mapper_cache
+def has_checkouts(root: Mapper[Any]) -> bool:
+    """Return whether documents of this root can be checked out."""
+    return any(declaration.checkout for declaration in _declarations(root))
 
 
 @mapper_cache

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, TypedDict, cast
 
+from sqlalchemy import Table
 from sqlalchemy.orm import Session
 
 from ..gate import DocumentGate, SessionQueue
 from ..options import LockTimeout, check_hold_limit, check_seconds
 from ..transaction import SessionPart, TransactionState
 from .batch import BatchPriority
+from .checkouts import CheckOuts, NoCheckOuts, check_table
 from .diagnosis import Diagnosis
 from .guard import GuardMode, ReadProvenance, WriteGuard, check_guard_mode
 from .held_warnings import HeldWarnings
@@ -31,9 +33,12 @@ class PartOptions(TypedDict):
     diagnose: bool
     hold_limit: LockTimeout
     warn_held_after: LockTimeout
+    checkouts: Table | None
 
 
-_VERSIONS: Final = DocumentVersions()  # it keeps nothing of a session
+# They keep nothing of a session.
+_VERSIONS: Final = DocumentVersions()
+_NO_CHECKOUTS: Final = NoCheckOuts()
 
 options_of_all: dict[str, Any] = {}
 """Options that every session has from now on, whatever it is made with: those of a test run."""
@@ -72,7 +77,7 @@ def _of_documents(
 def _of_waits(
     session: Session, state: TransactionState, options: PartOptions
 ) -> Iterator[SessionPart]:
-    """Yield what chooses the database of a lock, and what limits or saves its wait."""
+    """Yield what chooses the database of a lock, and what limits, saves or follows its wait."""
     limit = queue = None
     if type(session).get_bind is not Session.get_bind:  # the program's own
         yield BindRouter(state)  # before all that asks which database is meant
@@ -89,6 +94,13 @@ def _of_waits(
         yield queue  # a try, and the connection for it, wait for their turn
     if options["batch"]:
         yield BatchPriority(state, queue)  # tries again, each time at the gate
+    table = options["checkouts"]
+    # Under the lock, however it was got.
+    yield (
+        _NO_CHECKOUTS
+        if table is None
+        else CheckOuts(state, check_table(table), pipelined=options["pipeline"])
+    )
 
 
 def _of_reports(state: TransactionState, options: PartOptions) -> Iterator[SessionPart]:

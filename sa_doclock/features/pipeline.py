@@ -90,12 +90,20 @@ class SessionPipeline(SessionPart):
     ) -> AbstractContextManager[None]:
         ahead = self.ahead
         reads: Callable[[], Iterable[Read]] = tuple
-        if ahead is not None and len(request.keys) == 1:  # else of a listener, while parts are read
-            reads = partial(ahead.reads, request.mapper, request.keys[0])
+        if len(request.keys) == 1:  # else of a listener, while parts are read
+            reads = partial(self._reads, ahead, request)
         lock = self._pipelines[connection].locking(
             request.seconds, reads, few_rows=is_of_few_rows(request), hold_limit=hold_limit
         )
         return lock if ahead is None else _Within(ahead, lock)
+
+    def _reads(self, ahead: ReadingAhead | None, request: LockRequest) -> Iterator[Read]:
+        """Yield the reads that follow the lock: of the other parts, and of the block."""
+        state = self._state()
+        for reads_after in () if state is None else state.parts.reads_after:
+            yield from reads_after(request)
+        if ahead is not None:
+            yield from ahead.reads(request.mapper, request.keys[0])
 
     def around_document(self, reads: Reads) -> Block:
         """See :class:`SessionPart`: send these reads with the lock."""

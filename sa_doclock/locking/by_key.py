@@ -34,7 +34,6 @@ from ..statements import (
     chunks,
     in_order,
     key_names,
-    limit_for_keys,
     lock_by_key,
     lock_by_keys,
     parameters_by_keys,
@@ -269,7 +268,7 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
         request: LockRequest,
         keys: Sequence[Identity],
     ) -> list[T]:
-        limit = limit_for_keys(connection.strategy.max_parameters, len(self.mapper.primary_key))
+        limit = connection.strategy.parameters_for_keys(len(self.mapper.primary_key))
         found: list[T] = []
         for chunk in chunks(keys, limit):
             statements = _Statements(self.mapper, request, chunk, single=False)

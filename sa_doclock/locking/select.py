@@ -46,7 +46,6 @@ from ..statements import (
     drop_lock,
     in_order,
     key_in,
-    limit_for_keys,
     lock_where,
     refuse_other_lock,
     refuse_streaming,
@@ -157,7 +156,8 @@ class RowsOfSelect(LockTarget[Result[Any]]):
             )
         key = [getattr(entity, name) for name in key_attributes(self.mapper)]
         again = _without_lock(statement, entity)
-        limit = limit_for_keys(strategy.max_parameters // 2, len(key))  # the rest is the program's
+        most = strategy.max_parameters // 2  # the rest is the program's
+        limit = min(most, strategy.parameters_for_keys(len(key)))
         identities, order = self._lock_keys(key, strategy, row_lock, seconds, limit)
         if len(identities) * len(key) <= limit:
             return self._read(again.where(key_in(key, identities)))[0], identities

@@ -11,13 +11,14 @@ from sqlalchemy import Select
 from sqlalchemy.orm import SessionTransactionOrigin
 from sqlalchemy.orm.interfaces import ORMOption
 
+from ..checkout_info import Checkout
 from ..documents import mapper_of
 from ..errors import LockMisuse
 from ..options import LockOptions, LockTimeout, base_of, check_wait
 from ..statements import locked_entity_of, locked_select
-from ..transaction import NO_ARGUMENTS, LockRequest, around
+from ..transaction import LockRequest, around
 from .lock_methods import LockMethods
-from .targets import NO_IDENT, key_of, lock_of_block, one_for_each, selected_mapper
+from .targets import NO_IDENT, given, key_of, lock_of_block, one_for_each, selected_mapper
 
 T = TypeVar("T")
 
@@ -35,6 +36,7 @@ class BlockMethods(LockMethods):
         lock_timeout: LockTimeout = ...,
         options: Sequence[ORMOption] = ...,
         version: Any = ...,
+        checkout: Checkout | int | None = ...,
     ) -> AbstractContextManager[T]: ...
 
     @overload
@@ -46,6 +48,7 @@ class BlockMethods(LockMethods):
         lock_timeout: LockTimeout = ...,
         options: Sequence[ORMOption] = ...,
         version: Any = ...,
+        checkout: Checkout | int | None = ...,
     ) -> AbstractContextManager[Any]: ...
 
     @overload
@@ -57,6 +60,7 @@ class BlockMethods(LockMethods):
         lock_timeout: LockTimeout = ...,
         options: Sequence[ORMOption] = ...,
         version: Any = ...,
+        checkout: Checkout | int | None = ...,
     ) -> AbstractContextManager[T]: ...
 
     def locked(
@@ -68,6 +72,7 @@ class BlockMethods(LockMethods):
         lock_timeout: LockTimeout = None,
         options: Sequence[ORMOption] = (),
         version: Any = None,
+        checkout: Checkout | int | None = None,
     ) -> AbstractContextManager[Any]:
         """``with session.locked(Order, 42) as order:`` locks, and ends what it has begun.
 
@@ -91,7 +96,13 @@ class BlockMethods(LockMethods):
         :raises sqlalchemy.exc.MultipleResultsFound: the select returns several.
         :raises ValueError: a lock that locks nothing; a select of columns or of several classes.
         """
-        take = partial(self._take_one, lock_timeout=lock_timeout, options=options, version=version)
+        take = partial(
+            self._take_one,
+            lock_timeout=lock_timeout,
+            options=options,
+            version=version,
+            checkout=checkout,
+        )
         return self._block(entity, ident, lock, take, "locked")
 
     @overload
@@ -104,6 +115,7 @@ class BlockMethods(LockMethods):
         lock_timeout: LockTimeout = ...,
         options: Sequence[ORMOption] = ...,
         version: Any = ...,
+        checkout: Checkout | int | None = ...,
     ) -> AbstractContextManager[T]: ...
 
     @overload
@@ -115,6 +127,7 @@ class BlockMethods(LockMethods):
         lock_timeout: LockTimeout = ...,
         options: Sequence[ORMOption] = ...,
         version: Any = ...,
+        checkout: Checkout | int | None = ...,
     ) -> AbstractContextManager[Any]: ...
 
     @overload
@@ -126,6 +139,7 @@ class BlockMethods(LockMethods):
         lock_timeout: LockTimeout = ...,
         options: Sequence[ORMOption] = ...,
         version: Any = ...,
+        checkout: Checkout | int | None = ...,
     ) -> AbstractContextManager[T]: ...
 
     def locked_document(
@@ -137,6 +151,7 @@ class BlockMethods(LockMethods):
         lock_timeout: LockTimeout = None,
         options: Sequence[ORMOption] = (),
         version: Any = None,
+        checkout: Checkout | int | None = None,
     ) -> AbstractContextManager[Any]:
         """``with session.locked_document(Order, 42) as order:`` also loads all parts.
 
@@ -144,7 +159,11 @@ class BlockMethods(LockMethods):
         that of :meth:`get_document`.
         """
         take = partial(
-            self._take_document, lock_timeout=lock_timeout, options=options, version=version
+            self._take_document,
+            lock_timeout=lock_timeout,
+            options=options,
+            version=version,
+            checkout=checkout,
         )
         return self._block(entity, ident, lock, take, "locked_document")
 
@@ -237,17 +256,22 @@ class BlockMethods(LockMethods):
         lock_timeout: LockTimeout = None,
         options: Sequence[ORMOption] = (),
         version: Any = None,
+        checkout: Checkout | int | None = None,
     ) -> Any:
         mapper = selected_mapper(statement)
-        given = NO_ARGUMENTS if version is None else {"version": version}
-        request = LockRequest(mapper.class_, None, lock, mapper=mapper, given=given)
+        arguments = given(version, checkout)
+        request = LockRequest(mapper.class_, None, lock, mapper=mapper, given=arguments)
         self._check_request(request)
         if locked_entity_of(statement) is None:
             lock, seconds = check_wait(lock, lock_timeout)
             statement = locked_select(statement, lock, None, seconds)
         elif lock_timeout is not None:
             raise ValueError("the select has its lock already: give its lock_timeout there")
-        found = self.scalars(statement.options(*options)).unique().one()
+        statement = statement.options(*options)
+        locked = locked_entity_of(statement)
+        assert locked is not None
+        result = self._execute_locked(locked, statement, None, {}, arguments)
+        found = result.scalars().unique().one()
         self._check_found(request, found)
         return found
 

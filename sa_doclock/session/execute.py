@@ -18,7 +18,7 @@ from ..sqlalchemy_internals import (
     written_out,
 )
 from ..statements import LOCK_OPTION, LockedEntity, locked_entity_of, refuse_nested_lock
-from ..transaction import LockRequest, around
+from ..transaction import NO_ARGUMENTS, LockRequest, around
 from .for_update import execute_for_update, lock_of_for_update
 from .hooks import SessionWithContext
 
@@ -158,12 +158,13 @@ class ExecutingSession(SessionWithContext):
         statement: Select[Any],
         params: Any,
         arguments: Mapping[str, Any],
+        given: Mapping[str, Any] = NO_ARGUMENTS,
     ) -> Result[Any]:
-        given = arguments.get("execution_options", {})
+        own_options = arguments.get("execution_options", {})
         binds = dict(arguments.get("bind_arguments") or {})
         # Expiring does what populate_existing does in a plain Session, and does not overwrite
         # pending changes elsewhere.
-        options = {**given, "populate_existing": False, LOCK_OPTION: None}
+        options = {**own_options, "populate_existing": False, LOCK_OPTION: None}
         ours = {"params": params, "execution_options": options, "bind_arguments": binds}
         run = partial(self._execute_plain, **{**arguments, **ours})
         mapper: Mapper[Any] = inspect(locked.entity).mapper
@@ -175,8 +176,9 @@ class ExecutingSession(SessionWithContext):
             seconds,
             mapper,
             bind_arguments={**binds, "mapper": mapper, "clause": statement},
+            given=given,
         )
-        target = RowsOfSelect(self._context, request, statement, locked, run, given)
+        target = RowsOfSelect(self._context, request, statement, locked, run, own_options)
         if target.request is not request:  # every statement of it runs where it was routed to
             binds.update(target.request.bind_arguments)
         return acquire(target)

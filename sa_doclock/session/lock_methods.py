@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, TypeVar, get_args
 from sqlalchemy import Select, select
 from sqlalchemy.orm.interfaces import ORMOption
 
+from ..checkout_info import Checkout
 from ..documents import identity_of, mapper_of
 from ..errors import DocLockError
 from ..lock_info import public_key
@@ -32,9 +33,9 @@ from ..locking import (
 )
 from ..options import LockOptions, LockTimeout, check_lock, check_wait
 from ..statements import checked_options, locked_select
-from ..transaction import NO_ARGUMENTS, LockRequest, add_document, around, database_name
+from ..transaction import LockRequest, add_document, around, database_name
 from .execute import ExecutingSession
-from .targets import check_block_lock, in_given_order, key_of, no_result
+from .targets import check_block_lock, given, in_given_order, key_of, no_result
 
 T = TypeVar("T")
 ResultOrder = Literal["key", "given"]
@@ -61,6 +62,7 @@ class LockMethods(ExecutingSession):
         lock_timeout: LockTimeout = None,
         options: Sequence[ORMOption] = (),
         version: Any = None,
+        checkout: Checkout | int | None = None,
     ) -> T | None:
         """Return the entity with this primary key, its row locked until the transaction ends.
 
@@ -82,6 +84,8 @@ class LockMethods(ExecutingSession):
         :param options: loader options, as for ``Session.get()``.
         :param version: the version of the document that the caller has seen, such as that of a
             form which a user was shown; compared after the lock is granted.
+        :param checkout: the check-out by which the caller has the document, or its epoch; with
+            ForUpdate.  None: nobody must have it, where the session was made with ``checkouts=``.
         :returns: None when there is no such row; nothing is locked then, and another
             transaction may insert it.
         :raises LockNotAvailable: another transaction held the row past ``lock_timeout``.
@@ -89,6 +93,8 @@ class LockMethods(ExecutingSession):
         :raises UnsavedChanges: the entity or its parts have pending changes in this session.
         :raises StaleDocument: it has another ``version``; the lock is kept where the transaction
             was open before.
+        :raises CheckedOut: somebody has it checked out, and ``checkout`` is None.
+        :raises CheckoutLost: it was taken over, or checked in, since this ``checkout``.
         :raises WrongIsolation: the open transaction cannot protect a document.
         :raises LockUpgradeRefused: held by a read lock in this transaction already.
         :raises LockNotSupported: this database, table or connection cannot give that lock.
@@ -121,7 +127,7 @@ class LockMethods(ExecutingSession):
             (identity,),
             options,
             {"mapper": mapper},
-            NO_ARGUMENTS if version is None else {"version": version},
+            given(version, checkout),
         )
         if request.given:
             self._check_request(request)
@@ -142,13 +148,20 @@ class LockMethods(ExecutingSession):
         lock_timeout: LockTimeout = None,
         options: Sequence[ORMOption] = (),
         version: Any = None,
+        checkout: Checkout | int | None = None,
     ) -> T:
         """The same as :meth:`get_entity`, for a row that must be there.
 
         :raises sqlalchemy.exc.NoResultFound: there is no such row.
         """
         found = self.get_entity(
-            entity, ident, lock, lock_timeout=lock_timeout, options=options, version=version
+            entity,
+            ident,
+            lock,
+            lock_timeout=lock_timeout,
+            options=options,
+            version=version,
+            checkout=checkout,
         )
         if found is None:
             raise no_result(entity, ident)
@@ -239,6 +252,7 @@ class LockMethods(ExecutingSession):
         lock_timeout: LockTimeout = None,
         options: Sequence[ORMOption] = (),
         version: Any = None,
+        checkout: Checkout | int | None = None,
     ) -> T | None:
         """Return what :meth:`get_entity` returns, with all parts of the document loaded.
 
@@ -253,7 +267,13 @@ class LockMethods(ExecutingSession):
         """
         with around(self._context.parts.around_document, partial(reads_of, lock=lock)):
             found = self.get_entity(
-                entity, ident, lock, lock_timeout=lock_timeout, options=options, version=version
+                entity,
+                ident,
+                lock,
+                lock_timeout=lock_timeout,
+                options=options,
+                version=version,
+                checkout=checkout,
             )
             if found is not None:
                 self._load_parts([found], lock)
@@ -268,13 +288,20 @@ class LockMethods(ExecutingSession):
         lock_timeout: LockTimeout = None,
         options: Sequence[ORMOption] = (),
         version: Any = None,
+        checkout: Checkout | int | None = None,
     ) -> T:
         """The same as :meth:`get_document`, for a document that must be there.
 
         :raises sqlalchemy.exc.NoResultFound: there is no such row.
         """
         found = self.get_document(
-            entity, ident, lock, lock_timeout=lock_timeout, options=options, version=version
+            entity,
+            ident,
+            lock,
+            lock_timeout=lock_timeout,
+            options=options,
+            version=version,
+            checkout=checkout,
         )
         if found is None:
             raise no_result(entity, ident)

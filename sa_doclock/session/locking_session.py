@@ -9,7 +9,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, TableClause
+from sqlalchemy import Connection, Engine, Table, TableClause
 from sqlalchemy.orm import Session
 
 from ..features import (
@@ -27,12 +27,12 @@ from ..locking import LockContext, WaitPolicy, session_options
 from ..options import LockOptions, LockTimeout
 from ..transaction import around
 from .base_classes import refuse_methods_behind
-from .block_methods import BlockMethods
+from .checkout_methods import CheckoutMethods
 
 _NO_LOCKS: Final[Mapping[DocumentKey, LockOptions]] = MappingProxyType({})
 
 
-class LockingSession(BlockMethods):
+class LockingSession(CheckoutMethods):
     """A :class:`sqlalchemy.orm.Session` that locks documents.
 
     Made by ``sessionmaker(engine, class_=LockingSession)``.  Every method of Session is as
@@ -80,8 +80,13 @@ class LockingSession(BlockMethods):
     :param warn_held_after: seconds (or a timedelta) after which the logger ``sa_doclock`` warns of
         a lock that is still held, with its document and the line of the program that took it,
         and once more with the whole time when it is released.  None: it does not.
+    :param checkouts: the table of check-outs, made by :func:`checkout_table`.  Each ForUpdate lock
+        of a class declared with ``checkout=True``, also one by ``with_for_update()``, then asks
+        whether somebody has the document, which is one statement more, and raises CheckedOut.
+        None: nothing is asked.
     :raises TypeError: ``lock_order`` names something that is not a mapped class;
-        ``lock_timeout``, ``hold_limit`` or ``warn_held_after`` is no time; ``gate`` is no gate.
+        ``lock_timeout``, ``hold_limit`` or ``warn_held_after`` is no time; ``gate`` is no gate; ``checkouts``
+        is no such table.
     :raises ValueError: ``lock_order`` names a hierarchy twice; no such ``guard`` or ``priority``;
         ``lock_timeout``, ``hold_limit`` or ``warn_held_after`` is negative or not finite, or
         ``hold_limit`` is 0; ``pipeline`` with ``twophase``.
@@ -106,6 +111,7 @@ class LockingSession(BlockMethods):
         adopt_for_update: bool = True,
         hold_limit: LockTimeout = None,
         warn_held_after: LockTimeout = None,
+        checkouts: Table | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -134,6 +140,7 @@ class LockingSession(BlockMethods):
                 "diagnose": diagnose,
                 "hold_limit": hold_limit,
                 "warn_held_after": warn_held_after,
+                "checkouts": checkouts,
             },
         )
         if context.parts.around_get_bind:

@@ -8,7 +8,6 @@ from .by_key import (
     key_in,
     key_in_parameter,
     key_names,
-    limit_for_keys,
     lock_by_key,
     lock_by_keys,
     lock_where,

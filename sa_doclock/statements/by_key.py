@@ -97,15 +97,6 @@ def chunks(
         yield keys[start : start + size]
 
 
-# Of composite keys: PostgreSQL plans 16,000 for 6 s, 2,500 for 0.4 s.
-_PARAMETERS_OF_AN_OR = 5_000
-
-
-def limit_for_keys(parameters: int, columns: int) -> int:
-    """Return the number of parameters for keys of so many columns, at most so many."""
-    return parameters if columns == 1 else min(parameters, _PARAMETERS_OF_AN_OR)
-
-
 def in_order(mapper: Mapper[Any], keys: Iterable[Identity]) -> list[Identity]:
     """Return the keys in ascending order; as they come, if they have no order among them."""
     listed = list(keys)

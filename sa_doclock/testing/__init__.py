@@ -2,6 +2,7 @@
 
 from .audit import Audit, AuditFinding, audit
 from .concurrent import Outcome, async_two_at_once, two_at_once
+from .exploration import Exploration, Failure, explore
 from .records import LockRecord, assert_locked, recorded_locks
 from .rollback import rollback_session
 from .waiting import wait_until_blocked
@@ -9,11 +10,14 @@ from .waiting import wait_until_blocked
 __all__ = [
     "Audit",
     "AuditFinding",
+    "Exploration",
+    "Failure",
     "LockRecord",
     "Outcome",
     "assert_locked",
     "async_two_at_once",
     "audit",
+    "explore",
     "recorded_locks",
     "rollback_session",
     "two_at_once",

@@ -63,7 +63,7 @@ def two_at_once(
     :raises TimeoutError: a function has not ended; it goes on in its thread.
     :raises TypeError: not a function.
     """
-    functions = _check_function("first", first), _check_function("second", second)
+    functions = check_function("first", first), check_function("second", second)
     return _run_both(functions, patience, timeout, LoopThread())
 
 
@@ -79,7 +79,7 @@ async def async_two_at_once(
     So the connections that fixtures of the same event loop have left in the pool can be used.
     Functions that are no coroutine functions run in a thread each here too.
     """
-    functions = _check_function("first", first), _check_function("second", second)
+    functions = check_function("first", first), check_function("second", second)
     loop = LoopOfTest(asyncio.get_running_loop())
     return await asyncio.to_thread(_run_both, functions, patience, timeout, loop)
 
@@ -121,7 +121,11 @@ def _run_both(
     return outcomes[one], outcomes[other]
 
 
-def _check_function(name: str, function: Callable[[], Any]) -> Callable[[], Any]:
+def check_function(name: str, function: Callable[[], Any]) -> Callable[[], Any]:
+    """Return the function.
+
+    :raises TypeError: it is none, or a call of it runs nothing.
+    """
     if not callable(function):
         raise TypeError(f"{name} must be a function without arguments, not {function!r}")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):

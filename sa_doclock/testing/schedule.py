@@ -23,7 +23,7 @@ from sqlalchemy.exc import OperationalError
 
 from .async_connections import AsyncConnections
 from .file_locks import holds_file, needs_file_lock
-from .server_waits import ServerWaits, connection_id, locks_database, monitoring_of
+from .server_waits import ServersAsked, connection_id, locks_database
 
 FIRST_LOOK: Final = 0.005
 """Seconds without a sign of life after which the server is asked."""
@@ -103,9 +103,9 @@ class Schedule:
 
     def __init__(self, patience: float, run: Callable[[Callable[[], Any]], Any]) -> None:
         self.parties = Party("first"), Party("second")
-        self._patience, self._run = patience, run
+        self._patience = patience
         self._changed = threading.Condition()
-        self._servers: dict[Engine, ServerWaits | None] = {}
+        self._servers = ServersAsked(run)
         self._owners: dict[int, Party] = {}  # by the server's id of the connection
         self._over = False
         self.connections = AsyncConnections(self._party)
@@ -134,9 +134,7 @@ class Schedule:
             self.connections.release(party)
         for name, function in self._listeners:
             event.remove(Engine, name, function)
-        for engine, server in self._servers.items():
-            if server is not None:
-                self._ask(engine, server.close)
+        self._servers.close()
 
     def note_done(self, party: Party) -> None:
         """Note that a function has ended."""
@@ -210,22 +208,11 @@ class Schedule:
         engine = other.connection.engine
         if locks_database(engine):
             return _waits_for_file(other, one, quiet)
-        if any(self._owners.get(waiter) is other for waiter in self._blockers(engine) or ()):
+        if any(
+            self._owners.get(waiter) is other for waiter in self._servers.blockers(engine) or ()
+        ):
             return True
         return other.statement is not None and quiet >= LONG_STATEMENT
-
-    def _blockers(self, engine: Engine) -> Any:
-        """Ask the server; None where it cannot be asked."""
-        if engine not in self._servers:
-            known = monitoring_of(engine) is not None
-            self._servers[engine] = (
-                self._ask(engine, lambda: ServerWaits(engine)) if known else None
-            )
-        server = self._servers[engine]
-        return None if server is None else self._ask(engine, server.blockers)
-
-    def _ask(self, engine: Engine, question: Callable[[], Any]) -> Any:
-        return self._run(question) if engine.dialect.is_async else question()
 
     # Listeners, in the thread or task of the function.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from typing import Any
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
@@ -67,6 +68,37 @@ class ServerWaits:
         """Close the connection."""
         with suppress(DBAPIError):
             self._stack.close()
+
+
+class ServersAsked:
+    """The servers of several engines, each of which is asked over one connection.
+
+    :param run: runs a function of SQLAlchemy's on an asynchronous engine.
+    """
+
+    def __init__(self, run: Callable[[Callable[[], Any]], Any]) -> None:
+        self._run = run
+        self._servers: dict[Engine, ServerWaits | None] = {}
+
+    def blockers(self, engine: Engine) -> Mapping[int, set[int]] | None:
+        """Return who waits for whom; None where the server cannot be asked."""
+        if engine not in self._servers:
+            known = monitoring_of(engine) is not None
+            self._servers[engine] = self.ask(engine, lambda: ServerWaits(engine)) if known else None
+        server = self._servers[engine]
+        found: Mapping[int, set[int]] | None
+        found = None if server is None else self.ask(engine, server.blockers)
+        return found
+
+    def ask(self, engine: Engine, question: Callable[[], Any]) -> Any:
+        """Call a function that uses this engine."""
+        return self._run(question) if engine.dialect.is_async else question()
+
+    def close(self) -> None:
+        """Close the connections."""
+        for engine, server in self._servers.items():
+            if server is not None:
+                self.ask(engine, server.close)
 
 
 def blocked_by(starts: set[int], blockers: Mapping[int, set[int]]) -> set[int]:

@@ -366,10 +366,14 @@ class TransactionConnections:
 
     def _note_joined(self, joined: TransactionConnection, strategy: LockStrategy) -> None:
         """Note what the first lock in an open transaction knows more than the begin."""
-        joined.level = self.level_by_text or level_of(joined.connection)
+        joined.level = self.current_level(joined)
         if joined.known is None:  # the server could not be asked when it began
             joined.known = strategy
             self._listen_for_cluster(joined, strategy)
+
+    def current_level(self, joined: TransactionConnection) -> str | None:
+        """Return the isolation level of the transaction that is open on this connection."""
+        return joined.level or self.level_by_text or level_of(joined.connection)
 
     def close(self) -> None:
         """Forget the connections; put a lent one back to how it came."""

@@ -73,6 +73,10 @@ class SessionPart:
         """Return what limits the wait of each try: ``limit``, or another in its place."""
         return limit
 
+    def reads_after(self, request: LockRequest) -> Iterable[Read]:
+        """Return the reads of the part that follow this lock, so that a pipeline sends them along."""
+        return ()
+
     def check_found(self, request: LockRequest, found: object) -> None:
         """Compare what was found with what the caller has ``given``; under the lock, if any."""
 
@@ -201,6 +205,7 @@ class SessionParts:
     route: tuple[Callable[[LockRequest], LockRequest], ...] = ()
     around_take: tuple[Callable[[Take], Take], ...] = ()
     check_request: tuple[Callable[[LockRequest], None], ...] = ()
+    reads_after: tuple[Callable[[LockRequest], Iterable[Read]], ...] = ()
     check_found: tuple[Callable[[LockRequest, object], None], ...] = ()
     bound: tuple[Callable[[Mapper[Any] | None, Engine | Connection], None], ...] = ()
     around_limit: tuple[Callable[[Limit], Limit], ...] = ()

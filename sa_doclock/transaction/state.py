@@ -22,7 +22,7 @@ from .connection_events import Mark, TransactionFollower
 from .connections import TransactionConnections
 from .failed import FailedTransaction
 from .first_use import FirstUse
-from .ledger import Ledger
+from .ledger import Ledger, LedgerMark
 from .lock_call import LockCall
 from .lost_locks import LostLocks
 from .part import NO_PARTS, Block, SessionPart, SessionParts
@@ -182,6 +182,22 @@ class TransactionState(TransactionFollower):
             for note_released in self.parts.released:
                 note_released(released, outcome)
             self.instrumentation.report_released(released, outcome)
+
+    def give_up(self, mark: LedgerMark, *, reported: bool) -> None:
+        """Forget the locks since the mark, which a part refuses, though the server has granted them.
+
+        The server keeps them until the end of the transaction.
+
+        :param reported: the grant was reported to the listeners.
+        """
+        if self.ledger.mark() == mark:
+            return
+        released = self.ledger.roll_back_to(mark)
+        if reported:
+            self._report_released(released, "rolled back")
+        elif released:
+            for note_released in self.parts.released:
+                note_released(released, "rolled back")
 
     # What a Connection and its errors tell.
 

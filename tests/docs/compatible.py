@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sa_doclock.dialects import COMPATIBLE_SERVERS, LockFeature
 from sa_doclock.dialects.compatible_servers import CompatibleServer, Fact
 
-_ORIGINALS = {"postgresql": "PostgreSQL", "mysql": "MySQL"}
+_ORIGINALS = {"postgresql": "PostgreSQL", "mysql": "MySQL", "mssql": "SQL Server"}
 
 
 def sections() -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import Final
 
 from sa_doclock.doctor import (
     Check,
+    checkouts,
     every_database,
     innodb,
     mariadb,
@@ -20,6 +21,7 @@ from sa_doclock.doctor import (
 GROUPS: Final[Mapping[str, Sequence[Check]]] = {
     "Every database": every_database.CHECKS,
     "Tables of documents": models.CHECKS,
+    "Check-outs": checkouts.CHECKS,
     "PostgreSQL": postgresql.CHECKS,
     "MySQL and MariaDB": innodb.CHECKS,
     "MySQL": mysql.CHECKS,

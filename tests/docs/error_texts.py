@@ -24,6 +24,7 @@ PACKAGE: Final = Path(sa_doclock.__file__).parent
 OTHERS: Final = ("PendingRollbackError", "NoResultFound", "ValueError", "TypeError")
 CLASSES: Final = (
     *("LockNotAvailable", "DeadlockDetected", "SnapshotConflict", "LockLost", "StaleDocument"),
+    *("CheckedOut", "CheckoutLost"),
     *("LockNotSupported", "UnsavedChanges", "WrongIsolation", "LockUpgradeRefused"),
     *("LockOrderViolation", "UnlockedWrite", "LockMisuse"),
     *OTHERS,
@@ -216,6 +217,8 @@ _MEANING: Final[Mapping[str, str]] = {
     "SnapshotConflict": "What this transaction has read has been changed before it could write.",
     "LockLost": "The transaction that held the lock is over, and the session did not end it.",
     "StaleDocument": "The caller has seen an older version of the document.",
+    "CheckedOut": "Another owner has the document checked out, as `.checkout` says: [check-outs](check-outs.md).",
+    "CheckoutLost": "The check-out was taken over or checked in since: [check-outs](check-outs.md).",
     "LockNotSupported": "This database, table, connection or statement cannot give the lock. What a "
     "server that is [compatible](compatible-servers.md) with PostgreSQL or MySQL cannot give is "
     "LockNotSupported too, with a text of its own.",

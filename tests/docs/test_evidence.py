@@ -20,10 +20,13 @@ LETTERS = {
     "sql/test_mssql_migrations.py": "T",
     "sql/test_mssql_waits.py": "TS",
     "sql/test_mssql_": "S",
+    "sql/test_compatible_servers.py": "S",
     "integration/alembic/test_online.py": "S",
     "sql/tsql/": "P",
     "sql/tds/": "W",
 }
+OF_OTHERS = frozenset("BMQ")
+"""The letters of what is no test of ours: another server, documentation, probes of others."""
 _FILE = re.compile(r"`([\w/]+\.py)`")
 
 
@@ -54,20 +57,35 @@ def _letters_of(file: str) -> str:
 
 def test_there_are_claims() -> None:
     assert len(CLAIMS) > 20
-    assert frozenset().union(*(claim.letters for claim in CLAIMS)) == set("TPSWLM")
+    assert frozenset().union(*(claim.letters for claim in CLAIMS)) == set("TPSWLMBQ")
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.text[:60])
 def test_a_claim_rests_on_the_tests_that_it_names(claim: Claim) -> None:
     missing = [file for file in claim.files if not (TESTS / file).is_file()]
     assert missing == []
-    assert {letter for file in claim.files for letter in _letters_of(file)} == claim.letters - {"M"}
+    assert {
+        letter for file in claim.files for letter in _letters_of(file)
+    } == claim.letters - OF_OTHERS
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.text[:60])
 def test_what_rests_on_documentation_says_which(claim: Claim) -> None:
     if "M" in claim.letters:
         assert re.search(r"https://|the same$|the guide$", claim.text + claim.where)
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.text[:60])
+def test_what_others_have_seen_has_a_source_or_says_that_it_was_not_published(claim: Claim) -> None:
+    if "Q" in claim.letters:
+        assert re.search(r"https://|not published", claim.text + claim.where)
+    if "B" in claim.letters:
+        assert "\n### Babelfish\n" in text_of(PAGE)
+
+
+def test_each_letter_is_explained() -> None:
+    explained = set(re.findall(r"^- \*\*([A-Z])\*\*: ", text_of(PAGE), re.MULTILINE))
+    assert explained == frozenset().union(*(claim.letters for claim in CLAIMS))
 
 
 @pytest.mark.parametrize(

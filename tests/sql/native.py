@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from tests.sql.servers import Error, OperationalError, ProgrammingError
 
 TEXTS: Mapping[int, str] = {
+    262: "VIEW DATABASE STATE permission denied in database 'shop'.",
+    297: "The user does not have permission to perform this action.",
     601: "Could not continue scan with NOLOCK due to data movement.",
     650: "You can only specify the READPAST lock in the READ COMMITTED or REPEATABLE READ "
     "isolation levels.",
@@ -17,6 +19,22 @@ TEXTS: Mapping[int, str] = {
     "the start of this transaction.",
     3966: "Transaction is rolled back when accessing version store.",
     8622: "Query processor could not produce a query plan because of the hints defined in this query.",
+    3609: "The transaction ended in the trigger. The batch has been aborted.",
+    3616: "An error was raised during trigger execution. The batch has been aborted and the user "
+    "transaction, if any, has been rolled back.",
+    3907: "Transaction aborted when accessing versioned row in table 'shop_order' in database 'shop'. "
+    "Requested versioned row was not found because the persistent version store is full.",
+    3940: "Failed to acquire necessary locks during commit and the transaction was rolled back.",
+    3948: "The transaction was terminated because of the availability replica config/state change or "
+    "because ghost records are being deleted on the primary and the secondary availability replica "
+    "that might be needed by queries running under snapshot isolation. Retry the transaction.",
+    3949: "Transaction aborted when accessing versioned row in table 'shop_order' in database 'shop'. "
+    "Requested versioned row was not found because the readable secondary access is not allowed for "
+    "the operation that attempted to create the version.",
+    3958: "Transaction aborted when accessing versioned row in table 'shop_order' in database "
+    "'shop'. Requested versioned row was not found.",
+    3998: "Uncommittable transaction is detected at the end of the batch. The transaction is "
+    "rolled back.",
     10794: "The table option 'updlock' is not supported with memory optimized tables.",
     13535: "Data modification failed on system-versioned table 'shop.dbo.shop_order' because "
     "transaction time was earlier than period start time for affected records.",
@@ -47,7 +65,7 @@ TEXTS: Mapping[int, str] = {
 
 def odbc18(number: int) -> Error:
     """An error of pyodbc with Microsoft's ODBC Driver 18; 1205 has a class and state of its own."""
-    kind, state = (Error, "40001") if number == 1205 else (ProgrammingError, "42000")
+    kind, state = (PyodbcError, "40001") if number == 1205 else (PyodbcProgrammingError, "42000")
     driver = "[Microsoft][ODBC Driver 18 for SQL Server][SQL Server]"
     return kind(state, f"[{state}] {driver}{TEXTS[number]} ({number}) (SQLExecDirectW)")
 
@@ -56,25 +74,37 @@ def odbc18_with_more(number: int) -> Error:
     """The same, where the server has sent a second message behind the error."""
     state, text = odbc18(number).args
     more = "[Microsoft][ODBC Driver 18 for SQL Server][SQL Server]The statement has been terminated"
-    return ProgrammingError(state, f"{text}; [01000] {more}. (3621)")
+    return PyodbcProgrammingError(state, f"{text}; [01000] {more}. (3621)")
 
 
 def freetds(number: int) -> Error:
     """An error of pyodbc with FreeTDS: one class for all."""
     text = f"[42000] [FreeTDS][SQL Server]{TEXTS[number]} ({number}) (SQLExecDirectW)"
-    return ProgrammingError("42000", text)
+    return PyodbcProgrammingError("42000", text)
 
 
 def pymssql(number: int) -> Error:
     """An error of pymssql: the number itself, and bytes."""
     text = f"{TEXTS[number]}DB-Lib error message 20018, severity 16:\nGeneral SQL Server error"
-    return OperationalError(number, text.encode())
+    return PymssqlError(number, text.encode())
 
 
 def mssql_python(number: int) -> Error:
     """Return what mssql-python raises: no number, only the text."""
     text = f"Driver Error: General error; DDBC Error: [Microsoft][SQL Server]{TEXTS[number]}"
     return MSSQLPythonError(text)
+
+
+class PyodbcError(Error):
+    __module__ = "pyodbc"
+
+
+class PyodbcProgrammingError(ProgrammingError):
+    __module__ = "pyodbc"
+
+
+class PymssqlError(OperationalError):
+    __module__ = "pymssql.exceptions"
 
 
 class MSSQLPythonError(ProgrammingError):

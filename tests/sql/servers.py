@@ -108,9 +108,11 @@ def pymssql(script: Script) -> Engine:
     return _engine("mssql+pymssql://", script, PymssqlConnection, paramstyle="pyformat")
 
 
+_SQL_SERVER_TELLS = "Microsoft SQL Server 2022 - 16.0.4135.4 (X64)"
 _SQL_SERVER: Mapping[str, Any] = {
     "ProductVersion": "16.0.4135.4",
-    "@@version": "Microsoft SQL Server 2022 - 16.0.4135.4 (X64)",
+    "@@version": _SQL_SERVER_TELLS,
+    "EngineEdition": (_SQL_SERVER_TELLS, 3, None),
     "schema_name()": "dbo",
     "test max support": "x",
     "fn_listextendedproperty": 1,
@@ -162,8 +164,8 @@ def serving(
         else:
             engine = (connect or SERVERS[name])(script)
             stack.callback(engine.dispose)
-        strategy_for(engine)  # connects, and asks what has to be asked once
-        if name == "mssql":
+        strategy = strategy_for(engine)  # connects, and asks what has to be asked once
+        if name == "mssql" and strategy.compatible is None:
             take_first_lock(engine)
         script.sent.clear()
         event.listen(engine, "reset", lambda *_: script.note("(back to the pool)", ()))

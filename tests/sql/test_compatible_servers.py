@@ -1,4 +1,4 @@
-"""Products that answer as PostgreSQL or MySQL: scripted servers with the texts of their versions.
+"""Products that answer as PostgreSQL, MySQL or SQL Server: scripted servers with the texts of their versions.
 
 None of these products was run.  What is tested is what is sent to them, and what is refused.
 """
@@ -44,6 +44,19 @@ def postgresql(version: str, host: str = "") -> Callable[[Script], Engine]:
             creator=lambda: PsycopgConnection(script),
             use_native_hstore=False,
         )
+
+    return connect
+
+
+def mssql(version: str, edition: int, babelfish: int | None) -> Callable[[Script], Engine]:
+    def connect(script: Script) -> Engine:
+        engine = servers.pyodbc(script)
+        script.handshake = {
+            **script.handshake,
+            "EngineEdition": (version, edition, babelfish),
+            "SELECT @@VERSION": version,
+        }
+        return engine
 
     return connect
 
@@ -120,6 +133,52 @@ def test_locks_that_are_not_real_are_refused_and_nothing_is_sent(
         assert "https://" in str(caught.value)
         assert script.selects == []
         assert not session.held_locks
+
+
+AZURE = "Microsoft SQL Azure (RTM) - 12.0.2000.8"
+WAREHOUSE = "Microsoft Azure SQL Data Warehouse - 10.0.15225.0"
+BABELFISH = (
+    "Babelfish for PostgreSQL with SQL Server Compatibility - 12.0.2000.8\n"
+    "Oct 22 2020 17:48:49\nPostgreSQL 16.4 (EC2) (Babelfish 4.3.0)"
+)
+NO_ROW_LOCKS = EVERYTHING - {"a named lock", "SnapshotRead", "lock_timeout"}
+SQL_SERVERS = [
+    (BABELFISH, 3, 1, "Babelfish", NO_ROW_LOCKS | {"lock_timeout"}, "port of PostgreSQL"),
+    ("Microsoft SQL Server 2019", 3, 1, "Babelfish", {"ForUpdate"}, "port of PostgreSQL"),
+    (WAREHOUSE, 6, None, "Azure Synapse", EVERYTHING, "Azure SQL Database"),
+    (WAREHOUSE, 11, None, "Fabric Warehouse", EVERYTHING, "SQL database in Fabric"),
+    *[(AZURE, edition, None, "", EVERYTHING, "") for edition in (5, 8, 9, 12)],
+]
+
+
+@pytest.mark.parametrize(
+    ("version", "edition", "babelfish", "product", "acts", "instead"), SQL_SERVERS
+)
+def test_of_sql_servers_protocol_only_its_own_products_give_locks(
+    version: str, edition: int, babelfish: int | None, product: str, acts: set[str], instead: str
+) -> None:
+    for name in sorted(acts):
+        with (
+            serving("mssql", mssql(version, edition, babelfish)) as (engine, script),
+            LockingSession(engine) as session,
+        ):
+            if not product:
+                ACTS[name](session)
+                assert script.statements
+                continue
+            with pytest.raises(LockNotSupported, match=product) as caught:
+                ACTS[name](session)
+            assert instead in str(caught.value)
+            assert script.selects == []
+            assert not session.held_locks
+
+
+def test_the_check_of_the_database_names_a_warehouse() -> None:
+    with serving("mssql", mssql(WAREHOUSE, 11, None)) as (engine, _):
+        (found,) = (one for one in check_scripted(engine) if one.code == "mssql-compatible")
+    assert found.severity == "error"
+    assert "Fabric Warehouse" in found.text
+    assert WAREHOUSE in found.text
 
 
 @pytest.mark.parametrize("name", sorted(EVERYTHING - {"SnapshotRead"}))
@@ -233,5 +292,5 @@ def test_every_fact_has_a_source() -> None:
             assert fact.source.startswith("https://")
         assert not set(product.refused) & set(product.real), product.name
         assert all(fact.text for fact in product.refused.values())
-    assert {one.protocol for one in COMPATIBLE_SERVERS} == {"postgresql", "mysql"}
+    assert {one.protocol for one in COMPATIBLE_SERVERS} == {"postgresql", "mysql", "mssql"}
     assert LockFeature.NAMED.value in ACTS

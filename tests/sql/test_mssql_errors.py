@@ -6,8 +6,10 @@ The server is scripted: that it raises these numbers when it should is not prove
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
 from sqlalchemy.exc import DBAPIError, OperationalError, PendingRollbackError
 
 from sa_doclock import (
@@ -21,14 +23,18 @@ from sa_doclock import (
     SnapshotConflict,
     WrongIsolation,
 )
+from sa_doclock.dialects.mssql import SQLServerLocks
+from sa_doclock.dialects.mssql_errors import PRIVILEGE_ERRORS
+from sa_doclock.dialects.mssql_errors import TEXTS as OWN_TEXTS
 from tests.sql.models import Customer, Order
-from tests.sql.native import FORMS, TEXTS, odbc18
+from tests.sql.native import FORMS, TEXTS, mssql_python, odbc18, pymssql
 from tests.sql.script import Script
 from tests.sql.servers import Error
 
 FAILURES: dict[int, type[LockFailed]] = {
     1222: LockNotAvailable,
     1205: DeadlockDetected,
+    3958: SnapshotConflict,
     3960: SnapshotConflict,
 }
 REFUSALS: dict[int, type[DocLockError]] = {
@@ -107,6 +113,60 @@ def test_a_flush_that_failed_is_of_its_class(
     with pytest.raises(kind, match=f"{what} on mssql"), session.locked(Order, 1) as order:
         order.total = 7
     assert not session.in_transaction()
+
+
+def known_numbers() -> set[int]:
+    """Return every number that the strategy has a meaning for."""
+    facts = SQLServerLocks.failures.keys() | SQLServerLocks.refusals.keys()
+    facts |= SQLServerLocks.rolls_back_transaction | SQLServerLocks.rollback_noise
+    facts |= PRIVILEGE_ERRORS.keys()
+    return {int(number) for number in facts}
+
+
+def meanings(number: object) -> tuple[object, ...]:
+    assert isinstance(number, int)
+    return (
+        SQLServerLocks.failures.get(number),
+        SQLServerLocks.refusals.get(number),
+        number in SQLServerLocks.rolls_back_transaction,
+        number in SQLServerLocks.requires_rollback,
+        number in SQLServerLocks.rollback_noise,
+        PRIVILEGE_ERRORS.get(number),
+    )
+
+
+@each_form
+def test_each_known_number_is_found_in_what_each_driver_raises(
+    form: Callable[[int], Error],
+) -> None:
+    dialect: Any = MSDialect_pyodbc
+    strategy = SQLServerLocks(dialect())
+    found = {number: strategy.native_code(form(number)) for number in sorted(known_numbers())}
+    assert {number: meanings(code) for number, code in found.items()} == {
+        number: meanings(number) for number in found
+    }
+
+
+def test_each_text_is_of_a_known_number() -> None:
+    assert set(OWN_TEXTS.values()) <= known_numbers()
+
+
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        (odbc18, "map a varchar key as String"),
+        (pymssql, "pymssql sends every text as nvarchar"),
+        (mssql_python, "other characters than ASCII"),
+    ],
+)
+def test_a_key_that_cannot_be_sought_says_why(
+    session: LockingSession, script: Script, form: Callable[[int], Error], words: str
+) -> None:
+    script.failures.append((HEADER, form(8622)))
+    with pytest.raises(LockNotSupported, match=words) as caught:
+        session.get_entity(Order, 1, LockOptions.ForUpdate)
+    for cause in ("the parameter's type is not the column's", "a view", "columnstore", "no index"):
+        assert cause in str(caught.value)
 
 
 @pytest.mark.parametrize("number", REFUSALS)

@@ -72,6 +72,7 @@ def test_ci_tests_every_database_and_gives_the_url_of_sql_server() -> None:
     assert 'versions: ["OFF", "ON"] # of READ_COMMITTED_SNAPSHOT' in lines
     assert "driver: [odbc18, pymssql]" in lines
     assert f"url: {URLS['mssql']}" in lines
+    assert "run: make mssql-proof" in lines
 
 
 @pytest.mark.parametrize("release", ["2019", "2022", "2025"])

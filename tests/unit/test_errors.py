@@ -14,6 +14,8 @@ from sqlalchemy import Engine, exc
 
 import sa_doclock
 from sa_doclock import (
+    CheckedOut,
+    CheckoutLost,
     DeadlockDetected,
     DocLockError,
     LockFailed,
@@ -40,6 +42,8 @@ PARENTS: dict[type[DocLockError], type[Exception]] = {
     SnapshotConflict: LockFailed,
     LockLost: LockFailed,
     StaleDocument: DocLockError,
+    CheckedOut: DocLockError,
+    CheckoutLost: DocLockError,
     LockNotSupported: DocLockError,
     LockMisuse: DocLockError,
     UnsavedChanges: LockMisuse,

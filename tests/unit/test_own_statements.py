@@ -28,6 +28,7 @@ QUESTIONS = (
     "dialects/innodb.py:InnoDBLocks.note_server",
     "dialects/innodb.py:engine_in_schema",
     "dialects/mssql.py:SQLServerLocks.note_server",
+    "dialects/mssql.py:_product",
     "dialects/mssql.py:_restores_lock_timeout",
     "dialects/mysql.py:MySQLLocks.storage_engine",
     "dialects/postgresql/__init__.py:PostgreSQLLocks.note_default_level",
@@ -63,6 +64,7 @@ BESIDE_THE_POOL = (
     "dialects/postgresql/monitoring.py:_query",
     "doctor/check.py:Subject.ask",
     "doctor/check.py:Subject.rows",
+    "doctor/checkouts.py:clocks_apart",
     "doctor/checks.py:findings_of",
     "doctor/postgresql_poolers.py:_is_pgpool",
     "doctor/postgresql_poolers.py:_pid",
@@ -121,6 +123,7 @@ ENDS = (
 #: Rows of the documents, which are read in the transaction that locks or writes them.
 DOCUMENTS = (
     "claims/each.py:Claims._lock_rows",
+    "claims/leases.py:Leases._count_missing",
     "claims/locking.py:_MatchingRows.send",
     "claims/locking.py:_MatchingRows.send.read",
     "claims/sessions.py:ClaimSessions.read",
@@ -137,6 +140,14 @@ DOCUMENTS = (
     "locking/load_parts.py:_load_collections",
     "locking/load_parts.py:_load_own_columns",
     "session/block_methods.py:BlockMethods._take_selected",
+)
+#: Rows of the table of check-outs, read and written in the transaction of the lock, or of the change.
+CHECKOUTS = (
+    "features/checkouts/rows.py:CheckoutRows._write",
+    "features/checkouts/rows.py:CheckoutRows.insert",
+    "features/checkouts/rows.py:CheckoutRows.read",
+    "features/checkouts/rows.py:CheckoutRows.read_one",
+    "features/checkouts/rows.py:CheckoutRows.select_open",
 )
 #: A statement of the program's, handed on.
 PROGRAMS = (
@@ -156,7 +167,7 @@ PROGRAMS = (
 )
 LISTED = (
     *(*QUESTIONS, *ASKING, *BESIDE_THE_POOL, *LOCKS),
-    *(*OF_THE_CONNECTION, *ENDS, *DOCUMENTS, *PROGRAMS),
+    *(*OF_THE_CONNECTION, *ENDS, *DOCUMENTS, *CHECKOUTS, *PROGRAMS),
 )
 #: The methods of a dialect that may ask, and are given a connection of the program: each begins ``asking()``.
 GIVEN_THE_PROGRAMS: Mapping[str, str] = {

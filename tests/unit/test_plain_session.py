@@ -19,6 +19,10 @@ from tests.unit.plain_use import USES
 
 Outcome = tuple[Any, list[str]]
 OWN = {
+    "check_in",
+    "check_out",
+    "checkout_of",
+    "checkouts",
     "entity_set",
     "lock_key",
     "get_document",
@@ -34,7 +38,9 @@ OWN = {
     "locked_documents",
     "on_commit",
     "release_locks",
+    "renew",
     "save_changes",
+    "take_over",
     "unguarded",
 }
 

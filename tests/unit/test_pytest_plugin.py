@@ -133,6 +133,15 @@ def test_the_fixtures(run: pytest.Pytester) -> None:
 
             assert [one.error for one in two_at_once(add, add)] == [None, None]
 
+        def test_all_orders(explore):
+            result = explore(
+                lambda: shop.add_under_lock(1),
+                lambda: shop.add_under_lock(1),
+                before=lambda: None,
+                invariant=lambda: True,
+            )
+            assert result.complete and result.runs > 1
+
         def test_double_click_of_a_coroutine(async_two_at_once):
             async def add():
                 shop.add_under_lock(1)
@@ -143,7 +152,7 @@ def test_the_fixtures(run: pytest.Pytester) -> None:
 
             asyncio.run(test())
     """)
-    run.runpytest_subprocess().assert_outcomes(passed=7)
+    run.runpytest_subprocess().assert_outcomes(passed=8)
 
 
 def test_the_table_of_sessions_that_warn(run: pytest.Pytester) -> None:

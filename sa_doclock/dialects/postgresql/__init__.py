@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, DateTime
 
 from ...errors import (
     DeadlockDetected,
@@ -17,7 +17,14 @@ from ...errors import (
     SnapshotConflict,
 )
 from ...options import LockOptions, base_of
-from ..base import READ_COMMITTED, REPEATABLE_READ, LockStrategy, NativeCode, Pipeline
+from ..base import (
+    READ_COMMITTED,
+    REPEATABLE_READ,
+    LockStrategy,
+    NativeCode,
+    Pipeline,
+    ServerClock,
+)
 from ..compatible_servers import find_server
 from ..connection import ask_driver
 from .hold_limit import after_lock, before_lock
@@ -49,6 +56,8 @@ class PostgreSQLLocks(LockStrategy):
         LockOptions.SharedRead: (READ_COMMITTED,),
         LockOptions.SnapshotRead: (REPEATABLE_READ,),
     }
+    # At SERIALIZABLE a read is remembered, and a commit can fail because of it (40001).
+    levels_past_writers = frozenset({"READ UNCOMMITTED", READ_COMMITTED, REPEATABLE_READ})
     # https://www.postgresql.org/docs/current/errcodes-appendix.html
     failures = {
         "55P03": LockNotAvailable,  # lock_not_available: NOWAIT and lock_timeout alike
@@ -87,6 +96,10 @@ class PostgreSQLLocks(LockStrategy):
     # inserted again meanwhile is another row, which only a new statement's snapshot shows.
     retries_missing_rows = True
     monitoring = PostgreSQLMonitoring()
+    # "clock_timestamp() returns the actual current time, and therefore its value changes even within
+    # a single SQL command", while now() is "the start time of the current transaction":
+    # https://www.postgresql.org/docs/current/functions-datetime.html#FUNCTIONS-DATETIME-CURRENT
+    clock = ServerClock("clock_timestamp() AT TIME ZONE 'UTC'", DateTime)
     _make_pipeline: Callable[[Connection], Pipeline | None] | None = None
 
     def asked_in_place(self, connection: Connection) -> AbstractContextManager[None] | None:

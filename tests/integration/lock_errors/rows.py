@@ -434,6 +434,7 @@ SQLITE = (
 _MIGRATE = Do("allow snapshots: the migration of docs/migrations.md", retryable=False)
 _LATER = Do("try again when the migration has ended", retryable=False)
 
+NO_SEEK = "the key's index cannot be sought: its type, a view, no such index"
 NO_ROWS = "lock another table, or lock_key()"
 MSSQL = (
     Row(
@@ -504,6 +505,14 @@ MSSQL = (
         for number, name, when in (
             (3961, "changed definition", "DDL of another transaction, under SNAPSHOT"),
             (3966, "row versions removed", "tempdb was full, under SNAPSHOT"),
+            (3958, "row version not found", "tempdb was full, under SNAPSHOT"),
+            (
+                3907,
+                "row version not found",
+                "the persistent version store was full, under SNAPSHOT",
+            ),
+            (3949, "row version not found", "on a readable secondary"),
+            (3948, "terminated", "a replica changed its role, or deleted old rows, under SNAPSHOT"),
         )
     ),
     *(
@@ -521,7 +530,7 @@ MSSQL = (
             (10794, "hint", LockNotSupported, "a memory-optimized table", NO_ROWS),
             (41332, "level", LockNotSupported, "a memory-optimized table", NO_ROWS),
             (41368, "level", LockNotSupported, "a memory-optimized table", NO_ROWS),
-            (8622, "no plan", LockNotSupported, "no index begins with the mapped key", "add one"),
+            (8622, "no plan", LockNotSupported, NO_SEEK, "[see the causes](mssql.md#text-keys)"),
         )
     ),
 )

@@ -117,13 +117,18 @@ def roll_back(session: LockingSession) -> None:
     session.rollback()
 
 
+#: What is asked of SQL Server beside a lock.
+_QUESTIONS = ("CURRENT_TRANSACTION_ID()", "'Updateability'", "SELECT @@LOCK_TIMEOUT")
+
+
 @contextmanager
 def recorded(bind: sa.Engine | sa.Connection) -> Iterator[list[str]]:
-    """Write down the statements that are sent inside of the block."""
+    """Write down the statements that are sent inside of the block, but for questions of our own."""
     statements: list[str] = []
 
     def note(_: object, __: object, statement: str, *___: object) -> None:
-        statements.append(statement)
+        if not any(words in statement for words in _QUESTIONS):
+            statements.append(statement)
 
     event.listen(bind, "before_cursor_execute", note)
     yield statements

@@ -168,23 +168,33 @@ def test_savepoints_inside_of_each_other(session: Session) -> None:
     assert list(session.held_locks) == [FIRST]
 
 
+def by_text(session: Session, verb: str) -> None:
+    """Set a savepoint, roll back to it, or release it, which SQL Server has no words for."""
+    if session.get_bind().dialect.name != "mssql":
+        session.execute(sa.text(f"{verb} SAVEPOINT mine".replace("SET ", "")))
+    elif verb != "RELEASE":
+        session.execute(
+            sa.text({"SET": "SAVE", "ROLLBACK TO": "ROLLBACK"}[verb] + " TRANSACTION mine")
+        )
+
+
 def test_a_savepoint_by_text(session: Session) -> None:
     session.get_one_entity(Order, 1, ForUpdate)
-    session.execute(sa.text("SAVEPOINT mine"))
+    by_text(session, "SET")
     for _ in range(2):
         session.get_one_entity(Order, 2, ForUpdate)
         assert list(session.held_locks) == [FIRST, SECOND]
-        session.execute(sa.text("ROLLBACK TO SAVEPOINT mine"))
+        by_text(session, "ROLLBACK TO")
         assert list(session.held_locks) == [FIRST]
     session.get_one_entity(Order, 2, ForUpdate)
-    session.execute(sa.text("RELEASE SAVEPOINT mine"))
+    by_text(session, "RELEASE")
     assert list(session.held_locks) == [FIRST, SECOND]
 
 
 def test_a_savepoint_by_text_before_the_lock(session: Session) -> None:
-    session.execute(sa.text("SAVEPOINT mine"))
+    by_text(session, "SET")
     session.get_one_entity(Order, 1, ForUpdate)
-    session.execute(sa.text("ROLLBACK TO SAVEPOINT mine"))
+    by_text(session, "ROLLBACK TO")
     assert not session.held_locks
 
 

@@ -14,9 +14,10 @@ _EMPTY = (  # nobody is in the way, and no migration has run
 )
 _OF_DATABASE = ("name", "snapshot_isolation_state", "is_read_committed_snapshot_on")
 _CONTENT: dict[str, Value] = {"kind": "lease", "name": "Ann"}
+VERSION = "Microsoft SQL Server 2022 - 16.0.4135.4 (X64)"
 _HANDSHAKE: dict[str, Value] = {
     "ProductVersion": "16.0.4135.4",
-    "@@version": "Microsoft SQL Server 2022 - 16.0.4135.4 (X64)",
+    "@@version": VERSION,
     "schema_name()": "dbo",
     "test max support": "x",
     "fn_listextendedproperty": 1,

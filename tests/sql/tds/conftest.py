@@ -11,6 +11,7 @@ from sqlalchemy import Engine, create_engine
 from sa_doclock import LockingSession
 from sa_doclock.dialects import strategy_for
 from tests.sql.tds.drivers import DRIVERS, pyodbc, why_not
+from tests.sql.tds.engines import ENGINES, why_no_engine
 from tests.sql.tds.server import TDSServer, listening, wrong
 from tests.sql.tsql.checker import Checker, checking
 from tests.sql.tsql.conftest import found_parser
@@ -44,6 +45,17 @@ def driver(request: pytest.FixtureRequest) -> str:
     """Run the test over each driver that can be had."""
     name: str = request.param
     if why := why_not(name):
+        check_required(name, why)
+        note_skipped(request.config, f"DRIVER {name} OF SQL SERVER", why)
+        pytest.skip(f"no {name}: {why}")
+    return name
+
+
+@pytest.fixture(params=ENGINES)
+def any_driver(request: pytest.FixtureRequest) -> str:
+    """Run the test over each driver that SQLAlchemy has a dialect for, and that can be had."""
+    name: str = request.param
+    if why := why_no_engine(name):
         check_required(name, why)
         note_skipped(request.config, f"DRIVER {name} OF SQL SERVER", why)
         pytest.skip(f"no {name}: {why}")

@@ -73,6 +73,8 @@ class Conversation:
     def _text_of(self, call: requests.Call) -> tuple[str, int | None, list[object]]:
         """Return the text to run, the handle to tell, the values."""
         arguments = call.arguments
+        if call.procedure in ("sp_executesql", "sp_prepexec", "sp_prepare"):
+            self._session.declared.append(str(arguments[1]))
         if call.procedure == "sp_executesql":
             return str(arguments[0]), None, arguments[2:]
         if call.procedure in ("sp_prepexec", "sp_prepare"):

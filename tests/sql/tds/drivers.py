@@ -26,7 +26,7 @@ DOWNLOAD = Download(
     "Microsoft's ODBC driver (mssql-python-odbc 18.6.2.2)", "PyPI", 2_926_924, "proprietary"
 )
 _LIBRARY = "mssql_python_odbc/libs/linux/debian_ubuntu/x86_64/lib/libmsodbcsql-18.6.so.2.1"
-_NEEDED = "mssql_python_odbc/libs/linux/debian_ubuntu/x86_64/"
+_NEEDED = ("mssql_python_odbc/libs/linux/debian_ubuntu/x86_64/", "mssql_python_odbc/__init__.py")
 _FREETDS = "usr/lib/*/odbc/libtdsodbc.so"
 _MANAGER = ("libltdl.so.7", "libodbcinst.so.2", "libodbc.so.2")
 
@@ -41,13 +41,19 @@ def freetds(port: int) -> str:
 
 def odbc18(port: int) -> str:
     """Return the words that connect over Microsoft's driver."""
+    folder = microsofts()
+    pyodbc()  # the driver needs a library of the manager
+    library = _loaded(folder / _LIBRARY)
+    return f"DRIVER={library};SERVER=127.0.0.1,{port};Encrypt=no;UID=u;PWD=p"
+
+
+def microsofts() -> Path:
+    """Return the folder with Microsoft's driver, in a package that mssql-python imports."""
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         msg = "of the wheel mssql-python-odbc, the one for Linux on x86_64 alone is used"
         raise UnavailableError(msg)
     refuse_proprietary("Microsoft's ODBC driver")
-    pyodbc()  # the driver needs a library of the manager
-    library = _loaded(cached("msodbcsql-18.6", _fill) / _LIBRARY)
-    return f"DRIVER={library};SERVER=127.0.0.1,{port};Encrypt=no;UID=u;PWD=p"
+    return cached("msodbcsql-18.6.2.2", _fill)
 
 
 DRIVERS: Mapping[str, Callable[[int], str]] = {"freetds": freetds, "odbc18": odbc18}

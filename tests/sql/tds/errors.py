@@ -11,16 +11,8 @@ TEXTS = {
     226: "ALTER DATABASE statement not allowed within multi-statement transaction.",
     245: "Conversion failed when converting the varchar value 'x' to data type int.",
     628: "Cannot issue SAVE TRANSACTION when there is no active transaction.",
-    3609: "The transaction ended in the trigger. The batch has been aborted.",
-    3616: "An error was raised during trigger execution. The batch has been aborted and the user "
-    "transaction, if any, has been rolled back.",
     3906: "Failed to update database 'shop' because the database is read-only.",
-    262: "VIEW DATABASE STATE permission denied in database 'shop'.",
     3902: "The COMMIT TRANSACTION request has no corresponding BEGIN TRANSACTION.",
-    3958: "Transaction aborted when accessing versioned row in table 'shop_order' in database "
-    "'shop'. Requested versioned row was not found.",
-    3998: "Uncommittable transaction is detected at the end of the batch. The transaction is "
-    "rolled back.",
     6401: "Cannot roll back sa_savepoint_1. No transaction or savepoint of that name was found.",
     5011: "User does not have permission to alter database 'shop'.",
 }

@@ -10,11 +10,13 @@ same transaction, but SNAPSHOT does not: 3951.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
+from threading import Semaphore
 
-from tests.sql.tds.answers import Called, Ended, Rows, of_a_table, of_the_server
+from tests.sql.tds.answers import VERSION, Called, Ended, Rows, of_a_table, of_the_server
 from tests.sql.tds.errors import FATAL, Refused
 from tests.sql.tds.plans import Locked, Table, locked
 from tests.sql.tds.tokens import Value
@@ -47,10 +49,15 @@ class Database:
     tables: Mapping[str, Table] = field(default_factory=dict)  # those whose locks are followed
     read_committed_snapshot: bool = False
     read_only: bool = False  # a readable secondary, where hints are ignored
+    product: Sequence[Value] = (VERSION, 3, None)  # @@VERSION, its EngineEdition, is it Babelfish
     hides_views: bool = False  # from an account that may not see them
     restores: bool = True  # what sp_prepexec has set, at the end of its batch
     periods: dict[str, int] = field(default_factory=dict)
     """The newest period of the rows of each temporal table, by the begin of its transaction."""
+    row: threading.Lock | None = None  # one row that UPDLOCK waits for, where a test wants it
+    waiters: Semaphore = field(
+        default_factory=lambda: Semaphore(0)
+    )  # one is released for each wait
     transactions: Iterator[int] = field(default_factory=lambda: count(1000))
 
 
@@ -66,6 +73,8 @@ class Session:
     locked: set[Locked] = field(default_factory=set)  # by the statements of its transaction
     all_locked: set[Locked] = field(default_factory=set)  # by all of them
     implicit: bool = False
+    declared: list[str] = field(default_factory=list)  # parameters of procedures, with their types
+    holds_row: bool = False
     applock: int | None = None  # what sp_getapplock has returned last
 
     def begin(self) -> None:
@@ -81,6 +90,9 @@ class Session:
         if self.begun_at is None:
             raise Refused(3902 if verb == "commit" else 3903)
         self.begun_at = None
+        if self.holds_row and self.database.row is not None:
+            self.holds_row = False
+            self.database.row.release()
 
     def fail_at(self, told: str) -> None:
         """Refuse as the test has asked for, and lose the transaction where the error says so."""
@@ -114,7 +126,7 @@ class Session:
             if found := pattern.match(sql):
                 yield from rule(self, found)
                 return
-        if sql.startswith(("SELECT", "UPDATE", "INSERT", "DELETE", "MERGE", "CREATE")):
+        if sql.upper().startswith(("SELECT", "UPDATE", "INSERT", "DELETE", "MERGE", "CREATE")):
             yield self._data(sql, values)
             return
         raise NotImplementedError(sql)
@@ -142,6 +154,11 @@ class Session:
             versions = self.database.read_committed_snapshot and "READCOMMITTEDLOCK" not in sql
             if level in (SNAPSHOT, "SERIALIZABLE") or versions:
                 raise Refused(650)
+        if "UPDLOCK" in sql and self.database.row is not None and not self.holds_row:
+            if not self.database.row.acquire(blocking=False):
+                self.database.waiters.release()
+                self.database.row.acquire()
+            self.holds_row = True
         if not self.database.read_only:
             self.locked |= set(locked(sql, self.database.tables))
         self.all_locked |= self.locked
@@ -156,6 +173,8 @@ class Session:
             "temporal_type": len(self.database.periods),
             "Updateability": "READ_ONLY" if self.database.read_only else "READ_WRITE",
         }
+        if "EngineEdition" in sql:
+            return Rows(["version", "edition", "babelfish"], [self.database.product])
         if "sys.system_views" in sql and self.database.hides_views:
             return Rows(["name"], [])
         return of_the_server(sql, live, self.database.snapshot)
@@ -248,9 +267,9 @@ _RULES: list[tuple[re.Pattern[str], _Rule]] = [
         (r"SET DEADLOCK_PRIORITY (\S+)$", Session._priority),
         (r"SET IMPLICIT_TRANSACTIONS (ON|OFF)$", Session._implicit),
         (r"SET XACT_ABORT (ON|OFF)$", Session._xact_abort),
-        (r"SET \w+ ", Session._other),
+        (r"(SET \w+|USE) ", Session._other),
         (r"(?P<if>IF @@TRANCOUNT > 0 )?(?P<verb>COMMIT|ROLLBACK)( TRAN\w*)?$", Session._end),
-        (r"IF @@TRANCOUNT = 0 BEGIN TRANSACTION$", Session._begin),
+        (r"(IF @@TRANCOUNT = 0 )?BEGIN TRAN(SACTION)?$", Session._begin),
         (r"((?P<save>SAVE)|ROLLBACK) TRANSACTION (?P<name>\w+)$", Session._savepoint),
         (r"ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION (ON|OFF)$", Session._alter),
         (r"EXEC sp_executesql N'(.*)'$", Session._executesql),

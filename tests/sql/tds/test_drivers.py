@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sql.tds import drivers
+from tests.sql.tds import drivers, python_drivers
 from tests.support.servers.debian import unpacked_alone
 from tests.support.servers.model import UnavailableError
 
@@ -42,6 +42,19 @@ def test_microsofts_is_announced() -> None:
     pinned = re.search(r"^([\w-]+)==(\S+)", drivers.WHEELS.read_text("utf-8"), re.MULTILINE)
     assert pinned is not None
     assert f"{pinned[1]} {pinned[2]}" in str(drivers.DOWNLOAD)
+
+
+def test_the_python_drivers_are_announced() -> None:
+    pinned = re.findall(r"^([\w-]+)==(\S+)", python_drivers.WHEELS.read_text("utf-8"), re.MULTILINE)
+    announced = [one.what for one in python_drivers.DOWNLOADS]
+    assert announced == [f"{name} {version}" for name, version in pinned]
+
+
+def test_they_are_not_to_be_had_on_another_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(python_drivers, "find_spec", lambda _: None)
+    with pytest.raises(UnavailableError, match="pymssql: of its wheels, those for Linux"):
+        python_drivers._folder("pymssql")
 
 
 @pytest.mark.slow

@@ -14,15 +14,15 @@ Nodes = Sequence[Any]
 Parse = Callable[[str], tuple[Nodes, list[str]]]
 
 _DIRTY = frozenset({"NOLOCK", "READUNCOMMITTED"})
-#: At most one of each, by "Table hints", which has READCOMMITTEDLOCK in the first group too.  Many
-#: programs send it with ROWLOCK, as READPAST needs it where READ_COMMITTED_SNAPSHOT is ON.  And a read
-#: that takes no locks cannot take this one.
-_EXCLUSIVE = (
-    frozenset({"PAGLOCK", "NOLOCK", "ROWLOCK", "TABLOCK", "TABLOCKX"}),
-    frozenset({"HOLDLOCK", "READCOMMITTED", "REPEATABLEREAD", "SERIALIZABLE"}) | _DIRTY,
-    frozenset({"UPDLOCK"}) | _DIRTY,
-    frozenset({"XLOCK"}) | _DIRTY,
+_GRANULARITIES = frozenset({"ROWLOCK", "PAGLOCK", "TABLOCK", "TABLOCKX"})
+_LEVELS = _DIRTY | frozenset(
+    {"HOLDLOCK", "READCOMMITTED", "READCOMMITTEDLOCK", "REPEATABLEREAD", "SERIALIZABLE", "SNAPSHOT"}
 )
+#: At most one of each, as all pairs were tried on SQL Server 2025 by others.  "Table hints" has
+#: READCOMMITTEDLOCK in one group with ROWLOCK; the server accepts the two together.
+_EXCLUSIVE = (_GRANULARITIES, _LEVELS, frozenset({"UPDLOCK", "XLOCK"}))
+#: A read that takes no locks cannot take one.
+_NOT_DIRTY = _GRANULARITIES | frozenset({"UPDLOCK", "XLOCK"})
 _PARAMETER = re.compile(r"@P\d+$")
 _GLOBALS = frozenset({"@@SPID", "@@TRANCOUNT", "@@LOCK_TIMEOUT", "@@VERSION", "@@MAX_CONNECTIONS"})
 _PROCEDURES = frozenset({"sp_executesql", "sp_getapplock"})
@@ -54,10 +54,11 @@ def _for_update(nodes: Nodes) -> Iterator[str]:
 def _conflicting_hints(nodes: Nodes) -> Iterator[str]:
     for table in _of(nodes, "NamedTableReference"):
         hints = _hints(table)
-        for group in _EXCLUSIVE:
-            if len(hints & group) > 1:
-                yield f"conflicting hints: {', '.join(sorted(hints & group))}"
-                break
+        found = [hints & group for group in _EXCLUSIVE if len(hints & group) > 1]
+        if hints & _DIRTY and hints & _NOT_DIRTY:
+            found.append(hints & (_DIRTY | _NOT_DIRTY))
+        if found:
+            yield f"conflicting hints: {', '.join(sorted(found[0]))}"
 
 
 def _dirty_target(nodes: Nodes) -> Iterator[str]:

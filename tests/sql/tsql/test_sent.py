@@ -12,6 +12,7 @@ from functools import partial
 import pytest
 
 from tests.sql.golden import FOLDER
+from tests.sql.test_checkouts import texts as texts_of_checkouts
 from tests.sql.tsql import senders
 from tests.sql.tsql.checker import Checker
 from tests.sql.tsql.texts import statements, with_parameters
@@ -23,6 +24,7 @@ SENT: dict[str, Callable[[], Iterator[str]]] = {
     "migrations": senders.by_migrations,
     "scripts of migrations": senders.in_scripts,
     "docs/mssql.md": senders.on_pages,
+    "check-outs": partial(texts_of_checkouts, "mssql"),
     "tests": senders.by_tests,
 }
 

@@ -9,8 +9,8 @@ ON p.hobt_id = l.resource_associated_entity_id
 WHERE l.resource_database_id = DB_ID() AND l.request_status = 'GRANT'
 AND l.request_session_id <> @@SPID
 AND (l.resource_type IN ('KEY', 'RID', 'PAGE', 'HOBT') AND p.object_id = OBJECT_ID(?)
-AND l.request_mode IN ('U', 'X', 'UIX', 'BU', 'RangeS_U', 'RangeI_U', 'RangeI_X', 'RangeX_S',
-'RangeX_U', 'RangeX_X') OR l.resource_type = 'XACT' AND l.request_mode = 'X'
+AND REPLACE(l.request_mode, '-', '_') IN ('U', 'X', 'UIX', 'BU', 'RangeS_U', 'RangeI_U',
+'RangeI_X', 'RangeX_S', 'RangeX_U', 'RangeX_X') OR l.resource_type = 'XACT' AND l.request_mode = 'X'
 OR l.resource_type = 'OBJECT' AND l.resource_associated_entity_id = OBJECT_ID(?)
 AND l.request_mode IN ('S', 'SIX', 'U', 'UIX', 'X', 'BU', 'Sch-M'))
 GROUP BY l.request_session_id  -- 'shop_order', 'shop_order'
@@ -35,8 +35,8 @@ ON p.hobt_id = l.resource_associated_entity_id
 WHERE l.resource_database_id = DB_ID() AND l.request_status = 'GRANT'
 AND l.request_session_id <> @@SPID
 AND (l.resource_type IN ('KEY', 'RID', 'PAGE', 'HOBT') AND p.object_id = OBJECT_ID(?)
-AND l.request_mode IN ('U', 'X', 'UIX', 'BU', 'RangeS_U', 'RangeI_U', 'RangeI_X', 'RangeX_S',
-'RangeX_U', 'RangeX_X') OR l.resource_type = 'XACT' AND l.request_mode = 'X'
+AND REPLACE(l.request_mode, '-', '_') IN ('U', 'X', 'UIX', 'BU', 'RangeS_U', 'RangeI_U',
+'RangeI_X', 'RangeX_S', 'RangeX_U', 'RangeX_X') OR l.resource_type = 'XACT' AND l.request_mode = 'X'
 OR l.resource_type = 'OBJECT' AND l.resource_associated_entity_id = OBJECT_ID(?)
 AND l.request_mode IN ('S', 'SIX', 'U', 'UIX', 'X', 'BU', 'Sch-M'))
 GROUP BY l.request_session_id  -- 'shop_order', 'shop_order'

@@ -1,0 +1,37 @@
+"""A check-out of a document, as the database has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A check-out: who has a document, since when and until when.
+
+    It is what the database had when it was read, and does not change by itself.  All times are of
+    the database's clock.
+
+    :ivar entity: the root mapped class of the document, as in ``held_locks``.
+    :ivar ident: its primary key: a scalar, or a tuple when composite.
+    :ivar owner: who has it.
+    :ivar epoch: the number of this check-out.  Each change of the owner raises that of the
+        document, for ever: an older one is over.
+    :ivar since: when this owner has got it (UTC).
+    :ivar until: when it expires, unless it is renewed (UTC).
+    :ivar note: what the owner has said of it.
+    :ivar lease: the time that ``renew()`` gives it from then on.
+    :ivar expired: the time was over when it was read.
+    """
+
+    entity: type[Any]
+    ident: Any
+    owner: str
+    epoch: int
+    since: datetime
+    until: datetime
+    note: str | None = None
+    lease: timedelta = field(default=timedelta(minutes=15), repr=False)
+    expired: bool = field(default=False, repr=False)

@@ -1,0 +1,322 @@
+"""lease_each(): rows that many workers share, each checked out for one of them while it works.
+
+Between the short transaction that checks a row out and the one that saves it, the worker holds
+neither a transaction nor a connection.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Final, Generic, TypeVar
+
+from sqlalchemy import Select
+
+from ..checkout_info import Checkout
+from ..documents import root_of
+from ..errors import CheckedOut, CheckoutLost, LockMisuse, LockNotAvailable
+from ..features.checkouts import (
+    CheckoutChanges,
+    check_class,
+    check_lease,
+    check_note,
+    check_owner,
+    checkouts_of,
+)
+from ..key_text import key_text
+from ..lock_info import Identity, public_key
+from ..options import LockOptions, check_positive
+from ..session import LockingSession, context_of
+from .candidates import PAGE, Candidates
+from .heartbeat import heartbeat
+from .locking import lock_matching
+from .query import ClaimQuery
+from .report import ClaimReport, ReportBuilder
+from .sessions import ClaimSessions, check_factory
+
+T = TypeVar("T")
+_log = logging.getLogger("sa_doclock")
+
+_FIVE_MINUTES: Final = timedelta(minutes=5)
+_SPARE_KEYS: Final = 100  # read beyond the limit, in place of those that others have
+_KEYS_AT_ONCE: Final = 100  # that are looked for in the table of check-outs
+_QUEUE, _SKIP = LockOptions.ForUpdate, LockOptions.ForUpdate | LockOptions.SkipLocked
+
+
+class Lease(Generic[T]):
+    """A row that this worker has checked out: ``with lease:``, once.
+
+    While the block runs, a heartbeat renews the check-out every third of its time.  The end of the
+    block checks the row in, also after an exception, so that another worker can have it.
+
+    :ivar key: the primary key: a scalar, or a tuple when composite.
+    :ivar row: the object as it was when the row was checked out, detached: for reading.
+    """
+
+    def __init__(self, leases: Leases[T], identity: Identity, row: T, checkout: Checkout) -> None:
+        self._leases, self.identity = leases, identity
+        self._checkout = checkout
+        self._lost: CheckoutLost | None = None
+        self._saved = self._entered = False
+        self.row = row
+        self.key: Any = public_key(identity)
+
+    @property
+    def checkout(self) -> Checkout:
+        """The check-out, as it was renewed last."""
+        return self._checkout
+
+    @property
+    def lost(self) -> bool:
+        """True when a renewal has found that another worker has the row: stop working."""
+        return self._lost is not None
+
+    @property
+    def seconds(self) -> float:
+        """The time of the lease."""
+        return self._checkout.lease.total_seconds()
+
+    def renew(self) -> Checkout:
+        """Renew the check-out now, in a transaction of its own; the heartbeat does the same.
+
+        :raises CheckoutLost: another worker has the row.
+        """
+        with self._leases.open() as session:
+            self._checkout = session.renew(self._checkout)
+            session.commit()
+        return self._checkout
+
+    def note_lost(self, error: CheckoutLost) -> None:
+        """Note that another worker has the row, as the heartbeat has found."""
+        self._lost = error
+
+    @contextmanager
+    def saving(self) -> Iterator[T]:
+        """``with lease.saving() as row:`` lock the row under the epoch of the lease, and commit.
+
+        The row is read again, in a session of its own (``object_session(row)``), so what was read
+        before the work may have changed.  The block is that of ``session.locked()``.
+
+        :raises CheckoutLost: another worker has had the row since; nothing is saved.
+        """
+        with (
+            self._leases.open() as session,
+            session.locked(self._leases.entity, self.key, checkout=self._checkout.epoch) as row,
+        ):
+            yield row
+        self._saved = True
+
+    def __enter__(self) -> Lease[T]:
+        self.enter()
+        heartbeat.add(self)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        heartbeat.remove(self)
+        self.leave(error)
+
+    def enter(self) -> None:
+        """Begin the block.  :raises LockMisuse: it has begun before, or the lease was given back."""
+        if self._entered or self._leases.offered is not self:
+            raise LockMisuse(
+                f"the lease of {key_text(self.key)} is over; use each lease once, before the next one "
+                "comes up"
+            )
+        self._entered, self._leases.offered = True, None
+
+    def leave(self, error: BaseException | None) -> None:
+        """End the block, and check the row in.
+
+        :raises CheckoutLost: another worker has the row, and this one has saved nothing.
+        """
+        builder = self._leases.builder
+        if error is not None:
+            builder.failed([self.identity], error)
+            self.check_in_quietly()
+            return
+        try:
+            self.check_in()
+        except CheckoutLost as lost:
+            if not self._saved:
+                builder.failed([self.identity], lost)
+                raise
+        builder.processed([self.identity])
+
+    def check_in(self) -> None:
+        """Check the row in.  :raises CheckoutLost: another worker has it."""
+        with self._leases.open() as session:
+            session.check_in(self._checkout)
+            session.commit()
+
+    def check_in_quietly(self) -> None:
+        """Check the row in; where that fails, its time ends some day."""
+        try:
+            self.check_in()
+        except CheckoutLost:
+            pass
+        except Exception:  # noqa: BLE001  # an error is on its way already, or nobody waits
+            _log.warning("lease_each: %s was not checked in", key_text(self.key), exc_info=True)
+
+
+class Leases(Generic[T]):
+    """The iterator that lease_each() returns, with a report; for one thread at a time.
+
+    :ivar report: the results so far; they can be read at any time.
+    :ivar offered: the lease that may be entered now.
+    """
+
+    def __init__(
+        self,
+        session_factory: Callable[[], LockingSession],
+        statement: Select[Any],
+        *,
+        owner: str,
+        lease: timedelta | float,
+        note: str | None,
+        limit: int | None,
+        order_by: Any,
+    ) -> None:
+        self._query = ClaimQuery(statement, order_by)
+        check_class(self._query.mapper)
+        self.entity: Any = self._query.mapper.class_
+        self._owner, self._note = check_owner(owner), check_note(note)
+        self._lease = check_lease(lease)
+        self._left: float = math.inf if limit is None else check_positive("limit", limit)
+        self.report = ClaimReport()
+        self.builder = ReportBuilder(self.report, remembers=False)
+        self._sessions = ClaimSessions(session_factory, self._query, self.report)
+        self._candidates = Candidates(
+            self._query,
+            self._sessions.read,
+            self.builder,
+            page=PAGE if limit is None else min(PAGE, limit + _SPARE_KEYS),
+            until_empty=False,
+            attempts=1,
+            sleep=time.sleep,
+        )
+        self._free: deque[Identity] = deque()
+        self.offered: Lease[T] | None = None
+
+    def open(self) -> LockingSession:
+        """Return a new session."""
+        return self._sessions.open()
+
+    def __iter__(self) -> Iterator[Lease[T]]:
+        try:
+            while (lease := next(self, None)) is not None:
+                yield lease
+        finally:
+            self.close()
+
+    def __next__(self) -> Lease[T]:
+        while True:
+            self.close()
+            key = self._next_key() if self._left else None
+            if key is None:
+                raise StopIteration
+            self.offered = self._take([key])
+            self._candidates.note_try(claimed=self.offered is not None)
+            if self.offered is not None:
+                self._left -= 1
+                return self.offered
+
+    def close(self) -> None:
+        """Check in a row that has come up and was not entered."""
+        offered, self.offered = self.offered, None
+        if offered is not None:
+            self.builder.given_back([offered.identity])
+            offered.check_in_quietly()
+
+    def _next_key(self) -> Identity | None:
+        """Return the next key of a row that nobody had checked out a moment ago; None: no more."""
+        while not self._free:
+            keys = self._candidates.take(_KEYS_AT_ONCE)
+            if not keys:
+                return None
+            with self.open() as session:
+                part = checkouts_of(context_of(session))
+                taken = CheckoutChanges(part).find_taken(root_of(self._query.mapper), keys)
+            self.builder.skipped(taken)
+            self._free.extend(key for key in keys if key not in taken)
+        return self._free.popleft()
+
+    def _take(self, keys: Sequence[Identity]) -> Lease[T] | None:
+        """Check a row out, if it is free and still matches; None if it is not."""
+        try:
+            with self.open() as session, session.begin():
+                lock = _QUEUE if self.report.serialised else _SKIP
+                rows: dict[Identity, T] = lock_matching(session, self._query, keys, lock, None)
+                if not rows:
+                    self._count_missing(session, keys)
+                    return None
+                ((identity, row),) = rows.items()
+                checkout = session.check_out(
+                    self.entity, identity, self._owner, lease=self._lease, note=self._note
+                )
+                session.expunge_all()  # before the commit, which expires
+        except (CheckedOut, LockNotAvailable):
+            self.builder.skipped(keys)
+            return None
+        return Lease(self, identity, row, checkout)
+
+    def _count_missing(self, session: LockingSession, keys: Sequence[Identity]) -> None:
+        still = set(map(tuple, session.execute(self._query.matching(keys))))
+        self.builder.skipped(still)
+        self.builder.no_longer_matching(set(keys) - still)
+
+
+def lease_each(
+    session_factory: Callable[[], LockingSession],
+    statement: Select[Any],
+    *,
+    owner: str,
+    lease: timedelta | float = _FIVE_MINUTES,
+    note: str | None = None,
+    limit: int | None = None,
+    order_by: Any = None,
+) -> Leases[Any]:
+    """Return an iterator of leases: for work of minutes or hours on rows that many workers share.
+
+    ``for lease in lease_each(...):``, and in it ``with lease:`` the work, and at its end
+    ``with lease.saving() as row:`` its result.  Each row is locked in a short transaction, the
+    conditions of the statement are checked again, and it is checked out for this worker.  The work
+    runs without a transaction and without a connection.  A heartbeat, one thread for all leases of
+    the process, renews the check-out every third of ``lease``.
+
+    At most one worker saves a row at a time: one that was stopped, or cut off, for longer than its
+    lease cannot save any more, and its row is another's.  Not promised: that the *work* begins only
+    once.  What it does elsewhere, such as a mail or a payment, may be done twice.
+
+    The saved row should match the statement no more, as by ``row.state = "done"``.  A row that
+    others have checked out, or that somebody has locked, is skipped.
+
+    :param session_factory: makes new :class:`LockingSession` objects, with ``checkouts=``.
+    :param statement: a select of one class declared by ``@document(checkout=True)``, as that of
+        claim_each().
+    :param owner: the name of this worker; of another one, should a row be leased to both.
+    :param lease: a timedelta, or seconds: longer than any pause of the process that is no failure.
+    :param note: what others are shown beside the owner.
+    :param limit: at most so many leases come up.
+    :param order_by: a column, or several: in which order, where the statement does not say it.
+    :returns: an iterator of :class:`Lease`, with ``report``.
+    :raises TypeError: not a select, a factory, a number, an owner.
+    :raises ValueError: not exactly one mapped class, a LIMIT, two orders, an owner that is empty.
+    :raises LockMisuse: the class is declared without ``checkout=True``, or the sessions are made
+        without ``checkouts=``.
+    :raises LockNotSupported: rows that cannot be locked, as for :func:`claim_each`.
+    """
+    check_factory(session_factory)
+    return Leases(
+        session_factory,
+        statement,
+        owner=owner,
+        lease=lease,
+        note=note,
+        limit=limit,
+        order_by=order_by,
+    )

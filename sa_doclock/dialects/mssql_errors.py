@@ -1,0 +1,175 @@
+"""The errors of SQL Server: their numbers, and how a number is found in what a driver raises.
+
+The texts are those of "Database engine events and errors":
+https://learn.microsoft.com/sql/relational-databases/errors-events/database-engine-events-and-errors
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from ..errors import (
+    DeadlockDetected,
+    DocLockError,
+    LockNotAvailable,
+    LockNotSupported,
+    SnapshotConflict,
+    WrongIsolation,
+)
+from .error_codes import ErrorCodes, NativeCode
+
+# pyodbc keeps the server's number only in its text, as ".. (1222) (SQLExecDirectW)",
+# further records as "; [state] .. (3621)"; the texts between may have any content
+_NUMBER_IN_TEXT = re.compile(r"\((\d+)\)(?= \(SQL\w+\)|; \[|$)")
+
+_NO_SNAPSHOT = (
+    "the database does not allow snapshot isolation, which readers need here; "
+    "run op.enable_snapshot_isolation() (see docs/mssql.md)"
+)
+_NO_ROW_LOCKS = "the table is memory-optimized, and such tables take no locks"
+_IN_TRANSITION = (
+    "snapshot isolation is being switched on or off in this database; "
+    "try again when ALTER DATABASE has ended"
+)
+_NO_SEEK = 8622
+_WHY_NO_SEEK = (
+    "SQL Server found no index in which to look the row up by its key (8622), and a scan would lock "
+    "other rows too: the parameter's type is not the column's (nvarchar for a varchar key of a SQL_ "
+    "collation), or no index begins with the mapped primary key, or the class is mapped on a view and "
+    "not on its base table, or the table is a clustered columnstore; "
+    "use the type of the column, or create the index (see docs/mssql.md, Text keys)"
+)
+_CURES: Mapping[str, str] = {
+    "pyodbc": "map a varchar key as String, and not as Unicode",
+    "pymssql": "pymssql sends every text as nvarchar: make the key nvarchar, or use pyodbc",
+    "mssql_python": (
+        "mssql-python sends a text with other characters than ASCII as nvarchar: "
+        "make the key nvarchar, or use pyodbc"
+    ),
+}
+_NEEDS_GRANT = (
+    "the account needs GRANT VIEW SERVER STATE, from SQL Server 2022 on VIEW SERVER PERFORMANCE "
+    "STATE, in Azure SQL VIEW DATABASE STATE"
+)
+# 262: VIEW DATABASE STATE in Azure SQL
+PRIVILEGE_ERRORS: Mapping[NativeCode, str] = dict.fromkeys((300, 297, 262), _NEEDS_GRANT)
+"""Errors of the views of locks, which not every account may read."""
+
+# mssql-python gives no number, so only for this driver its text decides, which is English where the
+# login's language is.  A text is enough of the server's to tell it from all others.
+TEXTS: Mapping[str, int] = {
+    "permission denied in database": 262,
+    "The user does not have permission to perform this action": 297,
+    "permission was denied on object 'server'": 300,
+    "Could not continue scan with NOLOCK due to data movement": 601,
+    "You can only specify the READPAST lock": 650,
+    "because locking at the specified granularity is inhibited": 651,
+    "was deadlocked on": 1205,
+    "Lock request time out period exceeded": 1222,
+    "The transaction ended in the trigger": 3609,
+    "An error was raised during trigger execution": 3616,
+    "has no corresponding BEGIN TRANSACTION": 3903,
+    "Failed to acquire necessary locks during commit": 3940,
+    "because of the availability replica config/state change": 3948,
+    "but the transaction did not start in snapshot isolation": 3951,
+    "because snapshot isolation is not allowed in this database": 3952,
+    "because the database was not recovered when the current transaction": 3953,
+    "because the ALTER DATABASE command that disallows snapshot isolation": 3954,
+    "because the ALTER DATABASE command which enables snapshot isolation": 3956,
+    "Transaction aborted when accessing versioned row": 3958,  # and 3907, 3949
+    "aborted due to update conflict": 3960,
+    "the object accessed by the statement has been modified by a DDL statement": 3961,
+    "Transaction is rolled back when accessing version store": 3966,
+    "Uncommittable transaction is detected at the end of the batch": 3998,
+    "could not produce a query plan because of the hints": _NO_SEEK,
+    "not supported with memory optimized tables": 10794,
+    "because transaction time was earlier than period start time": 13535,
+    "Memory optimized tables and natively compiled modules cannot be accessed": 41332,
+    "Accessing memory optimized tables using the READ COMMITTED isolation level": 41368,
+}
+"""A part of the server's text for every number that is known here."""
+
+# Those whose text says that the transaction is gone, whatever was done in it.
+_ENDS_TRANSACTION = frozenset(
+    {
+        1205,
+        3609,  # "The transaction ended in the trigger."
+        3616,  # ".. the user transaction, if any, has been rolled back"
+        3907,  # "Transaction aborted when accessing versioned row", of a persistent version store
+        3940,  # ".. and the transaction was rolled back": locks of the commit
+        3948,  # "The transaction was terminated", by a change of the availability replica
+        3949,  # "Transaction aborted when accessing versioned row", on a readable secondary
+        3958,  # "Transaction aborted when accessing versioned row", of tempdb
+        3960,
+        3961,  # "Snapshot isolation transaction failed": DDL of another transaction
+        3966,  # "Transaction is rolled back when accessing version store."
+        3998,  # "Uncommittable transaction is detected .. The transaction is rolled back."
+    }
+)
+
+
+class SQLServerErrors(ErrorCodes):
+    """The meanings of SQL Server's errors."""
+
+    failures = {
+        1222: LockNotAvailable,  # lock request time-out: only the statement is undone
+        1205: DeadlockDetected,  # deadlock victim (the same number is a time-out on MySQL)
+        3960: SnapshotConflict,  # update conflict under SNAPSHOT
+        3961: SnapshotConflict,  # DDL of another transaction meanwhile
+        3966: SnapshotConflict,  # the row versions had to make room: "Retry the transaction"
+        # The version of a row that the snapshot needs is no more, or may not be read.
+        **dict.fromkeys((3907, 3949, 3958), SnapshotConflict),
+        3948: SnapshotConflict,  # rows that a snapshot needs are deleted: "Retry the transaction"
+        # "Temporal tables": the times of a row's period "are based on the begin time of the
+        # transaction itself", which may be older than the change that this one has waited for.
+        13535: SnapshotConflict,
+        # "Table hints", READUNCOMMITTED: "If you receive the error message 601 .. resolve it as you
+        # would a deadlock error".
+        601: SnapshotConflict,
+    }
+    refusals = {
+        # "Table hints", FORCESEEK: "If FORCESEEK causes no plan to be found, error 8622 is returned."
+        _NO_SEEK: (LockNotSupported, _WHY_NO_SEEK),
+        # "Cannot use the ROW granularity hint on the table .. because locking at the specified
+        # granularity is inhibited."  "Table hints", ROWLOCK: "can't be used with a table that has a
+        # clustered columnstore index".
+        651: (LockNotSupported, "the table has a clustered columnstore index, or locks no rows"),
+        # "Transactions with Memory-Optimized Tables"; the hint, and SNAPSHOT as level of a session
+        **dict.fromkeys((10794, 41332, 41368), (LockNotSupported, _NO_ROW_LOCKS)),
+        # "You can only specify the READPAST lock in the READ COMMITTED or REPEATABLE READ .."
+        650: (WrongIsolation, "SkipLocked needs READ COMMITTED or REPEATABLE READ"),
+        3952: (LockNotSupported, _NO_SNAPSHOT),
+        **dict.fromkeys((3953, 3954, 3956), (LockNotSupported, _IN_TRANSITION)),
+        3951: (WrongIsolation, "SNAPSHOT was set after the transaction had started"),
+    }
+    rolls_back_transaction = requires_rollback = _ENDS_TRANSACTION
+    rollback_noise = frozenset({3903})  # ROLLBACK without BEGIN: FreeTDS sends it regardless
+
+    def refusal(
+        self, code: NativeCode | None, orig: BaseException, *, by_key: bool
+    ) -> tuple[type[DocLockError], str] | None:
+        found = super().refusal(code, orig, by_key=by_key)
+        cure = _CURES.get(_driver(orig))
+        if code != _NO_SEEK or found is None or cure is None:
+            return found
+        return found[0], f"{found[1]}. With this driver: {cure}"
+
+    def native_code(self, orig: BaseException) -> NativeCode | None:
+        # pymssql's, and that of its lower layer, which its rollback() may raise
+        for number in (*orig.args[:1], getattr(orig, "number", None)):
+            if isinstance(number, int):
+                return number
+        if _driver(orig) == "mssql_python":
+            return next((code for text, code in TEXTS.items() if text in str(orig)), None)
+        return self._number_in_text(orig)
+
+    def _number_in_text(self, orig: BaseException) -> NativeCode | None:
+        numbers = [int(n) for text in orig.args for n in _NUMBER_IN_TEXT.findall(str(text))]
+        known = self.failures.keys() | self.refusals.keys() | self.rollback_noise
+        return next((n for n in numbers if n in known), numbers[0] if numbers else None)
+
+
+def _driver(error: BaseException) -> str:
+    """Return the package that the error's class is from."""
+    return type(error).__module__.partition(".")[0]

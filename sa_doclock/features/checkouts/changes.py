@@ -1,0 +1,259 @@
+"""The changes of check-outs: a document is checked out, renewed, checked in, taken over."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final, cast
+
+from sqlalchemy import Connection, inspect
+from sqlalchemy.orm import Mapper
+
+from ...checkout_info import Checkout
+from ...dialects import strategy_for
+from ...documents import (
+    compares_in_python,
+    declared_roots,
+    has_checkouts,
+    identity_of,
+    mapper_of,
+    root_of,
+    select_stored_keys,
+)
+from ...errors import CheckoutLost, DocLockError
+from ...events import listened
+from ...key_text import key_text
+from ...lock_info import DocumentKey, Identity, document_label
+from ...options import LockOptions, LockTimeout, check_seconds
+from ...transaction import TransactionState, add_document, database_name
+from .conditions import lost
+from .keys import DocumentName, document_name, read_key, table_name
+from .part import CheckOuts, check_class
+from .rows import MILLISECOND, CheckoutRow, CheckoutRows
+from .table import LONGEST_OWNER
+
+_log = logging.getLogger("sa_doclock")
+
+_LONGEST_LEASE: Final = timedelta(days=36_500)
+
+
+def check_owner(owner: object) -> str:
+    """Return the owner.  :raises TypeError, ValueError: no database can store it."""
+    if not isinstance(owner, str):
+        raise TypeError(f"the owner must be a str, not {key_text(owner)}")
+    if not 0 < len(owner) <= LONGEST_OWNER or not _is_storable(owner):
+        raise ValueError(
+            f"the owner must have 1 to {LONGEST_OWNER} characters and no NUL, not {key_text(owner)}"
+        )
+    return owner
+
+
+def check_note(note: object) -> str | None:
+    """Return the note.  :raises TypeError, ValueError: no database can store it."""
+    if note is None:
+        return None
+    if not isinstance(note, str):
+        raise TypeError(f"the note must be a str, not {key_text(note)}")
+    if not _is_storable(note):
+        raise ValueError(f"the note {key_text(note)} has a NUL or half of a character in it")
+    return note
+
+
+def _is_storable(text: str) -> bool:
+    return "\0" not in text and not any("\ud800" <= one <= "\udfff" for one in text)
+
+
+def check_lease(lease: LockTimeout) -> timedelta:
+    """Return the time of a check-out, in whole milliseconds, rounded up.
+
+    :raises TypeError: it is neither a timedelta nor a number of seconds.
+    :raises ValueError: it is not above 0, or longer than a hundred years.
+    """
+    seconds = check_seconds("lease", lease)
+    if seconds is None:
+        raise TypeError("lease must be seconds or a timedelta, not None")
+    if not 0 < seconds <= _LONGEST_LEASE.total_seconds():
+        raise ValueError(f"lease must be above 0 and at most 100 years, not {lease!r}")
+    return -(-timedelta(seconds=seconds) // MILLISECOND) * MILLISECOND
+
+
+@contextmanager
+def undone_if_refused(state: TransactionState) -> Iterator[None]:
+    """Undo what the block has begun, should it fail: its transaction, or its locks."""
+    opens, mark = not state.session().in_transaction(), state.ledger.mark()
+    try:
+        yield
+    except BaseException as error:
+        if opens:
+            state.roll_back_quietly()
+        elif isinstance(error, DocLockError) and not state.has_failed():
+            state.give_up(mark, reported=True)
+        raise
+
+
+class CheckoutChanges:
+    """The changes and reads of check-outs by one session, beside its locks."""
+
+    def __init__(self, part: CheckOuts) -> None:
+        self._part, self._reader = part, part.reader
+        self._table = part.reader.table
+
+    def write(
+        self,
+        document: DocumentKey,
+        owner: str,
+        lease: timedelta,
+        note: str | None,
+        *,
+        renews: bool,
+    ) -> Checkout | None:
+        """Write who has a document whose lock is held, and may be given to this owner.
+
+        :param renews: an owner who has it already keeps the epoch.
+        :returns: None where the check-out was renewed or checked in meanwhile, which needs no lock of
+            the header: look again.
+        """
+        entity, identity = document
+        root: Mapper[Any] = inspect(entity)
+        rows, name = self._rows_and_name(root, identity)
+        before = self._part.row(document)
+        self._part.read_again()
+        until = before.now + lease
+        values: dict[str, Any] = {"until": until, "lease": lease // MILLISECOND}
+        change = "checked out" if renews or not before.is_valid else "taken over"
+        if renews and before.is_valid and before.owner == owner:
+            change, values["note"] = "renewed", before.note if note is None else note
+        else:
+            values |= {"owner": owner, "since": before.now, "note": note}
+            values["epoch"] = 1 if before.id is None else before.epoch + 1
+        if before.id is None:
+            rows.insert(name, values)
+        elif not rows.change(before, values):
+            return None
+        return self._report(replace(before, **values).as_checkout(root, identity), change)
+
+    def renew(self, checkout: Checkout, lease: timedelta | None) -> Checkout:
+        """Write another end of a check-out.  :raises CheckoutLost: it is over."""
+        root, identity = document_of(checkout)
+        rows, name = self._rows_and_name(root, identity, writes=True)
+        lease = lease or checkout.lease
+        with self._named(checkout):
+            # It locks the row: what is read next stays so.  On SQLite, it is the write lock.
+            written = {"lease": lease // MILLISECOND}
+            if not rows.change_open(name, checkout.epoch, written):
+                raise lost(checkout.epoch, rows.read_one(name))
+            before = rows.read_one(name)
+            values: dict[str, Any] = {"until": before.now + lease, **written}
+            if not rows.change(before, values):
+                raise lost(checkout.epoch, rows.read_one(name))
+        self._part.read_again()
+        return self._report(replace(before, **values).as_checkout(root, identity), "renewed")
+
+    def check_in(self, checkout: Checkout) -> None:
+        """Write that a check-out has ended.  :raises CheckoutLost: it is over already."""
+        root, identity = document_of(checkout)
+        rows, name = self._rows_and_name(root, identity, writes=True)
+        with self._named(checkout):
+            if not rows.change_open(name, checkout.epoch, {"until": None}):
+                raise lost(checkout.epoch, rows.read_one(name))
+        self._part.read_again()
+        self._report(checkout, "checked in")
+
+    def find(self, entity: type[Any], ident: Any) -> Checkout | None:
+        """Return the check-out of a document; None where nobody has it."""
+        mapper = mapper_of(entity)
+        check_class(mapper)
+        root, identity = root_of(mapper), identity_of(mapper, ident)
+        if not compares_in_python(root):
+            stored = select_stored_keys(self._reader.session(), root, {identity: None})
+            identity = stored.get(identity, identity)
+        rows, name = self._rows_and_name(root, identity)
+        row = rows.read_one(name, timed=False)
+        return row.as_checkout(root, identity) if row.is_valid else None
+
+    def find_taken(self, root: Mapper[Any], identities: Sequence[Identity]) -> frozenset[Identity]:
+        """Return those of these keys of rows whose documents somebody has."""
+        connection = self._reader.connection(root)
+        names = {document_name(connection, root, one).id: one for one in identities}
+        rows = CheckoutRows(self._table, connection).read(names)
+        return frozenset(names[found] for found, row in rows.items() if row.is_valid)
+
+    def find_all(
+        self, entity: type[Any] | None, owner: str | None, *, expired: bool
+    ) -> list[Checkout]:
+        """Return the check-outs of this class, or of all classes, from the oldest on."""
+        found: list[Checkout] = []
+        for connection, roots in self._databases(entity):
+            by_table = {table_name(connection, root): root for root in roots}
+            rows = CheckoutRows(self._table, connection)
+            for row in rows.select_open([*by_table], owner, expired=expired):
+                root = by_table[row.document]
+                identity = read_key(root, row.ident)
+                checkout = CheckoutRow(*cast("tuple[Any, ...]", row[:-2])).as_checkout(
+                    root, identity
+                )
+                if owner is None or checkout.owner == owner:  # the database may ignore case
+                    found.append(checkout)
+        return sorted(found, key=lambda one: one.since)
+
+    def _databases(
+        self, entity: type[Any] | None
+    ) -> Sequence[tuple[Connection, Sequence[Mapper[Any]]]]:
+        """Return the databases of these documents, each with the roots of its classes."""
+        if entity is not None:
+            check_class(mapper_of(entity))
+            roots = [root_of(mapper_of(entity))]
+        else:
+            roots = [root for root in declared_roots() if has_checkouts(root)]
+        by_connection: dict[Connection, list[Mapper[Any]]] = {}
+        for root in roots:
+            by_connection.setdefault(self._reader.connection(root), []).append(root)
+        return [*by_connection.items()]
+
+    def _rows_and_name(
+        self, root: Mapper[Any], identity: Identity, *, writes: bool = False
+    ) -> tuple[CheckoutRows, DocumentName]:
+        connection = self._reader.connection(root, writes=writes)
+        latest = writes and strategy_for(connection).locking_read_is_latest
+        rows = CheckoutRows(self._table, connection, latest=latest)
+        return rows, document_name(connection, root, identity)
+
+    def _report(self, checkout: Checkout, change: str) -> Checkout:
+        """Tell the listeners and the log of a change, and return the check-out."""
+        label = document_label(checkout.entity, checkout.ident)
+        level = logging.INFO if change == "taken over" else logging.DEBUG
+        fields = {"document": label, "owner": checkout.owner, "epoch": checkout.epoch}
+        _log.log(
+            level,
+            "%s: %s, epoch %s, by %s",
+            *(label, change, checkout.epoch, key_text(checkout.owner)),
+            extra={**fields, "outcome": change},
+        )
+        if "checkout_changed" in listened:
+            dispatch = self._reader.state.instrumentation.dispatch
+            dispatch.checkout_changed(self._reader.session(), checkout, change)
+        return checkout
+
+    @contextmanager
+    def _named(self, checkout: Checkout) -> Iterator[None]:
+        """Name the document in an error."""
+        try:
+            yield
+        except CheckoutLost as error:
+            database = database_name(self._reader.session(), {"mapper": inspect(checkout.entity)})
+            add_document(error, checkout.entity, checkout.ident, LockOptions.ForUpdate, database)
+            raise
+
+
+def document_of(checkout: object) -> tuple[Mapper[Any], Identity]:
+    """Return the root and the key of the document of a check-out.
+
+    :raises TypeError: it is none.
+    """
+    if not isinstance(checkout, Checkout):
+        raise TypeError(f"a Checkout is needed, not {key_text(checkout)}")
+    root = root_of(mapper_of(checkout.entity))
+    return root, identity_of(root, checkout.ident)

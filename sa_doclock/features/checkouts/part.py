@@ -1,0 +1,274 @@
+"""CheckOuts: the locks of one session, which ask whether somebody has the document checked out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Table, inspect
+from sqlalchemy.orm import Mapper
+
+from ...checkout_info import Checkout
+from ...dialects import product_of
+from ...dialects.base import Read
+from ...documents import document_key, has_checkouts, identity_of, root_of
+from ...errors import DocLockError, LockMisuse
+from ...lock_info import DocumentKey, LockedName, document_label, public_key
+from ...options import LockOptions, base_of
+from ...transaction import (
+    LedgerMark,
+    Limit,
+    LockCall,
+    LockPlan,
+    LockRequest,
+    SessionPart,
+    Take,
+    TransactionConnection,
+    TransactionState,
+    add_document,
+)
+from .conditions import FREE, Condition, condition_of
+from .reader import CheckoutReader
+from .rows import CheckoutRow
+
+_NO_TABLE = (
+    "this session knows no check-outs: make it with LockingSession(checkouts=table), the table by "
+    "checkout_table(metadata)"
+)
+
+
+class NoCheckOuts(SessionPart):
+    """The part of a session that is made without a table: it refuses ``checkout=``."""
+
+    def check_request(self, request: LockRequest) -> None:
+        """See :class:`SessionPart`.  :raises LockMisuse: a check-out was given."""
+        if "checkout" in request.given:
+            raise LockMisuse(_NO_TABLE)
+
+
+class CheckOuts(SessionPart):
+    """The check-outs of the documents that one session locks.
+
+    :param pipelined: what is asked under a lock travels with it, in a pipeline of the session.
+    :ivar reader: reads the rows of the table.
+    """
+
+    def __init__(self, state: TransactionState, table: Table, *, pipelined: bool) -> None:
+        self.reader = CheckoutReader(state, table)
+        self._pipelined = pipelined
+        self._ahead: dict[DocumentKey, CheckoutRow] = {}  # of a lock that is under way
+        # As they were when the locks were granted: as long as these are held, nobody else can
+        # change the owner.
+        self._rows: dict[DocumentKey, CheckoutRow] = {}
+        self._adopting: LedgerMark | None = None
+
+    # The hooks, in the order of SessionPart.
+
+    def check_request(self, request: LockRequest) -> None:
+        """See :class:`SessionPart`: rows of this class can be checked out, and by such a lock."""
+        given = request.given.get("checkout")
+        if given is None:
+            return
+        condition_of(given)
+        check_class(_mapper_of(request))
+        if base_of(request.lock) is not LockOptions.ForUpdate:
+            raise ValueError("checkout= goes with ForUpdate: no other lock asks for a check-out")
+        if isinstance(given, Checkout):
+            _check_document(request, given)
+
+    def around_take(self, take: Take) -> Take:
+        """See :class:`SessionPart`: ask, under the lock, who has the document."""
+
+        def take_if_allowed(call: LockCall, request: LockRequest, target: Any) -> Any:
+            state = self.reader.state
+            mark = state.ledger.mark()
+            self._ahead.clear()
+            try:
+                result = take(call, request, target)
+                self._check(state.ledger.new or (), _condition(request))
+            except DocLockError:
+                # Refused is not locked: the guard lets nobody write, and the next lock asks again.
+                state.give_up(mark, reported=False)
+                raise
+            return result
+
+        return take_if_allowed
+
+    def bound(self, mapper: Mapper[Any] | None, bind: Engine | Connection) -> None:
+        """See :class:`SessionPart`: the check-outs are where the documents are."""
+        if mapper is not None:
+            self.reader.note_bind(root_of(mapper), bind)
+
+    def around_limit(self, limit: Limit) -> Limit:
+        """See :class:`SessionPart`: in the block of a pipeline, take the answer that came along."""
+        if not self._pipelined:
+            return limit
+
+        def limit_and_ask(
+            connection: TransactionConnection, plan: LockPlan, request: LockRequest
+        ) -> AbstractContextManager[LockRequest]:
+            block = limit(connection, plan, request)
+            return self._asking(block, request) if _is_of_one(request) else block
+
+        return limit_and_ask
+
+    @contextmanager
+    def _asking(
+        self, block: AbstractContextManager[LockRequest], request: LockRequest
+    ) -> Iterator[LockRequest]:
+        with block as limited:
+            yield limited
+            root, key = root_of(_mapper_of(request)), request.keys[0]
+            row = self.reader.read_one(root, key, timed=_condition(request).gives)
+            self._ahead[root.class_, key] = row
+
+    def reads_after(self, request: LockRequest) -> Iterator[Read]:
+        """See :class:`SessionPart`: who has the document."""
+        if _is_of_one(request):
+            root, key = root_of(_mapper_of(request)), request.keys[0]
+            yield self.reader.select(root, key, timed=_condition(request).gives)
+
+    def check_found(self, request: LockRequest, found: object) -> None:
+        """See :class:`SessionPart`: a document that may be held already is that of the caller."""
+        given = request.given.get("checkout")
+        if given is not None:
+            state: Any = inspect(found)
+            document = document_key(state.mapper, state.identity)
+            self._check([document], condition_of(given), again=True)
+
+    def granted(self, documents: Sequence[DocumentKey | LockedName], lock: LockOptions) -> None:
+        """See :class:`SessionPart`: an adopted lock asks now, as no call has taken it."""
+        mark, self._adopting = self._adopting, None
+        if mark is None:
+            return
+        try:
+            self._check(documents, FREE)
+        except DocLockError:
+            self.reader.state.give_up(mark, reported=False)
+            raise
+
+    def before_adopted(self, connection: TransactionConnection, lock: LockOptions) -> None:
+        """See :class:`SessionPart`."""
+        self._adopting = self.reader.state.ledger.mark()
+
+    def locks_lost(self) -> None:
+        """See :class:`SessionPart`."""
+        self.read_again()
+
+    def mark(self) -> None:
+        """See :class:`SessionPart`: what a rollback undoes is read again."""
+
+    def roll_back_to(self, mark: object) -> None:
+        """See :class:`SessionPart`."""
+        self.read_again()
+
+    def ended(self, *, committed: bool) -> None:
+        """See :class:`SessionPart`."""
+        self.read_again()
+        self.reader.forget_binds()
+        self._adopting = None
+
+    def read_again(self) -> None:
+        """Forget what was read: the times are old, or the session itself changes the rows."""
+        self._rows.clear()
+        self._ahead.clear()
+
+    def row(self, document: DocumentKey) -> CheckoutRow:
+        """Return the row of a document that is held, as it was under its lock."""
+        return self._rows[document]
+
+    def _check(
+        self,
+        documents: Sequence[DocumentKey | LockedName],
+        condition: Condition,
+        *,
+        again: bool = False,
+    ) -> None:
+        """Refuse the lock if one of these documents is checked out in another way.
+
+        :param again: compare also what the session has compared before.
+        :raises CheckedOut, CheckoutLost: the condition does not hold.
+        :raises WrongIsolation: the transaction cannot see what was committed last.
+        """
+        asked = [one for one in map(self._asked, documents) if one is not None]
+        new = [one for one in asked if one not in self._rows]
+        self._rows |= self._read(new, timed=condition.gives)
+        for document in asked if again else new:
+            row = self._rows[document]
+            if condition.refuses(row):
+                self.read_again()
+                raise self._refusal(document, row, condition)
+
+    def _asked(self, document: DocumentKey | LockedName) -> DocumentKey | None:
+        """Return a document that is asked for; None for any other lock."""
+        entity, identity = document
+        if entity is None or not has_checkouts(inspect(entity)):
+            return None
+        writable = self.reader.state.ledger.is_writable((entity, identity))
+        return (entity, identity) if writable else None
+
+    def _read(
+        self, documents: Sequence[DocumentKey], *, timed: bool
+    ) -> Mapping[DocumentKey, CheckoutRow]:
+        """Return the rows of these documents, which may have come along with their lock."""
+        if self._ahead.keys() == {*documents}:
+            return dict(self._ahead)
+        return self.reader.read(documents, timed=timed)
+
+    def _refusal(
+        self, document: DocumentKey, row: CheckoutRow, condition: Condition
+    ) -> DocLockError:
+        entity, identity = document
+        root: Mapper[Any] = inspect(entity)
+        checkout = None if row.until is None else row.as_checkout(root, identity)
+        error = condition.error(row, checkout)
+        database = product_of(self.reader.connection(root).dialect)
+        add_document(error, entity, public_key(identity), LockOptions.ForUpdate, database)
+        return error
+
+
+def _mapper_of(request: LockRequest) -> Mapper[Any]:
+    assert request.mapper is not None
+    return request.mapper
+
+
+def _condition(request: LockRequest) -> Condition:
+    return condition_of(request.given.get("checkout"))
+
+
+def _is_of_one(request: LockRequest) -> bool:
+    """Return whether it locks one document that can be checked out, by its key."""
+    return (
+        len(request.keys) == 1
+        and base_of(request.lock) is LockOptions.ForUpdate
+        and has_checkouts(root_of(_mapper_of(request)))
+    )
+
+
+def checkouts_of(state: TransactionState) -> CheckOuts:
+    """Return the part of a session.  :raises LockMisuse: it was made without a table."""
+    part = state.part(CheckOuts)
+    if part is None:
+        raise LockMisuse(_NO_TABLE)
+    return part
+
+
+def check_class(mapper: Mapper[Any]) -> None:
+    """:raises LockMisuse: documents of this class are not declared with ``checkout=True``."""
+    if not has_checkouts(root_of(mapper)):
+        name = mapper.class_.__name__
+        raise LockMisuse(
+            f"a {name} cannot be checked out; decorate the class with @document(checkout=True)"
+        )
+
+
+def _check_document(request: LockRequest, checkout: Checkout) -> None:
+    """:raises ValueError: the check-out is that of another document."""
+    root = root_of(_mapper_of(request))
+    same = root_of(inspect(checkout.entity)) is root
+    if same and len(request.keys) == 1:
+        same = identity_of(root, checkout.ident) == request.keys[0]
+    if not same:
+        label = document_label(checkout.entity, checkout.ident)
+        raise ValueError(f"checkout= is one of {label}, and {request.document} was asked for")

@@ -1,0 +1,117 @@
+"""CheckoutReader: who has the documents that a session has locked, read on the connections of the locks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from weakref import ref
+
+from sqlalchemy import Connection, Engine, Table, inspect, update
+from sqlalchemy.orm import Mapper, Session
+
+from ...dialects import strategy_for
+from ...dialects.base import Read
+from ...errors import WrongIsolation
+from ...lock_info import DocumentKey, Identity
+from ...options import LockOptions
+from ...transaction import TransactionState
+from .keys import document_name
+from .rows import NO_ROW, CheckoutRow, CheckoutRows
+
+
+class CheckoutReader:
+    """The rows of the table, as one session reads them.
+
+    :ivar table: of the check-outs.
+    """
+
+    def __init__(self, state: TransactionState, table: Table) -> None:
+        self.table = table
+        self.session = state.session
+        self._state = ref(state)
+        self._binds: dict[Mapper[Any], Engine | Connection] = {}
+
+    @property
+    def state(self) -> TransactionState:
+        """The state of the session."""
+        state = self._state()
+        assert state is not None  # the session reads
+        return state
+
+    def note_bind(self, root: Mapper[Any], bind: Engine | Connection) -> None:
+        """Note the database of these documents in this transaction."""
+        self._binds[root] = bind
+
+    def forget_binds(self) -> None:
+        """Forget the databases: the transaction has ended."""
+        self._binds.clear()
+
+    def connection(self, root: Mapper[Any], *, writes: bool = False) -> Connection:
+        """Return the connection to the database of these documents; it may begin a transaction.
+
+        :param writes: a session that routes reads to replicas is asked for the primary.
+        """
+        session = self.session()
+        bind = self._binds.get(root)
+        if bind is not None:
+            return Session.connection(session, {"bind": bind})
+        arguments = {"mapper": root, "clause": update(self.table)} if writes else {"mapper": root}
+        return Session.connection(session, arguments)
+
+    def select(self, root: Mapper[Any], key: Identity, *, timed: bool) -> Read:
+        """Return the SELECT of ``read_one()``, and its parameters."""
+        rows = self._rows(root)
+        return rows.select_one(document_name(rows.connection, root, key), timed=timed)
+
+    def read_one(self, root: Mapper[Any], key: Identity, *, timed: bool) -> CheckoutRow:
+        """Return the row of the document with this key, which is locked; NO_ROW where it has none.
+
+        :param timed: tell the time also where there is no row.
+        """
+        rows = self._rows(root)
+        return rows.read_one(document_name(rows.connection, root, key), timed=timed)
+
+    def read(
+        self, documents: Sequence[DocumentKey], *, timed: bool
+    ) -> dict[DocumentKey, CheckoutRow]:
+        """Return the rows of documents that are locked: by one statement for each kind of document."""
+        by_root: dict[Mapper[Any], list[Identity]] = {}
+        for entity, key in documents:
+            by_root.setdefault(inspect(entity), []).append(key)
+        return {
+            (root.class_, key): row
+            for root, keys in by_root.items()
+            for key, row in self._read(root, keys, timed=timed)
+        }
+
+    def _read(
+        self, root: Mapper[Any], keys: Sequence[Identity], *, timed: bool
+    ) -> Sequence[tuple[Identity, CheckoutRow]]:
+        if len(keys) == 1:
+            return [(keys[0], self.read_one(root, keys[0], timed=timed))]
+        rows = self._rows(root)
+        ids = {key: document_name(rows.connection, root, key).id for key in keys}
+        found = rows.read(ids.values())
+        return [(key, found.get(document_id, NO_ROW)) for key, document_id in ids.items()]
+
+    def _rows(self, root: Mapper[Any]) -> CheckoutRows:
+        connection = self.connection(root)
+        return CheckoutRows(self.table, connection, latest=self._must_read_latest(connection))
+
+    def _must_read_latest(self, connection: Connection) -> bool:
+        """Return whether only a locking read shows what was committed last.
+
+        :raises WrongIsolation: no read does, at this isolation level.
+        """
+        strategy, joined = strategy_for(connection), self.state.connections.find(connection)
+        level = None if joined is None else self.state.connections.current_level(joined)
+        levels = strategy.levels_for(LockOptions.ForUpdate)
+        kept = strategy.kept_levels.get(LockOptions.ForUpdate, ())
+        if not levels or level in levels or level in kept:
+            return False
+        if strategy.locking_read_is_latest:
+            return True
+        raise WrongIsolation(
+            f"the transaction is open at {level}, where a check-out that was committed after its "
+            f"begin cannot be seen; lock in a transaction at {levels[0]}"
+        )

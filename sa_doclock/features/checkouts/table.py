@@ -1,0 +1,97 @@
+"""The table of check-outs: one row for each document that was ever checked out."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    DateTime,
+    Index,
+    MetaData,
+    String,
+    Table,
+    TypeDecorator,
+    Unicode,
+    UnicodeText,
+)
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeEngine
+
+from ...dialects import strategy_class
+
+NAME: Final = "doclock_checkouts"
+
+LONGEST_OWNER: Final = 255
+"""The number of characters of an owner: an index of SQL Server has 1,700 bytes at most."""
+
+COLUMNS: Final = (
+    *("id", "document", "ident", "owner", "epoch", "since", "until", "lease", "note"),
+)
+
+
+class UtcTimestamp(TypeDecorator[datetime]):
+    """A time in UTC with microseconds: aware in Python, without a time zone in the database."""
+
+    impl = DateTime
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Return the type of this database that keeps microseconds."""
+        found = strategy_class(dialect)
+        clock = None if found is None else found.clock
+        return dialect.type_descriptor(DateTime() if clock is None else clock.timestamp())
+
+    def process_bind_param(self, value: datetime | None, _dialect: Dialect) -> datetime | None:
+        """Return the time without its zone."""
+        return None if value is None else value.astimezone(timezone.utc).replace(tzinfo=None)
+
+    def process_result_value(self, value: datetime | None, _dialect: Dialect) -> datetime | None:
+        """Return the time with its zone."""
+        return None if value is None else value.replace(tzinfo=timezone.utc)
+
+
+def checkout_table(metadata: MetaData, name: str = NAME, schema: str | None = None) -> Table:
+    """Return the table of check-outs, as a part of this metadata.
+
+    It is for ``LockingSession(checkouts=table)``.  It is created by ``op.create_checkout_table()``
+    (``sa_doclock.alembic``), or by ``metadata.create_all()``.  It must be in the database of the
+    documents, has one row for each document that was ever checked out, and does not
+    grow when check-outs are renewed.
+
+    :param name: of the table; its indexes begin with ``ix_`` and this name.
+    :param schema: of the table; None is the default schema of the connection.
+    :raises sqlalchemy.exc.InvalidRequestError: the metadata has a table of this name already.
+    """
+    return Table(
+        name,
+        metadata,
+        # A hash: no collation takes one key for another, and no key is too long.
+        Column("id", String(64), primary_key=True),
+        Column("document", Unicode(255), nullable=False),
+        Column("ident", UnicodeText(), nullable=False),
+        Column("owner", Unicode(LONGEST_OWNER), nullable=False),
+        Column("epoch", BigInteger(), nullable=False, autoincrement=False),
+        Column("since", UtcTimestamp(), nullable=False),
+        Column("until", UtcTimestamp()),  # NULL: it was checked in
+        Column("lease", BigInteger(), nullable=False),  # milliseconds
+        Column("note", UnicodeText()),
+        Index(f"ix_{name}_owner", "owner", "until"),
+        Index(f"ix_{name}_until", "until"),
+        schema=schema,
+        # The server's default may be a storage engine without transactions, or a character set
+        # that has no such owner.
+        mysql_engine="InnoDB",
+        mysql_charset="utf8mb4",
+        mariadb_engine="InnoDB",
+        mariadb_charset="utf8mb4",
+    )
+
+
+def check_table(table: object) -> Table:
+    """Return the table.  :raises TypeError: it is none that :func:`checkout_table` has made."""
+    if not isinstance(table, Table) or not set(COLUMNS) <= set(table.columns.keys()):
+        raise TypeError(f"checkouts must be a table made by checkout_table(), not {table!r}")
+    return table

@@ -1,0 +1,113 @@
+"""The kind of anomaly that a failed run shows, from the rows that its transactions read and wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ...errors import DeadlockDetected
+from ..concurrent import Outcome
+from .accesses import Access, Mode
+from .participant import OWN_TRANSACTION, Step
+from .search import FIRST, SECOND
+
+LOST_UPDATE: Final = "lost update"
+WRITE_SKEW: Final = "write skew"
+READ_SKEW: Final = "read skew"
+DEADLOCK: Final = "deadlock"
+ERROR: Final = "error"
+UNKNOWN: Final = "not known"
+
+_READS: Final = frozenset({Mode.SNAPSHOT_READ, Mode.READ, Mode.SHARE, Mode.LOCK})
+_COMMIT: Final = "COMMIT"
+
+
+@dataclass
+class _Use:
+    """A row that a function has read or written, with the place in the run."""
+
+    at: int
+    access: Access
+
+
+@dataclass
+class _Write(_Use):
+    """A row that was written, and the place from which on others see it."""
+
+    seen_at: int
+
+
+@dataclass
+class _Work:
+    """All that one function has read, and that it has written and committed."""
+
+    reads: list[_Use] = field(default_factory=list)
+    writes: list[_Write] = field(default_factory=list)
+
+
+def kind_of(steps: Sequence[Step], outcomes: Iterable[Outcome]) -> str:
+    """Return the kind of anomaly of a run, by its steps in the order in which they were sent."""
+    errors = [one.error for one in outcomes if one.error is not None]
+    is_deadlock = any(isinstance(one, DeadlockDetected) for one in errors)
+    if is_deadlock or any(step.is_deadlock for step in steps):
+        return DEADLOCK
+    found = _kind_of_work(_work_of(FIRST, steps), _work_of(SECOND, steps))
+    return found or (ERROR if errors else UNKNOWN)
+
+
+def _kind_of_work(one: _Work, other: _Work) -> str | None:
+    if _loses(one, other) or _loses(other, one):
+        return LOST_UPDATE
+    if _misses(one, other) and _misses(other, one):
+        return WRITE_SKEW
+    if _reads_both_sides(one, other) or _reads_both_sides(other, one):
+        return READ_SKEW
+    return None
+
+
+def _work_of(function: int, steps: Sequence[Step]) -> _Work:
+    work = _Work()
+    own = [(at, step) for at, step in enumerate(steps) if step.function == function]
+    commits = {step.transaction: at for at, step in own if step.statement == _COMMIT}
+    for at, step in own:
+        committed_at = at if step.transaction == OWN_TRANSACTION else commits.get(step.transaction)
+        for access in step.rows if step.error is None else ():
+            if access.mode in _READS:
+                work.reads.append(_Use(at, access))
+            elif committed_at is not None:
+                work.writes.append(_Write(at, access, committed_at))
+    return work
+
+
+def _loses(one: _Work, other: _Work) -> bool:
+    """Return whether one function overwrote what the other had written after it had read the row."""
+    return any(
+        read.at < theirs.seen_at < write.seen_at
+        for write in one.writes
+        for theirs in other.writes
+        if theirs.access.overlaps(write.access)
+        for read in one.reads
+        if read.access.overlaps(theirs.access)
+    )
+
+
+def _misses(one: _Work, other: _Work) -> bool:
+    """Return whether one function read, before the other's commit, a row that the other one wrote."""
+    return any(
+        read.at < write.seen_at
+        for read in one.reads
+        for write in other.writes
+        if read.access.overlaps(write.access)
+    )
+
+
+def _reads_both_sides(one: _Work, other: _Work) -> bool:
+    """Return whether one function read rows that the other one wrote before and after their commit."""
+    sides = {
+        read.at < write.seen_at
+        for read in one.reads
+        for write in other.writes
+        if read.access.overlaps(write.access)
+    }
+    return len(sides) > 1

@@ -1,0 +1,216 @@
+"""SQLAlchemy's events as the steps of the two functions: each waits for its turn, and is noted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
+
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.engine import ExceptionContext
+
+from ...caller import line_of_program
+from ...sqlalchemy_internals import keep_rows
+from .accesses import Access, Accesses, TransactionAccesses, at_end
+from .engines import AUTOCOMMIT, EnginesSeen
+from .footprint import accesses_of, level_set_by, rows_of
+from .participant import OWN_TRANSACTION, Participant, Step, current_participant
+
+_ROLLBACK_IN_SQL: Final = re.compile(r"\s*ROLLBACK\b", re.IGNORECASE)
+_WHOLE_SESSION: Final = re.compile(r"\bSESSION\b", re.IGNORECASE)
+_LEVEL: Final = "sa_doclock.testing.level"
+_SHOWN_ROWS: Final = 3
+_SHOWN_CHARACTERS: Final = 60
+
+
+class Turns(Protocol):
+    """The scheduler, as a participant meets it."""
+
+    def wait_for_turn(self, participant: Participant, connection: Connection, step: Step) -> None:
+        """Return when the step may be sent."""
+
+
+class Listeners:
+    """Listens to all engines of the process, for the functions of one exploration.
+
+    :ivar turns: gives the turns; None: nobody waits, and only the engines are noted.
+    """
+
+    def __init__(self, engines: EnginesSeen) -> None:
+        self._engines = engines
+        self.turns: Turns | None = None
+        self._listeners: list[tuple[str, Callable[..., Any]]] = [
+            ("before_cursor_execute", self._before_statement),
+            ("after_cursor_execute", self._after_statement),
+            ("handle_error", self._on_error),
+            ("commit", self._before_commit),
+            ("rollback", self._before_rollback),
+            ("prepare_twophase", self._before_commit),
+            ("commit_twophase", self._before_commit),
+            ("rollback_twophase", self._before_rollback),
+        ]
+
+    def start(self) -> None:
+        """Listen until :meth:`stop`."""
+        for name, function in self._listeners:
+            event.listen(Engine, name, function)
+
+    def stop(self) -> None:
+        """Listen no more."""
+        for name, function in self._listeners:
+            event.remove(Engine, name, function)
+
+    @contextmanager
+    def waiting_in_process(self) -> Iterator[None]:
+        """Note that the function of this thread or task waits inside of this process."""
+        participant: Participant | None = current_participant.get()
+        if participant is None:
+            yield
+            return
+        participant.in_process = True
+        try:
+            yield
+        finally:
+            participant.in_process = False
+            participant.note_active()
+
+    def _before_statement(
+        self,
+        connection: Connection,
+        _cursor: object,
+        statement: str,
+        parameters: Any,
+        context: Any,
+        _executemany: bool,
+    ) -> None:
+        participant: Participant | None = current_participant.get()
+        if participant is None:
+            return
+        self._engines.add(connection)
+        transaction = _transaction(participant, connection)
+        used = self._uses(connection, statement, context, transaction)
+        number = transaction.number
+        if self._engines.level(connection) == AUTOCOMMIT:
+            used, number = used | at_end(used), OWN_TRANSACTION
+        step = Step(participant.number, statement, _values(parameters), number)
+        step.used, step.rows = used, rows_of(statement, context)
+        step.accesses = transaction.new(used)
+        self._go(participant, connection, step)
+
+    def _uses(
+        self,
+        connection: Connection,
+        statement: str,
+        context: Any,
+        transaction: TransactionAccesses,
+    ) -> Accesses:
+        """Return the accesses of a statement in its transaction."""
+        level = level_set_by(statement)
+        if level is not None:
+            transaction.level = level
+            if _WHOLE_SESSION.search(statement):
+                connection.info[_LEVEL] = level
+        reading = self._engines.reading(connection, transaction.level)
+        used = accesses_of(statement, context, reading)
+        if used and reading.one_snapshot and not transaction.began:
+            used |= {Access(reading.mode)}
+        if _ROLLBACK_IN_SQL.match(statement):
+            used |= transaction.ended()
+            transaction.forget_locks()
+        return used
+
+    def _after_statement(
+        self,
+        _connection: Connection,
+        cursor: Any,
+        _statement: str,
+        _: object,
+        context: Any,
+        many: bool,
+    ) -> None:
+        participant: Participant | None = current_participant.get()
+        if participant is None or participant.step is None:
+            return
+        rows = None if many else keep_rows(context, cursor)
+        step = participant.step
+        step.saw = _in_words(rows) if rows is not None else _written(cursor.rowcount)
+        transaction = participant.transactions.get(step.transaction)
+        if transaction is not None:
+            transaction.add(step.accesses)
+
+    def _on_error(self, context: ExceptionContext) -> None:
+        participant: Participant | None = current_participant.get()
+        if participant is None or participant.step is None:
+            return
+        step = participant.step
+        step.error = context.sqlalchemy_exception or context.original_exception
+        if context.connection is not None:
+            step.is_deadlock = self._engines.is_deadlock(
+                context.connection, context.original_exception
+            )
+        transaction = participant.transactions.get(step.transaction)
+        if transaction is not None:  # the server may have undone all of it
+            step.accesses |= transaction.ended()
+            transaction.forget_locks()
+
+    def _before_commit(self, connection: Connection, *_: object) -> None:
+        self._end(connection, "COMMIT")
+
+    def _before_rollback(self, connection: Connection, *_: object) -> None:
+        self._end(connection, "ROLLBACK")
+
+    def _end(self, connection: Connection, statement: str) -> None:
+        participant: Participant | None = current_participant.get()
+        if participant is None:
+            return
+        transaction = _transaction(participant, connection)
+        step = Step(participant.number, statement, "", transaction.number)
+        ended = transaction.ended()
+        if self._engines.in_transaction(connection) is False and participant.step is not None:
+            participant.step.accesses |= ended  # its statement took COMMIT along, in a pipeline
+        else:
+            step.used = step.accesses = ended
+        self._go(participant, connection, step)
+        participant.transactions.pop(transaction.number, None)
+
+    def _go(self, participant: Participant, connection: Connection, step: Step) -> None:
+        participant.use(connection)
+        step.line = line_of_program()
+        if self.turns is None:
+            participant.step = step
+        else:
+            self.turns.wait_for_turn(participant, connection, step)
+
+
+def _transaction(participant: Participant, connection: Connection) -> TransactionAccesses:
+    """Return the open transaction of this connection."""
+    number = participant.number_of(connection)
+    if number not in participant.transactions:
+        level = None if connection.invalidated else connection.info.get(_LEVEL)
+        participant.transactions[number] = TransactionAccesses(number, level)
+    return participant.transactions[number]
+
+
+def _values(parameters: Any) -> str:
+    if isinstance(parameters, dict):
+        parameters = tuple(parameters.values())
+    return _short(repr(tuple(parameters))) if parameters else ""
+
+
+def _in_words(rows: list[Any]) -> str:
+    if not rows:
+        return "no row"
+    shown = ", ".join(_short(str(tuple(row))) for row in rows[:_SHOWN_ROWS])
+    more = len(rows) - _SHOWN_ROWS
+    return f"{shown}, and {more} more" if more > 0 else shown
+
+
+def _written(count: int) -> str:
+    if count < 0:
+        return "done"
+    return f"{count} row" if count == 1 else f"{count} rows"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 3]}..."

@@ -1,0 +1,223 @@
+"""One run of the two functions, in which one statement at a time is let through.
+
+Before each statement, COMMIT and ROLLBACK that can matter to the other one, a function waits for its
+turn.  A turn is given when each function waits for one, has ended, or waits for a lock of the other
+one, as the server says.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextvars import Context
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+from ...process_waits import wait_observer
+from ..concurrent import Outcome
+from ..schedule import FIRST_LOOK, NEXT_LOOK
+from .accesses import conflict
+from .participant import Participant, Step, current_participant
+from .search import FIRST, SECOND, Diverged
+from .waits import Waits
+
+Chooser = Callable[[dict[int, Step]], int]
+"""Chooses the function that goes on, of those that can, by their next steps."""
+
+Function = Callable[[], Any]
+
+_LOOKS: Final = (FIRST_LOOK, 0.02, 0.05, NEXT_LOOK)
+"""Seconds between one look at the server and the next."""
+
+SENT, WAITS, GOES_ON = "sent", "waits", "goes on"
+
+
+class Scheduler:
+    """Runs two functions once.
+
+    :param call: calls a function, and awaits what it returns where that is a coroutine.
+    :param every_step: also those that cannot matter to the other one wait for their turn.
+    :ivar events: the steps in order, each with what became of it.
+    :ivar chosen: the function of each turn, with its step.
+    :ivar surprise: a wait between steps that seemed to have nothing in common.
+    """
+
+    def __init__(
+        self, waits: Waits, call: Callable[[Function], Any], observer: Any, *, every_step: bool
+    ) -> None:
+        self.participants = {number: Participant(number) for number in (FIRST, SECOND)}
+        self.events: list[tuple[str, Step]] = []
+        self.chosen: list[Step] = []
+        self.surprise: Step | None = None
+        self._waits, self._call, self._observer = waits, call, observer
+        self._every_step = every_step
+        self._changed = threading.Condition()
+        self._free = False
+        self._outcomes: dict[int, Outcome] = {}
+        self._end = 0.0
+
+    def run(
+        self, functions: tuple[Function, Function], choose: Chooser, timeout: float
+    ) -> tuple[Outcome, Outcome]:
+        """Return what became of each.
+
+        :raises TimeoutError: one of them has not ended; it goes on in its thread.
+        :raises Diverged: by ``choose``, after both have ended.
+        """
+        self._end = time.monotonic() + timeout
+        threads = [
+            threading.Thread(target=Context().run, args=(self._run, number, function), daemon=True)
+            for number, function in zip((FIRST, SECOND), functions, strict=True)
+        ]
+        try:
+            for thread in threads:
+                thread.start()
+            self._direct(choose)
+        finally:
+            self._let_go()
+        return self._outcomes[FIRST], self._outcomes[SECOND]
+
+    def _run(self, number: int, function: Function) -> None:
+        participant = self.participants[number]
+        current_participant.set(participant)
+        wait_observer.set(self._observer)
+        try:
+            self._outcomes[number] = Outcome(self._call(function))
+        except BaseException as error:  # noqa: BLE001  # the caller looks at it
+            self._outcomes[number] = Outcome(error=error)
+        with self._changed:
+            self._note_goes_on(participant)
+            participant.done = True
+            self._changed.notify_all()
+
+    def _direct(self, choose: Chooser) -> None:
+        self._settle()
+        while ready := self._ready():
+            try:
+                number = choose(ready)
+            except Diverged:
+                self._let_go()
+                self._wait_for_all()
+                raise
+            self._give_turn(self.participants[number])
+            self._settle()
+        self._wait_for_all()
+
+    def _ready(self) -> dict[int, Step]:
+        return {
+            number: one.step
+            for number, one in self.participants.items()
+            if one.turn is not None and one.step is not None
+        }
+
+    def _give_turn(self, participant: Participant) -> None:
+        with self._changed:
+            turn, participant.turn = participant.turn, None
+            assert turn is not None
+            assert participant.step is not None
+            participant.note_active()
+            self.chosen.append(participant.step)
+            self.events.append((SENT, participant.step))
+        turn.set_result(None)
+
+    @property
+    def sent(self) -> list[Step]:
+        """The steps in the order in which they were sent."""
+        return [step for kind, step in self.events if kind == SENT]
+
+    def _settle(self) -> None:
+        """Return when each function waits for its turn, has ended, or waits for the other one."""
+        looks = 0
+        while running := [one for one in self.participants.values() if one.runs]:
+            if self._moves_soon(running):
+                continue
+            if self._all_wait(running) and len(running) == 1:
+                return
+            self._check_time()
+            with self._changed:
+                if all(one.runs for one in running):
+                    self._changed.wait(_LOOKS[min(looks, len(_LOOKS) - 1)])
+            looks += 1
+
+    def _moves_soon(self, running: list[Participant]) -> bool:
+        """Return whether one gives a sign of life in the time before the first look at the server."""
+        with self._changed:
+            pause = FIRST_LOOK - (time.monotonic() - max(one.active_at for one in running))
+            return pause > 0 and self._changed.wait(pause)
+
+    def _all_wait(self, running: list[Participant]) -> bool:
+        found = [self._look(one) for one in running]
+        return all(found)
+
+    def _look(self, participant: Participant) -> bool:
+        other = self.participants[FIRST + SECOND - participant.number]
+        if other.done or not self._waits.find(participant, other) or not participant.runs:
+            return False
+        if not participant.waits:
+            participant.waits = True
+            step = participant.step
+            if step is not None:
+                self.events.append((WAITS, step))
+            if step is not None and not participant.in_process:
+                self._check_expected(step, other)
+        return True
+
+    def _check_expected(self, step: Step, other: Participant) -> None:
+        """Note a wait that the relation of conflicts does not explain."""
+        now = other.step.accesses if other.step is not None else frozenset()
+        if not other.conflicts(step.used) and not conflict(now, step.used):
+            self.surprise = step
+
+    def _wait_for_all(self) -> None:
+        while not all(one.done for one in self.participants.values()):
+            self._check_time()
+            with self._changed:
+                self._changed.wait(NEXT_LOOK)
+
+    def _check_time(self) -> None:
+        if time.monotonic() < self._end:
+            return
+        running = [one for one in self.participants.values() if not one.done]
+        names = " and the ".join("second" if one.number == SECOND else "first" for one in running)
+        last = "; ".join(one.step.statement for one in running if one.step is not None)
+        raise TimeoutError(f"the {names} function has not ended; the last statement: {last}")
+
+    def _let_go(self) -> None:
+        """Let each function go on without waiting for its turn."""
+        with self._changed:
+            self._free = True
+            for participant in self.participants.values():
+                if participant.turn is not None:
+                    turn, participant.turn = participant.turn, None
+                    turn.set_result(None)
+
+    def _note_goes_on(self, participant: Participant) -> None:
+        if participant.waits and participant.step is not None:
+            self.events.append((GOES_ON, participant.step))
+        participant.waits = False
+
+    # In the thread or task of a function.
+
+    def wait_for_turn(self, participant: Participant, connection: Connection, step: Step) -> None:
+        """Return when the step may be sent."""
+        turn: Future[None] = Future()
+        with self._changed:
+            self._note_goes_on(participant)
+            participant.step = step
+            participant.note_active()
+            self._waits.note_owner(participant, connection)
+            if self._free or not (step.accesses or self._every_step):
+                self.events.append((SENT, step))
+                return
+            participant.turn = turn
+            self._changed.notify_all()
+        if connection.dialect.is_async:
+            from asyncio import wrap_future  # noqa: PLC0415  # it needs a running loop
+
+            adapted: Any = connection.connection.dbapi_connection
+            adapted.run_async(lambda _: wrap_future(turn))
+        else:
+            turn.result()

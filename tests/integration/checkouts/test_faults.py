@@ -1,0 +1,237 @@
+"""Workers that are stopped or killed, connections that are lost, clocks that are wrong; on real servers."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import sessionmaker
+
+from sa_doclock import CheckoutLost, LockingSession, LockOptions, lease_each
+from sa_doclock.dialects import strategy_for
+from tests.integration.checkouts.models import CHECKOUTS, Order, expire
+from tests.support.databases import Database
+from tests.support.waits import wait_until
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[3]
+TODO = sa.select(Order).where(Order.total == 0)
+Worker = subprocess.Popen[str]
+
+
+@contextmanager
+def started(database: Database, *arguments: str) -> Iterator[Worker]:
+    """Start a worker, and end it in any case."""
+    command = [sys.executable, "-m", "tests.integration.checkouts.worker", database.url, *arguments]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    worker = subprocess.Popen(command, cwd=ROOT, **pipes)
+    try:
+        yield worker
+    finally:
+        worker.kill()
+        worker.communicate()
+
+
+def told(worker: Worker) -> str:
+    assert worker.stdout is not None
+    return worker.stdout.readline().strip()
+
+
+def tell(worker: Worker) -> None:
+    assert worker.stdin is not None
+    worker.stdin.write("go on\n")
+    worker.stdin.flush()
+
+
+def is_free(factory: sessionmaker[LockingSession]) -> bool:
+    with factory() as session:
+        return session.checkout_of(Order, 1) is None
+
+
+def save_as(factory: sessionmaker[LockingSession], owner: str) -> int:
+    """Do the work of the first order, and return the epoch."""
+    with next(lease_each(factory, TODO, owner=owner, limit=1)) as lease:
+        assert lease.key == 1
+        with lease.saving() as row:
+            row.total = lease.checkout.epoch
+        return lease.checkout.epoch
+
+
+def total(engine: sa.Engine) -> int:
+    with engine.connect() as connection:
+        return int(connection.scalars(sa.select(Order.total).where(Order.id == 1)).one())
+
+
+def test_a_worker_that_is_stopped_past_its_lease_cannot_save(
+    database: Database, engine: sa.Engine, factory: sessionmaker[LockingSession]
+) -> None:
+    with started(database, "stopped", "0.5") as worker:
+        assert told(worker) == "working 1"
+        worker.send_signal(signal.SIGSTOP)
+        wait_until(lambda: is_free(factory))  # its time is over by the clock of the database
+        assert save_as(factory, "another") == 2
+        worker.send_signal(signal.SIGCONT)
+        tell(worker)
+        assert told(worker).startswith("lost 1")
+    assert total(engine) == 2
+
+
+def test_the_row_of_a_worker_that_is_killed_is_done_by_another(
+    database: Database, engine: sa.Engine, factory: sessionmaker[LockingSession]
+) -> None:
+    with started(database, "killed", "0.5") as worker:
+        assert told(worker) == "working 1"
+        worker.kill()
+        wait_until(lambda: is_free(factory))
+        assert save_as(factory, "another") == 2
+    assert total(engine) == 2
+
+
+def test_a_worker_that_is_killed_at_each_statement(
+    database: Database, engine: sa.Engine, factory: sessionmaker[LockingSession]
+) -> None:
+    killed = 0
+    for number in range(1, 60):
+        with engine.begin() as connection:
+            connection.execute(sa.update(Order).values(total=0))
+        with started(database, f"killed at {number}", "600", str(number)) as worker:
+            lines, _ = worker.communicate(timeout=60)
+        if worker.returncode == 0:
+            assert lines.splitlines()[-1] == "saved"
+            break
+        assert worker.returncode == -signal.SIGKILL
+        killed += 1
+        expire(engine)
+        found = total(engine)
+        if found:  # it was killed between its commit and its check-in
+            with engine.connect() as connection:
+                assert connection.scalars(sa.select(CHECKOUTS.c.epoch)).one() == found
+        else:
+            assert save_as(factory, "another") == total(engine)
+    assert killed >= 9
+    assert worker.returncode == 0
+
+
+@pytest.mark.not_databases("sqlite")
+def test_a_connection_that_is_lost_in_a_renewal(
+    database: Database, engine: sa.Engine, factory: sessionmaker[LockingSession]
+) -> None:
+    kill = "SELECT pg_terminate_backend({})" if database.name == "postgresql" else "KILL {}"
+    number = "pg_backend_pid()" if database.name == "postgresql" else "CONNECTION_ID()"
+    killed: list[int] = []
+
+    def end_connection(connection: sa.Connection, _c: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("UPDATE co_checkouts") and not killed:
+            killed.append(0)
+            with closing(connection.connection.cursor()) as cursor:
+                cursor.execute(f"SELECT {number}")
+                killed[0] = int(cast("Any", cursor.fetchone())[0])
+            with database.observer().connect() as observer:
+                observer.exec_driver_sql(kill.format(killed[0]))
+
+    with next(lease_each(factory, TODO, owner="one", lease=1.5, limit=1)) as lease:
+        before = lease.checkout.until
+        sa.event.listen(engine, "before_cursor_execute", end_connection)
+        wait_until(lambda: lease.checkout.until > before)  # the heartbeat has tried again
+        assert killed
+        assert not lease.lost
+        with lease.saving() as row:
+            row.total = 1
+    assert total(engine) == 1
+
+
+def test_the_clock_of_the_client_decides_nothing(
+    engine: sa.Engine, factory: sessionmaker[LockingSession], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy = strategy_for(engine)
+    assert strategy.clock is not None
+    hour, now = 3600.0, time.time
+    for wrong in (-hour, hour):
+        monkeypatch.setattr(time, "time", lambda wrong=wrong: now() + wrong)
+        with factory() as session:
+            mine = session.take_over(Order, 1, f"{wrong}", lease=timedelta(minutes=1))
+            session.commit()
+            clock = session.scalar(sa.select(sa.literal_column(strategy.clock.now)))
+            time_there = datetime.fromisoformat(str(clock)).replace(tzinfo=mine.since.tzinfo)
+            assert abs(time_there - mine.since) < timedelta(seconds=30)
+            assert mine.until - mine.since == timedelta(minutes=1)
+            session.rollback()
+            assert session.checkout_of(Order, 1) == mine
+    expire(engine)
+    assert is_free(factory)
+
+
+WORKERS, TAKEOVERS = 4, 1_000
+
+
+class Run:
+    """Workers that take each other's orders, and save by whatever check-out they have had."""
+
+    def __init__(self, factory: sessionmaker[LockingSession], how: str) -> None:
+        self.factory, self.how = factory, how
+        self.takeovers = self.saved = self.refused = self.stale = 0
+        self.lock = threading.Lock()
+
+    def work(self, name: str) -> None:
+        while self.takeovers < TAKEOVERS:
+            ident = 1 + self.takeovers % 3
+            with self.factory() as session:
+                mine = session.take_over(Order, ident, name)
+                session.commit()
+            with self.lock:
+                self.takeovers += 1
+            self.save(mine.ident, mine.epoch)
+
+    def save(self, ident: int, epoch: int) -> None:
+        asked: dict[str, Any] = {"checkout": epoch} if self.how == "fenced" else {}
+        make = self.factory
+        if not asked:  # as a program does that only reads the table, and then writes
+            make = sessionmaker(self.factory.kw["bind"], class_=LockingSession)
+        with make() as session:
+            try:
+                order = session.get_one_entity(Order, ident, LockOptions.ForUpdate, **asked)
+            except CheckoutLost:
+                with self.lock:
+                    self.refused += 1
+                return
+            found = session.scalars(
+                sa.select(CHECKOUTS.c.epoch).where(CHECKOUTS.c.ident == str(ident))
+            ).one()
+            order.total = max(order.total, epoch)
+            session.commit()
+            with self.lock:
+                self.saved += 1
+                self.stale += found != epoch
+
+    def run(self) -> None:
+        names = [f"worker {number}" for number in range(WORKERS)]
+        threads = [threading.Thread(target=self.work, args=(name,)) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+@pytest.mark.not_databases("sqlite-journal")
+@pytest.mark.parametrize("how", ["fenced", "not fenced"])
+def test_takeovers_under_load(factory: sessionmaker[LockingSession], how: str) -> None:
+    run = Run(factory, how)
+    run.run()
+    assert run.takeovers >= TAKEOVERS
+    assert run.saved
+    if how == "fenced":
+        assert run.stale == 0
+        assert run.refused
+    else:  # without the epoch the same run finds such writes
+        assert run.stale

@@ -1,0 +1,156 @@
+"""lease_each(): rows for work of hours, each for one worker, who holds nothing while it works."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import sessionmaker
+
+from sa_doclock import (
+    CheckedOut,
+    Checkout,
+    CheckoutLost,
+    LockingSession,
+    LockMisuse,
+    LockOptions,
+    lease_each,
+)
+from sa_doclock.claims.heartbeat import heartbeat
+from tests.integration.checkouts.models import Memo, Order, expire
+from tests.support.waits import wait_until
+
+pytestmark = pytest.mark.not_databases("sqlite-journal")
+TODO = sa.select(Order).where(Order.total == 0)
+SHORT = timedelta(seconds=0.6)  # the heartbeat comes after a third of it
+
+
+def owners(factory: sessionmaker[LockingSession]) -> list[str]:
+    with factory() as session:
+        return [one.owner for one in session.checkouts()]
+
+
+def found(factory: sessionmaker[LockingSession], ident: int = 1) -> Checkout | None:
+    with factory() as session:
+        return session.checkout_of(Order, ident)
+
+
+def test_each_row_comes_up_once_and_nothing_is_held_meanwhile(
+    factory: sessionmaker[LockingSession], engine: sa.Engine
+) -> None:
+    leases = lease_each(factory, TODO, owner="one", note="rendering")
+    keys = []
+    for lease in leases:
+        with lease:
+            assert engine.pool.checkedout() == 0  # type: ignore[attr-defined]
+            assert sa.inspect(lease.row).detached
+            assert lease.row.total == 0
+            assert owners(factory) == ["one"]
+            assert lease.checkout.note == "rendering"
+            with factory() as other, pytest.raises(CheckedOut):
+                other.get_entity(Order, lease.key, LockOptions.ForUpdate)
+            with lease.saving() as row:
+                row.total += 1
+            keys.append(lease.key)
+    assert keys == [1, 2, 3]
+    assert owners(factory) == []
+    assert leases.report.processed == 3
+    with engine.connect() as connection:
+        assert connection.scalars(sa.select(Order.total)).all() == [1, 1, 1]
+
+
+def test_what_others_have_is_skipped(factory: sessionmaker[LockingSession]) -> None:
+    first = lease_each(factory, TODO, owner="one")
+    with next(first) as mine:
+        second = lease_each(factory, TODO, owner="one")  # also of the same owner
+        assert [lease.key for lease in second] == [2, 3]
+        assert (second.report.skipped, second.report.given_back) == (1, 2)
+        with factory() as session, session.begin():
+            session.get_one_entity(Order, 2, LockOptions.ForUpdate).total = 7
+        assert [lease.key for lease in first] == [3]
+        assert first.report.no_longer_matching + first.report.skipped >= 1
+        assert mine.key == 1
+
+
+def test_a_lease_that_is_not_entered_is_given_back(factory: sessionmaker[LockingSession]) -> None:
+    leases = lease_each(factory, TODO, owner="one", limit=2)
+    lease = next(leases)
+    assert owners(factory) == ["one"]
+    assert next(leases).key == 2
+    with pytest.raises(LockMisuse, match="is over"), lease:
+        pass
+    leases.close()
+    assert owners(factory) == []
+
+
+def test_an_exception_frees_the_row(factory: sessionmaker[LockingSession]) -> None:
+    leases = lease_each(factory, TODO, owner="one", limit=1)
+
+    def fail() -> None:
+        for lease in leases:
+            with lease, lease.saving() as row:
+                row.total = 9
+                raise LookupError
+
+    with pytest.raises(LookupError):
+        fail()
+    assert owners(factory) == []
+    assert [key for key, _ in leases.report.failed] == [1]
+    with factory() as session:
+        assert session.get_one(Order, 1).total == 0
+
+
+def test_who_has_lost_the_row_cannot_save(
+    factory: sessionmaker[LockingSession], engine: sa.Engine
+) -> None:
+    """As after SIGSTOP for longer than the lease, which test_faults.py really sends."""
+    stopped = next(lease_each(factory, TODO, owner="one", limit=1))
+    with pytest.raises(CheckoutLost) as caught, stopped:  # noqa: PT012
+        expire(engine)
+        with next(lease_each(factory, TODO, owner="two", limit=1)) as theirs:
+            assert (theirs.key, theirs.checkout.epoch) == (1, 2)
+            with theirs.saving() as row:
+                row.total = 2
+            with stopped.saving() as row:
+                row.total = 1
+    assert (caught.value.expected, caught.value.found) == (1, 2)
+    with factory() as session:
+        assert session.get_one(Order, 1).total == 2
+
+
+def test_the_heartbeat_renews_and_ends_with_the_block(
+    factory: sessionmaker[LockingSession],
+) -> None:
+    first, second = (lease_each(factory, TODO, owner=name, lease=SHORT) for name in ("one", "two"))
+    with next(first) as one, next(second) as two:
+        before = one.checkout.until, two.checkout.until
+        wait_until(lambda: one.checkout.until > before[0] + SHORT)
+        wait_until(lambda: two.checkout.until > before[1] + SHORT)
+        names = [thread.name for thread in threading.enumerate()]
+        assert names.count("sa_doclock leases") == 1
+        assert found(factory, 2) is not None
+    wait_until(lambda: heartbeat._thread is None)
+    assert owners(factory) == []
+
+
+def test_the_heartbeat_tells_that_the_row_is_lost(
+    factory: sessionmaker[LockingSession],
+) -> None:
+    lease = next(lease_each(factory, TODO, owner="one", lease=SHORT))
+    with pytest.raises(CheckoutLost), lease:  # noqa: PT012  # the end of the block raises it
+        with factory.begin() as session:
+            session.take_over(Order, lease.key, "the operator")
+        wait_until(lambda: lease.lost)
+
+
+def test_what_cannot_be_leased(factory: sessionmaker[LockingSession], engine: sa.Engine) -> None:
+    with pytest.raises(LockMisuse, match="decorate the class"):
+        lease_each(factory, sa.select(Memo), owner="one")
+    with pytest.raises(LockMisuse, match="checkouts=table"):
+        next(lease_each(sessionmaker(engine, class_=LockingSession), TODO, owner="one"))
+    with pytest.raises(ValueError, match="the owner"):
+        lease_each(factory, TODO, owner="")
+    with pytest.raises(ValueError, match="lease must be above 0"):
+        lease_each(factory, TODO, owner="one", lease=0)

@@ -1,0 +1,77 @@
+"""Check-outs in sessions that have other features too: a lock that is refused leaves nothing behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import sessionmaker
+
+from sa_doclock import CheckedOut, DocumentGate, LockingSession, LockOptions, run_transaction
+from tests.integration.checkouts.models import CHECKOUTS, Order
+
+pytestmark = pytest.mark.not_databases("sqlite-journal")
+ForUpdate = LockOptions.ForUpdate
+GATE = DocumentGate()
+OPTIONS: dict[str, dict[str, Any]] = {
+    "batch": {"priority": "batch"},
+    "gate": {"gate": GATE},
+    "gate and batch": {"gate": GATE, "priority": "batch"},
+    "limits": {"hold_limit": 30, "warn_held_after": 30, "lock_timeout": 5, "diagnose": True},
+    "order": {"lock_order": (Order,), "guard_tracing": True},
+}
+
+
+@pytest.mark.databases("sqlite", "postgresql", "mysql")
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_a_refused_lock_leaves_nothing_behind(
+    factory: sessionmaker[LockingSession], options: dict[str, Any]
+) -> None:
+    with factory() as session:
+        mine = session.check_out(Order, 1, "ann")
+        session.commit()
+    make = sessionmaker(factory.kw["bind"], class_=LockingSession, checkouts=CHECKOUTS, **options)
+    with make() as refused, make() as other:
+        with pytest.raises(CheckedOut):
+            refused.get_entity(Order, 1, ForUpdate)
+        assert not refused.in_transaction()
+        with other.locked(Order, 1, checkout=mine) as order:
+            order.total += 1
+        assert other.check_out(Order, 2, "bob").epoch == 1
+        other.rollback()
+        with refused.locked(Order, 2) as order:
+            order.total += 1
+    with factory() as session:
+        session.check_in(mine)
+        session.commit()
+
+
+@pytest.mark.databases("sqlite", "postgresql", "mysql")
+def test_a_lent_connection(engine: sa.Engine) -> None:
+    with engine.connect() as connection:
+        with LockingSession(connection, checkouts=CHECKOUTS) as session:
+            assert session.check_out(Order, 1, "ann").epoch == 1
+            session.commit()
+        with LockingSession(connection, checkouts=CHECKOUTS) as session:
+            with pytest.raises(CheckedOut):
+                session.scalars(sa.select(Order).with_for_update()).all()
+            assert not session.held_locks
+
+
+@pytest.mark.databases("sqlite")
+def test_a_transaction_that_is_refused_is_not_repeated(
+    factory: sessionmaker[LockingSession],
+) -> None:
+    with factory() as session:
+        session.check_out(Order, 1, "ann")
+        session.commit()
+    runs = []
+
+    def work(session: LockingSession) -> None:
+        runs.append(session)
+        session.get_entity(Order, 1, ForUpdate)
+
+    with pytest.raises(CheckedOut):
+        run_transaction(factory, work)
+    assert len(runs) == 1

@@ -1,0 +1,22 @@
+"""The address of the database on the page, without what is secret in its URL."""
+
+from __future__ import annotations
+
+import re
+
+import sqlalchemy as sa
+
+_PASSWORD_OF_ODBC = re.compile(r"\bPWD=(\{[^}]*\}|[^;]*)", re.IGNORECASE)
+
+
+def shown(url: sa.URL) -> str:
+    """Return the address without the account and the parameters."""
+    plain = sa.URL.create(url.drivername, host=url.host, port=url.port, database=url.database)
+    return str(plain)
+
+
+def secrets(url: sa.URL) -> list[str]:
+    """Return the passwords in this URL, also in the words of ODBC."""
+    words = url.query.get("odbc_connect", "")
+    found = _PASSWORD_OF_ODBC.findall(words if isinstance(words, str) else ";".join(words))
+    return [one for one in (url.password, *found) if one]
