@@ -22,7 +22,7 @@ from benchmarks.lab import machine, report
 from benchmarks.lab.figures import Findings
 
 SCRIPTS = (
-    *("overhead", "documents", "layers", "hot_document"),
+    *("overhead", "documents", "layers", "hot_document", "combined"),
     *("stress", "details", "scale", "async_gate", "linear"),
     *("async_overhead", "sessions", "guard", "queues", "sqlalchemy_2_0"),
 )

@@ -7,7 +7,7 @@ where its figure is missing and the script has not said why.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
 AT_MOST: Literal["<="] = "<="
@@ -52,6 +52,7 @@ _PIPELINED_CPU = "CPU, PostgreSQL, pipeline=True / by hand"
 _FAR = "Wall time at 1 ms each way, pipeline=True / by hand"
 _HOT = "Hot document, 8 threads, 1 ms each way"
 _DEFAULT = "A default engine (REPEATABLE READ)"
+_COMBINED = "gate.run(), 32 callers of one document / by hand"
 _ROLLBACK = "No needless ROLLBACK, wall time at 1 ms each way / by hand"
 _ASYNCIO = "CPU of AsyncLockingSession / AsyncSession by hand, PostgreSQL"
 _SESSION = "LockingSession(engine) and close() / Session(engine) and close()"
@@ -297,9 +298,25 @@ def _others() -> list[Goal]:
     ]
 
 
+def _combined() -> Iterator[Goal]:
+    for title, database in _SERVERS.items():
+        for where, words, least in (("far", "1 ms each way", 8), ("near", "no latency, fsync", 4)):
+            of = f"combined.{database}.{where}.run"
+            yield Goal(
+                _COMBINED, f"updates a second, {title}, {words}", f"{of}.to_orm", least, AT_LEAST
+            )
+            yield Goal(_COMBINED, f"p99, {title}, {words}", f"{of}.p99", 1)
+    for where, words, least in (("far", "1 ms each way", 8), ("near", "no latency, fsync", 4)):
+        of = f"combined.postgresql.{where}.run_pipeline"
+        yield Goal(
+            _COMBINED, f"the same with pipeline=True, {words}", f"{of}.to_orm", least, AT_LEAST
+        )
+        yield Goal(_COMBINED, f"p99 with pipeline=True, {words}", f"{of}.p99", 1)
+
+
 GOALS: tuple[Goal, ...] = (
     *(*_linear(), *_overhead(), *_round_trips(), *_pipelined_cpu(), *_far()),
-    *(*_asyncio(), *_sessions(), *_stress(), *_guard(), *_queues(), *_others()),
+    *(*_asyncio(), *_sessions(), *_stress(), *_guard(), *_queues(), *_others(), *_combined()),
 )
 
 _FLOOR = (
@@ -359,6 +376,12 @@ REASONS: Mapping[str, str] = {
     ),
     "layers.postgresql.pipeline_document.update": f"2 round trips of 6 are 0.33. {_COMPUTED}",
     "layers.postgresql.pipeline_document.load": f"2 round trips of 4 are 0.5. {_COMPUTED}",
+    "combined": (
+        "The server must have answered what one function writes before the next one begins, or an error "
+        "could not be its own: SAVEPOINT, two UPDATEs and RELEASE are four round trips, as many as by hand "
+        "are made under the lock. With pipeline=True they are one; the rest is computed by Python. More "
+        "would need functions that may run twice"
+    ),
     "hot_document": (
         "What is held is one round trip and what the client computes meanwhile, for 8 threads under "
         "one GIL; between runs it goes from 2.4 to 2.9"

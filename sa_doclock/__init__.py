@@ -37,8 +37,8 @@ from .errors import (
     WrongIsolation,
 )
 from .events import ReleasedLock
+from .features import DocumentGate
 from .features.checkouts import checkout_table
-from .gate import DocumentGate
 from .lock_info import LockConnection, LockWait
 from .locking import doclock_key
 from .monitoring import lock_waits

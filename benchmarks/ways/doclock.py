@@ -93,12 +93,12 @@ def session_factory(engine: sa.Engine, **options: Any) -> sessionmaker[LockingSe
     return sessionmaker(engine, class_=LockingSession, **options)
 
 
-def document_gate() -> Any:
+def document_gate(**options: Any) -> Any:
     """:raises Absent: there is no DocumentGate yet."""
     gate = getattr(sa_doclock, "DocumentGate", None)
     if gate is None:
         raise Absent("sa_doclock has no DocumentGate yet")
-    return gate()
+    return gate(**options)
 
 
 def spare_rollbacks(engine: sa.Engine) -> dict[str, Any]:

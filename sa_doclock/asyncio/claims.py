@@ -10,7 +10,7 @@ from sqlalchemy import Select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.util import await_only
 
-from ..claims import Claim, ClaimReport, Claims, OnError, check_factory
+from ..claims import Claim, ClaimReport, Claims, OnError, check_factory, claims_of
 from ..options import LockTimeout
 from ..session import LockingSession
 from .session import AsyncLockingSession
@@ -115,6 +115,7 @@ def async_claim_each(
     on_error: OnError = "raise",
     until_empty: bool = False,
     batch: int = 1,
+    one_per: Any = None,
     attempts: int = 10,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> AsyncClaims[Any]:
@@ -130,7 +131,7 @@ def async_claim_each(
     if not callable(sleep):
         raise TypeError(f"sleep must be a coroutine function of seconds, not {sleep!r}")
     sessions = AsyncSessions(session_factory)
-    claims: Claims[Any] = Claims(
+    claims = claims_of(
         sessions,
         statement,
         limit=limit,
@@ -139,6 +140,7 @@ def async_claim_each(
         on_error=on_error,
         until_empty=until_empty,
         batch=batch,
+        one_per=one_per,
         attempts=attempts,
         sleep=lambda seconds: await_only(sleep(seconds)),
     )

@@ -94,6 +94,7 @@ class AsyncLockingScopedSession(async_scoped_session[S]):
 
     get_entity = _awaited(AsyncLockingSession.get_entity)
     get_one_entity = _awaited(AsyncLockingSession.get_one_entity)
+    get_or_create_entity = _awaited(AsyncLockingSession.get_or_create_entity)
     lock = _awaited(AsyncLockingSession.lock)
     get_entities = _awaited(AsyncLockingSession.get_entities)
     get_document = _awaited(AsyncLockingSession.get_document)

@@ -137,6 +137,7 @@ class AsyncLockingSession(AsyncSession):
         """,
     )
     get_one_entity = _awaited(LockingSession.get_one_entity)
+    get_or_create_entity = _awaited(LockingSession.get_or_create_entity)
     lock = _awaited(LockingSession.lock)
     get_entities = _awaited(LockingSession.get_entities)
     get_document = _awaited(

@@ -1,6 +1,7 @@
 """Rows shared by many workers: claim_each() locks each row for one of them and checks it again."""
 
-from .each import Claims, OnError, claim_each
+from .claim_each import claim_each, claims_of
+from .each import Claims, OnError
 from .heartbeat import Renewable, Schedule
 from .leases import Lease, Leases, lease_each
 from .report import ClaimReport, FailedClaim

@@ -1,9 +1,8 @@
-"""claim_each(): an iterator of rows that many workers share, each row for one of them."""
+"""Claims: the iterator of rows that many workers share, each row for one of them."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, Literal, TypeVar
 from weakref import finalize
@@ -18,7 +17,7 @@ from .candidates import PAGE, Candidates
 from .locking import lock_matching
 from .query import ClaimQuery
 from .report import ClaimReport, ReportBuilder
-from .sessions import ClaimSessions, check_factory, discard_session
+from .sessions import ClaimSessions, discard_session
 from .transaction import Claim, ClaimTransaction, log_errors_of
 
 T = TypeVar("T")
@@ -52,8 +51,9 @@ class Claims(Generic[T]):
         batch: int,
         attempts: int,
         sleep: Callable[[float], object],
+        one_per: Any = None,
     ) -> None:
-        self._query = ClaimQuery(statement, order_by)
+        self._query = ClaimQuery(statement, order_by, one_per)
         self._lock, self._seconds = check_wait(_QUEUE, lock_timeout)
         self._skips = lock_timeout is None
         self._left: float = math.inf if limit is None else check_positive("limit", limit)
@@ -70,7 +70,7 @@ class Claims(Generic[T]):
         self._sessions = ClaimSessions(session_factory, self._query, self.report)
         self._candidates = Candidates(
             self._query,
-            self._sessions.read,
+            self._reader(),
             self._builder,
             page=PAGE if limit is None else min(PAGE, limit + _SPARE_KEYS),
             until_empty=bool(until_empty),
@@ -96,7 +96,7 @@ class Claims(Generic[T]):
                 return claim
             self.close()
             count = int(min(self._batch, self._left))
-            keys = self._candidates.take(count) if count else []
+            keys = self._take_keys(count) if count else []
             if not keys:
                 raise StopIteration
             self._hold(self._lock_free(keys))
@@ -125,6 +125,13 @@ class Claims(Generic[T]):
             self.close()
         else:
             log_errors_of(self.close)
+
+    def _reader(self) -> Callable[[Select[Any]], Sequence[Identity]]:
+        """Return what reads keys; it must not refer to this object, which is freed with its loop."""
+        return self._sessions.read
+
+    def _take_keys(self, count: int) -> list[Identity]:
+        return self._candidates.take(count)
 
     def _hold(self, transaction: ClaimTransaction[T] | None) -> None:
         if self._finalizer is not None:
@@ -159,11 +166,17 @@ class Claims(Generic[T]):
             return None
 
     def _lock_keys(self, keys: Sequence[Identity], lock: LockOptions) -> ClaimTransaction[T] | None:
+        return self._open(lambda session: self._lock_rows(session, keys, lock))
+
+    def _open(
+        self, lock: Callable[[LockingSession], dict[Identity, T]]
+    ) -> ClaimTransaction[T] | None:
+        """Return the transaction of the rows that are locked by this function; None without rows."""
         session = self._sessions.open()
         transaction = session.begin()
         try:
             transaction.__enter__()
-            rows = self._lock_rows(session, keys, lock)
+            rows = lock(session)
         except BaseException:
             discard_session(session)
             raise
@@ -189,72 +202,8 @@ class Claims(Generic[T]):
         missing = [key for key in keys if key not in found]
         held: set[Identity] = set()
         if missing and skips:
-            held = set(map(tuple, session.execute(self._query.matching(missing))))
+            matching = session.execute(self._query.matching(missing))
+            held = {self._query.split(row)[0] for row in matching}
         self._builder.skipped(held)
         self._builder.no_longer_matching(set(missing) - held)
         return {key: found[key] for key in keys if key in found}
-
-
-def claim_each(
-    session_factory: Callable[[], LockingSession],
-    statement: Select[Any],
-    *,
-    limit: int | None = None,
-    order_by: Any = None,
-    lock_timeout: LockTimeout = None,
-    on_error: OnError = "raise",
-    until_empty: bool = False,
-    batch: int = 1,
-    attempts: int = 10,
-    sleep: Callable[[float], object] = time.sleep,
-) -> Claims[Any]:
-    """Return an iterator of claims: each row of the statement comes up for one worker alone.
-
-    ``for claim in claim_each(...):``, and in it ``with claim as row:``. The keys of the rows are
-    read first, 1,000 at a time, without a lock. Then each row is locked ForUpdate by its key, in a
-    session and transaction of its own, and the conditions of the statement are checked again under
-    the lock. The end of the block commits. An exception in it rolls back.
-
-    A row is committed at most once, as long as the block makes the row match no more, and comes up
-    in this call once in any case. docs/claiming.md says what a crash repeats, and in which order
-    rows come up.
-
-    :param session_factory: makes new :class:`LockingSession` objects, as ``sessionmaker``.
-    :param statement: a select of one mapped class or ``aliased()``, with any conditions, joins
-        and loader options. One that reads other rows than the class's own table (a join,
-        EXISTS, joined inheritance) costs a second statement a claim.
-    :param limit: at most so many claims come up.
-    :param order_by: a column, or several: in which order, where the statement does not say it.
-    :param lock_timeout: None skips what others hold. Seconds, or a timedelta: queue for each row,
-        and skip it then. SQLite locks the file, not rows: there None waits as the connection is
-        configured (5 s), and seconds are for the wait for the file.
-    :param on_error: ``"collect"`` keeps exceptions of blocks, commits and locks for
-        ``report.failed`` and goes on. ``"raise"`` lets them out.
-    :param until_empty: look for candidates again after the last one, until a pass finds no new
-        one, or ``attempts`` passes in a row have claimed none of those they found. Between such
-        passes it sleeps, with full jitter, up to 2 s.
-    :param batch: so many rows a transaction, up to 500, locked by one statement and committed
-        together. Each block has a savepoint, so that one that fails does not undo the others.
-    :param attempts: see ``until_empty``.
-    :param sleep: what waits, given seconds.
-    :returns: an iterator of :class:`Claim`, with ``report``.
-    :raises TypeError: not a select, a factory, a number.
-    :raises ValueError: not exactly one mapped class, a LIMIT, two orders, no such ``on_error``.
-    :raises LockNotSupported: rows that cannot be locked: DISTINCT, GROUP BY, ``joinedload()``, a
-        view (that the database has one of this name is found before the first read).
-    :raises LockMisuse: the statement has a lock; the next claim is asked for in a block.
-    :raises LockFailed: out of the loop: a deadlock while locking, unless it is collected.
-    """
-    check_factory(session_factory)
-    return Claims(
-        session_factory,
-        statement,
-        limit=limit,
-        order_by=order_by,
-        lock_timeout=lock_timeout,
-        on_error=on_error,
-        until_empty=until_empty,
-        batch=batch,
-        attempts=attempts,
-        sleep=sleep,
-    )

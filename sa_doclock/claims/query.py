@@ -40,7 +40,7 @@ _MANY: Final = "doclock_keys"
 class ClaimQuery:
     """The checked statement of one claim_each(): a select of one mapped class."""
 
-    def __init__(self, statement: Select[Any], order_by: Any) -> None:
+    def __init__(self, statement: Select[Any], order_by: Any, one_per: Any = None) -> None:
         self.entity = _entity_of(statement)
         self.mapper: Mapper[Any] = inspect(self.entity).mapper
         _refuse_view(self.mapper)
@@ -53,7 +53,9 @@ class ClaimQuery:
         # Of other rows than the header's own, a SELECT that locks shows what there was before.
         self.in_one_statement = not _reads_more(statement, self.entity, self.mapper)
         self.has_options = bool(options_of(statement))
-        self._keys = only_columns(self.statement, self.key).order_by(*self.order, *self.key)
+        self.one_per = () if one_per is None else _columns(one_per, "one_per")
+        keys = only_columns(self.statement, [*self.key, *self.one_per])
+        self._keys = keys.order_by(*self.order, *self.key)
         self._locking: dict[tuple[LockOptions, bool, bool], Select[Any]] = {}
 
     def page(self, size: int, after: Identity | None) -> Select[Any]:
@@ -63,6 +65,16 @@ class ClaimQuery:
         """
         keys = self._keys if after is None else self._keys.where(_greater(self.key, after))
         return keys.limit(size)
+
+    def first_of(self, group: Sequence[Any], size: int) -> Select[Any]:
+        """Return the SELECT of the keys of the first rows that have these values of ``one_per``."""
+        values = (column == value for column, value in zip(self.one_per, group, strict=True))
+        return self._keys.where(*values).limit(size)
+
+    def split(self, row: Sequence[Any]) -> tuple[Identity, tuple[Any, ...]]:
+        """Return the key in a row of these statements, and the values of ``one_per``."""
+        length = len(self.key)
+        return tuple(row[:length]), tuple(row[length:])
 
     def matching(self, identities: Sequence[Identity]) -> Select[Any]:
         """Return the SELECT of the keys that match among these, locked by others or not."""
@@ -143,12 +155,17 @@ def _order_of(statement: Select[Any], order_by: Any) -> tuple[Any, ...]:
         return order_of(statement)
     if order_of(statement):
         raise ValueError("the statement has an ORDER BY already: leave out order_by=")
-    clauses = tuple(order_by) if isinstance(order_by, (list, tuple)) else (order_by,)
+    return _columns(order_by, "order_by")
+
+
+def _columns(given: Any, name: str) -> tuple[Any, ...]:
+    """Return one column, or several, as a tuple."""
+    clauses = tuple(given) if isinstance(given, (list, tuple)) else (given,)
     for clause in clauses:
         if isinstance(clause, (str, bytes)) or not (
             isinstance(clause, ColumnElement) or hasattr(clause, "__clause_element__")
         ):
-            raise TypeError(f"order_by must be a column or a list of columns, not {clause!r}")
+            raise TypeError(f"{name} must be a column or a list of columns, not {clause!r}")
     return clauses
 
 

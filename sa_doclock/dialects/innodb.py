@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from typing import Any, ClassVar, NamedTuple
 
 from sqlalchemy import Connection, Integer, Table, TextClause, text
@@ -16,7 +16,7 @@ from sqlalchemy.types import TypeEngine
 from ..errors import LockFailed, LockNotAvailable, LockNotSupported, WrongIsolation
 from ..lock_info import ACTIVE, IDLE, Identity, LockConnection
 from ..options import LockOptions, base_of
-from ..pool import ExecuteStatement, is_registered, on_return, withdraw
+from ..pool import ExecuteStatement, execute_now, is_registered, on_return, withdraw
 from .base import (
     AUTOCOMMIT,
     READ_COMMITTED,
@@ -298,6 +298,15 @@ class InnoDBLocks(LockStrategy):
     def take_key(
         self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
     ) -> type[LockFailed] | None:
+        statement = _TAKE_KEY if seconds is None else self.wait_for_key(seconds)
+        if LockOptions.NoWait in lock:
+            statement = _TRY_KEY
+        return None if self._take_name(connection, key, statement) else LockNotAvailable
+
+    def _take_name(
+        self, connection: Connection, key: str, statement: TextClause
+    ) -> ExecuteStatement | None:
+        """Take a named lock; return what releases it when the connection goes back, or None."""
         # A name is valid in all databases of the server, and the lock belongs to the connection,
         # not to the transaction.  Each GET_LOCK that is granted needs a RELEASE_LOCK of its own; one
         # too many does nothing, so we note it before the answer is known.
@@ -305,15 +314,29 @@ class InnoDBLocks(LockStrategy):
         remember_key(key, name)
         release = ExecuteStatement(f"DO RELEASE_LOCK('{name}')")
         on_return(connection, release)
-        statement = _TAKE_KEY if seconds is None else self.wait_for_key(seconds)
-        if LockOptions.NoWait in lock:
-            statement = _TRY_KEY
         # NULL, on MariaDB, is a wait that was ended by KILL QUERY or max_statement_time
         answer = connection.execute(statement, {"name": name}).scalar_one()
         if answer != 1:
             withdraw(connection, release)
-            return LockNotAvailable
-        return None
+            return None
+        return release
+
+    @contextmanager
+    def inserting(self, connection: Connection, key: str, seconds: float | None) -> Iterator[bool]:
+        # A key that is taken leaves a shared lock to the INSERT, so that two who go on to FOR UPDATE
+        # deadlock; so do two whose INSERT has waited for one that was rolled back:
+        # https://dev.mysql.com/doc/refman/en/innodb-locks-set.html, INSERT.
+        if self.compatible is not None:
+            yield False  # not every product has named locks
+            return
+        statement = _TAKE_KEY if seconds is None else self.wait_for_key(seconds)
+        release = self._take_name(connection, key, statement)
+        if release is None:
+            raise LockNotAvailable("others insert the row at this moment; try again later")
+        try:
+            yield True
+        finally:
+            execute_now(connection, release)
 
     def wait_for_key(self, seconds: float) -> TextClause:
         """Return GET_LOCK of ``:name``, with this limit."""

@@ -248,6 +248,21 @@ class Locking:
         """
         raise LockNotSupported(f"nothing is known of named locks on {self.name}")
 
+    def inserting(
+        self, connection: Connection, key: str, seconds: float | None
+    ) -> AbstractContextManager[bool]:
+        """Return a block in which a row is inserted that others may insert at the same time.
+
+        It gives whether no other is in a block with this key.  Where two INSERTs of one row can
+        deadlock, it lets in one at a time; the block must not wait for a lock then.
+
+        :param key: names the row, the same for all who insert it.
+        :param seconds: the limit of each wait for another's INSERT, where the server has one; None:
+            as it is configured.
+        :raises LockNotAvailable: another was in the block for that long.
+        """
+        return nullcontext(False)
+
     def lower_deadlock_priority(self, connection: Connection) -> None:
         """Make this transaction the victim of a deadlock, where the server lets us choose."""
 

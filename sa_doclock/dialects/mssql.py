@@ -6,8 +6,8 @@ evidence behind each claim.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from typing import Any
 
 from sqlalchemy import Connection, Integer, Table, bindparam, literal, select, text
@@ -333,6 +333,17 @@ class SQLServerLocks(SQLServerErrors, LockStrategy):
         return connection_setting(
             connection, _LOCK_TIMEOUT, "SET LOCK_TIMEOUT", milliseconds(seconds)
         )
+
+    @contextmanager
+    def inserting(self, connection: Connection, key: str, seconds: float | None) -> Iterator[bool]:
+        # The INSERT waits for the key that another has inserted.
+        limit: AbstractContextManager[None] = nullcontext()
+        if seconds is not None:
+            limit = connection_setting(
+                connection, _LOCK_TIMEOUT, "SET LOCK_TIMEOUT", milliseconds(seconds)
+            )
+        with limit:
+            yield False
 
     def _restores_timeout(self, connection: Connection) -> bool:
         """Return whether the server restores LOCK_TIMEOUT at the end of a batch with parameters.

@@ -18,7 +18,6 @@ from sqlalchemy.util import await_only
 
 from ..dialects import strategies
 from ..errors import LockNotAvailable
-from ..gate import SessionQueue
 from ..options import LockOptions, is_row_lock, may_queue
 from ..process_waits import observed_wait
 from ..transaction import (
@@ -31,6 +30,7 @@ from ..transaction import (
     TransactionConnection,
     TransactionState,
 )
+from .gate import SessionQueue
 
 T = TypeVar("T")
 

@@ -8,12 +8,12 @@ from typing import Any, Final, TypedDict, cast
 from sqlalchemy import Table
 from sqlalchemy.orm import Session
 
-from ..gate import DocumentGate, SessionQueue
 from ..options import LockTimeout, check_hold_limit, check_seconds
 from ..transaction import SessionPart, TransactionState
 from .batch import BatchPriority
 from .checkouts import CheckOuts, NoCheckOuts, check_table
 from .diagnosis import Diagnosis
+from .gate import DocumentGate, SessionQueue
 from .guard import GuardMode, ReadProvenance, WriteGuard, check_guard_mode
 from .held_warnings import HeldWarnings
 from .hold_limit import HoldLimit

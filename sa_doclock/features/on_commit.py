@@ -24,6 +24,11 @@ class AfterCommit(SessionPart):
             raise TypeError(f"on_commit() needs a function without arguments, not {function!r}")
         self._functions = (*self._functions, function)
 
+    def take_since(self, mark: int) -> Sequence[Callable[[], object]]:
+        """Remove the functions that came since, and return them: their caller calls them."""
+        taken, self._functions = self._functions[mark:], self._functions[:mark]
+        return taken
+
     def mark(self) -> int:
         """Return the number of functions."""
         return len(self._functions)
@@ -36,7 +41,7 @@ class AfterCommit(SessionPart):
         """Call the functions, or drop them."""
         functions, self._functions = self._functions, ()
         if committed:
-            _call(functions)
+            call_all(functions)
 
     def forget(self) -> None:
         """Drop the functions where no transaction had begun, so that none ends."""
@@ -44,7 +49,7 @@ class AfterCommit(SessionPart):
             self._functions = ()
 
 
-def _call(functions: Sequence[Callable[[], object]]) -> None:
+def call_all(functions: Sequence[Callable[[], object]]) -> None:
     """Call all of them; then raise the first interruption, or else the first error."""
     failed: list[tuple[Callable[[], object], BaseException]] = []
     for function in functions:

@@ -119,6 +119,26 @@ class SessionPipeline(SessionPart):
         for pipeline in self._own:
             pipeline.keep_writes(self._may_commit, alone=alone)
 
+    def keep_savepoints(self) -> None:
+        """Send each SAVEPOINT, and each RELEASE, together with what comes next."""
+        for pipeline in self._own:
+            pipeline.keep_savepoints(self._may_commit)
+
+    @contextmanager
+    def sent_together(self) -> Iterator[None]:
+        """Send what is flushed in this block at its end, in one round trip.
+
+        :raises Exception: at the end, what a statement has met.
+        """
+        for pipeline in self._own:
+            pipeline.keep_in_savepoint(keep=True)
+        try:
+            yield
+            self.send_writes()
+        finally:
+            for pipeline in self._own:
+                pipeline.keep_in_savepoint(keep=False)
+
     def around_save(self) -> Block:
         """See :class:`SessionPart`: where the transaction stays open, all of it is sent."""
         return None if self._committing else self._saving()

@@ -7,6 +7,7 @@ from .on_return import (
     ExecuteStatement,
     ReturnAction,
     actions_of,
+    execute_now,
     execute_statements_now,
     is_registered,
     on_return,

@@ -120,6 +120,24 @@ def withdraw(connection: Connection, action: ReturnAction) -> None:
         connection.info.get(_ACTIONS, {}).pop(action, None)
 
 
+def execute_now(connection: Connection, action: ExecuteStatement) -> None:
+    """Execute a registered statement before its time; the connection is invalidated if it fails.
+
+    It is sent past SQLAlchemy, so that a transaction that refuses all statements does not refuse it.
+    """
+    if connection.closed or connection.invalidated or not is_registered(connection, action):
+        return
+    withdraw(connection, action)
+    try:
+        dbapi_connection = connection.connection.dbapi_connection
+        assert dbapi_connection is not None  # it is not invalidated
+        _execute(dbapi_connection, action.statement)
+    except BaseException as error:
+        connection.invalidate(error)
+        if not isinstance(error, Exception):
+            raise
+
+
 def execute_statements_now(connection: Connection) -> None:
     """Execute the registered statements on an open connection that its owner goes on to use.
 

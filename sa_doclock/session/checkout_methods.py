@@ -21,12 +21,12 @@ from ..features.checkouts import (
     undone_if_refused,
 )
 from ..options import LockOptions, LockTimeout
-from .block_methods import BlockMethods
+from .create_methods import CreateMethods
 
 _QUARTER_HOUR: Final = timedelta(minutes=15)
 
 
-class CheckoutMethods(BlockMethods):
+class CheckoutMethods(CreateMethods):
     """A Session whose documents can be checked out."""
 
     def check_out(

@@ -15,13 +15,13 @@ from sqlalchemy.orm import Session
 from ..features import (
     BATCH_WAIT,
     AfterCommit,
+    DocumentGate,
     GuardMode,
     Priority,
     WriteGuard,
     check_priority,
     install_parts,
 )
-from ..gate import DocumentGate
 from ..lock_info import DocumentKey
 from ..locking import LockContext, WaitPolicy, session_options
 from ..options import LockOptions, LockTimeout

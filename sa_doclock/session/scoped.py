@@ -114,6 +114,7 @@ class LockingScopedSession(scoped_session[S]):
 
     get_entity = _proxied(LockingSession.get_entity)
     get_one_entity = _proxied(LockingSession.get_one_entity)
+    get_or_create_entity = _proxied(LockingSession.get_or_create_entity)
     lock = _proxied(LockingSession.lock)
     get_entities = _proxied(LockingSession.get_entities)
     get_document = _proxied(LockingSession.get_document)

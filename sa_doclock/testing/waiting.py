@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 
 from ..dialects import product_of, side_connection, strategy_for
 from ..errors import LockNotSupported
-from ..gate import SessionQueue
+from ..features.gate import SessionQueue
 from ..options import LockOptions
 from ..session import LockingSession, context_of
 from .file_locks import holds_file, runs_for_file_lock

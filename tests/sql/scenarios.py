@@ -81,6 +81,13 @@ def _look_for_a_missing_row(session: LockingSession) -> None:
     session.release_locks()
 
 
+def _create_a_missing_row(session: LockingSession) -> None:
+    # The server has it no more when it is read again: it is a script.
+    session.get_or_create_entity(
+        Order, MISSING, defaults={"customer_id": 1, "total": 0}, lock_timeout=2
+    )
+
+
 def _lock_with_a_mapped_join(session: LockingSession) -> None:
     session.get_one_entity(Invoice, 1, FOR_UPDATE)
     session.release_locks()
@@ -276,6 +283,7 @@ SCENARIOS: Mapping[str, Act] = {
     "get_entity SnapshotRead": _takes(SNAPSHOT),
     "get_entity NoLock": _takes(LockOptions.NoLock),
     "get_entity ForUpdate of a missing row": _look_for_a_missing_row,
+    "get_or_create_entity of a missing row": _create_a_missing_row,
     "get_entity ForUpdate of the same twice": _lock_the_same_twice,
     "get_entity ForUpdate, mapped lazy='joined'": _lock_with_a_mapped_join,
     "locked, changes": _change_an_order,

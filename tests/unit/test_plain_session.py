@@ -31,6 +31,7 @@ OWN = {
     "get_entity",
     "get_one_document",
     "get_one_entity",
+    "get_or_create_entity",
     "held_locks",
     "lock",
     "locked",

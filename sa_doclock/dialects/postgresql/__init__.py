@@ -28,7 +28,7 @@ from ..base import (
 from ..compatible_servers import find_server
 from ..connection import ask_driver
 from .hold_limit import after_lock, before_lock
-from .lock_limit import limited_locks, lock_limit
+from .lock_limit import limited_block, limited_locks, lock_limit
 from .monitoring import PostgreSQLMonitoring
 from .named_locks import lock_key
 
@@ -129,6 +129,12 @@ class PostgreSQLLocks(LockStrategy):
         self, connection: Connection, lock: LockOptions, seconds: float | None
     ) -> AbstractContextManager[None]:
         return _limited(connection, seconds, few_rows=True)
+
+    @contextmanager
+    def inserting(self, connection: Connection, key: str, seconds: float | None) -> Iterator[bool]:
+        # The INSERT waits for the end of another's transaction, by lock_timeout as for a lock.
+        with nullcontext() if seconds is None else limited_block(connection, seconds):
+            yield False
 
     def keep_idle_clock(self, connection: Connection) -> None:
         if _has_pipeline(connection):

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, TextClause, event, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from ...options import milliseconds
 from ..locking import SECONDS_AFTER_GRANT, SECONDS_WITHOUT_WAIT
@@ -101,6 +101,23 @@ def waits_for_lock(statement: str) -> bool:
         or "FOR SHARE" in statement
         or "advisory_xact_lock" in statement
     )
+
+
+@contextmanager
+def limited_block(connection: Connection, seconds: float) -> Iterator[None]:
+    """Limit each wait of this block, whatever its statements are.
+
+    An error must have been undone by the rollback of a savepoint before it leaves the block.
+    """
+    limit = lock_limit(seconds, few_rows=False)
+    connection.execute(limit.statements.write_clause, {"lock": limit.lock})
+    try:
+        yield
+    except BaseException:
+        with suppress(SQLAlchemyError):  # the transaction is gone, and the limit with it
+            connection.execute(limit.statements.restore_clause)
+        raise
+    connection.execute(limit.statements.restore_clause)
 
 
 @contextmanager

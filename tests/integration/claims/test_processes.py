@@ -25,12 +25,13 @@ MANY = 500
 
 
 @contextmanager
-def started(database: Database, *names: str) -> Iterator[list[Worker]]:
+def started(database: Database, *names: str, ordered: bool = False) -> Iterator[list[Worker]]:
     """Start workers that are ready to begin, and end them in any case."""
     arguments = [database.url, json.dumps(database.connect_args)]
     command = [sys.executable, "-m", "tests.integration.claims.worker", *arguments]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    workers = [subprocess.Popen([*command, name], cwd=ROOT, **pipes) for name in names]
+    how = ["one_per"] if ordered else []
+    workers = [subprocess.Popen([*command, name, *how], cwd=ROOT, **pipes) for name in names]
     try:
         for worker in workers:
             assert told(worker) == "ready"

@@ -1,8 +1,9 @@
 """A process that works, with two threads:
-``python -m tests.integration.claims.worker URL CONNECT_ARGS NAME``, the arguments as JSON.
+``python -m tests.integration.claims.worker URL CONNECT_ARGS NAME [one_per]``, the arguments as JSON.
 
 It tells on its standard output how far it is, and is told on its standard input to go on. The
-worker ``victim`` stays in its first block, where it has written, until it is killed.
+worker ``victim`` stays in its first block, where it has written, until it is killed.  With ``one_per``
+each block locks the step of its weight, without waiting: who does not have the weight alone fails.
 """
 
 from __future__ import annotations
@@ -14,16 +15,29 @@ import threading
 import sqlalchemy as sa
 from sqlalchemy.orm import sessionmaker
 
-from sa_doclock import LockingSession, claim_each
-from tests.integration.claims.jobs import NEW, Log, run
+from sa_doclock import LockingSession, LockOptions, claim_each
+from tests.integration.claims.jobs import NEW, Job, Log, Step, run
 
 THREADS = 2
 
 
-def work(factory: sessionmaker[LockingSession], name: str, lock_timeout: float | None) -> None:
+ALONE = LockOptions.ForUpdate | LockOptions.NoWait
+
+
+def work(
+    factory: sessionmaker[LockingSession],
+    name: str,
+    lock_timeout: float | None,
+    one_per: sa.ColumnElement[int] | None,
+) -> None:
     """Run the jobs that come up."""
-    for claim in claim_each(factory, NEW, lock_timeout=lock_timeout):
+    claims = claim_each(
+        factory, NEW, lock_timeout=lock_timeout, one_per=one_per, until_empty=one_per is not None
+    )
+    for claim in claims:
         with claim as job:
+            if one_per is not None:
+                claim.session.get_one_entity(Step, job.weight, ALONE)
             run(job)
             claim.session.add(Log(job_id=job.id, worker=name))
             claim.session.flush()
@@ -37,23 +51,33 @@ def tell(line: str) -> None:
     print(line, flush=True)
 
 
-def main(url: str, connect_args: str, name: str) -> None:
+def main(url: str, connect_args: str, name: str, *ordered: str) -> None:
     engine = sa.create_engine(url, connect_args=json.loads(connect_args))
     # SQLite lets one work at a time; the others queue for the file.
     lock_timeout = 30 if engine.dialect.name == "sqlite" else None
     factory = sessionmaker(engine, class_=LockingSession)
+    one_per = Job.__table__.c.weight if ordered else None
+    failures: list[BaseException] = []
+
+    def run_all(name: str) -> None:
+        try:
+            work(factory, name, lock_timeout, one_per)
+        except BaseException as error:
+            failures.append(error)
+            raise
+
     threads = [
-        threading.Thread(target=work, args=(factory, f"{name} {number}", lock_timeout))
-        for number in range(THREADS)
+        threading.Thread(target=run_all, args=(f"{name} {number}",)) for number in range(THREADS)
     ]
     if name == "victim":
-        threads = [threading.Thread(target=work, args=(factory, name, lock_timeout))]
+        threads = [threading.Thread(target=run_all, args=(name,))]
     tell("ready")
     sys.stdin.readline()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    sys.exit(bool(failures))
 
 
 if __name__ == "__main__":

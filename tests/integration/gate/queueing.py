@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.pool import QueuePool
 
 from sa_doclock import DocumentGate
-from sa_doclock.gate.queue import QueueEntry
+from sa_doclock.features.gate.queue import QueueEntry
 from tests.support.actors import PATIENCE, Step
 from tests.support.waits import wait_until
 

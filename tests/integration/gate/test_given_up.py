@@ -140,7 +140,7 @@ def test_a_thread_that_is_interrupted_leaves_the_line(
             raise KeyboardInterrupt
 
     alice.does(locks(Order, 1))
-    monkeypatch.setattr("sa_doclock.gate.queue._Wakeup", Wakeup)
+    monkeypatch.setattr("sa_doclock.features.gate.queue.Wakeup", Wakeup)
     with pytest.raises(KeyboardInterrupt):
         session.get_entity(Order, 1, ForUpdate)
     assert not session.in_transaction()

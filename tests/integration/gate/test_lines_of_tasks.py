@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy.util import greenlet_spawn
 
 from sa_doclock import DocumentGate
-from sa_doclock.gate.queue import QueueEntry
+from sa_doclock.features.gate.queue import QueueEntry
 from tests.integration.asyncio.drivers import in_a_loop
 from tests.integration.gate.queueing import until_queued
 from tests.support.actors import PATIENCE

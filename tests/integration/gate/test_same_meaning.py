@@ -11,7 +11,7 @@ from sqlalchemy.exc import PendingRollbackError
 
 from sa_doclock import DeadlockDetected, DocumentGate, LockingSession, LockNotAvailable, LockOptions
 from sa_doclock.dialects import strategy_for
-from sa_doclock.gate import session_queue as passage
+from sa_doclock.features.gate import session_queue as passage
 from tests.integration.gate.queueing import wait_until_queued
 from tests.integration.locking.steps import locks, recorded, roll_back
 from tests.integration.timeouts.ways import SHORT

@@ -135,6 +135,30 @@ WHERE shop_order.id = %s FOR UPDATE  -- 99
 (back to the pool)
 (rollback)
 
+-- get_or_create_entity of a missing row -----------------------------------------------------------
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SET STATEMENT max_statement_time=2.030 FOR SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE WAIT 2  -- 99
+SELECT GET_LOCK(%s, 2.000)  -- 'shop.insert_shop_order__99,_#939b1015c1e947899beee6379d455c3a'
+SAVEPOINT sa_savepoint_1
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE NOWAIT  -- 99
+RELEASE SAVEPOINT sa_savepoint_1
+SAVEPOINT sa_savepoint_2
+INSERT INTO shop_order (id, customer_id, total) VALUES (%s, %s, %s)  -- 99, 1, 0
+RELEASE SAVEPOINT sa_savepoint_2
+DO RELEASE_LOCK('shop.insert_shop_order__99,_#939b1015c1e947899beee6379d455c3a')
+SET STATEMENT max_statement_time=2.030 FOR SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE WAIT 2  -- 99
+(rollback)
+(back to the pool)
+(rollback)
+-- raises LockMisuse
+
 -- get_entity ForUpdate of the same twice ----------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'

@@ -136,6 +136,27 @@ SELECT CURRENT_TRANSACTION_ID()
 (back to the pool)
 (rollback)
 
+-- get_or_create_entity of a missing row -----------------------------------------------------------
+SET LOCK_TIMEOUT 2000; SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, FORCESEEK)
+WHERE shop_order.id = ?  -- 99
+SELECT CURRENT_TRANSACTION_ID()
+SELECT @@LOCK_TIMEOUT
+SET LOCK_TIMEOUT 2000
+IF @@TRANCOUNT = 0 BEGIN TRANSACTION
+SAVE TRANSACTION sa_savepoint_1
+SET IDENTITY_INSERT shop_order ON
+INSERT INTO shop_order (id, customer_id, total) VALUES (?, ?, ?)  -- 99, 1, 0
+SET IDENTITY_INSERT shop_order OFF
+SET LOCK_TIMEOUT -1
+SET LOCK_TIMEOUT 2000; SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order WITH (UPDLOCK, ROWLOCK, FORCESEEK)
+WHERE shop_order.id = ?  -- 99
+(rollback)
+(back to the pool)
+(rollback)
+-- raises LockMisuse
+
 -- get_entity ForUpdate of the same twice ----------------------------------------------------------
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order WITH (UPDLOCK, ROWLOCK, FORCESEEK)

@@ -111,6 +111,19 @@ WHERE shop_order.id = %s FOR UPDATE  -- 99
 (back to the pool)
 (rollback)
 
+-- get_or_create_entity of a missing row -----------------------------------------------------------
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+SHOW CREATE TABLE shop_order
+SELECT /*+ MAX_EXECUTION_TIME(2000) */ shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %s FOR UPDATE  -- 99
+SELECT GET_LOCK(%s, 2)  -- 'shop.insert_shop_order__99,_#939b1015c1e947899beee6379d455c3a'
+DO RELEASE_LOCK('shop.insert_shop_order__99,_#939b1015c1e947899beee6379d455c3a')
+(rollback)
+(back to the pool)
+(rollback)
+-- raises LockNotSupported
+
 -- get_entity ForUpdate of the same twice ----------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SHOW CREATE TABLE shop_order

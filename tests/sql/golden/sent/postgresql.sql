@@ -130,6 +130,45 @@ WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 99
 (back to the pool)
 (rollback)
 
+-- get_or_create_entity of a missing row -----------------------------------------------------------
+(pipeline)
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true), set_config('doclock.statement_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', CASE WHEN current_setting('statement_timeout')::interval BETWEEN '0.001 s' AND %s THEN current_setting('statement_timeout') ELSE %s END, true)  -- '2000ms', '2030ms', '2030ms'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 99
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true), set_config('statement_timeout', current_setting('doclock.statement_timeout'), true)
+(end of pipeline)
+(pipeline)
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true), set_config('doclock.statement_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', CASE WHEN current_setting('statement_timeout')::interval BETWEEN '0.001 s' AND %s THEN current_setting('statement_timeout') ELSE %s END, true)  -- '2000ms', '2030ms', '2030ms'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 99
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true), set_config('statement_timeout', current_setting('doclock.statement_timeout'), true)
+(end of pipeline)
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %(lock)s, true)  -- '2000ms'
+SAVEPOINT sa_savepoint_1
+INSERT INTO shop_order (id, customer_id, total) VALUES (%(id)s::INTEGER, %(customer_id)s::INTEGER, %(total)s::INTEGER)  -- 99, 1, 0
+RELEASE SAVEPOINT sa_savepoint_1
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
+(pipeline)
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true), set_config('doclock.statement_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', CASE WHEN current_setting('statement_timeout')::interval BETWEEN '0.001 s' AND %s THEN current_setting('statement_timeout') ELSE %s END, true)  -- '2000ms', '2030ms', '2030ms'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 99
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true), set_config('statement_timeout', current_setting('doclock.statement_timeout'), true)
+(end of pipeline)
+(pipeline)
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true), set_config('doclock.statement_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', CASE WHEN current_setting('statement_timeout')::interval BETWEEN '0.001 s' AND %s THEN current_setting('statement_timeout') ELSE %s END, true)  -- '2000ms', '2030ms', '2030ms'
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 99
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true), set_config('statement_timeout', current_setting('doclock.statement_timeout'), true)
+(end of pipeline)
+(rollback)
+(back to the pool)
+(rollback)
+-- raises LockMisuse
+
 -- get_entity ForUpdate of the same twice ----------------------------------------------------------
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order

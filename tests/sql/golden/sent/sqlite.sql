@@ -154,6 +154,30 @@ WHERE shop_order.id = ?  -- 99
 (back to the pool)
 (rollback)
 
+-- get_or_create_entity of a missing row -----------------------------------------------------------
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 2000
+BEGIN IMMEDIATE
+PRAGMA busy_timeout = 5000
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 2000
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 99
+PRAGMA busy_timeout = 5000
+SAVEPOINT sa_savepoint_1
+INSERT INTO shop_order (id, customer_id, total) VALUES (?, ?, ?)  -- 99, 1, 0
+RELEASE SAVEPOINT sa_savepoint_1
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 2000
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
+FROM shop_order
+WHERE shop_order.id = ?  -- 99
+PRAGMA busy_timeout = 5000
+(rollback)
+(back to the pool)
+(rollback)
+
 -- get_entity ForUpdate of the same twice ----------------------------------------------------------
 BEGIN IMMEDIATE
 SELECT shop_order.id, shop_order.customer_id, shop_order.total

@@ -7,21 +7,24 @@ documents that one call asks for it may hold the first ones; every call takes th
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
-from sqlalchemy.util import await_only
-
-from ..process_waits import observed_wait
+from ...options import LockTimeout, check_positive
+from ...process_waits import observed_wait
+from .combined import CombinedCommits
+from .wakeup import TaskWakeup, Wakeup
 
 SecondSession = Literal["refuse", "allow"]
+S = TypeVar("S")
+D = TypeVar("D")
+R = TypeVar("R")
 
 
 class DocumentGate:
@@ -48,12 +51,17 @@ class DocumentGate:
         asks for a connection in another, of the same gate and pool, gets :class:`LockMisuse` at
         once.  Enough of them would use up the pool and wait for each other, which no database
         sees.  ``"allow"`` permits it.
-    :raises TypeError: ``next_waits_at_server`` is no bool.
-    :raises ValueError: no such ``second_session``.
+    :param combine: the number of functions that one transaction of :meth:`run` may have.
+    :raises TypeError: ``next_waits_at_server`` is no bool; ``combine`` is no integer.
+    :raises ValueError: no such ``second_session``; ``combine`` is less than 1.
     """
 
     def __init__(
-        self, *, next_waits_at_server: bool = True, second_session: SecondSession = "refuse"
+        self,
+        *,
+        next_waits_at_server: bool = True,
+        second_session: SecondSession = "refuse",
+        combine: int = 20,
     ) -> None:
         if not isinstance(next_waits_at_server, bool):
             raise TypeError(
@@ -63,6 +71,7 @@ class DocumentGate:
             raise ValueError(f'second_session must be "refuse" or "allow", not {second_session!r}')
         self.next_waits_at_server = next_waits_at_server
         self.refuses_second_session = second_session == "refuse"
+        self._combine = check_positive("combine", combine)
         self._reset()
         _gates.add(self)
 
@@ -70,14 +79,74 @@ class DocumentGate:
         self._queues: dict[Hashable, _DocumentQueue] = {}
         self._leaving: deque[QueueEntry] = deque()
         self._mutex = threading.Lock()
+        self._combined = CombinedCommits(self._combine)
+
+    def run(
+        self,
+        session_factory: Callable[[], S],
+        entity: type[D],
+        ident: Any,
+        function: Callable[[S, D], R],
+        *,
+        lock_timeout: LockTimeout = None,
+    ) -> R:
+        """Return ``function(session, document)``, committed together with others' functions.
+
+        Those of this process who call it for the same document, with the same session factory, form
+        a queue.  Its head opens a session, locks the document ForUpdate and loads it with its
+        parts; runs the functions that wait, in order of arrival, each in a savepoint; commits once,
+        and answers all in this order.  The next caller is the head of what waits then.
+
+        A function may run in another thread, in the context (contextvars) of its caller.  While
+        it waits, so does the queue.  It must not commit or roll back: ``flush()`` and
+        ``save_changes()`` send, and an exception undoes its savepoint alone.  What it gives to
+        ``session.on_commit()`` is called after the common commit; an error of that is its caller's.
+
+        Nobody gets a result before the commit has succeeded.  docs/gate.md says when it pays.
+
+        :param session_factory: makes new :class:`LockingSession` objects, as ``sessionmaker``.
+        :param ident: the primary key, as for :meth:`LockingSession.get_entity`.
+        :param lock_timeout: seconds (or a timedelta) until the function begins at the latest: for
+            the queue and the lock together.  None: as the session and the server say.
+        :raises Exception: what the function has raised; nothing of it is saved.  Or what the commit
+            has met: then the others of the commit get the same error.
+        :raises LockNotAvailable: the function has not begun in time, and does not begin any more.
+        :raises DeadlockDetected: functions of two documents wait for each other's gate.run().
+        :raises LockLost: the lock was lost before the commit, by another function or the thread
+            that ran them; nothing was saved.
+        :raises LockMisuse: the document is that of a gate.run() which this call comes out of; the
+            function has called commit() or rollback().
+        :raises sqlalchemy.exc.NoResultFound: there is no such document.
+        :raises TypeError: no factory of locking sessions, no function, or a coroutine function.
+        """
+        return self._combined.run(session_factory, entity, ident, function, lock_timeout)  # type: ignore[no-any-return]
+
+    async def async_run(
+        self,
+        session_factory: Callable[[], S],
+        entity: type[D],
+        ident: Any,
+        function: Callable[[S, D], Awaitable[R]],
+        *,
+        lock_timeout: LockTimeout = None,
+    ) -> R:
+        """The same as :meth:`run` for asyncio: the function is a coroutine function.
+
+        The functions run in a task of their own, so that the cancellation of a caller is not the
+        others'.  A caller that is cancelled before its function has begun takes it out; after that
+        the function is run and saved as if its caller were still there.
+        """
+        return await self._combined.async_run(  # type: ignore[no-any-return]
+            session_factory, entity, ident, function, lock_timeout
+        )
 
     @property
     def waiting(self) -> int:
-        """The number of entries that wait now."""
+        """The number of sessions, and of functions of :meth:`run`, that wait now."""
         with self._mutex:
             found = sum(len(queue.waiting) for queue in self._queues.values())
         self._process_leaving()
-        return found
+        return found + self._combined.waiting
 
     def __repr__(self) -> str:
         return f"<DocumentGate: {self.waiting} waiting, {len(self._queues)} documents>"
@@ -105,7 +174,7 @@ class DocumentGate:
                 if not queue.waiting and queue.can_admit(entry):
                     queue.set_admitted(entry, True)
                 else:
-                    entry.wakeup = _TaskWakeup() if under_asyncio else _Wakeup()
+                    entry.wakeup = TaskWakeup() if under_asyncio else Wakeup()
                     entry.queued = True
                     queue.waiting.append(entry)
             if self._leaving:
@@ -188,7 +257,7 @@ class QueueEntry:
     shared: bool
     next_may_follow: bool
     queue: _DocumentQueue
-    wakeup: _Wakeup | None = None
+    wakeup: Wakeup | None = None
     queued: bool = False
     admitted: bool = False
     granted: bool = False
@@ -226,49 +295,6 @@ class _DocumentQueue:
             self.writers += by
         if not entry.granted:
             self.ungranted += by
-
-
-class _Wakeup:
-    """A wait of this thread, which ends once.
-
-    notify() may be called from any thread, also by the garbage collector: it takes no lock that
-    the calling thread could hold already.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()  # an Event has a lock of its own, taken when it is set
-        self._lock.acquire()
-
-    def wait(self, seconds: float | None) -> None:
-        self._lock.acquire(timeout=-1 if seconds is None else seconds)
-
-    def notify(self) -> bool:
-        # Return False if the waiter no longer exists.
-        self._lock.release()
-        return True
-
-
-class _TaskWakeup(_Wakeup):
-    """The same of the task that runs in this thread."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._notified: asyncio.Future[None] = self._loop.create_future()
-
-    def wait(self, seconds: float | None) -> None:
-        # Not wait_for(), which may lose a cancellation or a result when both come at once.
-        await_only(asyncio.wait([self._notified], timeout=seconds))
-
-    def notify(self) -> bool:
-        try:
-            self._loop.call_soon_threadsafe(self._set)
-        except RuntimeError:  # the loop is closed, and its tasks are gone
-            return False
-        return True
-
-    def _set(self) -> None:
-        if not self._notified.done():
-            self._notified.set_result(None)
 
 
 # Global, for a process that forks: whoever waits in the parent does not leave in the child.

@@ -1,0 +1,169 @@
+"""get_or_create_entity(): the row that is there, or the one that is inserted in its place.
+
+A row that is not there cannot be locked, so that several callers at once insert it.  The server
+lets one of them go on; the others wait in their INSERT for the end of its transaction.  Then each
+has its savepoint undone, because the key is taken, and asks for the row again.
+
+InnoDB deadlocks there: a key that is taken leaves a shared lock, and an INSERT that was rolled back
+leaves its waiters a lock on the gap.  So on InnoDB nobody waits in an INSERT.  Who inserts holds a
+named lock for that moment, and looks first, without waiting, whether another has the row.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from inspect import iscoroutine
+from typing import Any, Final, Generic, TypeVar
+
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Mapper, Session
+
+from ..dialects import strategy_for
+from ..documents import identity_of, key_attributes, mapper_of, own_table, root_of
+from ..errors import LockFailed, LockMisuse, LockNotAvailable
+from ..key_text import folded_key, key_text
+from ..lock_info import public_key
+from ..options import LockOptions, base_of, milliseconds
+from ..transaction import add_document, database_name
+
+T = TypeVar("T")
+
+Get = Callable[[LockOptions, float | None], T | None]
+"""Locks and returns the row, or None; is given the lock and the seconds to wait."""
+
+_REFUSED: Final = 2
+"""So many INSERTs a constraint may refuse while the row is not there.  The first may have met a row
+that was deleted since; the second shows that it is another constraint."""
+
+_SHORTEST_WAIT: Final = 0.001
+"""The seconds that an INSERT may wait under NoWait: it has no such word."""
+
+
+def check_creation(lock: LockOptions, defaults: object) -> None:
+    """Check the arguments of get_or_create_entity().
+
+    :raises ValueError: a lock under which nothing can be inserted.
+    :raises TypeError: ``defaults`` is neither a mapping nor a function.
+    """
+    if base_of(lock) is not LockOptions.ForUpdate or LockOptions.SkipLocked in lock:
+        raise ValueError(
+            f"get_or_create_entity() may have to insert, which needs ForUpdate, not {lock}"
+        )
+    if not (defaults is None or isinstance(defaults, Mapping) or callable(defaults)):
+        raise TypeError(f"defaults must be a mapping or a function, not {defaults!r}")
+
+
+@dataclass(frozen=True)
+class Creation(Generic[T]):
+    """One call of get_or_create_entity().
+
+    :ivar seconds: the limit of its waits, or None.
+    :ivar get: locks and returns the row.
+    """
+
+    session: Session
+    entity: type[T]
+    ident: Any
+    lock: LockOptions
+    seconds: float | None
+    defaults: Mapping[str, Any] | Callable[[], T] | None
+    get: Get[T]
+
+    def run(self) -> tuple[T, bool]:
+        """Return the row, locked, and whether this call has inserted it."""
+        started, left = time.monotonic(), self.seconds
+        refused: list[IntegrityError] = []
+        while (found := self.get(self.lock, left)) is None:
+            if len(refused) == _REFUSED:
+                raise refused[-1]
+            try:
+                if self._insert(left):
+                    return self._inserted(), True
+            except IntegrityError as error:
+                refused.append(error)
+            left = self._left(started)
+        return found, False
+
+    def _left(self, started: float) -> float | None:
+        """Return the seconds that are left, in whole milliseconds; 0 does not wait."""
+        if self.seconds is None:
+            return None
+        left = self.seconds - (time.monotonic() - started)
+        return milliseconds(left) / 1000 if left > 0 else 0.0
+
+    def _insert(self, seconds: float | None) -> bool:
+        """Insert the row; return False where another transaction has it by now.
+
+        :raises IntegrityError: the key was taken meanwhile; or it is another constraint.
+        """
+        session, mapper = self.session, mapper_of(self.entity)
+        session.flush()  # so that nothing but the row is written while others wait for the name
+        connection = session.connection(bind_arguments={"mapper": mapper})
+        strategy = strategy_for(connection)
+        if LockOptions.NoWait in self.lock or seconds == 0:
+            seconds = _SHORTEST_WAIT
+        try:
+            with strategy.inserting(connection, self._name(mapper), seconds) as alone:
+                if alone and not self._is_missing():
+                    return False
+                with session.begin_nested():
+                    session.add(self._new(mapper))
+                    session.flush()
+        except LockFailed as error:
+            database = database_name(session, {"mapper": mapper})
+            add_document(error, self.entity, self.ident, self.lock, database)
+            raise
+        return True
+
+    def _name(self, mapper: Mapper[Any]) -> str:
+        """Return the name of the row, the same where a database may take two keys for one."""
+        identity = identity_of(mapper, self.ident)
+        folded = folded_key(identity)
+        return f"insert {own_table(root_of(mapper)).fullname} {folded}"
+
+    def _is_missing(self) -> bool:
+        """Return whether nobody has the row, committed or not."""
+        try:
+            with self.session.begin_nested():
+                return self.get(self.lock | LockOptions.NoWait, None) is None
+        except LockNotAvailable:
+            return False
+
+    def _new(self, mapper: Mapper[Any]) -> T:
+        """Return the object to insert.
+
+        :raises TypeError: the function has not returned one.
+        :raises ValueError: it has another primary key.
+        """
+        identity = identity_of(mapper, self.ident)
+        key = dict(zip(key_attributes(mapper), identity, strict=True))
+        if callable(self.defaults):
+            made = self.defaults()
+            if iscoroutine(made):
+                made.close()  # nobody will await it
+        else:
+            made = self.entity(**{**key, **(self.defaults or {})})
+        if not isinstance(made, self.entity):
+            raise TypeError(f"defaults must return a {self.entity.__name__}, not {made!r}")
+        for name, value in key.items():
+            if getattr(made, name) is None:
+                setattr(made, name, value)
+        own = identity_of(mapper, tuple(getattr(made, name) for name in key))
+        if own != identity:
+            raise ValueError(
+                f"defaults has the primary key {key_text(public_key(own))}, and "
+                f"{key_text(public_key(identity))} was asked for"
+            )
+        return made
+
+    def _inserted(self) -> T:
+        """Lock the row that was inserted, and read what the database has put into it."""
+        found = self.get(self.lock, None if LockOptions.NoWait in self.lock else self.seconds)
+        if found is None:
+            raise LockMisuse(
+                "the row that was inserted is not found by its primary key, so that a trigger or a "
+                "listener has changed it; use an object of your own and session.add()"
+            )
+        return found

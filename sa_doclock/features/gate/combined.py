@@ -1,0 +1,231 @@
+"""The calls of gate.run() that wait for one document, and who of them runs them all.
+
+The first caller of a document's queue is its head.  It locks the document, runs the functions that
+wait, in order of arrival, and commits once.  Then the next caller that waits is the head.
+
+A function may call gate.run() for another document, and wait there while its own queue waits for it.
+No server sees such a wait, so a circle of them is looked for here, before each wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from sqlalchemy.util import greenlet_spawn
+
+from ...documents import document_key, identity_of, mapper_of
+from ...errors import DeadlockDetected, LockMisuse, LockNotAvailable
+from ...lock_info import DocumentKey
+from ...options import LockOptions, LockTimeout, check_wait
+from ...process_waits import observed_wait
+from .combined_batch import Batch, Call
+from .wakeup import Wakeup
+
+
+class CombinedQueue:
+    """The calls for one document, from one session factory and, of tasks, one event loop.
+
+    :ivar led: a caller is the head, and runs what waits.
+    :ivar waits_for: the queues in which functions of this one wait now.
+    """
+
+    def __init__(self, document: DocumentKey) -> None:
+        self.document = document
+        self.waiting: deque[Call] = deque()
+        self.led = False
+        self.waits_for: list[CombinedQueue] = []
+
+    def reaches(self, others: tuple[CombinedQueue, ...]) -> bool:
+        """Return whether it waits for one of these, or for one that does."""
+        return self in others or any(one.reaches(others) for one in self.waits_for)
+
+
+_running: ContextVar[tuple[CombinedQueue, ...]] = ContextVar("sa_doclock.combined", default=())
+"""The queues whose functions this thread or task is in, the outermost first."""
+
+
+class CombinedCommits:
+    """The queues of one gate.
+
+    :param most: the number of functions in one transaction.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._queues: dict[Hashable, CombinedQueue] = {}
+        self._mutex = threading.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def waiting(self) -> int:
+        """The number of calls whose functions have not begun."""
+        with self._mutex:
+            return sum(len(queue.waiting) for queue in self._queues.values())
+
+    def run(
+        self,
+        session_factory: Callable[[], Any],
+        entity: type[Any],
+        ident: Any,
+        function: Callable[[Any, Any], Any],
+        lock_timeout: LockTimeout,
+    ) -> Any:
+        """See :meth:`DocumentGate.run`."""
+        call = _new_call(session_factory, entity, ident, function, lock_timeout)
+        call.wakeup = wakeup = Wakeup()
+        key = session_factory, call.document
+        with self._entered(key, call) as (queue, leads):
+            if not leads:
+                with observed_wait():
+                    wakeup.wait(call.left())
+                    if not call.notified and not self._withdraw(queue, call):
+                        wakeup.wait(None)  # its function runs: the answer comes
+            if leads or call.leads:
+                self._run_batch(key, queue, call)
+        return call.result()
+
+    async def async_run(
+        self,
+        session_factory: Callable[[], Any],
+        entity: type[Any],
+        ident: Any,
+        function: Callable[[Any, Any], Any],
+        lock_timeout: LockTimeout,
+    ) -> Any:
+        """See :meth:`DocumentGate.async_run`."""
+        call = _new_call(session_factory, entity, ident, function, lock_timeout)
+        loop = asyncio.get_running_loop()
+        call.answer = answer = loop.create_future()
+        key = loop, session_factory, call.document
+        with self._entered(key, call) as (queue, leads):
+            if leads:
+                self._start_task(key, queue, call)
+            with observed_wait():
+                await asyncio.wait([answer], timeout=call.left())
+                if not answer.done() and not self._withdraw(queue, call):
+                    await asyncio.wait([answer])
+        return call.result()
+
+    def _start_task(self, key: Hashable, queue: CombinedQueue, head: Call) -> None:
+        """Run the batch in a task of its own: the cancellation of a caller is not the others'."""
+        head.leads = True
+        batch = greenlet_spawn(self._run_batch, key, queue, head)
+        task = head.context.run(asyncio.get_running_loop().create_task, batch)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    @contextmanager
+    def _entered(self, key: Hashable, call: Call) -> Iterator[tuple[CombinedQueue, bool]]:
+        """Enter the queue; yield it, and whether this caller is its head."""
+        outer = _running.get()
+        if any(one.document == call.document for one in outer):
+            raise LockMisuse(
+                f"{call.label} is locked by the gate.run() that this function runs in, and which "
+                "waits for the function; use the document that the function was given"
+            )
+        with self._mutex:
+            queue = self._queues.setdefault(key, CombinedQueue(call.document))
+            if queue.reaches(outer):
+                raise _deadlock(call)
+            leads, queue.led = not queue.led, True
+            queue.waiting.append(call)
+            for one in outer:
+                one.waits_for.append(queue)
+        try:
+            yield queue, leads
+        except BaseException:
+            self._leave(key, queue, call)
+            raise
+        finally:
+            with self._mutex:
+                for one in outer:
+                    one.waits_for.remove(queue)
+
+    def _withdraw(self, queue: CombinedQueue, call: Call) -> bool:
+        """Take a call out whose time is over; return False if its function runs already."""
+        with self._mutex:
+            if call not in queue.waiting or call.leads:
+                return False
+            queue.waiting.remove(call)
+        late = LockNotAvailable("others have the document; try again later, or wait longer")
+        call.refuse(call.named(late))
+        return True
+
+    def _leave(self, key: Hashable, queue: CombinedQueue, call: Call) -> None:
+        """Give up a call whose caller was interrupted or cancelled before its turn."""
+        with self._mutex:
+            if call in queue.waiting and call.answer is None and call.leads:
+                queue.waiting.remove(call)
+                self._hand_over(key, queue)
+            elif call in queue.waiting:
+                queue.waiting.remove(call)
+
+    def _run_batch(self, key: Hashable, queue: CombinedQueue, head: Call) -> None:
+        """Run what waits, as far as it fits into one transaction; then the next one is the head."""
+        head.leads = True
+        calls = self._calls(queue)
+        try:
+            Batch(head, calls, lambda: _running.set((*_running.get(), queue))).run()
+        finally:
+            with self._mutex:
+                if head in queue.waiting:
+                    queue.waiting.remove(head)
+                self._hand_over(key, queue)
+
+    def _calls(self, queue: CombinedQueue) -> Iterator[Call]:
+        """Yield the calls in order of arrival, also those that come while others run."""
+        for _ in range(self._most):
+            with self._mutex:
+                if not queue.waiting:
+                    return
+                call = queue.waiting.popleft()
+            yield call
+
+    def _hand_over(self, key: Hashable, queue: CombinedQueue) -> None:
+        if not queue.waiting:
+            queue.led = False
+            if self._queues.get(key) is queue:
+                del self._queues[key]
+            return
+        head = queue.waiting[0]
+        head.leads = True
+        if head.answer is None:
+            head.notify()
+        else:
+            self._start_task(key, queue, head)
+
+
+def _new_call(
+    session_factory: Callable[[], Any],
+    entity: type[Any],
+    ident: Any,
+    function: Callable[[Any, Any], Any],
+    lock_timeout: LockTimeout,
+) -> Call:
+    if not callable(session_factory) or hasattr(session_factory, "registry"):
+        raise TypeError(
+            f"gate.run() needs a factory of new sessions, such as a sessionmaker, not {session_factory!r}"
+        )
+    if not callable(function):
+        raise TypeError(f"gate.run() needs a function of session and document, not {function!r}")
+    mapper = mapper_of(entity)
+    document = document_key(mapper, identity_of(mapper, ident))
+    _, seconds = check_wait(LockOptions.ForUpdate, lock_timeout)
+    if lock_timeout is not None and seconds is None:
+        seconds = 0.0
+    return Call(session_factory, entity, ident, document, function, seconds)
+
+
+def _deadlock(call: Call) -> DeadlockDetected:
+    return call.named(
+        DeadlockDetected(
+            "its gate.run() waits for a function that waits for this caller's; run the whole "
+            "transaction again, and take the documents in one order"
+        )
+    )

@@ -1,0 +1,270 @@
+"""One combined commit: a document locked once, several functions run on it, one COMMIT, all answers."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, nullcontext, suppress
+from contextvars import copy_context
+from typing import Any, TypeVar
+
+from sqlalchemy.orm import Session, SessionTransaction
+from sqlalchemy.util import await_only
+
+from ...errors import DocLockError, LockLost, LockMisuse
+from ...lock_info import DocumentKey, document_label
+from ...options import LockOptions
+from ...transaction import SessionPart, TransactionState, add_document, state_of
+from ..on_commit import AfterCommit, call_all
+from ..pipeline import SessionPipeline
+from .wakeup import Wakeup
+
+E = TypeVar("E", bound=DocLockError)
+
+
+class Call:
+    """One call of gate.run(): its function, and what becomes of it.
+
+    :ivar wakeup: ends the wait of the caller's thread; None of a task, which has ``answer``.
+    :ivar leads: the caller is the head of the queue.
+    :ivar on_commit: what its function has given to ``session.on_commit()``.
+    """
+
+    wakeup: Wakeup | None = None
+    answer: asyncio.Future[None] | None = None
+    leads = notified = False
+    value: Any = None
+    error: BaseException | None = None
+
+    def __init__(
+        self,
+        session_factory: Callable[[], Any],
+        entity: type[Any],
+        ident: Any,
+        document: DocumentKey,
+        function: Callable[[Any, Any], Any],
+        seconds: float | None,
+    ) -> None:
+        self.session_factory = session_factory
+        self.entity, self.ident, self.document = entity, ident, document
+        self._function, self._seconds = function, seconds
+        self._started = time.monotonic()
+        self.context = copy_context()  # of the caller: another thread may run the function
+        self.on_commit: Sequence[Callable[[], object]] = ()
+
+    @property
+    def label(self) -> str:
+        """The document in the words of an error."""
+        return document_label(self.entity, self.ident)
+
+    def named(self, error: E) -> E:
+        """Return the error, with the document in its text."""
+        add_document(error, self.entity, self.ident, LockOptions.ForUpdate, "the gate")
+        return error
+
+    def left(self) -> float | None:
+        """Return the seconds that it may still wait for its turn; None: any time."""
+        if self._seconds is None:
+            return None
+        return max(self._seconds - (time.monotonic() - self._started), 0.0)
+
+    def invoke(self, before: Callable[[], object], session: Any, document: Any) -> Any:
+        """Return what the function returns, called in the context of its caller."""
+
+        def run() -> Any:
+            before()
+            return self._function(session, document)
+
+        result = self.context.run(run)
+        if not inspect.iscoroutine(result):
+            return result
+        if self.answer is None:
+            result.close()
+            raise TypeError("the function has returned a coroutine: use gate.async_run()")
+        task = self.context.run(asyncio.get_running_loop().create_task, result)
+        return await_only(task)
+
+    def run_on_commit(self) -> None:
+        """Call what the function has asked for; an error is its caller's, and the commit is done."""
+        try:
+            self.context.run(call_all, self.on_commit)
+        except BaseException as error:  # noqa: BLE001  # raised by result()
+            self.error = error
+
+    def refuse(self, error: BaseException) -> None:
+        """Have the caller raise this error, unless it has one of its own."""
+        if self.error is None:
+            self.error = error
+
+    def notify(self) -> None:
+        """End the wait of the caller."""
+        self.notified = True
+        if self.wakeup is not None:
+            self.wakeup.notify()
+        elif self.answer is not None and not self.answer.done():
+            self.answer.set_result(None)
+
+    def result(self) -> Any:
+        """Return what the function has returned, saved; or raise."""
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+        return self.value
+
+
+class _OnlyTheGateCommits(SessionPart):
+    """Refuses the commit of a function."""
+
+    def __init__(self) -> None:
+        self.running = False
+
+    def before_commit(self) -> None:
+        """See :class:`SessionPart`.  :raises LockMisuse: a function runs."""
+        if self.running:
+            raise LockMisuse(
+                "the transaction is the gate's, which commits it for several functions: leave out "
+                "commit(); flush() and save_changes() may be called"
+            )
+
+
+class Batch:
+    """The transaction of the calls that are at hand.
+
+    :param head: the caller that runs it, first among the calls.
+    :param calls: yields the calls one after the other.
+    :param before: is called in the context of each function.
+    """
+
+    def __init__(self, head: Call, calls: Iterator[Call], before: Callable[[], object]) -> None:
+        self._head, self._calls, self._before = head, calls, before
+        self._done: list[Call] = []
+        self._part = _OnlyTheGateCommits()
+
+    def run(self) -> None:
+        """Lock, run, commit; then answer all callers in the order in which they came.
+
+        No error comes out but an interruption of this thread.
+        """
+        committed = False
+        try:
+            session = self._head.session_factory()
+            sync_session, state = _checked(session)
+            with closing(sync_session):
+                state.install(self._part)
+                sync_session.begin()
+                self._run_all(session, sync_session, state)
+                sync_session.commit()
+                committed = True
+        except BaseException as error:
+            self._refuse_all(error)
+            if not isinstance(error, (Exception, asyncio.CancelledError)):
+                raise
+        finally:
+            if committed:
+                for call in self._done:
+                    if call.error is None:
+                        call.run_on_commit()
+            for call in self._done or [self._head]:
+                if call is not self._head or call.answer is not None:
+                    call.notify()
+
+    def _refuse_all(self, error: BaseException) -> None:
+        """Tell every caller of the transaction that nothing of it was saved, and why."""
+        if not isinstance(error, Exception):
+            error = self._head.named(
+                LockLost(
+                    "the thread that ran the functions was interrupted; nothing was saved; run it again"
+                )
+            )
+        for call in self._done or [self._head]:
+            call.refuse(error)
+
+    def _run_all(self, session: Any, sync_session: Any, state: TransactionState) -> None:
+        head = self._head
+        left = head.left()
+        document = sync_session.get_one_document(
+            head.entity, head.ident, LockOptions.ForUpdate, lock_timeout=left
+        )
+        pipeline = state.part(SessionPipeline)
+        if pipeline is not None:
+            pipeline.keep_savepoints()
+        for call in self._calls:
+            self._done.append(call)
+            savepoint = sync_session.begin_nested()
+            try:
+                document = sync_session.get_one_document(
+                    call.entity, call.ident, LockOptions.ForUpdate
+                )
+                self._run_one(call, session, sync_session, state, document, savepoint)
+            except Exception as error:  # noqa: BLE001  # its caller raises it
+                call.refuse(error)
+                self._undo(savepoint, sync_session, state)
+
+    def _run_one(
+        self,
+        call: Call,
+        session: Any,
+        sync_session: Session,
+        state: TransactionState,
+        document: Any,
+        savepoint: SessionTransaction,
+    ) -> None:
+        """Run one function, and release its savepoint."""
+        before = state.part(AfterCommit)
+        mark = 0 if before is None else before.mark()
+        self._part.running = True
+        try:
+            call.value = call.invoke(self._before, session, document)
+        finally:
+            self._part.running = False
+        if sync_session.get_nested_transaction() is not savepoint:
+            raise LockMisuse(
+                "the function has ended the savepoint that it was run in; leave out rollback(), and "
+                "raise an error to undo what it has done"
+            )
+        after = state.part(AfterCommit)
+        if after is not None:
+            call.on_commit = after.take_since(mark)
+        pipeline = state.part(SessionPipeline)
+        with nullcontext() if pipeline is None else pipeline.sent_together():
+            sync_session.flush()
+        savepoint.commit()
+
+    def _undo(
+        self, savepoint: SessionTransaction, sync_session: Session, state: TransactionState
+    ) -> None:
+        """Undo what one function has done.
+
+        :raises Exception: the whole transaction is gone, and with it what the others have done.
+        """
+        if sync_session.get_nested_transaction() is savepoint:
+            savepoint.rollback()
+        else:
+            with suppress(Exception):
+                sync_session.rollback()
+        if state.ledger.empty:
+            raise self._head.named(
+                LockLost(
+                    "another function of the combined commit has ended the transaction; nothing was "
+                    "saved; run it again"
+                )
+            )
+
+
+def _checked(session: Any) -> tuple[Any, TransactionState]:
+    """Return the session inside, which locks, and its state.
+
+    :raises TypeError: it is none.
+    :raises LockMisuse: it is in a transaction.
+    """
+    sync_session = getattr(session, "sync_session", session)
+    state = state_of(sync_session) if isinstance(sync_session, Session) else None
+    if state is None:
+        raise TypeError(f"gate.run() needs a factory of LockingSessions; it has made {session!r}")
+    if sync_session.in_transaction():
+        raise LockMisuse(
+            "gate.run() needs new sessions, and this one is in a transaction; give it the factory"
+        )
+    return sync_session, state

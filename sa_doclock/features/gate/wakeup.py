@@ -1,0 +1,54 @@
+"""Waits of a thread or a task that another one ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from sqlalchemy.util import await_only
+
+
+class Wakeup:
+    """A wait of this thread, which ends once.
+
+    notify() may be called from any thread, also by the garbage collector: it takes no lock that
+    the calling thread could hold already.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # an Event has a lock of its own, taken when it is set
+        self._lock.acquire()
+
+    def wait(self, seconds: float | None) -> None:
+        """Wait until it is notified, or so long."""
+        self._lock.acquire(timeout=-1 if seconds is None else seconds)
+
+    def notify(self) -> bool:
+        """End the wait; return False if the waiter no longer exists."""
+        self._lock.release()
+        return True
+
+
+class TaskWakeup(Wakeup):
+    """The same of the task that runs in this thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._notified: asyncio.Future[None] = self._loop.create_future()
+
+    def wait(self, seconds: float | None) -> None:
+        """See :class:`Wakeup`."""
+        # Not wait_for(), which may lose a cancellation or a result when both come at once.
+        await_only(asyncio.wait([self._notified], timeout=seconds))
+
+    def notify(self) -> bool:
+        """See :class:`Wakeup`."""
+        try:
+            self._loop.call_soon_threadsafe(self._set)
+        except RuntimeError:  # the loop is closed, and its tasks are gone
+            return False
+        return True
+
+    def _set(self) -> None:
+        if not self._notified.done():
+            self._notified.set_result(None)

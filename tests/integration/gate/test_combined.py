@@ -1,0 +1,293 @@
+"""gate.run(): one lock and one commit for the functions that wait, and each caller's own answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError, NoResultFound
+from sqlalchemy.orm import sessionmaker
+
+from sa_doclock import (
+    DeadlockDetected,
+    DocumentGate,
+    LockingSession,
+    LockLost,
+    LockMisuse,
+    LockNotAvailable,
+    LockOptions,
+)
+from tests.integration.gate.queueing import wait_until_queued
+from tests.support.actors import PATIENCE, Actor
+from tests.support.models import Account, Customer, Line, Order
+
+Session = LockingSession
+Function = Callable[[Session, Any], Any]
+Send = Callable[..., Future[Any]]
+ForUpdate = LockOptions.ForUpdate
+
+
+@pytest.fixture
+def session_factory(engine: sa.Engine) -> sessionmaker[Session]:
+    """Make sessions that do not queue at the gate by themselves."""
+    return sessionmaker(engine, class_=LockingSession, expire_on_commit=False)
+
+
+@pytest.fixture
+def gate() -> DocumentGate:
+    return DocumentGate(combine=4)
+
+
+@pytest.fixture
+def send(gate: DocumentGate, session_factory: sessionmaker[Session]) -> Iterator[Send]:
+    """Return what calls gate.run() in a thread, and returns when the call waits for Order 1."""
+    with ThreadPoolExecutor(12) as threads:
+
+        def send(function: Function, *, entity: Any = Order, ident: Any = 1, **how: Any) -> Any:
+            before = gate.waiting
+            call = threads.submit(gate.run, session_factory, entity, ident, function, **how)
+            wait_until_queued(gate, call, number=before + 1)  # type: ignore[arg-type]
+            return call
+
+        yield send
+
+
+@pytest.fixture
+def held(alice: Actor[Session]) -> Callable[[], None]:
+    """Hold Order 1, and return what gives it up."""
+    alice.does(lambda session: session.get_one_entity(Order, 1, ForUpdate))
+    return lambda: alice.does(lambda session: session.rollback())
+
+
+def add(number: int) -> Function:
+    def function(_session: Session, order: Any) -> int:
+        order.total += number
+        return int(order.total)
+
+    return function
+
+
+def fail(_session: Session, order: Any) -> None:
+    order.total += 1000
+    order.lines.clear()
+    raise ZeroDivisionError
+
+
+def total(session: Session) -> int:
+    return int(session.scalars(sa.select(Order.total).where(Order.id == 1)).one())
+
+
+def test_they_are_answered_in_order_after_one_lock_and_one_commit(
+    send: Send, held: Callable[[], None], engine: sa.Engine, session: Session
+) -> None:
+    calls = [send(add(10)) for _ in range(6)]  # of which four fit into one commit
+    commits: list[int] = []
+    sa.event.listen(engine, "commit", lambda _: commits.append(sum(one.done() for one in calls)))
+    held()
+    assert [call.result(PATIENCE) for call in calls] == [40, 50, 60, 70, 80, 90]
+    assert len(commits) == 2
+    assert commits[0] == 0  # nobody is told before
+    assert total(session) == 90
+
+
+def test_a_function_that_raises_undoes_its_own_alone(
+    send: Send, held: Callable[[], None], session: Session
+) -> None:
+    told: list[str] = []
+
+    def with_mail(text: str, then: Function) -> Function:
+        def function(session: Session, order: Any) -> Any:
+            session.on_commit(lambda: told.append(text))
+            return then(session, order)
+
+        return function
+
+    def duplicate(session: Session, order: Any) -> None:
+        order.total += 1000
+        session.execute(sa.insert(Customer).values(id=1, name="again"))
+
+    calls = [send(with_mail("a", add(1))), send(with_mail("b", fail))]
+    calls += [send(with_mail("c", duplicate)), send(with_mail("d", add(2)))]
+    held()
+    assert [calls[0].result(PATIENCE), calls[3].result(PATIENCE)] == [31, 33]
+    assert isinstance(calls[1].exception(PATIENCE), ZeroDivisionError)
+    assert isinstance(calls[2].exception(PATIENCE), IntegrityError)
+    assert told == ["a", "d"]
+    assert total(session) == 33
+    assert len(session.get_one(Order, 1).lines) == 2
+
+
+def test_the_error_of_the_commit_is_everybodys(
+    send: Send, held: Callable[[], None], engine: sa.Engine, session: Session
+) -> None:
+    calls = [send(add(1)), send(fail), send(add(2))]
+
+    def refuse(_connection: Any) -> None:
+        raise RuntimeError("no commit")
+
+    held()
+    sa.event.listen(engine, "commit", refuse, once=True)
+    errors = [call.exception(PATIENCE) for call in calls]
+    assert [type(error) for error in errors] == [RuntimeError, ZeroDivisionError, RuntimeError]
+    assert total(session) == 30
+
+
+def test_a_lock_that_is_lost_is_lost_for_all(
+    send: Send, held: Callable[[], None], session: Session
+) -> None:
+    calls = [send(add(1)), send(lambda session, _: session.rollback()), send(add(2)), send(add(3))]
+    held()
+    errors = [call.exception(PATIENCE) for call in calls[:2]]
+    assert [type(error) for error in errors] == [LockLost, LockMisuse]
+    assert "Order 1 FOR UPDATE" in str(errors[0])
+    assert [call.result(PATIENCE) for call in calls[2:]] == [
+        32,
+        35,
+    ]  # had not begun: the next commit
+    assert total(session) == 35
+
+
+def test_a_function_must_not_commit(send: Send, held: Callable[[], None], session: Session) -> None:
+    calls = [send(add(1)), send(lambda session, _: session.commit())]
+    held()
+    errors = [call.exception(PATIENCE) for call in calls]
+    assert [type(error) for error in errors] == [LockLost, LockMisuse]
+    assert total(session) == 30
+
+
+def test_an_error_of_on_commit_is_its_callers(
+    send: Send, held: Callable[[], None], session: Session
+) -> None:
+    def failing_mail(session: Session, order: Any) -> None:
+        order.total += 1
+        session.on_commit(lambda: 1 // 0)
+
+    calls = [send(failing_mail), send(add(2))]
+    held()
+    assert isinstance(calls[0].exception(PATIENCE), ZeroDivisionError)
+    assert calls[1].result(PATIENCE) == 33 == total(session)
+
+
+def test_time_is_over_for_a_caller_that_waits_and_for_the_head(
+    send: Send, held: Callable[[], None], session: Session
+) -> None:
+    head = send(add(1), lock_timeout=0.2)
+    calls = [send(add(2), lock_timeout=0.1), send(add(4))]
+    for call in (head, calls[0]):
+        error = call.exception(PATIENCE)
+        assert isinstance(error, LockNotAvailable)
+        assert "Order 1" in str(error)
+    held()
+    assert calls[1].result(PATIENCE) == 34 == total(session)
+
+
+def test_a_function_that_waits_holds_up_the_queue_alone(
+    send: Send, gate: DocumentGate, session_factory: Any
+) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def wait(session: Session, order: Any) -> int:
+        begun.set()
+        assert goes_on.wait(PATIENCE)
+        return add(1)(session, order)
+
+    with ThreadPoolExecutor(1) as thread:
+        slow = thread.submit(gate.run, session_factory, Order, 1, wait)
+        assert begun.wait(PATIENCE)
+        second = send(add(2), lock_timeout=PATIENCE)
+        if session_factory.kw["bind"].dialect.name != "sqlite":
+            assert gate.run(session_factory, Order, 2, add(5)) == 10
+        assert not second.done()
+        goes_on.set()
+        assert (slow.result(PATIENCE), second.result(PATIENCE)) == (31, 33)
+
+
+def test_the_same_document_within_a_function_is_refused(
+    gate: DocumentGate, session_factory: Any, session: Session
+) -> None:
+    def again(_session: Session, order: Any) -> None:
+        order.total += 1
+        gate.run(session_factory, Order, "1", add(1))
+
+    with pytest.raises(LockMisuse, match="is locked by the gate"):
+        gate.run(session_factory, Order, 1, again)
+    assert total(session) == 30
+    assert gate.run(session_factory, Order, 1, add(1)) == 31
+
+
+@pytest.mark.not_databases("sqlite")
+def test_another_document_is_allowed_and_a_circle_is_found(
+    gate: DocumentGate, session_factory: Any
+) -> None:
+    both_run = threading.Barrier(2)
+
+    def then(ident: int) -> Function:
+        def function(_session: Session, order: Any) -> int:
+            both_run.wait(PATIENCE)
+            order.total += 1
+            return gate.run(session_factory, Order, ident, add(10))
+
+        return function
+
+    with ThreadPoolExecutor(2) as threads:
+        calls = [threads.submit(gate.run, session_factory, Order, n, then(3 - n)) for n in (1, 2)]
+        outcomes = [call.exception(PATIENCE) or call.result() for call in calls]
+    found = [one for one in outcomes if isinstance(one, DeadlockDetected)]
+    assert len(found) == 1
+    assert found[0].retryable
+    assert gate.waiting == 0
+
+
+def test_a_missing_document_and_what_is_no_function(
+    gate: DocumentGate, session_factory: Any, engine: sa.Engine
+) -> None:
+    async def awaited(_session: Any, _order: Any) -> None: ...
+
+    with pytest.raises(NoResultFound):
+        gate.run(session_factory, Order, 99, add(1))
+    for factory, function in (
+        (session_factory(), add(1)),
+        (session_factory, None),
+        (session_factory, awaited),
+        (sessionmaker(engine), add(1)),
+    ):
+        with pytest.raises(TypeError):
+            gate.run(factory, Order, 1, function)  # type: ignore[arg-type]
+    assert gate.waiting == 0
+
+
+def test_each_has_the_parts_of_the_one_before_and_the_context_of_its_caller(
+    gate: DocumentGate, session_factory: Any, held: Callable[[], None], session: Session
+) -> None:
+    caller: ContextVar[str] = ContextVar("caller")
+
+    def add_line(_session: Session, order: Any) -> tuple[str, int]:
+        order.lines.append(Line(id=100 + len(order.lines), name=caller.get(), value=1))
+        return caller.get(), len(order.lines)
+
+    def call(name: str) -> Any:
+        caller.set(name)
+        return gate.run(session_factory, Order, 1, add_line)
+
+    with ThreadPoolExecutor(2) as threads:
+        calls = []
+        for number, name in enumerate(("ann", "ben")):
+            calls.append(threads.submit(call, name))
+            wait_until_queued(gate, number=number + 1)
+        held()
+        assert [one.result(PATIENCE) for one in calls] == [("ann", 3), ("ben", 4)]
+    assert [line.name for line in session.get_one(Order, 1).lines[-2:]] == ["ann", "ben"]
+
+
+def test_a_version_is_raised_for_each_function(
+    gate: DocumentGate, session_factory: Any, session: Session
+) -> None:
+    for _ in range(2):
+        gate.run(session_factory, Account, 1, add(1))
+    account = session.get_one(Account, 1)
+    assert (account.version, account.total) == (3, 32)

@@ -1,0 +1,143 @@
+"""await gate.async_run(): tasks that are cancelled, and functions that are awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy.ext.asyncio import async_sessionmaker
+
+from sa_doclock import AsyncLockingSession, DocumentGate, LockMisuse, LockNotAvailable, LockOptions
+from tests.integration.asyncio.drivers import DRIVERS, connected, in_a_loop, url_for
+from tests.integration.gate.queueing import until_queued
+from tests.support.databases import Database
+from tests.support.models import Order
+
+Session = AsyncLockingSession
+Makes = async_sessionmaker[Session]
+Function = Callable[[Session, Any], Awaitable[Any]]
+
+
+@asynccontextmanager
+async def opened(database: Database) -> AsyncIterator[Makes]:
+    url = url_for(database, DRIVERS[database.name][0])
+    async with connected(url, pool_size=20, max_overflow=0) as engine:
+        yield async_sessionmaker(engine, class_=AsyncLockingSession, expire_on_commit=False)
+
+
+def add(number: int) -> Function:
+    async def function(session: Session, order: Any) -> int:
+        order.total += number
+        await session.flush()
+        assert [line.value for line in order.lines] == [10, 20]  # loaded
+        return int(order.total)
+
+    return function
+
+
+async def total(makes: Makes) -> int:
+    async with makes() as session:
+        return (await session.get_one(Order, 1)).total
+
+
+class Callers:
+    """Tasks that call one after the other, while Order 1 is held."""
+
+    def __init__(self, gate: DocumentGate, makes: Makes) -> None:
+        self.gate, self.makes = gate, makes
+
+    async def send(self, function: Function, **how: Any) -> asyncio.Task[Any]:
+        before = self.gate.waiting
+        call = self.gate.async_run(self.makes, Order, 1, function, **how)
+        task = asyncio.create_task(call)
+        await until_queued(self.gate, before + 1)
+        return task
+
+
+@in_a_loop
+async def test_each_has_its_own_answer_and_a_cancelled_one_is_left_out(documents: Database) -> None:
+    gate, told = DocumentGate(), list[str]()
+
+    async def mail() -> None:
+        await asyncio.sleep(0)
+        told.append("mail")
+
+    async def with_mail(session: Session, order: Any) -> int:
+        session.on_commit(mail)
+        return int(await add(4)(session, order))
+
+    async def fail(_session: Session, order: Any) -> None:
+        order.total += 1000
+        raise ZeroDivisionError
+
+    async with opened(documents) as makes:
+        callers = Callers(gate, makes)
+        async with makes() as holder:
+            await holder.get_one_entity(Order, 1, LockOptions.ForUpdate)
+            head = await callers.send(add(1))
+            tasks = [await callers.send(one) for one in (add(2), fail, with_mail, add(8))]
+            late = await callers.send(add(16), lock_timeout=0.05)
+            assert isinstance(
+                (await asyncio.gather(late, return_exceptions=True))[0], LockNotAvailable
+            )
+            head.cancel()
+            tasks[0].cancel()
+            await holder.rollback()
+        found = await asyncio.gather(head, *tasks, return_exceptions=True)
+        kinds = [one if isinstance(one, int) else type(one) for one in found]
+        cancelled = asyncio.CancelledError
+        assert kinds == [cancelled, cancelled, ZeroDivisionError, 34, 42]
+        assert told == ["mail"]
+        assert await total(makes) == 42
+        assert gate.waiting == 0
+
+
+@in_a_loop
+async def test_a_caller_that_is_cancelled_while_its_function_runs_takes_nobody_along(
+    documents: Database,
+) -> None:
+    gate, begun, goes_on = DocumentGate(), asyncio.Event(), asyncio.Event()
+
+    async def wait(session: Session, order: Any) -> int:
+        begun.set()
+        await goes_on.wait()
+        return int(await add(1)(session, order))
+
+    async with opened(documents) as makes:
+        callers = Callers(gate, makes)
+        slow = asyncio.create_task(gate.async_run(makes, Order, 1, wait))
+        await begun.wait()
+        second = await callers.send(add(2))
+        slow.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await slow
+        goes_on.set()
+        assert await second == 33
+        assert await total(makes) == 33
+
+
+@in_a_loop
+async def test_the_same_document_within_a_function_is_refused(documents: Database) -> None:
+    gate = DocumentGate()
+
+    async with opened(documents) as makes:
+
+        async def again(_session: Session, _order: Any) -> None:
+            await gate.async_run(makes, Order, 1, add(1))
+
+        with pytest.raises(LockMisuse, match="is locked by the gate"):
+            await gate.async_run(makes, Order, 1, again)
+        assert await gate.async_run(makes, Order, 1, add(1)) == 31
+
+
+@in_a_loop
+async def test_a_hundred_tasks_lose_nothing(documents: Database) -> None:
+    gate = DocumentGate()
+    async with opened(documents) as makes:
+        calls = [gate.async_run(makes, Order, 1, add(1)) for _ in range(100)]
+        answers = await asyncio.gather(*calls)
+        assert answers == list(range(31, 131))
+        assert await total(makes) == 130

@@ -1,0 +1,103 @@
+"""gate.run() while processes are killed and connections are cut: what was answered is saved."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import sessionmaker
+
+from sa_doclock import DocLockError, DocumentGate, LockingSession
+from tests.integration.gate.combining_process import add_line
+from tests.reliability.faults.proxy import Link, Proxy
+from tests.support.databases import Database
+from tests.support.models import Line, Order
+
+ROOT = Path(__file__).resolve().parents[3]
+CALLERS, CALLS, FIRST = 12, 25, 1000
+STORED = sa.select(Line.id).where(Line.id >= FIRST)
+TOTAL = sa.select(Order.total).where(Order.id == 1)
+
+
+def check(answered: set[int], session: LockingSession) -> None:
+    """Assert that what was answered is saved, and each function in whole or not at all."""
+    stored = set(session.scalars(STORED))
+    assert answered <= stored
+    assert session.scalars(TOTAL).one() == 30 + len(stored)
+
+
+@pytest.mark.slow
+def test_a_process_is_killed(documents: Database, session: LockingSession) -> None:
+    arguments = [documents.url, json.dumps(documents.connect_args)]
+    command = [sys.executable, "-m", "tests.integration.gate.combining_process", *arguments]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        told = [process.stdout.readline() for _ in range(60)]
+        process.kill()
+        told += process.stdout.readlines()
+    answered = {int(line) for line in told if line.endswith("\n")}
+    assert len(answered) >= 60
+    check(answered, session)
+
+
+@pytest.fixture
+def proxy(documents: Database) -> Iterator[Proxy]:
+    proxy = Proxy(documents.url)
+    yield proxy
+    proxy.close()
+
+
+def _cut_answer(link: Link) -> None:
+    link.cut = "back"
+
+
+@pytest.mark.slow
+@pytest.mark.not_databases("sqlite")
+@pytest.mark.parametrize("harm", [Link.reset, _cut_answer])
+def test_connections_are_cut_at_any_moment(
+    documents: Database, proxy: Proxy, session: LockingSession, harm: Callable[[Link], object]
+) -> None:
+    engine = sa.create_engine(proxy.url, connect_args=documents.connect_args, pool_size=CALLERS)
+    sessions, gate = sessionmaker(engine, class_=LockingSession), DocumentGate()
+    numbers, chance = itertools.count(FIRST), random.Random(1)
+    answers: list[tuple[int, int]] = []
+    failures: list[BaseException] = []
+    over = threading.Event()
+
+    def call() -> None:
+        for number in itertools.islice(numbers, CALLS):
+            try:
+                answers.append((number, gate.run(sessions, Order, 1, add_line(number))))
+            except (DocLockError, DBAPIError) as error:  # noqa: PERF203  # the next one may succeed
+                failures.append(error)
+
+    def cut() -> None:
+        due = 1
+        while not over.wait(0.002):
+            if len(answers) >= due:  # whoever never gets an answer proves nothing
+                proxy.harm(harm, chance)
+                due = len(answers) + chance.randint(1, 8)
+
+    with ThreadPoolExecutor(CALLERS + 1) as threads:
+        cutting = threads.submit(cut)
+        calls = [threads.submit(call) for _ in range(CALLERS)]
+        for one in calls:
+            one.result(120)
+        over.set()
+        cutting.result(10)
+    engine.dispose()
+    assert answers
+    assert failures
+    totals = [total for _, total in answers]
+    assert len(totals) == len(set(totals))  # no two have seen the same state
+    check({number for number, _ in answers}, session)
