@@ -197,8 +197,8 @@ def test_a_run_that_does_not_begin_as_the_one_before_is_noticed(
 ) -> None:
     write: Accesses = frozenset({Access(Mode.WRITE)})
     search = Search()
-    for depth, number in enumerate((FIRST, FIRST, SECOND)):
-        search.choose(depth, {number: write, 3 - number: write}, {number: "a", 3 - number: "b"})
+    for depth, ready_then in enumerate(({FIRST, SECOND}, {FIRST, SECOND}, {SECOND})):
+        search.choose(depth, dict.fromkeys(ready_then, write), dict.fromkeys(ready_then, "a"))
         search.note(depth, write)
     search.end()
     assert search.next()

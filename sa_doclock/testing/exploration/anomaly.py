@@ -71,13 +71,19 @@ def _work_of(function: int, steps: Sequence[Step]) -> _Work:
     own = [(at, step) for at, step in enumerate(steps) if step.function == function]
     commits = {step.transaction: at for at, step in own if step.statement == _COMMIT}
     for at, step in own:
-        committed_at = at if step.transaction == OWN_TRANSACTION else commits.get(step.transaction)
-        for access in step.rows if step.error is None else ():
-            if access.mode in _READS:
-                work.reads.append(_Use(at, access))
-            elif committed_at is not None:
-                work.writes.append(_Write(at, access, committed_at))
+        if step.error is None:
+            seen_at = at if step.transaction == OWN_TRANSACTION else commits.get(step.transaction)
+            _add_step(work, at, step, seen_at)
     return work
+
+
+def _add_step(work: _Work, at: int, step: Step, seen_at: int | None) -> None:
+    """Add what a step has read, and what it has written if others have seen it."""
+    for access in step.rows:
+        if access.mode in _READS:
+            work.reads.append(_Use(at, access))
+        elif seen_at is not None:
+            work.writes.append(_Write(at, access, seen_at))
 
 
 def _loses(one: _Work, other: _Work) -> bool:
