@@ -15,8 +15,8 @@ from sa_doclock.testing.audit.transactions import RowLock, Transaction
 def run(rule: LockOrder, *rows: str) -> None:
     """Lock rows such as ``A1`` in one transaction, each on a line of its own."""
     transaction = Transaction()
-    for line, (name, *number) in enumerate(rows, 1):
-        row = Row(f"shop.{name}", (int("".join(number)),))
+    for line, name in enumerate(rows, 1):
+        row = Row(f"shop.{name[0]}", (int(name[1:]),))
         lock = RowLock(Place("shop.py", line))
         rule.locked(transaction, row, lock)
         transaction.locks[row] = lock
