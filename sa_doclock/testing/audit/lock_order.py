@@ -144,16 +144,10 @@ class LockOrder(Rule):
         orders: Mapping[tuple[str, str, str], tuple[tuple[str, str], int]],
         shown: set[frozenset[str]],
     ) -> Iterator[AuditFinding]:
-        after: dict[str, list[str]] = {}
-        for held, row, _ in orders:
-            if held != row:
-                after.setdefault(held, []).append(row)
-        for held, row, direction in orders:
-            way = _way(after, row, held) if direction == "between" else None
-            if way is not None and frozenset(way) not in shown:
-                shown.add(frozenset(way))
-                cycle = [held, *way[:-1]]
-                pairs = zip(cycle, way, strict=True)
+        for cycle in _cycles([(held, row) for held, row, _ in orders if held != row]):
+            if frozenset(cycle) not in shown:
+                shown.add(frozenset(cycle))
+                pairs = zip(cycle, [*cycle[1:], cycle[0]], strict=True)
                 found = [orders[one, other, "between"] for one, other in pairs]
                 places = [place for both, _ in found for place in both]
                 times = sum(count for _, count in found)
@@ -188,6 +182,17 @@ def _direction(held: Row, row: Row) -> str:
         return "ascending" if held.key < row.key else "descending"
     except TypeError:
         return ""  # keys that have no order
+
+
+def _cycles(pairs: Sequence[tuple[str, str]]) -> Iterator[list[str]]:
+    """Yield the shortest cycle through each pair of classes that are locked one after the other."""
+    after: dict[str, list[str]] = {}
+    for held, row in pairs:
+        after.setdefault(held, []).append(row)
+    for held, row in pairs:
+        way = _way(after, row, held)
+        if way is not None:
+            yield [held, *way[:-1]]
 
 
 def _way(after: Mapping[str, Sequence[str]], start: str, end: str) -> list[str] | None:
