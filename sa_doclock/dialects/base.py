@@ -12,6 +12,7 @@ from ..options import LockOptions, base_of, milliseconds
 from ..pool import CallFunction, ExecuteStatement, on_return, withdraw
 from .connection import (
     AUTOCOMMIT,
+    UNMARKED,
     ConnectionState,
     Pipeline,
     Read,
@@ -31,6 +32,7 @@ __all__ = [
     "READ_COMMITTED",
     "REPEATABLE_READ",
     "SNAPSHOT",
+    "UNMARKED",
     "CallFunction",
     "ConnectionState",
     "ErrorCodes",

@@ -34,7 +34,7 @@ from .base import (
     LockStrategy,
     NativeCode,
 )
-from .connection import connection_setting, rewritten_statements
+from .connection import ask_driver, connection_setting, rewritten_statements
 from .monitoring import connections_by_id, elapsed_seconds
 from .names import quoted_name, short_name
 from .numbers import text_with_numbers
@@ -293,7 +293,7 @@ class SQLServerLocks(LockStrategy):
     # may be rolled back even when SET XACT_ABORT is OFF."  No number tells: 245 (conversion) ends
     # it, 2627 does not, and in a trigger, where XACT_ABORT is ON by default, 2627 ends it too.  The
     # driver begins the next transaction by itself, so @@TRANCOUNT is 1 as before.
-    has_transaction_ids = True
+    error_ends_unseen = True
     # By the page "SET TRANSACTION ISOLATION LEVEL", Remarks, the level can be changed at any time in
     # a transaction, but for a change to SNAPSHOT.
     changes_level_at_once = True
@@ -371,8 +371,9 @@ class SQLServerLocks(LockStrategy):
         if driver.autocommit if state is None else state:
             raise LockNotSupported(AUTOCOMMIT)
 
-    def transaction_id(self, connection: Connection) -> object:
-        return connection.exec_driver_sql(_TRANSACTION_ID).scalar_one()
+    def mark_transaction(self, connection: Connection) -> object:
+        ((transaction_id,),) = ask_driver(connection, _TRANSACTION_ID)
+        return transaction_id
 
     def lower_deadlock_priority(self, connection: Connection) -> None:
         # It stays with the connection.  Every account may read the row of its own session.

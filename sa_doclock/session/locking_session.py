@@ -28,6 +28,7 @@ from ..options import LockOptions, LockTimeout
 from ..transaction import around
 from .base_classes import refuse_methods_behind
 from .block_methods import BlockMethods
+from .hooks import context_of
 
 _NO_LOCKS: Final[Mapping[DocumentKey, LockOptions]] = MappingProxyType({})
 
@@ -149,14 +150,10 @@ class LockingSession(BlockMethods):
     def held_locks(self) -> Mapping[DocumentKey, LockOptions]:
         """The documents that this transaction holds: ``{(Order, (42,)): LockOptions.ForUpdate}``.
 
-        Read-only.  Emptied by commit, rollback and close, and when the connection is lost.
+        Read-only.  Emptied by commit, rollback and close, and when the connection is lost.  After
+        ``text()``, DDL and all else that may have ended the transaction the server is asked.
         """
-        context = self._context
-        if context.is_over():
-            return _NO_LOCKS  # nothing is sent here; the next use of the session rolls back
-        context.check_locks()
-        context.verify()
-        return context.ledger.held
+        return locks_held_by(self, ask=True)
 
     def bind_mapper(self, mapper: Any, bind: Engine | Connection) -> None:
         """See ``Session.bind_mapper()``."""
@@ -212,6 +209,20 @@ class LockingSession(BlockMethods):
         with nullcontext() if guard is None else guard.unguarded():
             yield
             self.flush()
+
+
+def locks_held_by(session: LockingSession, *, ask: bool) -> Mapping[DocumentKey, LockOptions]:
+    """Return the locks that the session holds.
+
+    :param ask: ask the server where a statement may have ended the transaction; else what is known.
+    """
+    context = context_of(session)
+    if context.is_over():
+        return _NO_LOCKS  # nothing is sent here; the next use of the session rolls back
+    context.check_locks(ask=ask)
+    if ask:
+        context.verify()
+    return context.ledger.held
 
 
 # Functions, not bound methods: these would keep the session alive until a garbage collection.
