@@ -194,6 +194,14 @@ class PostgreSQLLocks(LockStrategy):
         return None if driver.is_closed() else bool(driver.is_in_transaction())  # asyncpg
 
     def mark_transaction(self, connection: Connection) -> object:
+        return self._transaction_id(connection)
+
+    def has_mark(self, connection: Connection, mark: object) -> bool:
+        found = self._transaction_id(connection)
+        return found is UNMARKED or found == mark  # an aborted one does nothing more
+
+    def _transaction_id(self, connection: Connection) -> object:
+        """Return the id of the transaction, assigned if it has none; UNMARKED: it is aborted."""
         if self.is_aborted(connection):
             return UNMARKED  # what succeeds in it ends it, or its savepoint
         try:
@@ -203,10 +211,6 @@ class PostgreSQLLocks(LockStrategy):
                 raise
             return UNMARKED
         return mark
-
-    def has_mark(self, connection: Connection, mark: object) -> bool:
-        found = self.mark_transaction(connection)
-        return found is UNMARKED or found == mark  # an aborted one does nothing more
 
     def is_aborted(self, connection: Connection) -> bool | None:
         # psycopg and psycopg2; asyncpg and pg8000 do not tell
