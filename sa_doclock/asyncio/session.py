@@ -125,8 +125,10 @@ class AsyncLockingSession(AsyncSession):
 
         Read-only.  Emptied by commit, rollback and close, and when the connection is lost.
 
-        As :attr:`LockingSession.held_locks`, but that nothing is sent: after a ``text()`` that may
-        have ended the transaction it tells what was held before, until the next flush, lock or commit.
+        After ``text()``, DDL and all else that may have ended the transaction, the server is asked; not
+        with asyncio, where it tells what was held before, until the next flush, lock or commit.
+
+        As :attr:`LockingSession.held_locks`.
         """
         return locks_held_by(self._locking, ask=False)
 

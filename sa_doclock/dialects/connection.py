@@ -160,17 +160,17 @@ class ConnectionState:
     def mark_transaction(self, connection: Connection) -> object:
         """Return a mark of the open transaction, by which ``has_mark()`` knows it again.
 
-        Called in front of a statement that nobody here has built, where locks are held.  It goes
-        past SQLAlchemy, as by ask_driver().  None: the database has no marks.  UNMARKED: this
-        transaction cannot be marked now; where the statement succeeds, the locks count as lost.
+        Called in front of a statement that nobody here has built, where locks are held.  None: the
+        database has no marks.  UNMARKED: this transaction cannot be marked now; where the
+        statement succeeds, the locks count as lost.
         """
         return None
 
     def has_mark(self, connection: Connection, mark: object) -> bool:
         """Return whether the open transaction is the one with this mark.
 
-        Asked before the next flush, lock or commit.  True too where nothing can be done in the
-        transaction any more: the next statement tells why.
+        Asked before the next flush, lock or commit.  True too
+        where nothing can be done in the transaction any more: the next statement tells why.
         """
         return self.mark_transaction(connection) == mark
 

@@ -222,13 +222,16 @@ class InnoDBLocks(LockStrategy):
 
     def mark_transaction(self, connection: Connection) -> object:
         # The id of a transaction can be read with a privilege on performance_schema, or with PROCESS.
+        if self.savepoint_hides_abort:
+            self.find_abort(connection)
         return set_savepoint_mark(connection)
 
     def has_mark(self, connection: Connection, mark: object) -> bool:
         return release_savepoint_mark(connection, mark, self._is_no_savepoint)
 
     def _is_no_savepoint(self, error: DBAPIError) -> bool:
-        return error.orig is not None and self.native_code(error.orig) == _NO_SAVEPOINT
+        code = None if error.orig is None else self.native_code(error.orig)
+        return code == _NO_SAVEPOINT or code in self.rolls_back_transaction
 
     def is_idle(self, dbapi_connection: Any) -> bool:
         driver = getattr(dbapi_connection, "driver_connection", dbapi_connection)

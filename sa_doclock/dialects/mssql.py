@@ -372,8 +372,11 @@ class SQLServerLocks(LockStrategy):
             raise LockNotSupported(AUTOCOMMIT)
 
     def mark_transaction(self, connection: Connection) -> object:
+        return connection.exec_driver_sql(_TRANSACTION_ID).scalar_one()
+
+    def has_mark(self, connection: Connection, mark: object) -> bool:
         ((transaction_id,),) = ask_driver(connection, _TRANSACTION_ID)
-        return transaction_id
+        return bool(transaction_id == mark)
 
     def lower_deadlock_priority(self, connection: Connection) -> None:
         # It stays with the connection.  Every account may read the row of its own session.

@@ -150,8 +150,10 @@ class LockingSession(BlockMethods):
     def held_locks(self) -> Mapping[DocumentKey, LockOptions]:
         """The documents that this transaction holds: ``{(Order, (42,)): LockOptions.ForUpdate}``.
 
-        Read-only.  Emptied by commit, rollback and close, and when the connection is lost.  After
-        ``text()``, DDL and all else that may have ended the transaction the server is asked.
+        Read-only.  Emptied by commit, rollback and close, and when the connection is lost.
+
+        After ``text()``, DDL and all else that may have ended the transaction, the server is asked; not
+        with asyncio, where it tells what was held before, until the next flush, lock or commit.
         """
         return locks_held_by(self, ask=True)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from ..dialects import strategy_for
 from ..dialects.base import UNMARKED, LockStrategy
-from ..errors import LockMisuse
+from ..errors import DocLockError, LockMisuse
 from ..options import LockOptions
 from ..pool import ReturnAction
 from .connection_events import ConnectionEvents
@@ -78,11 +78,10 @@ class TransactionConnection:
         if known is None or known.in_transaction(self.connection) is False:
             return
         if self.mark is None:
+            self.mark = UNMARKED  # what is sent for the mark is no foreign statement
             mark = known.mark_transaction(self.connection)
-            if mark is UNMARKED:
-                self.unmarked = True
-                return
-            self.mark = mark
+            self.unmarked = mark is UNMARKED
+            self.mark = None if self.unmarked else mark
         self.in_doubt = self.mark is not None
 
     def transaction_has_changed(self) -> bool:
@@ -93,13 +92,18 @@ class TransactionConnection:
         try:
             changed = not known.has_mark(self.connection, self.mark)
         except DBAPIError as error:
-            if not error.connection_invalidated:
+            if isinstance(error, DocLockError) or not self._is_disconnect(error.orig):
                 raise
             changed = False  # the next statement meets it, as an error of its own
         self.in_doubt = False
         if known.mark_is_savepoint:
             self.mark = None
         return changed
+
+    def _is_disconnect(self, error: Any) -> bool:
+        connection = self.connection
+        driver: Any = connection.connection.dbapi_connection
+        return connection.dialect.is_disconnect(error, driver, None)
 
     def note_ended(self) -> None:
         """Note that its transaction has ended at the server."""

@@ -58,8 +58,8 @@ class TransactionFollower(ABC):
         """Return whether a call for a lock is under way, whose statements are its own."""
 
     @abstractmethod
-    def check_locks(self) -> None:
-        """Forget all locks, where the transaction that has taken them is gone."""
+    def settle(self, connection: Connection) -> None:
+        """Ask now whether a foreign statement has ended the transaction of this connection."""
 
     @abstractmethod
     def before_foreign(self, connection: Connection) -> None:
@@ -139,7 +139,7 @@ class ConnectionEvents:
             return
         if _SAVEPOINT.match(statement) is not None:
             if strategy is not None and strategy.mark_is_savepoint:
-                state.check_locks()  # the mark would go with it, or take it along
+                state.settle(connection)  # the mark would go with it, or take it along
         elif not state.is_locking():
             state.before_foreign(connection)
 

@@ -189,8 +189,8 @@ class TransactionConnections:
 
         This is the one place where the ledger is compared with the connection's own word, and after
         a foreign statement with the server's: before each lock, flush and commit, and when
-        held_locks is read.  What a driver knows only after a statement or an error is asked in
-        :class:`ConnectionEvents` and in ``_translate()``.
+        held_locks is read.  ``ConnectionEvents`` and ``_translate()`` ask what a driver knows only
+        after a statement or an error.
 
         :param ask: ask the server, where a foreign statement has run since it was last asked.
         """

@@ -18,9 +18,8 @@ class LostLocks:
     def __init__(self) -> None:
         self._outcomes: dict[DocumentKey | NamedKey, str] = {}
 
-    @property
     def any(self) -> bool:
-        """Whether any lock was lost."""
+        """Return whether any lock was lost."""
         return bool(self._outcomes)
 
     def note(self, places: Iterable[DocumentKey | NamedKey], outcome: str) -> None:

@@ -122,6 +122,7 @@ class TransactionState(TransactionFollower):
         :param ask: ask the server too, after a foreign statement.
         :raises LockLost: a part has ended the transaction.
         """
+        ask = ask and not self.has_failed()  # it refuses every statement
         if self.connections.lost(ask=ask) or (self.parts.is_over and self.is_over()):
             self.note_lost()
 
@@ -207,6 +208,12 @@ class TransactionState(TransactionFollower):
     def is_locking(self) -> bool:
         """See :class:`TransactionFollower`."""
         return self.call is not None or self.adopting is not None
+
+    def settle(self, connection: Connection) -> None:
+        """See :class:`TransactionFollower`."""
+        one = self.connections.find(connection)
+        if one is not None and one.in_doubt and one.transaction_has_changed():
+            self.note_ended(connection, "lost")
 
     def before_foreign(self, connection: Connection) -> None:
         """See :class:`TransactionFollower`."""
@@ -342,7 +349,7 @@ class TransactionState(TransactionFollower):
         held = not self.ledger.empty
         if held:
             self.check_locks()
-        if self.lost.any and (held or self.connections.may_be_open()):
+        if self.lost.any() and (held or self.connections.may_be_open()):
             self.lost.refuse(self.ledger)
 
     def after_commit(self) -> None:

@@ -205,7 +205,8 @@ class PostgreSQLLocks(LockStrategy):
         if self.is_aborted(connection):
             return UNMARKED  # what succeeds in it ends it, or its savepoint
         try:
-            ((mark,),) = ask_driver(connection, _TRANSACTION_ID)
+            # By SQLAlchemy: where the server has ended the transaction, this answer alone says why.
+            mark: object = connection.exec_driver_sql(_TRANSACTION_ID).scalar_one()
         except DBAPIError as error:
             if error.orig is None or self.native_code(error.orig) != _ABORTED:
                 raise
