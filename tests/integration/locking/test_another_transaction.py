@@ -36,7 +36,16 @@ BY_ANOTHER = sa.update(Order).where(Order.id == 1).values(total=50)
 
 
 def text(*statements: str) -> Way:
-    return lambda session: [session.execute(sa.text(one)).close() for one in statements]
+    def way(session: Session) -> None:
+        for one in statements:
+            session.execute(sa.text(one)).close()
+
+    return way
+
+
+def ddl(sql: str) -> Any:
+    make: Any = sa.DDL  # it has no types
+    return make(sql)
 
 
 def by_driver(*statements: str) -> Way:
@@ -72,7 +81,7 @@ IN_OTHER_WORDS: dict[str, Callable[[str], Way]] = {
         lambda session: session.execute(sa.select(Order).from_statement(sa.text(sql))).close()
     ),
     "Query": lambda sql: lambda session: session.query(Order).from_statement(sa.text(sql)).first(),
-    "DDL": lambda sql: lambda session: session.execute(sa.DDL(sql)),
+    "DDL": lambda sql: lambda session: session.execute(ddl(sql)),
     "driver": by_driver,
 }
 INNODB = {f"CALL by {name}": way(CALL) for name, way in IN_OTHER_WORDS.items()} | {
@@ -105,6 +114,11 @@ WAYS: dict[str, dict[str, Way]] = {
     },
     "mysql": INNODB,
     "mariadb": INNODB,
+}
+ENDS: dict[str, Way] = {
+    "COMMIT": text("COMMIT"),
+    "by the driver": by_driver("ROLLBACK"),
+    "DROP": text("DROP TABLE IF EXISTS lk_missing", "COMMIT"),
 }
 SOME = ("AND CHAIN", "ROLLBACK AND CHAIN", "COMMIT and BEGIN", "CALL by text")
 
@@ -169,6 +183,21 @@ def test_nothing_is_flushed(each: Each, elsewhere: Run) -> None:
         with session.locked(Order, 1) as again:
             again.total += 1
         assert elsewhere(TOTALS) == [(51,), (5,)]
+
+
+def test_what_the_driver_says_saves_questions_only(
+    each: Each, session: Session, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy = strategy_for(session.get_bind())
+    for name in ("in_transaction", "in_transaction_after", "has_open_transaction"):
+        monkeypatch.setattr(strategy, name, lambda *_: None)
+    monkeypatch.setitem(WAYS, database.name, {**WAYS[database.name], **ENDS})
+    for one, way in each():
+        order = lock_first(one)
+        way(one)
+        order.total += 1
+        with pytest.raises(LockLost, match="Order 1: "):
+            one.commit()
 
 
 def test_the_next_lock_knows_it(each: Each, elsewhere: Run) -> None:
