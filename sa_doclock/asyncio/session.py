@@ -15,7 +15,7 @@ from sqlalchemy.util import await_only, greenlet_spawn
 from ..lock_info import DocumentKey, LockWait
 from ..monitoring import lock_waits
 from ..options import LockOptions
-from ..session import LockingSession
+from ..session import LockingSession, locks_held_by
 from .sync_session import locking_class_of, locking_factory
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -125,9 +125,12 @@ class AsyncLockingSession(AsyncSession):
 
         Read-only.  Emptied by commit, rollback and close, and when the connection is lost.
 
+        After ``text()``, DDL and all else that may have ended the transaction, the server is asked; not
+        with asyncio, where it tells what was held before, until the next flush, lock or commit.
+
         As :attr:`LockingSession.held_locks`.
         """
-        return self._locking.held_locks
+        return locks_held_by(self._locking, ask=False)
 
     get_entity = _awaited(
         LockingSession.get_entity,

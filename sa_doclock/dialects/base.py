@@ -13,6 +13,7 @@ from ..pool import CallFunction, ExecuteStatement, on_return, withdraw
 from .clock import ServerClock
 from .connection import (
     AUTOCOMMIT,
+    UNMARKED,
     ConnectionState,
     Pipeline,
     Read,
@@ -32,6 +33,7 @@ __all__ = [
     "READ_COMMITTED",
     "REPEATABLE_READ",
     "SNAPSHOT",
+    "UNMARKED",
     "CallFunction",
     "ConnectionState",
     "ErrorCodes",

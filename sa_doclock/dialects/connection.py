@@ -25,6 +25,9 @@ _NO_OTHER_CONNECTION = (
     "cannot be made; take the first lock of the engine in a session of the engine"
 )
 
+UNMARKED: Final = object()
+"""The answer of ``mark_transaction()`` where the open transaction cannot be marked now."""
+
 ROLLED_BACK_LATER: Final = "sa_doclock_rolled_back_later"
 """An execution option of a Connection whose transaction a test rolls back at its end: sessions that
 join it count as having opened a transaction of their own.  Set by testing.rollback_session()."""
@@ -44,9 +47,13 @@ class ConnectionState:
     reports_idle: ClassVar[bool] = False
     """Some driver sends a ROLLBACK also where no transaction is open, and ``is_idle()`` can tell."""
 
-    has_transaction_ids: ClassVar[bool] = False
-    """An error may end the transaction, with no number of its own that says so; whether it goes on
-    is seen by ``transaction_id()``."""
+    error_ends_unseen: ClassVar[bool] = False
+    """An error may end the transaction, with no number of its own that says so: the transaction is
+    marked by its first lock."""
+
+    mark_is_savepoint: ClassVar[bool] = False
+    """The mark of a transaction is a savepoint: it is used up by ``has_mark()``, and a savepoint of the
+    program is neither set nor ended while there is one."""
 
     lock_needs_transaction: ClassVar[bool] = False
     """A lock that was granted while ``in_transaction()`` is False has ended with its statement."""
@@ -150,16 +157,33 @@ class ConnectionState:
     def commit_failed(self, connection: Connection) -> None:
         """End the transaction that a failed COMMIT has left open, which SQLAlchemy does not."""
 
-    def transaction_id(self, connection: Connection) -> object:
-        """Return the server's own id of the open transaction, where it ``has_transaction_ids``."""
-        raise TypeError(f"{type(self).__name__} has no ids of transactions")
+    def mark_transaction(self, connection: Connection) -> object:
+        """Return a mark of the open transaction, by which ``has_mark()`` knows it again.
+
+        Called in front of a statement that nobody here has built, where locks are held.  None: the
+        database has no marks.  UNMARKED: this transaction cannot be marked now; where the
+        statement succeeds, the locks count as lost.
+        """
+        return None
+
+    def has_mark(self, connection: Connection, mark: object) -> bool:
+        """Return whether the open transaction is the one with this mark.
+
+        Asked before the next flush, lock or commit.  True too
+        where nothing can be done in the transaction any more: the next statement tells why.
+        """
+        return self.mark_transaction(connection) == mark
+
+    def has_open_transaction(self, connection: Connection) -> bool | None:
+        """Return whether a transaction is open; the server may be asked; None: nobody can tell."""
+        return self.in_transaction(connection)
 
     def interrupted(self, connection: Connection, cursor: Any) -> None:
         """End what closing the connection, which follows, would leave open."""
 
-    # The connection's own word about its transaction.  The ledger is compared with it before a lock,
-    # a flush and a commit, after each error, and after each statement on a Connection that the
-    # program has in hand.  False: the transaction has ended, and its locks are gone; then the
+    # The connection's own word about its transaction, which costs nothing, and which may miss that one
+    # has ended and another begun.  The ledger is compared with it before a lock, a flush and a commit,
+    # after each error, and after each statement on a Connection that the program has in hand.  False: the transaction has ended, and its locks are gone; then the
     # session refuses to write.  None: nobody can tell.  Called only where a lock or a savepoint has
     # been sent, so that there must be a transaction.
 
@@ -176,8 +200,7 @@ class ConnectionState:
     ) -> bool | None:
         """Return the same just after this statement has succeeded; nothing is sent.
 
-        Override it where the driver keeps the status of some answers only, or where a statement
-        ends one transaction and begins another.
+        Override it where the driver keeps the status of some answers only.
         """
         return self.in_transaction(connection)
 
@@ -186,7 +209,7 @@ class ConnectionState:
     ) -> bool | None:
         """Return the same just after this statement has failed; here the server may be asked.
 
-        It is asked over ``connection.connection.cursor()``, so that an error of the question is no
+        Of statements that SQLAlchemy has built, ``in_transaction()`` is asked instead.  It is asked over ``connection.connection.cursor()``, so that an error of the question is no
         error of the session; an error that comes out of here is taken for None.  Codes in
         ``rolls_back_transaction`` are not asked about.
         """

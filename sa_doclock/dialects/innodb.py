@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from typing import Any, ClassVar, NamedTuple
@@ -31,6 +30,7 @@ from .connection import ask_driver
 from .monitoring import connections_by_id
 from .names import schema_of, short_name
 from .recent_keys import remember_key
+from .savepoint_mark import release_savepoint_mark, set_savepoint_mark
 
 _STORAGE_ENGINE = (
     "SELECT engine FROM information_schema.tables "
@@ -79,23 +79,8 @@ _SETTINGS = (
     "'group_replication_group_name', 'group_replication_single_primary_mode')"
 )
 
+_NO_SAVEPOINT = 1305  # ER_SP_DOES_NOT_EXIST
 _TRANSACTION_IS_OPEN = 1568  # ER_CANT_CHANGE_TX_CHARACTERISTICS
-# What commits, or ends the transaction, by itself; some begin another one at once:
-# https://dev.mysql.com/doc/refman/en/implicit-commit.html
-_COMMENTS = r"\s*(?:/\*.*?\*/\s*)*"
-_ENDS_TRANSACTION = re.compile(
-    _COMMENTS + r"(?:ALTER|CREATE(?!\s+(?:OR\s+REPLACE\s+)?TEMPORARY)|DROP(?!\s+TEMPORARY)"
-    r"|RENAME|TRUNCATE"
-    r"|GRANT|REVOKE|LOCK\s+TABLES?|START\s+TRANSACTION|BEGIN(?!\s+NOT)|COMMIT"
-    r"|ROLLBACK(?!\s+(?:WORK\s+)?TO))\b",
-    re.IGNORECASE | re.DOTALL,
-)
-# What leaves the transaction open when it fails, or else has a number that says so.
-_KEEPS_TRANSACTION = re.compile(
-    _COMMENTS + r"(?:SELECT|INSERT|UPDATE|DELETE|REPLACE|WITH|SAVEPOINT|RELEASE|ROLLBACK\s+TO)\b",
-    re.IGNORECASE | re.DOTALL,
-)
-
 _READ_ONLY = "a read-only {} cannot lock rows; read with SnapshotRead"
 _GALERA = "a Galera cluster"
 # Any row of InnoDB will do, and every account may read these.
@@ -126,7 +111,7 @@ class InnoDBLocks(LockStrategy):
     }
     # At SERIALIZABLE a plain read takes a shared lock.
     levels_past_writers = frozenset({READ_COMMITTED, REPEATABLE_READ})
-    reports_idle = True
+    reports_idle = mark_is_savepoint = True
     keys_end_with_transaction = False
     # "returns the current UTC date and time", with 6 digits of a second if asked for, as of the begin
     # of the statement: https://dev.mysql.com/doc/refman/8.4/en/date-and-time-functions.html
@@ -235,8 +220,6 @@ class InnoDBLocks(LockStrategy):
     def in_transaction_after(
         self, connection: Connection, cursor: Any, statement: str
     ) -> bool | None:
-        if _ENDS_TRANSACTION.match(statement):
-            return False  # mysqlclient has no status; START TRANSACTION begins another one
         # The status of PyMySQL is that of the last OK packet, and rows come without one.
         return None if cursor.description else _status(connection.connection.driver_connection)
 
@@ -244,11 +227,27 @@ class InnoDBLocks(LockStrategy):
         self, connection: Connection, statement: str, code: NativeCode | None
     ) -> bool | None:
         # DDL commits before it fails; a procedure may have.
-        if _KEEPS_TRANSACTION.match(statement):
-            return None
+        return self.has_open_transaction(connection)
+
+    def has_open_transaction(self, connection: Connection) -> bool | None:
         with closing(connection.connection.cursor()) as cursor:
-            cursor.execute("DO 0")  # an error brings no status, this brings an OK packet
+            cursor.execute(
+                "DO 0"
+            )  # an error brings no status, nor do rows; this brings an OK packet
         return _status(connection.connection.driver_connection)
+
+    def mark_transaction(self, connection: Connection) -> object:
+        # The id of a transaction can be read with a privilege on performance_schema, or with PROCESS.
+        if self.savepoint_hides_abort:
+            self.find_abort(connection)
+        return set_savepoint_mark(connection)
+
+    def has_mark(self, connection: Connection, mark: object) -> bool:
+        return release_savepoint_mark(connection, mark, self._is_no_savepoint)
+
+    def _is_no_savepoint(self, error: DBAPIError) -> bool:
+        code = None if error.orig is None else self.native_code(error.orig)
+        return code == _NO_SAVEPOINT or code in self.rolls_back_transaction
 
     def is_idle(self, dbapi_connection: Any) -> bool:
         driver = getattr(dbapi_connection, "driver_connection", dbapi_connection)

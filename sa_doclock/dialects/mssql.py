@@ -34,7 +34,7 @@ from .base import (
     ServerClock,
 )
 from .compatible_servers import find_server
-from .connection import connection_setting, rewritten_statements
+from .connection import ask_driver, connection_setting, rewritten_statements
 from .monitoring import connections_by_id, elapsed_seconds
 from .mssql_errors import PRIVILEGE_ERRORS, SQLServerErrors
 from .names import quoted_name, short_name
@@ -225,7 +225,7 @@ class SQLServerLocks(SQLServerErrors, LockStrategy):
     # may be rolled back even when SET XACT_ABORT is OFF."  No number tells: 245 (conversion) ends
     # it, 2627 does not, and in a trigger, where XACT_ABORT is ON by default, 2627 ends it too.  The
     # driver begins the next transaction by itself, so @@TRANCOUNT is 1 as before.
-    has_transaction_ids = True
+    error_ends_unseen = True
     # By the page "SET TRANSACTION ISOLATION LEVEL", Remarks, the level can be changed at any time in
     # a transaction, but for a change to SNAPSHOT.
     changes_level_at_once = True
@@ -312,8 +312,12 @@ class SQLServerLocks(SQLServerErrors, LockStrategy):
         if driver.autocommit if state is None else state:
             raise LockNotSupported(AUTOCOMMIT)
 
-    def transaction_id(self, connection: Connection) -> object:
+    def mark_transaction(self, connection: Connection) -> object:
         return connection.exec_driver_sql(_TRANSACTION_ID).scalar_one()
+
+    def has_mark(self, connection: Connection, mark: object) -> bool:
+        ((transaction_id,),) = ask_driver(connection, _TRANSACTION_ID)
+        return bool(transaction_id == mark)
 
     def lower_deadlock_priority(self, connection: Connection) -> None:
         # It stays with the connection.  Every account may read the row of its own session.

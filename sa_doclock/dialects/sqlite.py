@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from sqlalchemy import Connection, DateTime, Table, false, update
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
 from ..errors import (
@@ -25,6 +25,7 @@ from ..errors import (
 from ..options import LockOptions, base_of, milliseconds
 from .base import AUTOCOMMIT, LockStrategy, NativeCode, ServerClock
 from .connection import connection_setting, is_rolled_back_later
+from .savepoint_mark import release_savepoint_mark, set_savepoint_mark
 
 _SHARED_CONNECTION = (
     "sessions share this one connection, and with it the transaction that the lock lives in; "
@@ -52,7 +53,7 @@ class SQLiteLocks(LockStrategy):
     name = "sqlite"
     levels = {}  # one level, SERIALIZABLE
     queued = frozenset({LockOptions.ForUpdate})
-    locks_database = notes_begin = True
+    locks_database = notes_begin = mark_is_savepoint = True
     asks_server = False
     # SQLITE_MAX_VARIABLE_NUMBER was 999 before SQLite 3.32: https://www.sqlite.org/limits.html
     max_parameters = 900
@@ -166,6 +167,12 @@ class SQLiteLocks(LockStrategy):
         except (sqlite3.Error, ValueError):  # aiosqlite
             return None
 
+    def mark_transaction(self, connection: Connection) -> object:
+        return set_savepoint_mark(connection)
+
+    def has_mark(self, connection: Connection, mark: object) -> bool:
+        return release_savepoint_mark(connection, mark, _is_no_savepoint)
+
     def before_savepoint(self, connection: Connection) -> None:
         # A SAVEPOINT outside of a transaction is one itself: its RELEASE would commit,
         # and give up locks that the session still counts on.
@@ -212,6 +219,10 @@ class SQLiteLocks(LockStrategy):
         return (
             _CODES_ON_PYTHON_3_10.get(text) if isinstance(orig, sqlite3.OperationalError) else None
         )
+
+
+def _is_no_savepoint(error: DBAPIError) -> bool:
+    return "no such savepoint" in str(error.orig)  # SQLITE_ERROR, as of any other mistake
 
 
 def _refuse_shared(connection: Connection) -> None:

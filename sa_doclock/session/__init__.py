@@ -2,6 +2,6 @@
 
 from .base_classes import with_locks
 from .hooks import context_of
-from .locking_session import LockingSession
+from .locking_session import LockingSession, locks_held_by
 from .scoped import LockingScopedSession, checked_factory, documented_proxy, is_scoped_session
 from .targets import check_block_lock

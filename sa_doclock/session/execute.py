@@ -18,7 +18,7 @@ from ..sqlalchemy_internals import (
     written_out,
 )
 from ..statements import LOCK_OPTION, LockedEntity, locked_entity_of, refuse_nested_lock
-from ..transaction import NO_ARGUMENTS, LockRequest, around
+from ..transaction import NO_ARGUMENTS, LockRequest, around, is_built
 from .for_update import execute_for_update, lock_of_for_update
 from .hooks import SessionWithContext
 
@@ -110,7 +110,7 @@ class ExecutingSession(SessionWithContext):
             return self._execute_dml(statement, written, params, arguments)
         if isinstance(written, TextClause):
             self._context.connections.note_text(written.text)
-        if not getattr(written, "is_select", False) and not self._context.ledger.empty:
+        if not self._context.ledger.empty and not is_built(written):
             self._context.connections.watch_all()  # text() or DDL may end the transaction
         return None
 

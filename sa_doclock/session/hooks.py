@@ -34,6 +34,7 @@ class SessionWithContext(EventfulSession):
             self._note_bind(args[0] if args else kwargs.get("bind_arguments"))
         connection = super().connection(*args, **kwargs)
         self._context.connections.watch_connection(connection)
+        self._context.before_foreign(connection)  # a cursor of the driver's own is not seen
         return connection
 
     def _note_bind(self, bind_arguments: Mapping[str, Any] | None) -> None:

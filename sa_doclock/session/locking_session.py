@@ -28,6 +28,7 @@ from ..options import LockOptions, LockTimeout
 from ..transaction import around
 from .base_classes import refuse_methods_behind
 from .checkout_methods import CheckoutMethods
+from .hooks import context_of
 
 _NO_LOCKS: Final[Mapping[DocumentKey, LockOptions]] = MappingProxyType({})
 
@@ -159,13 +160,11 @@ class LockingSession(CheckoutMethods):
         """The documents that this transaction holds: ``{(Order, (42,)): LockOptions.ForUpdate}``.
 
         Read-only.  Emptied by commit, rollback and close, and when the connection is lost.
+
+        After ``text()``, DDL and all else that may have ended the transaction, the server is asked; not
+        with asyncio, where it tells what was held before, until the next flush, lock or commit.
         """
-        context = self._context
-        if context.is_over():
-            return _NO_LOCKS  # nothing is sent here; the next use of the session rolls back
-        context.check_locks()
-        context.verify()
-        return context.ledger.held
+        return locks_held_by(self, ask=True)
 
     def bind_mapper(self, mapper: Any, bind: Engine | Connection) -> None:
         """See ``Session.bind_mapper()``."""
@@ -221,6 +220,20 @@ class LockingSession(CheckoutMethods):
         with nullcontext() if guard is None else guard.unguarded():
             yield
             self.flush()
+
+
+def locks_held_by(session: LockingSession, *, ask: bool) -> Mapping[DocumentKey, LockOptions]:
+    """Return the locks that the session holds.
+
+    :param ask: ask the server where a statement may have ended the transaction; else what is known.
+    """
+    context = context_of(session)
+    if context.is_over():
+        return _NO_LOCKS  # nothing is sent here; the next use of the session rolls back
+    context.check_locks(ask=ask)
+    if ask:
+        context.verify()
+    return context.ledger.held
 
 
 # Functions, not bound methods: these would keep the session alive until a garbage collection.

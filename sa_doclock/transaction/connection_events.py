@@ -15,13 +15,16 @@ from weakref import ReferenceType
 from sqlalchemy import Connection, event
 
 from ..dialects.base import LockStrategy
+from .foreign import runs_built
 from .ledger import LedgerMark
 
 Mark = tuple[LedgerMark, dict[Any, Any]]
 """The marks of a moment: that of the ledger, and that of each part of the session."""
 
 _EVENTS: Final = (
+    "before_cursor_execute",
     "after_cursor_execute",
+    "prepare_twophase",
     "commit",
     "rollback",
     "commit_twophase",
@@ -49,6 +52,26 @@ class TransactionFollower(ABC):
     @abstractmethod
     def holds_locks(self) -> bool:
         """Return whether any document or named lock is held."""
+
+    @abstractmethod
+    def is_locking(self) -> bool:
+        """Return whether a call for a lock is under way, whose statements are its own."""
+
+    @abstractmethod
+    def settle(self, connection: Connection) -> None:
+        """Ask now whether a foreign statement has ended the transaction of this connection."""
+
+    @abstractmethod
+    def before_foreign(self, connection: Connection) -> None:
+        """Mark the transaction of this connection: what follows may end it."""
+
+    @abstractmethod
+    def is_unmarked(self, connection: Connection) -> bool:
+        """Return whether it could not be marked before the statement that has just succeeded."""
+
+    @abstractmethod
+    def before_own_commit(self, connection: Connection) -> None:
+        """:raises LockLost: COMMIT would end another transaction than that of the locks."""
 
     @abstractmethod
     def mark(self) -> Mark:
@@ -101,6 +124,25 @@ class ConnectionEvents:
         """The name of the innermost savepoint, and what was held when it was set."""
         return self._savepoints[-1] if self._savepoints else None
 
+    def before_cursor_execute(
+        self,
+        connection: Connection,
+        _cursor: Any,
+        statement: str,
+        _parameters: Any,
+        context: Any,
+        *_: Any,
+    ) -> None:
+        """Mark the transaction in front of a foreign statement."""
+        state, strategy = self._state(), self._strategy
+        if state is None or not state.counts_on_transaction(strategy) or runs_built(context):
+            return
+        if _SAVEPOINT.match(statement) is not None:
+            if strategy is not None and strategy.mark_is_savepoint:
+                state.settle(connection)  # the mark would go with it, or take it along
+        elif not state.is_locking():
+            state.before_foreign(connection)
+
     def after_cursor_execute(
         self, connection: Connection, cursor: Any, statement: str, *_: object
     ) -> None:
@@ -114,7 +156,8 @@ class ConnectionEvents:
         strategy = self._strategy
         if strategy is None or not state.counts_on_transaction(strategy):
             return
-        if strategy.in_transaction_after(connection, cursor, statement) is False:
+        open_after = strategy.in_transaction_after(connection, cursor, statement)
+        if open_after is False or state.is_unmarked(connection):
             self._end(state, connection, "lost")
 
     def _note_savepoint(self, state: TransactionFollower, verb: str, name: str) -> bool:
@@ -141,8 +184,18 @@ class ConnectionEvents:
     def commit(self, connection: Connection, *_: object) -> None:
         """Forget all locks, unless it is the commit of the session itself."""
         state = self._state()
-        if state is not None and not state.commits_now:
+        if state is None:
+            return
+        if state.commits_now:
+            state.before_own_commit(connection)
+        else:
             self._end(state, connection, "committed")
+
+    def prepare_twophase(self, connection: Connection, *_: object) -> None:
+        """Refuse to prepare another transaction than that of the locks."""
+        state = self._state()
+        if state is not None and state.commits_now:
+            state.before_own_commit(connection)
 
     def rollback(self, connection: Connection, *_: object) -> None:
         """Forget all locks."""
@@ -150,7 +203,13 @@ class ConnectionEvents:
         if state is not None:
             self._end(state, connection, "rolled back")
 
-    commit_twophase, rollback_twophase = commit, rollback
+    rollback_twophase = rollback
+
+    def commit_twophase(self, connection: Connection, *_: object) -> None:
+        """Forget all locks, unless it is the commit of the session itself."""
+        state = self._state()
+        if state is not None and not state.commits_now:
+            self._end(state, connection, "committed")
 
     def _end(self, state: TransactionFollower, connection: Connection, outcome: str) -> None:
         self._savepoints.clear()

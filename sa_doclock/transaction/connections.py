@@ -184,13 +184,15 @@ class TransactionConnections:
         transaction = self._session().get_transaction()
         return transaction is None or not closes_connection(transaction, connection)
 
-    def lost(self) -> bool:
-        """Return whether a connection says that the transaction of the locks is gone.
+    def lost(self, *, ask: bool = True) -> bool:
+        """Return whether the transaction of the locks is gone.
 
-        This is the one place where the ledger is compared with the connection's own word: before
-        each lock, flush and commit, and when held_locks is read.  What a driver knows only after
-        a statement or an error is asked in :class:`ConnectionEvents` and in ``_translate()``.
-        Nothing is sent.
+        This is the one place where the ledger is compared with the connection's own word, and after
+        a foreign statement with the server's: before each lock, flush and commit, and when
+        held_locks is read.  ``ConnectionEvents`` and ``_translate()`` ask what a driver knows only
+        after a statement or an error.
+
+        :param ask: ask the server, where a foreign statement has run since it was last asked.
         """
         for one in self._by_engine.values():
             connection, known = one.connection, one.known
@@ -198,7 +200,21 @@ class TransactionConnections:
                 return True
             if one.begun and known is not None and known.in_transaction(connection) is False:
                 return True
+            if ask and one.in_doubt and one.transaction_has_changed():
+                return True
         return False
+
+    def in_doubt(self) -> bool:
+        """Return whether a foreign statement has run since the server was last asked."""
+        return any(one.in_doubt for one in self._by_engine.values())
+
+    def may_be_open(self) -> bool:
+        """Return whether a transaction is open at a server, or nobody can tell."""
+        return any(
+            one.known is None or one.known.has_open_transaction(one.connection) is not False
+            for one in self._by_engine.values()
+            if not (one.connection.closed or one.connection.invalidated)
+        )
 
     def invalidated(self) -> bool:
         """Return whether a connection to the server was lost."""
@@ -213,9 +229,7 @@ class TransactionConnections:
         """Note that the transaction of this connection, or of all, has ended at the server."""
         for one in self._by_engine.values():
             if connection is None or one.connection is connection:
-                # The next transaction has the level of the connection, and not that of the lock.
-                one.begun, one.opened_for, one.level = False, None, None
-                one.transaction_id = None
+                one.note_ended()
 
     def aborted(self) -> bool:
         """Return whether the server would answer COMMIT by ROLLBACK; where none can tell, True."""

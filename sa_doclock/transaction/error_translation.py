@@ -17,6 +17,7 @@ from ..dialects.base import LockStrategy, NativeCode
 from ..errors import DocLockError, LockFailed, LockLost, LockNotAvailable
 from ..lock_info import public_key
 from ..options import LockOptions
+from .foreign import runs_built
 from .lock_lost import lost_with_connection
 from .request import add_document, reason
 from .state import TransactionState
@@ -161,6 +162,8 @@ def _has_ended(
     assert connection is not None
     if statement is None or not any(one.connections.has_begun(connection) for one in states):
         return False
+    if runs_built(context.execution_context):
+        return strategy.in_transaction(connection) is False
     with suppress(Exception):  # of a question to the server: nothing is known then
         return strategy.in_transaction_after_error(connection, statement, code) is False
     return False
@@ -269,7 +272,7 @@ def _note(
     connection = state.connections.find(context.connection)
     if ended:
         state.failure.note_server_rollback()
-    elif connection is not None and connection.transaction_id is not None:
+    elif strategy.error_ends_unseen and connection is not None and connection.mark is not None:
         state.failure.doubt(connection, met)
     if call is not None:
         if error is not None:

@@ -18,6 +18,10 @@ class LostLocks:
     def __init__(self) -> None:
         self._outcomes: dict[DocumentKey | NamedKey, str] = {}
 
+    def any(self) -> bool:
+        """Return whether any lock was lost."""
+        return bool(self._outcomes)
+
     def note(self, places: Iterable[DocumentKey | NamedKey], outcome: str) -> None:
         """Note that these were lost: "committed", "rolled back" or "lost"."""
         self._outcomes.update(dict.fromkeys(places, outcome))

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from sqlalchemy.orm import Session, SessionTransaction
 
 from ..dialects.base import LockStrategy
+from ..errors import LockLost
 from ..events import EventfulSession, ReleasedLock
 from ..lock_info import DocumentKey, LockedName
 from ..monitoring import LockInstrumentation
@@ -115,12 +116,14 @@ class TransactionState(TransactionFollower):
         if self.failed is not None:
             self.failed.verify()
 
-    def check_locks(self) -> None:
+    def check_locks(self, *, ask: bool = True) -> None:
         """Compare the ledger with the connections' own word, and with what the parts say.
 
+        :param ask: ask the server too, after a foreign statement.
         :raises LockLost: a part has ended the transaction.
         """
-        if self.connections.lost() or (self.parts.is_over and self.is_over()):
+        ask = ask and not self.has_failed()  # it refuses every statement
+        if self.connections.lost(ask=ask) or (self.parts.is_over and self.is_over()):
             self.note_lost()
 
     def is_over(self) -> bool:
@@ -217,6 +220,39 @@ class TransactionState(TransactionFollower):
     def holds_locks(self) -> bool:
         """See :class:`TransactionFollower`."""
         return not self.ledger.empty
+
+    def is_locking(self) -> bool:
+        """See :class:`TransactionFollower`."""
+        return self.call is not None or self.adopting is not None
+
+    def settle(self, connection: Connection) -> None:
+        """See :class:`TransactionFollower`."""
+        one = self.connections.find(connection)
+        if one is not None and one.in_doubt and one.transaction_has_changed():
+            self.note_ended(connection, "lost")
+
+    def before_foreign(self, connection: Connection) -> None:
+        """See :class:`TransactionFollower`."""
+        one = self.connections.find(connection)
+        if one is not None and self.counts_on_transaction(one.known):
+            one.before_foreign()
+
+    def is_unmarked(self, connection: Connection) -> bool:
+        """See :class:`TransactionFollower`."""
+        one = self.connections.find(connection)
+        return one is not None and one.unmarked
+
+    def before_own_commit(self, connection: Connection) -> None:
+        """See :class:`TransactionFollower`."""
+        if self.ledger.empty or not self.connections.in_doubt():
+            return
+        try:
+            self._refuse_lost_commit()
+        except LockLost:
+            # SQLAlchemy takes a transaction whose COMMIT has failed for ended, and sends no ROLLBACK.
+            with suppress(Exception):
+                connection.connection.rollback()
+            raise
 
     def mark(self) -> Mark:
         """See :class:`TransactionFollower`."""
@@ -318,14 +354,19 @@ class TransactionState(TransactionFollower):
         if self.failed is not None:
             self.failed.refuse_commit()
         if not self.session().in_nested_transaction():
-            if not self.ledger.empty:
-                self.check_locks()
-                if self.ledger.empty:
-                    self.lost.refuse(self.ledger)
+            self._refuse_lost_commit()
             self.connections.before_commit()
             self.commits_now = True
             for before_commit in self.parts.before_commit:
                 before_commit()
+
+    def _refuse_lost_commit(self) -> None:
+        """:raises LockLost: the locks are lost, and there is something that COMMIT would save."""
+        held = not self.ledger.empty
+        if held:
+            self.check_locks()
+        if self.lost.any() and (held or self.connections.may_be_open()):
+            self.lost.refuse(self.ledger)
 
     def after_commit(self) -> None:
         """Note that the databases have committed."""

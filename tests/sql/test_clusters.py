@@ -209,7 +209,7 @@ def test_the_error_of_a_savepoint_whose_transaction_was_ended(
         for_update(session)
         savepoint = session.begin_nested()
         session.connection()
-        script.failures.append((sent, OperationalError(number, text)))
+        script.failures.append((f"{sent} SAVEPOINT sa_savepoint", OperationalError(number, text)))
         with pytest.raises(kind) as caught:
             getattr(savepoint, end)()
         assert type(caught.value) is kind
@@ -234,8 +234,10 @@ def test_a_member_of_a_group_is_asked_for_a_row_before_a_savepoint_under_a_lock(
         shared_read(session)
         with session.begin_nested():
             session.connection()
-            assert script.sent[-2] == FIND_ABORT
-            assert script.sent[-1].startswith("SAVEPOINT")
+            before, savepoint, again, mark = script.sent[-4:]
+            assert before == again == FIND_ABORT  # again in front of the mark of connection()
+            assert savepoint.startswith("SAVEPOINT sa_savepoint")
+            assert mark.startswith("SAVEPOINT sa_doclock_mark")
         session.rollback()
         script.sent.clear()
         with session.begin_nested():  # no listener of the transaction before is left

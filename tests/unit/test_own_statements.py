@@ -104,10 +104,13 @@ LOCKS = (
 #: About the connection or transaction of a lock, which no other can tell: next to the lock, or after its failure.
 OF_THE_CONNECTION = (
     "dialects/innodb.py:InnoDBLocks.find_abort",
-    "dialects/innodb.py:InnoDBLocks.in_transaction_after_error",
+    "dialects/innodb.py:InnoDBLocks.has_open_transaction",
     "dialects/mssql.py:SQLServerLocks._refuse_read_only",
-    "dialects/mssql.py:SQLServerLocks.transaction_id",
+    "dialects/mssql.py:SQLServerLocks.has_mark",
+    "dialects/mssql.py:SQLServerLocks.mark_transaction",
     "dialects/mssql.py:SQLServerMonitoring.connection_id",
+    "dialects/postgresql/__init__.py:PostgreSQLLocks._transaction_id",
+    "dialects/savepoint_mark.py:_send",
 )
 #: The end of a transaction that the session has begun, or that the server has ended.
 ENDS = (
@@ -122,6 +125,7 @@ ENDS = (
     "pool/on_return.py:_execute",
     "pool/reset.py:_roll_back_unless_ended",
     "transaction/failed.py:FailedTransaction._refuse_commit",
+    "transaction/state.py:TransactionState.before_own_commit",
     "features/hold_limit.py:_roll_back",
     "session/locking_session.py:_commit_in_blocks",
 )

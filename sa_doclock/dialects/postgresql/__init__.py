@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import Any
 
 from sqlalchemy import Connection, DateTime
+from sqlalchemy.exc import DBAPIError
 
 from ...errors import (
     DeadlockDetected,
@@ -20,6 +21,7 @@ from ...options import LockOptions, base_of
 from ..base import (
     READ_COMMITTED,
     REPEATABLE_READ,
+    UNMARKED,
     LockStrategy,
     NativeCode,
     Pipeline,
@@ -41,6 +43,12 @@ _PREPARED_ELSEWHERE = (
     '"prepared_statement_name_func": lambda: f"__asyncpg_{uuid4()}__"}'
 )
 _IDLE, _IN_ERROR = 0, 3  # PQTRANS_IDLE, PQTRANS_INERROR of libpq
+_ABORTED = "25P02"  # in_failed_sql_transaction
+# A row lock has assigned an id already; a named lock has not.  A standby can assign none.
+_TRANSACTION_ID = (
+    "SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.now()::pg_catalog.text "
+    "ELSE pg_catalog.txid_current()::pg_catalog.text END"
+)
 
 
 class PostgreSQLLocks(LockStrategy):
@@ -197,6 +205,26 @@ class PostgreSQLLocks(LockStrategy):
         if not hasattr(driver, "is_in_transaction"):
             return None  # pg8000
         return None if driver.is_closed() else bool(driver.is_in_transaction())  # asyncpg
+
+    def mark_transaction(self, connection: Connection) -> object:
+        return self._transaction_id(connection)
+
+    def has_mark(self, connection: Connection, mark: object) -> bool:
+        found = self._transaction_id(connection)
+        return found is UNMARKED or found == mark  # an aborted one does nothing more
+
+    def _transaction_id(self, connection: Connection) -> object:
+        """Return the id of the transaction, assigned if it has none; UNMARKED: it is aborted."""
+        if self.is_aborted(connection):
+            return UNMARKED  # what succeeds in it ends it, or its savepoint
+        try:
+            # By SQLAlchemy: where the server has ended the transaction, this answer alone says why.
+            mark: object = connection.exec_driver_sql(_TRANSACTION_ID).scalar_one()
+        except DBAPIError as error:
+            if error.orig is None or self.native_code(error.orig) != _ABORTED:
+                raise
+            return UNMARKED
+        return mark
 
     def is_aborted(self, connection: Connection) -> bool | None:
         # psycopg and psycopg2; asyncpg and pg8000 do not tell

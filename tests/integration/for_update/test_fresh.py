@@ -27,7 +27,7 @@ def refreshed(session: Session) -> Order:
 
 TAKES: dict[str, Take] = {
     "scalars": lambda session: session.scalars(STATEMENT).one(),
-    "scalar": lambda session: session.scalar(STATEMENT),
+    "scalar": lambda session: session.scalar(STATEMENT) or pytest.fail("it is not there"),
     "execute": lambda session: session.execute(STATEMENT).one()[0],
     "of columns beside it": lambda session: session.execute(
         STATEMENT.add_columns(sa.literal(1))

@@ -124,7 +124,10 @@ def test_run_transaction_does_not_repeat_it(
 @SERVERS
 def test_when_nobody_knows_it_is_the_servers_error(session: Session, database: Database) -> None:
     """COMMIT was sent: LockLost would say that nothing is saved."""
-    kept = lock_and_lose(session, database)
+    kept = session.get_one_entity(Order, 1, ForUpdate)
+    number = session.connection().exec_driver_sql(OWN_ID[database.name]).scalar_one()
+    assert session.held_locks  # else the server is asked before COMMIT
+    kill(database, number)
     with pytest.raises(DBAPIError) as caught:
         session.commit()
     assert not isinstance(caught.value, LockLost)
