@@ -15,7 +15,7 @@ from .claims import (
     claim_each,
     lease_each,
 )
-from .documents import document
+from .core.documents import document
 from .errors import (
     CheckedOut,
     CheckoutLost,
@@ -39,14 +39,14 @@ from .errors import (
 from .events import ReleasedLock
 from .features import DocumentGate
 from .features.checkouts import checkout_table
-from .lock_info import LockConnection, LockWait
-from .locking import doclock_key
-from .monitoring import lock_waits
+from .core.lock_info import LockConnection, LockWait
+from .core.locking import doclock_key
+from .tools.monitoring import lock_waits
 from .options import LockOptions
-from .pool import skip_redundant_rollback
+from .core.pool import skip_redundant_rollback
 from .retry import run_transaction
-from .session import LockingScopedSession, LockingSession
-from .statements import with_lock
+from .core.session import LockingScopedSession, LockingSession
+from .core.statements import with_lock
 from .transactional import transactional
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ if TYPE_CHECKING:
         async_lock_waits,
         async_run_transaction,
     )
-    from .doctor import Finding, check_database
-    from .explain import LockExplanation, explain_lock
+    from .tools.doctor import Finding, check_database
+    from .tools.explain import LockExplanation, explain_lock
 
     __version__: str
 

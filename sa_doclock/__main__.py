@@ -1,6 +1,6 @@
 """``python -m sa_doclock``: the command line."""
 
-from .cli import main
+from .tools.cli import main
 
 if __name__ == "__main__":
     main()

@@ -27,7 +27,7 @@ from sqlalchemy.exc import OperationalError, SAWarning, StatementError
 
 if TYPE_CHECKING:
     from .checkout_info import Checkout
-    from .lock_info import LockConnection
+    from .core.lock_info import LockConnection
     from .options import LockOptions
 
 

@@ -9,9 +9,9 @@ from sqlalchemy.orm import Session, SessionEvents
 
 from .checkout_info import Checkout
 from .errors import LockFailed, UnlockedWrite
-from .lock_info import DocumentKey, LockedName
+from .core.lock_info import DocumentKey, LockedName
 from .options import LockOptions
-from .sqlalchemy_internals import collect_listeners
+from .core.sqlalchemy_internals import collect_listeners
 
 
 class EventfulSession(Session):

@@ -17,13 +17,13 @@ from sqlalchemy.orm import Session
 
 from . import __version__
 from .checkout_info import Checkout
-from .documents import mapper_of, root_of
+from .core.documents import mapper_of, root_of
 from .errors import CheckedOut, DeadlockDetected, LockFailed, LockNotAvailable, outcome_of
 from .events import ReleasedLock, RequestedLock
-from .key_text import key_text
-from .lock_info import DocumentKey, LockedName, public_key
+from .core.key_text import key_text
+from .core.lock_info import DocumentKey, LockedName, public_key
 from .options import LockOptions
-from .session import LockingSession
+from .core.session import LockingSession
 
 try:
     from opentelemetry import context, metrics, trace

@@ -20,10 +20,10 @@ from sqlalchemy.exc import InvalidRequestError, PendingRollbackError
 
 from .dialects import is_rolled_back_later
 from .errors import DeadlockDetected, LockFailed, LockMisuse, LockNotAvailable, SnapshotConflict
-from .monitoring import log_fields
+from .core.instrumentation import log_fields
 from .options import check_positive
-from .session import LockingSession, context_of
-from .transaction import SessionPart
+from .core.session import LockingSession, context_of
+from .core.transaction import SessionPart
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState

@@ -12,7 +12,7 @@ from sqlalchemy.util import await_only
 
 from ..claims import Claim, ClaimReport, Claims, OnError, check_factory, claims_of
 from ..options import LockTimeout
-from ..session import LockingSession
+from ..core.session import LockingSession
 from .session import AsyncLockingSession
 
 T = TypeVar("T")

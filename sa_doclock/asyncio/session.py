@@ -12,10 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 from sqlalchemy.util import await_only, greenlet_spawn
 
-from ..lock_info import DocumentKey, LockWait
-from ..monitoring import lock_waits
+from ..core.lock_info import DocumentKey, LockWait
+from ..tools.monitoring import lock_waits
 from ..options import LockOptions
-from ..session import LockingSession, locks_held_by
+from ..core.session import LockingSession, locks_held_by
 from .sync_session import locking_class_of, locking_factory
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sqlalchemy import Select
 
-from ..lock_info import Identity
+from ..core.lock_info import Identity
 from .query import ClaimQuery
 from .report import ReportBuilder
 

@@ -10,9 +10,9 @@ from weakref import finalize
 from sqlalchemy import Select
 
 from ..errors import LockFailed, LockMisuse, LockNotAvailable
-from ..lock_info import Identity
+from ..core.lock_info import Identity
 from ..options import LockOptions, LockTimeout, check_positive, check_wait
-from ..session import LockingSession
+from ..core.session import LockingSession
 from .candidates import PAGE, Candidates
 from .locking import lock_matching
 from .query import ClaimQuery

@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 from sqlalchemy import Select
 
 from ..checkout_info import Checkout
-from ..documents import root_of
+from ..core.documents import root_of
 from ..errors import CheckedOut, CheckoutLost, LockMisuse, LockNotAvailable
 from ..features.checkouts import (
     CheckoutChanges,
@@ -28,10 +28,10 @@ from ..features.checkouts import (
     check_owner,
     checkouts_of,
 )
-from ..key_text import key_text
-from ..lock_info import Identity, public_key
+from ..core.key_text import key_text
+from ..core.lock_info import Identity, public_key
 from ..options import LockOptions, check_positive
-from ..session import LockingSession, context_of
+from ..core.session import LockingSession, context_of
 from .candidates import PAGE, Candidates
 from .heartbeat import heartbeat
 from .locking import lock_matching

@@ -8,13 +8,13 @@ from typing import Any
 from sqlalchemy import Select, inspect
 from sqlalchemy.orm import Session
 
-from ..documents import document_key, root_of
-from ..lock_info import Identity
-from ..locking import LockTarget, acquire, execute_ours, single_key
+from ..core.documents import document_key, root_of
+from ..core.lock_info import Identity
+from ..core.locking import LockTarget, acquire, execute_ours, single_key
 from ..options import LockOptions, is_row_lock
-from ..session import LockingSession, context_of
-from ..statements import lock_by_keys, parameters_by_keys, run_within
-from ..transaction import LockPlan, LockRequest, TransactionConnection
+from ..core.session import LockingSession, context_of
+from ..core.statements import lock_by_keys, parameters_by_keys, run_within
+from ..core.transaction import LockPlan, LockRequest, TransactionConnection
 from .query import ClaimQuery
 
 

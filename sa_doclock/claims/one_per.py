@@ -12,12 +12,12 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Select
 
-from ..documents import own_table, root_of
+from ..core.documents import own_table, root_of
 from ..errors import LockFailed, LockNotAvailable
-from ..key_text import folded_key
-from ..lock_info import Identity
+from ..core.key_text import folded_key
+from ..core.lock_info import Identity
 from ..options import LockOptions
-from ..session import LockingSession
+from ..core.session import LockingSession
 from .each import Claims
 from .query import ClaimQuery
 from .transaction import ClaimTransaction

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, inspect, or_
 from sqlalchemy.orm import LoaderCriteriaOption, Mapper
 
 from ..dialects import by_keys_hints
-from ..documents import (
+from ..core.documents import (
     has_subquery,
     header_table,
     index_of_key,
@@ -21,10 +21,10 @@ from ..documents import (
     unread_columns,
 )
 from ..errors import LockMisuse, LockNotSupported
-from ..lock_info import Identity
+from ..core.lock_info import Identity
 from ..options import LockOptions
-from ..sqlalchemy_internals import has_limit, has_offset, only_columns, options_of, order_of
-from ..statements import (
+from ..core.sqlalchemy_internals import has_limit, has_offset, only_columns, options_of, order_of
+from ..core.statements import (
     LOCK_OPTION,
     add_lock,
     key_in,

@@ -11,9 +11,9 @@ from typing import Any, Generic, TypeVar
 from sqlalchemy.orm import SessionTransaction
 
 from ..errors import LockMisuse
-from ..key_text import key_text
-from ..lock_info import Identity, public_key
-from ..session import LockingSession
+from ..core.key_text import key_text
+from ..core.lock_info import Identity, public_key
+from ..core.session import LockingSession
 from .report import ReportBuilder
 
 T = TypeVar("T")

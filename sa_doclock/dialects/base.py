@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ..lock_info import ACTIVE, IDLE, Identity, LockConnection, Wait
+from ..core.lock_info import ACTIVE, IDLE, Identity, LockConnection, Wait
 from ..options import LockOptions, base_of, milliseconds
-from ..pool import CallFunction, ExecuteStatement, on_return, withdraw
+from ..core.pool import CallFunction, ExecuteStatement, on_return, withdraw
 from .clock import ServerClock
 from .connection import (
     AUTOCOMMIT,

@@ -13,9 +13,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
 from ..errors import LockFailed, LockNotAvailable, LockNotSupported, WrongIsolation
-from ..lock_info import ACTIVE, IDLE, Identity, LockConnection
+from ..core.lock_info import ACTIVE, IDLE, Identity, LockConnection
 from ..options import LockOptions, base_of
-from ..pool import ExecuteStatement, execute_now, is_registered, on_return, withdraw
+from ..core.pool import ExecuteStatement, execute_now, is_registered, on_return, withdraw
 from .base import (
     AUTOCOMMIT,
     READ_COMMITTED,

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, TextClause, bindparam, text
 
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
-from ..lock_info import Wait
+from ..core.lock_info import Wait
 from ..options import LockOptions, may_queue, milliseconds
 from .connection import rewritten_statements
 from .innodb import InnoDBLocks, InnoDBMonitoring, restores_hold_limit

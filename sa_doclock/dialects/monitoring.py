@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from sqlalchemy import Connection, Table
 
-from ..lock_info import PREPARED, Identity, LockConnection, Wait
+from ..core.lock_info import PREPARED, Identity, LockConnection, Wait
 from .error_codes import NativeCode
 
 

@@ -21,9 +21,9 @@ from ..errors import (
     LockNotSupported,
     WrongIsolation,
 )
-from ..lock_info import ACTIVE, IDLE, Identity, LockConnection, Wait
+from ..core.lock_info import ACTIVE, IDLE, Identity, LockConnection, Wait
 from ..options import LockOptions, base_of, milliseconds
-from ..pool import ExecuteStatement, on_return
+from ..core.pool import ExecuteStatement, on_return
 from .base import (
     AUTOCOMMIT,
     READ_COMMITTED,

@@ -12,9 +12,9 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported
-from ..lock_info import Wait
+from ..core.lock_info import Wait
 from ..options import LockOptions, base_of, milliseconds
-from ..sqlalchemy_internals import hint_comments_of, with_hint_comment
+from ..core.sqlalchemy_internals import hint_comments_of, with_hint_comment
 from .base import NativeCode
 from .connection import ask_driver, other_connection
 from .innodb import (

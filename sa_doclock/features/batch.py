@@ -19,8 +19,8 @@ from sqlalchemy.util import await_only
 from ..dialects import strategies
 from ..errors import LockNotAvailable
 from ..options import LockOptions, is_row_lock, may_queue
-from ..process_waits import observed_wait
-from ..transaction import (
+from ..core.process_waits import observed_wait
+from ..core.transaction import (
     Limit,
     LockCall,
     LockPlan,

@@ -21,12 +21,12 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Mapper, Session
 
 from ..dialects import strategy_for
-from ..documents import identity_of, key_attributes, mapper_of, own_table, root_of
+from ..core.documents import identity_of, key_attributes, mapper_of, own_table, root_of
 from ..errors import LockFailed, LockMisuse, LockNotAvailable
-from ..key_text import folded_key, key_text
-from ..lock_info import public_key
+from ..core.key_text import folded_key, key_text
+from ..core.lock_info import public_key
 from ..options import LockOptions, base_of, milliseconds
-from ..transaction import add_document, database_name
+from ..core.transaction import add_document, database_name
 
 T = TypeVar("T")
 

@@ -10,13 +10,14 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Table
 
 from ..dialects import schema_translation, side_connection, strategy_for
-from ..documents import mapper_of, own_table, root_of
+from ..core.documents import mapper_of, own_table, root_of
 from ..errors import LockFailed, LockNotAvailable
-from ..lock_info import Identity, LockConnection, short_statement
-from ..monitoring import SharedQueries, describe_connections
+from ..core.lock_info import Identity, LockConnection, short_statement
+from .shared_query import SharedQueries
+from ..tools.monitoring import describe_connections
 from ..options import LockOptions, base_of
-from ..statements import MAX_PARAMETERS
-from ..transaction import LockCall, SessionPart, TransactionState
+from ..core.statements import MAX_PARAMETERS
+from ..core.transaction import LockCall, SessionPart, TransactionState
 
 _log = logging.getLogger("sa_doclock")
 _LISTED = 3

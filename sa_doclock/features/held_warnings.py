@@ -18,11 +18,11 @@ from threading import Condition, Thread
 from typing import Any, Final
 from weakref import ref
 
-from ..caller import line_of_program
+from ..core.caller import line_of_program
 from ..events import ReleasedLock
-from ..lock_info import DocumentKey, LockedName, document_label, public_key
+from ..core.lock_info import DocumentKey, LockedName, document_label, public_key
 from ..options import LockOptions, lock_label
-from ..transaction import SessionPart
+from ..core.transaction import SessionPart
 
 _log = logging.getLogger("sa_doclock")
 _numbers = count()

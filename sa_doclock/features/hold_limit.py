@@ -16,7 +16,7 @@ from sqlalchemy import Connection, event
 
 from ..errors import LockLost
 from ..options import LockOptions, is_row_lock
-from ..transaction import (
+from ..core.transaction import (
     Limit,
     LockPlan,
     LockRequest,

@@ -9,7 +9,7 @@ from sqlalchemy import Table
 from sqlalchemy.orm import Session
 
 from ..options import LockTimeout, check_hold_limit, check_seconds
-from ..transaction import SessionPart, TransactionState
+from ..core.transaction import SessionPart, TransactionState
 from .batch import BatchPriority
 from .checkouts import CheckOuts, NoCheckOuts, check_table
 from .diagnosis import Diagnosis

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..transaction import SessionPart, TransactionState
+from ..core.transaction import SessionPart, TransactionState
 
 _log = logging.getLogger("sa_doclock")
 

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from ..dialects import find_strategy
 from ..dialects.base import Pipeline, Read
 from ..errors import LockNotSupported
-from ..transaction import (
+from ..core.transaction import (
     Block,
     Limit,
     LockPlan,

@@ -18,10 +18,10 @@ from sqlalchemy import Connection, Engine, Select, Table, Update, inspect, selec
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.sql import visitors
 
-from ..documents import mapper_cache, parts_of, root_of
+from ..core.documents import mapper_cache, parts_of, root_of
 from ..errors import DocLockError, LockMisuse, LockNotSupported
 from ..options import LockOptions, base_of
-from ..transaction import (
+from ..core.transaction import (
     LockRequest,
     SessionPart,
     TransactionState,

@@ -15,7 +15,7 @@ from sqlalchemy import TypeDecorator, inspect
 from sqlalchemy.orm import InstanceState, Mapper, Session, object_mapper
 from sqlalchemy.orm.attributes import flag_modified, instance_state
 
-from ..documents import (
+from ..core.documents import (
     HeaderResolver,
     any_versioned,
     document_root,
@@ -24,10 +24,10 @@ from ..documents import (
     mapper_cache,
 )
 from ..errors import LockMisuse, StaleDocument
-from ..key_text import key_text
-from ..lock_info import Identity
-from ..sqlalchemy_internals import deleted_states, new_states
-from ..transaction import LockRequest, SessionPart
+from ..core.key_text import key_text
+from ..core.lock_info import Identity
+from ..core.sqlalchemy_internals import deleted_states, new_states
+from ..core.transaction import LockRequest, SessionPart
 
 
 class DocumentVersions(SessionPart):

@@ -9,8 +9,8 @@ from sqlalchemy import Connection
 from ..dialects import ROLLED_BACK_LATER, strategy_for
 from ..errors import WrongIsolation
 from ..options import LockOptions
-from ..session import LockingSession
-from ..transaction import level_of
+from ..core.session import LockingSession
+from ..core.transaction import level_of
 
 _OWN: Final = frozenset({"bind", "binds", "join_transaction_mode", "twophase"})
 

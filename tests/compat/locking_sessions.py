@@ -20,7 +20,7 @@ from sqlalchemy import event
 from sqlalchemy.orm import SessionEvents
 
 from sa_doclock import AsyncLockingSession, LockingSession
-from sa_doclock.session import hooks
+from sa_doclock.core.session import hooks
 
 
 def pytest_report_header() -> str:

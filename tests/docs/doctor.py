@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from sa_doclock.doctor import (
+from sa_doclock.tools.doctor import (
     Check,
     checkouts,
     every_database,

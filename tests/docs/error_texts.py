@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import sa_doclock
 from sa_doclock import DeadlockDetected, LockNotAvailable, LockOptions, SnapshotConflict
 from sa_doclock.dialects import strategy_classes
-from sa_doclock.transaction.request import LockRequest, reason
+from sa_doclock.core.transaction.request import LockRequest, reason
 
 PACKAGE: Final = Path(sa_doclock.__file__).parent
 OTHERS: Final = ("PendingRollbackError", "NoResultFound", "ValueError", "TypeError")

@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME
 
 from sa_doclock import Finding, LockConnection, LockWait
-from sa_doclock.cli.doctor import print_report
-from sa_doclock.cli.wait_tree import picture_of
+from sa_doclock.tools.cli.doctor import print_report
+from sa_doclock.tools.cli.wait_tree import picture_of
 from tests.docs import exclusion
 from tests.docs.pages import ROOT
 

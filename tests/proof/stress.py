@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from sa_doclock.cli.database import open_database
-from sa_doclock.cli.workload import Outcome, Plan, check_locks, fresh_tables, run
+from sa_doclock.tools.cli.database import open_database
+from sa_doclock.tools.cli.workload import Outcome, Plan, check_locks, fresh_tables, run
 from tests.proof.page import Part, table
 
 _SEED = 1

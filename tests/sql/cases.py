@@ -10,8 +10,8 @@ from sqlalchemy.orm import Mapper, aliased
 
 from sa_doclock import LockOptions, with_lock
 from sa_doclock.claims.query import ClaimQuery
-from sa_doclock.locking.load_parts import _statement, _steps
-from sa_doclock.statements.by_key import (
+from sa_doclock.core.loading.load_parts import _statement, _steps
+from sa_doclock.core.statements.by_key import (
     lock_by_key,
     lock_by_keys,
     parameters_by_keys,

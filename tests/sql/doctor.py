@@ -6,9 +6,9 @@ from sqlalchemy import Engine
 
 from sa_doclock import Finding
 from sa_doclock.dialects import strategy_for
-from sa_doclock.doctor import CHECKS, every_database
-from sa_doclock.doctor.check import Subject
-from sa_doclock.doctor.checks import findings_of, headers_of
+from sa_doclock.tools.doctor import CHECKS, every_database
+from sa_doclock.tools.doctor.check import Subject
+from sa_doclock.tools.doctor.checks import findings_of, headers_of
 from tests.sql.models import Base
 
 

@@ -15,8 +15,8 @@ from sqlalchemy import Engine
 from sa_doclock.dialects import strategy_for
 from sa_doclock.dialects.innodb import InnoDBMonitoring
 from sa_doclock.dialects.postgresql.monitoring import PostgreSQLMonitoring
-from sa_doclock.doctor import CHECKS, postgresql_poolers
-from sa_doclock.doctor.sqlite import corrupts_wal
+from sa_doclock.tools.doctor import CHECKS, postgresql_poolers
+from sa_doclock.tools.doctor.sqlite import corrupts_wal
 from tests.sql import servers
 from tests.sql.doctor import check_scripted
 from tests.sql.driver import PsycopgConnection

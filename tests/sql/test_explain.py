@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import pytest
 
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, explain_lock
-from sa_doclock.explain.without_lock import without_lock
+from sa_doclock.tools.explain.without_lock import without_lock
 from tests.sql.models import Order
 from tests.sql.servers import DATABASES, serving
 
@@ -23,7 +23,7 @@ def test_the_statements_are_all_that_the_driver_gets(
     monkeypatch: pytest.MonkeyPatch, database_name: str, seconds: float | None, lock: LockOptions
 ) -> None:
     # The script itself, and not a copy of the engine, which would ask a psycopg that is there.
-    monkeypatch.setattr("sa_doclock.explain.explanation.side_engine", nullcontext)
+    monkeypatch.setattr("sa_doclock.tools.explain.explanation.side_engine", nullcontext)
     with serving(database_name) as (engine, script):
         told = explain_lock(engine, Order, lock, lock_timeout=seconds)
         asked = list(script.sent)

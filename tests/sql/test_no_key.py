@@ -9,9 +9,9 @@ from sqlalchemy import Select, inspect, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from sa_doclock import LockMisuse, LockOptions, document, with_lock
-from sa_doclock.statements import locked_entity_of
-from sa_doclock.statements.by_key import select_by_key, select_by_keys
-from sa_doclock.statements.with_lock import refuse_other_lock
+from sa_doclock.core.statements import locked_entity_of
+from sa_doclock.core.statements.by_key import select_by_key, select_by_keys
+from sa_doclock.core.statements.with_lock import refuse_other_lock
 from tests.sql.models import Order
 from tests.sql.servers import DATABASES, serving
 

@@ -10,8 +10,8 @@ from sqlalchemy import Column, ForeignKey, Integer, Table
 from sqlalchemy.orm import configure_mappers, registry, relationship
 
 from sa_doclock import document
-from sa_doclock.documents.declare import parts_of
-from sa_doclock.documents.mapping import mapper_of, root_of
+from sa_doclock.core.documents.declare import parts_of
+from sa_doclock.core.documents.mapping import mapper_of, root_of
 
 COMPOSITION = "all, delete-orphan"
 

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import create_engine, event, inspect
 from sqlalchemy.orm import Session
 
-from sa_doclock.documents.mapping import mapper_of
-from sa_doclock.documents.owners import HeaderResolver, loaded_headers
+from sa_doclock.core.documents.mapping import mapper_of
+from sa_doclock.core.documents.owners import HeaderResolver, loaded_headers
 from tests.integration.documents.models import Base
 from tests.integration.documents.rows import refill
 

@@ -20,8 +20,8 @@ from sqlalchemy.orm import (
 )
 
 from sa_doclock import document
-from sa_doclock.documents.declare import document_root, is_declared, keeps_key
-from sa_doclock.documents.mapping import mapper_of
+from sa_doclock.core.documents.declare import document_root, is_declared, keeps_key
+from sa_doclock.core.documents.mapping import mapper_of
 from tests.unit.document_mappings import COMPOSITION, World, paths, refers
 
 

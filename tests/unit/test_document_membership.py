@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from sa_doclock.documents.mapping import mapper_of
-from sa_doclock.documents.owners import UNKNOWN
+from sa_doclock.core.documents.mapping import mapper_of
+from sa_doclock.core.documents.owners import UNKNOWN
 from tests.integration.documents.hierarchies import Contract, Lease, Room, Tier
 from tests.integration.documents.models import (
     Base,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy.orm import Session
 
-from sa_doclock.documents.owners import UNKNOWN
+from sa_doclock.core.documents.owners import UNKNOWN
 from tests.integration.documents.models import Journal, Line, Order, Split, Tax
 from tests.unit.document_rows import in_memory, recorded, told
 

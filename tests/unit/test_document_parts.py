@@ -11,14 +11,14 @@ from sqlalchemy import Column, ForeignKey, Integer, String, Table
 from sqlalchemy.orm import configure_mappers, relationship
 
 from sa_doclock import document
-from sa_doclock.documents.declare import (
+from sa_doclock.core.documents.declare import (
     document_root,
     has_nested_headers,
     is_declared,
     parts_of,
     parts_with_detail,
 )
-from sa_doclock.documents.mapping import mapper_of
+from sa_doclock.core.documents.mapping import mapper_of
 from sa_doclock.features.guard.targets import targets_of_class
 from tests.unit.document_mappings import COMPOSITION, World, paths, refers
 

@@ -20,8 +20,8 @@ from sa_doclock import (
     explain_lock,
     with_lock,
 )
-from sa_doclock.documents.declare import document_root
-from sa_doclock.documents.mapping import mapper_of
+from sa_doclock.core.documents.declare import document_root
+from sa_doclock.core.documents.mapping import mapper_of
 from tests.unit.document_mappings import COMPOSITION, World, paths, refers
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sa_doclock.documents.mapping import mapper_of
+from sa_doclock.core.documents.mapping import mapper_of
 from sa_doclock.features.guard.rules import rules_for
 from tests.integration.guard.models import Customer, Order
 

@@ -19,7 +19,7 @@ from sqlalchemy.orm import (
 from sqlalchemy.sql.selectable import Alias
 
 from sa_doclock import LockNotSupported
-from sa_doclock.documents.mapping import (
+from sa_doclock.core.documents.mapping import (
     header_table,
     lockable_root,
     mapper_of,

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, select
 
 from sa_doclock import LockingSession, LockOptions
-from sa_doclock.documents.mapping import document_key, identity_of, key_attributes, mapper_of
+from sa_doclock.core.documents.mapping import document_key, identity_of, key_attributes, mapper_of
 from tests.sql.models import Journal
 from tests.support.models import ColdStore, Contract, Fault, Lease, Order, Ticket, Voucher
 from tests.unit.mappings import NightTaxi, Vehicle

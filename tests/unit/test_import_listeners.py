@@ -50,7 +50,7 @@ def listeners_of(code: str) -> list[tuple[str, str]]:
     return [(target, name) for target, name in json.loads(ran.stdout)]
 
 
-# Not Pool yet: sa_doclock.pool listens to it at import.
+# Not Pool yet: sa_doclock.core.pool listens to it at import.
 @pytest.mark.parametrize("target", ["Mapper", "Session", "Engine", "Connection", "Dialect"])
 @pytest.mark.parametrize("module", ["sa_doclock", "sa_doclock.asyncio"])
 def test_the_import_adds_no_listener(module: str, target: str) -> None:

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import inspect
 
 import sa_doclock
-from sa_doclock.key_text import key_text, printable, told_text
-from sa_doclock.lock_info import LockConnection, LockWait, document_label
+from sa_doclock.core.key_text import key_text, printable, told_text
+from sa_doclock.core.lock_info import LockConnection, LockWait, document_label
 from tests.support.models import Order
 
 PACKAGE = Path(sa_doclock.__file__).parent

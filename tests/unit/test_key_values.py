@@ -18,8 +18,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from sa_doclock.documents import key_values
-from sa_doclock.documents.key_values import key_value, plain_type, some_value
+from sa_doclock.core.documents import key_values
+from sa_doclock.core.documents.key_values import key_value, plain_type, some_value
 from tests.support.models import Order
 
 

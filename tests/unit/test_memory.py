@@ -19,7 +19,7 @@ from sqlalchemy.orm import SessionTransaction
 import sa_doclock
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions, UnsavedChanges
 from sa_doclock.dialects.registry import strategies
-from sa_doclock.transaction import error_translation as failures
+from sa_doclock.core.transaction import error_translation as failures
 from tests.support.models import Line, Order
 
 CACHE = type(functools.lru_cache(len))
@@ -37,7 +37,7 @@ BOUNDED_BY_NATURE = {
 
 def _caches() -> Iterator[tuple[str, Any]]:
     for found in pkgutil.walk_packages(sa_doclock.__path__, "sa_doclock."):
-        if found.name.startswith(("sa_doclock.cli", "sa_doclock.alembic")):
+        if found.name.startswith(("sa_doclock.tools.cli", "sa_doclock.alembic")):
             continue  # no part of a running program
         for name, value in vars(import_module(found.name)).items():
             if isinstance(value, CACHE):

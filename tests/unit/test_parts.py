@@ -9,9 +9,9 @@ from sqlalchemy import Column, ForeignKey, ForeignKeyConstraint, Integer, Table,
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from sa_doclock import LockingSession
-from sa_doclock.documents.declare import parts_of
-from sa_doclock.documents.mapping import mapper_of
-from sa_doclock.documents.owners import UNKNOWN, loaded_headers
+from sa_doclock.core.documents.declare import parts_of
+from sa_doclock.core.documents.mapping import mapper_of
+from sa_doclock.core.documents.owners import UNKNOWN, loaded_headers
 from tests.support.models import Clause, Contract, Entry, Invoice, Line, Order, Voucher
 from tests.unit.mappings import Vehicle, Wheel
 

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy.util import await_only, greenlet_spawn
 
-from sa_doclock.monitoring import shared_query
-from sa_doclock.monitoring.shared_query import SharedQueries
+from sa_doclock.features import shared_query
+from sa_doclock.features.shared_query import SharedQueries
 
 Queries = SharedQueries[int, str]
 

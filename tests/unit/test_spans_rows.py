@@ -16,7 +16,7 @@ from sqlalchemy.orm import (
     with_polymorphic,
 )
 
-from sa_doclock.documents import mapper_of, spans_rows
+from sa_doclock.core.documents import mapper_of, spans_rows
 
 
 class Base(DeclarativeBase):

@@ -17,7 +17,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import selectinload
 
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
-from sa_doclock.sqlalchemy_internals import (
+from sa_doclock.core.sqlalchemy_internals import (
     ForUpdate,
     for_update_of,
     has_limit,
@@ -31,7 +31,7 @@ from sa_doclock.sqlalchemy_internals import (
     with_last_hint,
     without_lock,
 )
-from sa_doclock.statements import refuse_unlockable_shape
+from sa_doclock.core.statements import refuse_unlockable_shape
 from tests.sql.servers import serving
 from tests.support.models import Line, Order
 

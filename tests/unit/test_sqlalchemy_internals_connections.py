@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy import Engine, inspect
 from sqlalchemy.orm import Session
 
-from sa_doclock.sqlalchemy_internals import (
+from sa_doclock.core.sqlalchemy_internals import (
     closes_connection,
     deleted_states,
     ends_on_return,

@@ -34,14 +34,14 @@ from sqlalchemy.orm import (
 )
 
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
-from sa_doclock.sqlalchemy_internals import (
+from sa_doclock.core.sqlalchemy_internals import (
     execute_listeners,
     options_of,
     undefers,
     with_options,
     without_options,
 )
-from sa_doclock.statements import relationships_with_options
+from sa_doclock.core.statements import relationships_with_options
 from tests.support.models import Contract, Lease, Line, Order
 
 alias = aliased(Order)

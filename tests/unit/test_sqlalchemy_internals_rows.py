@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sa_doclock.sqlalchemy_internals import keep_rows
+from sa_doclock.core.sqlalchemy_internals import keep_rows
 
 
 def test_rows_that_were_looked_at_are_still_in_the_result() -> None:

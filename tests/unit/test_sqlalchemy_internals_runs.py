@@ -15,7 +15,7 @@ from sqlalchemy.orm import selectinload
 from sqlalchemy.orm.attributes import instance_state
 
 from sa_doclock import LockingSession
-from sa_doclock.sqlalchemy_internals import (
+from sa_doclock.core.sqlalchemy_internals import (
     merged_results,
     result_of_scalars,
     run_before,

@@ -14,7 +14,7 @@ from sqlalchemy import BindParameter
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from sa_doclock import LockingSession
-from sa_doclock.sqlalchemy_internals import Values, values_of
+from sa_doclock.core.sqlalchemy_internals import Values, values_of
 from tests.support.models import Line, Order
 
 LINES: Any = Line.__table__

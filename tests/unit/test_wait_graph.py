@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from sa_doclock.lock_info import Wait
-from sa_doclock.monitoring.wait_graph import WaitGraph
+from sa_doclock.core.lock_info import Wait
+from sa_doclock.tools.monitoring.wait_graph import WaitGraph
 from tests.support.work import calls_of
 
 Pairs = list[tuple[int, int]]

@@ -14,7 +14,7 @@ from sqlalchemy.exc import SAWarning
 from sqlalchemy.orm import Session
 
 from sa_doclock import LockingSession
-from sa_doclock.caller import warn_program
+from sa_doclock.core.caller import warn_program
 from tests.support.models import Customer
 
 

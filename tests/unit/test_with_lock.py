@@ -22,7 +22,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session, aliased
 
 from sa_doclock import LockMisuse, LockNotSupported, LockOptions, with_lock
-from sa_doclock.statements.with_lock import LOCK_OPTION
+from sa_doclock.core.statements.with_lock import LOCK_OPTION
 from tests.support.models import Customer, Invoice, Lease, Line, Order
 from tests.unit.mappings import Circle, Joined, Selected, Shape
 

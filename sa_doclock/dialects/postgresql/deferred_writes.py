@@ -24,7 +24,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm.exc import StaleDataError
 
-from ...pool import CallFunction, on_return, withdraw
+from ...core.pool import CallFunction, on_return, withdraw
 from ..base import Read
 from .hold_limit import after_lock
 from .pipeline import Call, CursorInterceptor, InterceptedCursor, Steps, run_steps, send_in_pipeline

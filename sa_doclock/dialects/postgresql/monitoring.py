@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.sql import Executable
 
-from ...lock_info import KEY_MARK, Identity, LockConnection, Wait
+from ...core.lock_info import KEY_MARK, Identity, LockConnection, Wait
 from ..base import LockMonitoring
 from ..monitoring import connections_by_id, elapsed_seconds
 from ..names import quoted_name

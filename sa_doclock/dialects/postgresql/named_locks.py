@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, TextClause, text
 
-from ...lock_info import KEY_MARK
+from ...core.lock_info import KEY_MARK
 from ...options import LockOptions
 from ..recent_keys import remember_key
 

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Mapper
 
 from ...checkout_info import Checkout
 from ...dialects import strategy_for
-from ...documents import (
+from ...core.documents import (
     compares_in_python,
     declared_roots,
     has_checkouts,
@@ -25,10 +25,10 @@ from ...documents import (
 )
 from ...errors import CheckoutLost, DocLockError
 from ...events import listened
-from ...key_text import key_text
-from ...lock_info import DocumentKey, Identity, document_label
+from ...core.key_text import key_text
+from ...core.lock_info import DocumentKey, Identity, document_label
 from ...options import LockOptions, LockTimeout, check_seconds
-from ...transaction import TransactionState, add_document, database_name
+from ...core.transaction import TransactionState, add_document, database_name
 from .conditions import lost
 from .keys import DocumentName, document_name, read_key, table_name
 from .part import CheckOuts, check_class

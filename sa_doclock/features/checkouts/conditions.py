@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ...checkout_info import Checkout
 from ...errors import CheckedOut, CheckoutLost, DocLockError
-from ...key_text import key_text
+from ...core.key_text import key_text
 from .rows import CheckoutRow
 
 

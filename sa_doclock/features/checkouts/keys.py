@@ -21,10 +21,10 @@ from sqlalchemy.orm import Mapper
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from ...dialects.base import schema_of
-from ...documents import key_value, own_table
+from ...core.documents import key_value, own_table
 from ...errors import LockNotSupported
-from ...key_text import key_text
-from ...lock_info import Identity
+from ...core.key_text import key_text
+from ...core.lock_info import Identity
 
 _DIALECT: Final = DefaultDialect()  # what a type stores must not depend on the driver
 

@@ -12,11 +12,11 @@ from sqlalchemy.orm import Mapper
 from ...checkout_info import Checkout
 from ...dialects import product_of
 from ...dialects.base import Read
-from ...documents import document_key, has_checkouts, identity_of, root_of
+from ...core.documents import document_key, has_checkouts, identity_of, root_of
 from ...errors import DocLockError, LockMisuse
-from ...lock_info import DocumentKey, LockedName, document_label, public_key
+from ...core.lock_info import DocumentKey, LockedName, document_label, public_key
 from ...options import LockOptions, base_of
-from ...transaction import (
+from ...core.transaction import (
     LedgerMark,
     Limit,
     LockCall,

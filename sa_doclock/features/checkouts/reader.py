@@ -12,9 +12,9 @@ from sqlalchemy.orm import Mapper, Session
 from ...dialects import strategy_for
 from ...dialects.base import Read
 from ...errors import WrongIsolation
-from ...lock_info import DocumentKey, Identity
+from ...core.lock_info import DocumentKey, Identity
 from ...options import LockOptions
-from ...transaction import TransactionState
+from ...core.transaction import TransactionState
 from .keys import document_name
 from .rows import NO_ROW, CheckoutRow, CheckoutRows
 

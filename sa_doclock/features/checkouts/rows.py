@@ -26,7 +26,7 @@ from ...checkout_info import Checkout
 from ...dialects import strategy_for
 from ...dialects.base import Read, ServerClock
 from ...errors import LockNotSupported
-from ...lock_info import Identity, public_key
+from ...core.lock_info import Identity, public_key
 from .keys import DocumentName
 from .table import UtcTimestamp
 

@@ -19,11 +19,11 @@ from typing import Any
 
 from sqlalchemy.util import greenlet_spawn
 
-from ...documents import document_key, identity_of, mapper_of
+from ...core.documents import document_key, identity_of, mapper_of
 from ...errors import DeadlockDetected, LockMisuse, LockNotAvailable
-from ...lock_info import DocumentKey
+from ...core.lock_info import DocumentKey
 from ...options import LockOptions, LockTimeout, check_wait
-from ...process_waits import observed_wait
+from ...core.process_waits import observed_wait
 from .combined_batch import Batch, Call
 from .wakeup import Wakeup
 

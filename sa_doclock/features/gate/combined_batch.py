@@ -14,9 +14,9 @@ from sqlalchemy.orm import Session, SessionTransaction
 from sqlalchemy.util import await_only
 
 from ...errors import DocLockError, LockLost, LockMisuse
-from ...lock_info import DocumentKey, document_label
+from ...core.lock_info import DocumentKey, document_label
 from ...options import LockOptions
-from ...transaction import SessionPart, TransactionState, add_document, state_of
+from ...core.transaction import SessionPart, TransactionState, add_document, state_of
 from ..on_commit import AfterCommit, call_all
 from ..pipeline import SessionPipeline
 from .wakeup import Wakeup

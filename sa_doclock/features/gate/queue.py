@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from ...options import LockTimeout, check_positive
-from ...process_waits import observed_wait
+from ...core.process_waits import observed_wait
 from .combined import CombinedCommits
 from .wakeup import TaskWakeup, Wakeup
 

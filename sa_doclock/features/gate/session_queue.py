@@ -22,12 +22,12 @@ from sqlalchemy.pool import NullPool, Pool, SingletonThreadPool, StaticPool
 
 from ...dialects import strategy_for, translated_schema
 from ...dialects.base import LockStrategy
-from ...documents import document_key, own_table
+from ...core.documents import document_key, own_table
 from ...errors import LockMisuse, LockNotAvailable
 from ...events import ReleasedLock
 from ...options import LockOptions, base_of, is_row_lock, may_queue
-from ...process_waits import observed_wait
-from ...transaction import LockCall, LockRequest, SessionPart, Take, TransactionState
+from ...core.process_waits import observed_wait
+from ...core.transaction import LockCall, LockRequest, SessionPart, Take, TransactionState
 from .queue import DocumentGate, QueueEntry
 
 _STEPS = 10  # of what is left for the server: it is a part of the statement's text on some

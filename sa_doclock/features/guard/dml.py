@@ -18,10 +18,10 @@ from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.attributes import instance_state
 
 from ...dialects import schema_translation
-from ...documents import UNKNOWN, HeaderResolver, document_key, has_null, key_attributes
-from ...lock_info import DocumentKey, Identity
-from ...sqlalchemy_internals import is_flushing, values_of
-from ...statements import chunks, key_in
+from ...core.documents import UNKNOWN, HeaderResolver, document_key, has_null, key_attributes
+from ...core.lock_info import DocumentKey, Identity
+from ...core.sqlalchemy_internals import is_flushing, values_of
+from ...core.statements import chunks, key_in
 from .flush import FlushGuard
 from .refusals import Refusal, Refusals
 from .returned import keys_of_result

@@ -13,8 +13,8 @@ from typing import Any
 from sqlalchemy.orm import InstanceState
 from sqlalchemy.orm.attributes import instance_state
 
-from ...documents import Part, has_null, loaded_headers
-from ...lock_info import Identity
+from ...core.documents import Part, has_null, loaded_headers
+from ...core.lock_info import Identity
 from .full_check import FullCheck, WrittenRow, document_of_header, new_key_of
 from .refusals import Refusals
 from .rows import CheckedRows, RowsOfClass, States, Write, rows_by_class

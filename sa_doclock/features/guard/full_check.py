@@ -11,7 +11,7 @@ from sqlalchemy import ClauseElement
 from sqlalchemy.orm import InstanceState, Mapper, RelationshipDirection, Session
 from sqlalchemy.orm.attributes import instance_state
 
-from ...documents import (
+from ...core.documents import (
     HeaderResolver,
     compares_in_python,
     document_root,
@@ -20,8 +20,8 @@ from ...documents import (
     mapper_of,
     root_of,
 )
-from ...lock_info import DocumentKey, Identity, document_label, public_key
-from ...sqlalchemy_internals import modified_states, new_states
+from ...core.lock_info import DocumentKey, Identity, document_label, public_key
+from ...core.sqlalchemy_internals import modified_states, new_states
 from .refusals import Refusal, Refusals
 from .rows import States, Write
 from .rules import WriteRules, names_of_parts, rules_for

@@ -18,10 +18,10 @@ from sqlalchemy import Result, event
 from sqlalchemy.engine import ChunkedIteratorResult, MergedResult
 from sqlalchemy.orm import InstanceState, Mapper, ORMExecuteState, Session
 
-from ...caller import frame_of_program
-from ...documents import declared_roots, mapper_cache, parts_of
-from ...sqlalchemy_internals import merged_results, run_before, run_of
-from ...transaction import SessionPart, TransactionState
+from ...core.caller import frame_of_program
+from ...core.documents import declared_roots, mapper_cache, parts_of
+from ...core.sqlalchemy_internals import merged_results, run_before, run_of
+from ...core.transaction import SessionPart, TransactionState
 
 READS_REMEMBERED: Final = 2000
 """The most executions that a session remembers; of more it forgets the older half."""

@@ -8,13 +8,13 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from sqlalchemy.orm import InstanceState, Mapper
 
-from ...caller import line_of_program, warn_program
-from ...documents import HeaderResolver, any_declared, has_null, notify_in_time
+from ...core.caller import line_of_program, warn_program
+from ...core.documents import HeaderResolver, any_declared, has_null, notify_in_time
 from ...errors import UnlockedWrite, UnlockedWriteWarning
-from ...key_text import key_text
-from ...lock_info import Identity, public_key
+from ...core.key_text import key_text
+from ...core.lock_info import Identity, public_key
 from ...options import lock_label
-from ...transaction import TransactionState, add_document, database_name
+from ...core.transaction import TransactionState, add_document, database_name
 from .provenance import ReadProvenance
 from .writable import WritableDocuments
 

@@ -10,9 +10,9 @@ from sqlalchemy.engine import IteratorResult, Row
 from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.orm.attributes import instance_state
 
-from ...documents import key_attributes
-from ...lock_info import Identity
-from ...sqlalchemy_internals import buffer_rows, returned_columns
+from ...core.documents import key_attributes
+from ...core.lock_info import Identity
+from ...core.sqlalchemy_internals import buffer_rows, returned_columns
 from .targets import Target
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy.orm import InstanceState, Session
 
-from ...documents import notify_in_time
-from ...sqlalchemy_internals import deleted_states, modified_states, new_states
+from ...core.documents import notify_in_time
+from ...core.sqlalchemy_internals import deleted_states, modified_states, new_states
 from .rules import WriteRules, rules_for
 
 States = Collection[InstanceState[Any]]

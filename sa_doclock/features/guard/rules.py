@@ -14,7 +14,7 @@ from sqlalchemy.orm import (
     attributes,
 )
 
-from ...documents import (
+from ...core.documents import (
     Part,
     document_root,
     is_header,
@@ -24,7 +24,7 @@ from ...documents import (
     parts_with_detail,
     root_of,
 )
-from ...lock_info import Identity
+from ...core.lock_info import Identity
 
 States = Collection[InstanceState[Any]]
 

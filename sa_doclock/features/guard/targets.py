@@ -10,7 +10,7 @@ from sqlalchemy import Alias, BindParameter, ClauseElement, Null, Update, inspec
 from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.exc import UnmappedColumnError
 
-from ...documents import (
+from ...core.documents import (
     Part,
     declared_roots,
     document_root,
@@ -21,8 +21,8 @@ from ...documents import (
     parts_with_detail,
     root_of,
 )
-from ...lock_info import Identity
-from ...sqlalchemy_internals import values_of
+from ...core.lock_info import Identity
+from ...core.sqlalchemy_internals import values_of
 
 Row = Mapping[Any, Any]
 

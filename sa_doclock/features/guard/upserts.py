@@ -13,8 +13,8 @@ from typing import Any
 
 from sqlalchemy import Column, Insert, PrimaryKeyConstraint, UniqueConstraint
 
-from ...documents import key_attributes
-from ...sqlalchemy_internals import Conflict, conflict_of
+from ...core.documents import key_attributes
+from ...core.sqlalchemy_internals import Conflict, conflict_of
 from .targets import Target, is_header_target
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy.orm import Mapper, Session
 
-from ...documents import any_declared
-from ...transaction import Block, FirstUse, SessionPart, TransactionState, state_of
+from ...core.documents import any_declared
+from ...core.transaction import Block, FirstUse, SessionPart, TransactionState, state_of
 from .dml import DmlGuard
 from .flush import FlushGuard
 from .provenance import ReadProvenance

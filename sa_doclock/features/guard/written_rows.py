@@ -11,7 +11,7 @@ from sqlalchemy import Connection, event
 from sqlalchemy.orm import InstanceState, Mapper
 from sqlalchemy.orm.interfaces import EXT_CONTINUE
 
-from ...documents import listen_for_documents
+from ...core.documents import listen_for_documents
 from .rows import Write
 from .write_guard import guard_of
 

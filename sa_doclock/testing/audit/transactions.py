@@ -11,7 +11,7 @@ from weakref import ref
 from sqlalchemy import Connection, TextClause
 from sqlalchemy.orm import InstanceState, Mapper, Session
 
-from ...sqlalchemy_internals import for_update_tables
+from ...core.sqlalchemy_internals import for_update_tables
 from .places import Place, Places
 from .rows import Row
 

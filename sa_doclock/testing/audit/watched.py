@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Connection
 from sqlalchemy.orm import InstanceState, Session
 
-from ...sqlalchemy_internals import is_flushing
+from ...core.sqlalchemy_internals import is_flushing
 from .isolation import finds_conflicts
 from .places import Place, Places, places_of_program
 from .rows import Row

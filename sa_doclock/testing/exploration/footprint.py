@@ -13,7 +13,7 @@ from sqlalchemy import BindParameter, Column, Index, Table, UniqueConstraint
 from sqlalchemy.sql import operators
 from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList, ColumnElement
 
-from ...caller import is_sent_by_library
+from ...core.caller import is_sent_by_library
 from .accesses import ANYTHING, Access, Accesses, Mode
 from .sql_text import calls_function, calls_lock_function, modes_of_tables, table_name
 

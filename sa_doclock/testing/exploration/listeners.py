@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import ExceptionContext
 
-from ...caller import line_of_program
-from ...sqlalchemy_internals import keep_rows
+from ...core.caller import line_of_program
+from ...core.sqlalchemy_internals import keep_rows
 from .accesses import Access, Accesses, TransactionAccesses, at_end
 from .engines import AUTOCOMMIT, EnginesSeen
 from .footprint import accesses_of, level_set_by, rows_of

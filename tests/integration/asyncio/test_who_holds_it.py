@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 import sa_doclock
 from sa_doclock import AsyncLockingSession, LockNotAvailable, LockNotSupported
-from sa_doclock.monitoring import shared_query
+from sa_doclock.features import shared_query
 from tests.integration.asyncio.bridge import playing
 from tests.integration.asyncio.drivers import connected, in_a_loop
 from tests.integration.asyncio.plays import FOR_UPDATE, add_ten, reads, roll_back

@@ -10,7 +10,7 @@ from sqlalchemy.orm import sessionmaker
 from typer.testing import CliRunner
 
 from sa_doclock import LockingSession
-from sa_doclock.cli.app import app
+from sa_doclock.tools.cli.app import app
 from tests.integration.checkouts.models import CHECKOUTS, TABLE, Base, Order, expire
 from tests.support.databases import Database
 

@@ -9,8 +9,8 @@ import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
 
-from sa_doclock.cli.app import app
-from sa_doclock.doctor import SEVERITIES
+from sa_doclock.tools.cli.app import app
+from sa_doclock.tools.doctor import SEVERITIES
 from tests.support.databases import Database
 
 PARTS = "tests.integration.doctor.test_models:Base"

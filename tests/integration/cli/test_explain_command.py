@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sa_doclock import LockOptions, explain_lock
-from sa_doclock.cli.app import app
+from sa_doclock.tools.cli.app import app
 from tests.integration.cli.conftest import Process
 from tests.support.databases import Database
 from tests.support.models import Order

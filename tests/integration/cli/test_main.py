@@ -102,7 +102,7 @@ def test_version(sa_doclock: Run) -> None:
 
 
 def start_without(missing: str) -> Process:
-    program = f"import sys; sys.modules[{missing!r}] = None; import sa_doclock.cli as c; c.main()"
+    program = f"import sys; sys.modules[{missing!r}] = None; import sa_doclock.tools.cli as c; c.main()"
     return subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False
     )
@@ -120,7 +120,7 @@ def test_without_the_extra_it_says_what_to_install(missing: str) -> None:
 
 
 def test_another_missing_module_is_not_blamed_on_the_extra() -> None:
-    process = start_without("sa_doclock.cli.demo_scenes")
+    process = start_without("sa_doclock.tools.cli.demo_scenes")
     assert process.returncode == 1
     assert "ModuleNotFoundError" in process.stderr
     assert "pip install" not in process.stderr

@@ -14,10 +14,10 @@ import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
 
-from sa_doclock.cli.app import app
-from sa_doclock.cli.database import _without_secret
-from sa_doclock.cli.workload.model import PREFIX
-from sa_doclock.cli.workload.plan import Plan
+from sa_doclock.tools.cli.app import app
+from sa_doclock.tools.cli.database import _without_secret
+from sa_doclock.tools.cli.workload.model import PREFIX
+from sa_doclock.tools.cli.workload.plan import Plan
 from tests.integration.cli.conftest import ROOT, Process
 from tests.support.databases import Database
 
@@ -233,7 +233,7 @@ def test_a_database_that_may_not_be_written_is_told(tmp_path: Path) -> None:
 
 def test_a_lock_that_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from sa_doclock import LockNotSupported  # noqa: PLC0415
-    from sa_doclock.cli import stress  # noqa: PLC0415
+    from sa_doclock.tools.cli import stress  # noqa: PLC0415
 
     def refuse(*_: object) -> None:
         raise LockNotSupported("run the migration first")

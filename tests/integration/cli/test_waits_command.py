@@ -14,7 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from sa_doclock import LockingSession
-from sa_doclock.cli.app import app
+from sa_doclock.tools.cli.app import app
 from tests.integration.locking.steps import locks, roll_back
 from tests.integration.monitoring.steps import ON_SERVERS, up_to_date
 from tests.support.actors import Actor
@@ -103,7 +103,7 @@ def test_watch_goes_on_until_ctrl_c(database: Database, monkeypatch: pytest.Monk
         if len(slept) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("sa_doclock.cli.waits.time.sleep", sleep)
+    monkeypatch.setattr("sa_doclock.tools.cli.waits.time.sleep", sleep)
     words = ("--watch", "--every", "0.5", "--json", "--longer-than", YEAR)
     assert invoke(database, *words) == (0, "[]\n[]\n")
     assert slept == [0.5, 0.5]
@@ -121,8 +121,8 @@ def test_watch_renews_the_tree_in_place_on_a_terminal(
         if len(slept) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("sa_doclock.cli.waits.results", lambda: terminal)
-    monkeypatch.setattr("sa_doclock.cli.waits.time.sleep", sleep)
+    monkeypatch.setattr("sa_doclock.tools.cli.waits.results", lambda: terminal)
+    monkeypatch.setattr("sa_doclock.tools.cli.waits.time.sleep", sleep)
     assert invoke(database, "--watch")[0] == 0
     assert isinstance(terminal.file, io.StringIO)
     shown = terminal.file.getvalue()
@@ -135,7 +135,7 @@ def test_watch_ends_with_the_alarm(
     database: Database, waiting: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pause = threading.Event().wait
-    monkeypatch.setattr("sa_doclock.cli.waits.time.sleep", lambda _: pause(0.2))
+    monkeypatch.setattr("sa_doclock.tools.cli.waits.time.sleep", lambda _: pause(0.2))
     status, output = invoke(database, "--watch", "--alarm", "0")
     assert status == 1
     assert f"connection {waiting[0]} (" in output
@@ -165,8 +165,8 @@ def test_the_alarm_is_decided_before_anything_is_drawn(
         order.append("drawn")
         return "a picture"
 
-    monkeypatch.setattr("sa_doclock.cli.waits._has_longer", has_longer)
-    monkeypatch.setattr("sa_doclock.cli.waits.picture_of", picture_of)
+    monkeypatch.setattr("sa_doclock.tools.cli.waits._has_longer", has_longer)
+    monkeypatch.setattr("sa_doclock.tools.cli.waits.picture_of", picture_of)
     assert invoke(database, "--alarm", YEAR) == (1, "a picture\n")
     assert order == ["decided", "drawn"]
 
@@ -178,7 +178,7 @@ def test_a_failure_of_the_server_is_no_alarm(
     def fail(_: object) -> None:
         raise sa.exc.OperationalError("SELECT 1", {}, Exception("the server is gone"))
 
-    monkeypatch.setattr("sa_doclock.cli.waits.lock_waits", fail)
+    monkeypatch.setattr("sa_doclock.tools.cli.waits.lock_waits", fail)
     status, output = invoke(database)
     assert status == 2
     assert "the server is gone" in output

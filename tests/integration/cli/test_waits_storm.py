@@ -14,7 +14,7 @@ from sqlalchemy.pool import NullPool
 from typer.testing import CliRunner
 
 from sa_doclock import LockingSession, LockOptions, lock_waits
-from sa_doclock.cli.app import app
+from sa_doclock.tools.cli.app import app
 from tests.integration.locking.steps import locks, roll_back
 from tests.integration.monitoring.steps import ON_SERVERS, ids, refused, up_to_date
 from tests.support.actors import PATIENCE, Actor

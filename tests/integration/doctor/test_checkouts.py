@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from sa_doclock import check_database
-from sa_doclock.doctor import checkouts
+from sa_doclock.tools.doctor import checkouts
 from tests.integration.checkouts.models import Base
 from tests.integration.doctor.test_models import Elsewhere
 from tests.support.databases import Database

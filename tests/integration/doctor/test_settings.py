@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from sa_doclock import Finding, check_database, skip_redundant_rollback
-from sa_doclock.doctor import CHECKS, COMMON_CHECKS
+from sa_doclock.tools.doctor import CHECKS, COMMON_CHECKS
 from tests.integration.doctor.settings import ALL, CASES, GLOBAL, INNODB, SERVERS, Case, Options
 from tests.integration.monitoring.accounts import account
 from tests.support.databases import Database
@@ -140,8 +140,8 @@ def test_a_version_of_sqlite_that_can_corrupt_a_file_in_wal_mode(
 ) -> None:
     in_wal = database.column == "sqlite"
     for fixed, found in (((99,), in_wal), ((3,), False)):
-        monkeypatch.setattr("sa_doclock.doctor.sqlite._WAL_FIXED", fixed)
-        monkeypatch.setattr("sa_doclock.doctor.sqlite._WAL_BACKPORTS", ())
+        monkeypatch.setattr("sa_doclock.tools.doctor.sqlite._WAL_FIXED", fixed)
+        monkeypatch.setattr("sa_doclock.tools.doctor.sqlite._WAL_BACKPORTS", ())
         assert ("sqlite-version" in codes({})) is found
 
 

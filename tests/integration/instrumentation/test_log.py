@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-import sa_doclock.monitoring.instrumentation
+import sa_doclock.core.instrumentation
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from tests.integration.locking.crosswise import cross, set_total
 from tests.integration.locking.steps import locks
@@ -54,7 +54,7 @@ def test_a_lock_and_its_end(
     session: Session, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        sa_doclock.monitoring.instrumentation, "CONTENDED", math.inf
+        sa_doclock.core.instrumentation, "CONTENDED", math.inf
     )  # however slow the machine is
     session.get_one_entity(Order, 1, ForUpdate)
     session.commit()
@@ -79,7 +79,7 @@ def test_one_that_was_waited_for(
     queued = bob.starts(locks(Order, 1))
     wait_until_blocked(waiter=bob, holder=alice, step=queued)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sa_doclock.monitoring.instrumentation, "CONTENDED", 1e-6)
+        patch.setattr(sa_doclock.core.instrumentation, "CONTENDED", 1e-6)
         alice.does(lambda session: session.rollback())
         queued.result()
     granted = (logging.INFO, ("Order 1", "FOR UPDATE", "granted"))
@@ -91,11 +91,11 @@ def test_only_contended_ones_where_debugging_is_off(
 ) -> None:
     caplog.set_level(logging.INFO, "sa_doclock")
     monkeypatch.setattr(
-        sa_doclock.monitoring.instrumentation, "CONTENDED", math.inf
+        sa_doclock.core.instrumentation, "CONTENDED", math.inf
     )  # however slow the machine is
     session.get_one_entity(Order, 1, ForUpdate)
     session.rollback()
-    monkeypatch.setattr(sa_doclock.monitoring.instrumentation, "CONTENDED", 0)
+    monkeypatch.setattr(sa_doclock.core.instrumentation, "CONTENDED", 0)
     session.get_one_entity(Order, 2, ForUpdate)
     session.rollback()
     assert records(caplog) == [(logging.INFO, ("Order 2", "FOR UPDATE", "granted"))]
@@ -109,7 +109,7 @@ def test_a_time_out(
 ) -> None:
     other.get_one_entity(Order, 1, ForUpdate)
     caplog.clear()
-    monkeypatch.setattr(sa_doclock.monitoring.instrumentation, "SHORT_LIMIT", 0.1)
+    monkeypatch.setattr(sa_doclock.core.instrumentation, "SHORT_LIMIT", 0.1)
     for how in ({"lock_timeout": 0.15}, {"lock_timeout": 0.05}, {"lock_timeout": 0}):
         with pytest.raises(LockNotAvailable) as caught:
             session.get_entity(Order, 1, ForUpdate, **how)

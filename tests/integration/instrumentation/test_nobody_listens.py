@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import sa_doclock.monitoring.instrumentation
+import sa_doclock.core.instrumentation
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from tests.support.models import Order
 
@@ -31,8 +31,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(target, name, note)
 
-    noting(sa_doclock.monitoring.instrumentation, "_label_of")
-    noting(sa_doclock.monitoring.instrumentation, "_fields")
+    noting(sa_doclock.core.instrumentation, "_label_of")
+    noting(sa_doclock.core.instrumentation, "_fields")
     return noted
 
 
@@ -54,7 +54,7 @@ def test_nothing_is_asked_for_in_silence(
 def test_by_default_only_what_failed_is_logged(
     session: Session, other: Session, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sa_doclock.monitoring.instrumentation, "SHORT_LIMIT", 0.01)
+    monkeypatch.setattr(sa_doclock.core.instrumentation, "SHORT_LIMIT", 0.01)
     use(session, other)
     assert asked == ["_fields"]
 

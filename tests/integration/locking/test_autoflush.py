@@ -44,7 +44,7 @@ def test_a_lock_that_fails_leaves_autoflush_as_it_was(
     def fail(*_: object, **__: object) -> None:
         raise LockNotSupported("no")
 
-    monkeypatch.setattr("sa_doclock.locking.by_key.OneByKey.send", fail)
+    monkeypatch.setattr("sa_doclock.core.locking.by_key.OneByKey.send", fail)
     session.autoflush = autoflush
     with pytest.raises(LockNotSupported):
         session.get_entity(Order, 1, ForUpdate)

@@ -23,7 +23,7 @@ from sa_doclock import (
     StaleDocument,
     WrongIsolation,
 )
-from sa_doclock.session import context_of
+from sa_doclock.core.session import context_of
 from tests.integration.locking.steps import FIRST, finds_held, recorded, seen
 from tests.support.models import Account, Contract, Customer, Line, Order
 

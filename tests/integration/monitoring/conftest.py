@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from sa_doclock import LockingSession
-from sa_doclock.monitoring import shared_query
+from sa_doclock.features import shared_query
 from tests.integration.locking.conftest import *  # noqa: F403  # the fixtures that it names in __all__
 from tests.integration.monitoring.accounts import account
 from tests.support.databases import Database

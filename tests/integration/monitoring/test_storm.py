@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
-from sa_doclock.monitoring import shared_query
+from sa_doclock.features import shared_query
 from tests.integration.locking.steps import locks
 from tests.integration.monitoring.side import side_connections
 from tests.integration.monitoring.steps import (

@@ -10,8 +10,8 @@ import pytest
 
 from sa_doclock import LockingSession, LockOptions
 from sa_doclock.dialects import strategy_for
-from sa_doclock.statements import timeouts as waiting
-from sa_doclock.statements.by_key import lock_by_key
+from sa_doclock.core.statements import timeouts as waiting
+from sa_doclock.core.statements.by_key import lock_by_key
 from tests.support.models import Lease, Order, Voucher
 
 pytestmark = pytest.mark.databases("postgresql", "mysql", "mariadb")

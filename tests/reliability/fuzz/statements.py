@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Select, exists, func, literal, select, text, union_all
 from sqlalchemy.orm import aliased, defaultload, joinedload, selectinload, subqueryload
 
-from sa_doclock.documents.mapping import header_table
+from sa_doclock.core.documents.mapping import header_table
 from tests.sql.models import Customer, Line
 
 Change = Callable[[Any, Any], Any]

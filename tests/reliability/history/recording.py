@@ -12,10 +12,10 @@ import pytest
 from sqlalchemy import Engine
 
 from sa_doclock import LockingSession
-from sa_doclock.cli.workload import Operation, Outcome, Plan, run, runner
-from sa_doclock.cli.workload.model import NAMES, Document, State
-from sa_doclock.cli.workload.plan import Step
-from sa_doclock.cli.workload.worker import Worker
+from sa_doclock.tools.cli.workload import Operation, Outcome, Plan, run, runner
+from sa_doclock.tools.cli.workload.model import NAMES, Document, State
+from sa_doclock.tools.cli.workload.plan import Step
+from sa_doclock.tools.cli.workload.worker import Worker
 from tests.reliability.history import record, stored
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sa_doclock.cli.workload import fresh_tables
-from sa_doclock.cli.workload.tables import fill
+from sa_doclock.tools.cli.workload import fresh_tables
+from sa_doclock.tools.cli.workload.tables import fill
 from tests.reliability.leaks.footprint import footprint
 from tests.reliability.leaks.scene import STATES, Scene, new_engine
 from tests.support.databases import Database

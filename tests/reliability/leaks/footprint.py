@@ -99,5 +99,5 @@ _KEEPS = (dict, list, set, WeakKeyDictionary, WeakSet, WeakValueDictionary)
 _MODULES = [
     import_module(found.name)
     for found in pkgutil.walk_packages(sa_doclock.__path__, "sa_doclock.")
-    if not found.name.startswith(("sa_doclock.cli", "sa_doclock.alembic"))
+    if not found.name.startswith(("sa_doclock.tools.cli", "sa_doclock.alembic"))
 ]

@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import event
 
 from sa_doclock import LockOptions
-from sa_doclock.cli.workload.model import Document
-from sa_doclock.transaction import error_translation as failures
+from sa_doclock.tools.cli.workload.model import Document
+from sa_doclock.core.transaction import error_translation as failures
 from tests.reliability.leaks.cycles import WARM_UP, grown_since, leak_of, repeat
 from tests.reliability.leaks.footprint import footprint, growth
 from tests.reliability.leaks.scene import Scene
@@ -75,7 +75,7 @@ def _told(scene: Scene, leak: Leak) -> dict[str, int]:
         (a_statement, "compiled statements"),
         (
             an_entry_of_a_dictionary,
-            "in sa_doclock.transaction.error_translation._states",
+            "in sa_doclock.core.transaction.error_translation._states",
         ),
     ],
     ids=lambda one: one.__name__ if callable(one) else "",

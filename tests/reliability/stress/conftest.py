@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Engine
 
-from sa_doclock.cli.database import open_database
-from sa_doclock.cli.workload import Plan, fresh_tables
+from sa_doclock.tools.cli.database import open_database
+from sa_doclock.tools.cli.workload import Plan, fresh_tables
 from tests.support.databases import Database
 
 

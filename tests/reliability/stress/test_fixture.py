@@ -11,8 +11,8 @@ from sqlalchemy import Engine, event
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import DeadlockDetected, LockingSession, LockNotSupported, LockOptions
-from sa_doclock.cli.database import open_database
-from sa_doclock.cli.workload import (
+from sa_doclock.tools.cli.database import open_database
+from sa_doclock.tools.cli.workload import (
     TABLE_NAMES,
     Operation,
     Plan,
@@ -23,12 +23,12 @@ from sa_doclock.cli.workload import (
     run,
     runner,
 )
-from sa_doclock.cli.workload.model import LARGEST, NAMES, Detail, Document
-from sa_doclock.cli.workload.plan import Step
-from sa_doclock.cli.workload.runner import broken_documents
-from sa_doclock.cli.workload.tables import fill
-from sa_doclock.cli.workload.tally import Tally, percentile
-from sa_doclock.cli.workload.worker import CHANGES, History, Worker
+from sa_doclock.tools.cli.workload.model import LARGEST, NAMES, Detail, Document
+from sa_doclock.tools.cli.workload.plan import Step
+from sa_doclock.tools.cli.workload.runner import broken_documents
+from sa_doclock.tools.cli.workload.tables import fill
+from sa_doclock.tools.cli.workload.tally import Tally, percentile
+from sa_doclock.tools.cli.workload.worker import CHANGES, History, Worker
 from tests.support.databases import Database
 
 SMALL = Plan(documents=2, threads=3, iterations=4, seed=1)

@@ -10,8 +10,8 @@ from _pytest.mark.structures import ParameterSet
 from sqlalchemy import Engine
 
 from sa_doclock import LockOptions
-from sa_doclock.cli.database import open_database
-from sa_doclock.cli.workload import Operation, Outcome, Plan, fresh_tables, run
+from sa_doclock.tools.cli.database import open_database
+from sa_doclock.tools.cli.workload import Operation, Outcome, Plan, fresh_tables, run
 from tests.support.databases import Database
 
 READS = {"shared": LockOptions.SharedRead, "snapshot": LockOptions.SnapshotRead}

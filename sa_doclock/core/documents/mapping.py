@@ -1,0 +1,358 @@
+"""The header of a mapped class: its table, its row and its primary key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache, update_wrapper
+from itertools import chain
+from typing import Any, Final, ParamSpec, TypeVar, cast
+
+from sqlalchemy import (
+    ClauseElement,
+    ColumnElement,
+    Row,
+    Table,
+    TextClause,
+    UniqueConstraint,
+    event,
+    inspect,
+)
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.orm import InstanceState, Mapper, class_mapper
+from sqlalchemy.orm.exc import UnmappedClassError
+from sqlalchemy.sql.selectable import Alias, FromClause, Join, SelectBase
+from sqlalchemy.sql.visitors import iterate
+
+from ...errors import LockNotSupported
+from ..key_text import key_text
+from ..lock_info import DocumentKey, Identity
+from .key_values import INTEGER_LIMIT, key_value, plain_type, some_value
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# Global, as SQLAlchemy's event for configured mappers is, which clears all caches.
+_clear_functions: list[Callable[[], None]] = []
+
+
+def mapper_cache(function: Callable[P, T]) -> Callable[P, T]:
+    """Cache the results of a function of mappers until mappers or documents change."""
+
+    @lru_cache(maxsize=1024)
+    def cached(*args: P.args, **kwargs: P.kwargs) -> T:
+        listen_to_mappers()  # here, in a miss: a hit must cost nothing more
+        return function(*args, **kwargs)
+
+    _clear_functions.append(cached.cache_clear)
+    return cast("Callable[P, T]", update_wrapper(cached, function))
+
+
+def clear_with_mappers(clear: Callable[[], None]) -> None:
+    """Have a function called whenever the caches are emptied."""
+    _clear_functions.append(clear)
+
+
+def clear_mapper_caches() -> None:
+    """Empty all caches that :func:`mapper_cache` has made."""
+    for clear in _clear_functions:
+        clear()
+
+
+@lru_cache(maxsize=1)
+def listen_to_mappers() -> None:
+    """Clear the caches from now on whenever SQLAlchemy configures mappers.
+
+    The first use calls this, not the import: a program that only imports sa_doclock has no
+    listener of it.
+    """
+    event.listen(Mapper, "after_configured", clear_mapper_caches)
+
+
+def mapper_of(entity: Any) -> Mapper[Any]:
+    """Return the mapper of a class, configured.
+
+    :raises TypeError: it is no mapped class.
+    :raises sqlalchemy.exc.ArgumentError: this first use has configured the mappers, and a mapping
+        or the declaration of a document is wrong.
+    """
+    try:
+        return class_mapper(entity)
+    except (UnmappedClassError, ArgumentError) as error:
+        if isinstance(entity, type) and isinstance(inspect(entity, raiseerr=False), Mapper):
+            raise
+        raise TypeError(f"a mapped class is needed, not {entity!r}") from error
+
+
+@mapper_cache
+def root_of(mapper: Mapper[Any]) -> Mapper[Any]:
+    """Return the mapper of the header: every row of its hierarchy has a row in its table."""
+    while mapper.inherits is not None and not mapper.concrete:
+        mapper = mapper.inherits
+    return mapper
+
+
+@mapper_cache
+def hierarchy_of(mapper: Mapper[Any]) -> tuple[Mapper[Any], ...]:
+    """Return the class and those of its subclasses whose rows are read with it.
+
+    Not those of concrete inheritance, which have tables of their own, unless it is read from a
+    UNION of the tables.
+    """
+    root, read = root_of(mapper), mapper.with_polymorphic_mappers
+    return tuple(one for one in mapper.self_and_descendants if root_of(one) is root or one in read)
+
+
+def own_table(mapper: Mapper[Any]) -> Table:
+    """Return the header's table, not an alias of it."""
+    table = root_of(mapper).local_table
+    assert isinstance(table, Table)  # header_table() has refused anything else
+    return table
+
+
+@mapper_cache
+def lockable_root(mapper: Mapper[Any]) -> Mapper[Any]:
+    """Return the root of a class that has a header row; raise what :func:`header_table` raises."""
+    header_table(mapper.class_)
+    return root_of(mapper)
+
+
+def header_table(entity: Any) -> Table | Alias:
+    """Return the header's table, or its alias inside an ``aliased()``: it has the row to lock."""
+    found = inspect(entity)
+    mapper = class_mapper(found.mapper.class_)
+    name, root = mapper.class_.__name__, root_of(mapper).local_table
+    for table in tables_of(entity):
+        if table is root or (isinstance(table, Alias) and table.element is root):
+            return table
+    if isinstance(found, Mapper):
+        what = type(mapper.selectable).__name__
+        raise LockNotSupported(f"{name} is read from a {what}, whose rows cannot be locked")
+    raise LockNotSupported(
+        f"{name} is aliased as a subquery, whose rows cannot be locked; use aliased(..., flat=True)"
+    )
+
+
+def tables_of(entity: Any) -> Iterator[Table | Alias]:
+    """Yield the tables, or their aliases, that a select of this entity reads."""
+    return tables_within([inspect(entity).selectable])
+
+
+def tables_within(selectables: Iterable[FromClause]) -> Iterator[Table | Alias]:
+    """Yield the tables, or their aliases, that these FROM clauses join."""
+    for selectable in from_clauses_within(selectables):
+        if isinstance(selectable, Table) or (
+            isinstance(selectable, Alias) and isinstance(selectable.element, Table)
+        ):
+            yield selectable
+
+
+def from_clauses_within(selectables: Iterable[FromClause]) -> Iterator[FromClause]:
+    """Yield what these FROM clauses join: tables, subqueries, and all others."""
+    to_read = list(selectables)
+    while to_read:
+        selectable = to_read.pop()
+        if isinstance(selectable, Join):
+            to_read += [selectable.right, selectable.left]
+        else:
+            yield selectable
+
+
+def loaded_mappers(entity: Any) -> tuple[Mapper[Any], ...]:
+    """Return the mappers whose columns a select of this entity reads.
+
+    Beside its own they are those of polymorphic loading by the same statement:
+    ``polymorphic_load="inline"``, ``with_polymorphic="*"``, ``with_polymorphic()``.
+    """
+    found = inspect(entity)
+    return tuple(dict.fromkeys((found.mapper, *found.with_polymorphic_mappers)))
+
+
+def spans_rows(entity: Any, *, undeferred: bool = False) -> bool:
+    """Return whether a row of this entity is made of several rows.
+
+    They are those of joined inheritance, or what a subquery of a ``column_property()`` reads:
+    a statement that waits for the header's lock may show them as they were before its wait.
+
+    :param entity: a class, its mapper or an ``aliased()``.
+    :param undeferred: options may load what is deferred, and set a ``query_expression()``.
+    """
+    if not isinstance(entity, Mapper):
+        found = inspect(entity)
+        if not isinstance(found, Mapper):
+            return _spans_rows(found, undeferred)
+        entity = found
+    return _mapper_spans_rows(entity, undeferred)
+
+
+def _spans_rows(entity: Any, undeferred: bool) -> bool:
+    if len(list(tables_of(entity))) > 1:
+        return True
+    for attribute in chain.from_iterable(one.column_attrs for one in loaded_mappers(entity)):
+        if undeferred and ("query_expression", True) in attribute.strategy_key:
+            return True  # the option may give it a subquery
+        if (undeferred or not attribute.deferred) and any(map(has_subquery, attribute.columns)):
+            return True
+    return False
+
+
+_mapper_spans_rows = mapper_cache(_spans_rows)
+
+
+@mapper_cache
+def columns_read(mapper: Mapper[Any]) -> frozenset[str]:
+    """Return the attributes of columns that a SELECT of this class reads: all but the deferred."""
+    return frozenset(one.key for one in mapper.column_attrs if not one.deferred)
+
+
+def has_expired(state: InstanceState[Any], mapper: Mapper[Any]) -> bool:
+    """Return whether an access to a column of this class would read the object's row again."""
+    # Relationships and deferred columns stay expired after a SELECT that has read the row, and so
+    # do the columns of a subclass after one of its superclass.
+    return not state.expired_attributes.isdisjoint(columns_read(mapper))
+
+
+def unread_columns(entity: Any) -> tuple[ColumnElement[Any], ...]:
+    """Return the columns of the header's table that a SELECT of this class does not read.
+
+    They are deferred, or of another class of single-table inheritance.
+
+    :param entity: a mapped class or ``aliased()``.
+    """
+    attributes = inspect(entity).mapper.column_attrs
+    read = {column for one in attributes if not one.deferred for column in one.columns}
+    columns = header_table(entity).columns
+    own = own_table(inspect(entity).mapper).columns
+    return tuple(columns[one.key] for one in own if one not in read)
+
+
+def has_subquery(expression: ClauseElement) -> bool:
+    """Return whether the expression reads other rows than the one that it is a column of."""
+    return any(
+        isinstance(element, SelectBase) or "select" in _text_of(element).lower()
+        for element in iterate(expression)
+    )
+
+
+def _text_of(element: Any) -> str:
+    """Return the SQL of ``text()`` and ``literal_column()``; empty for all other elements."""
+    if isinstance(element, TextClause):
+        return element.text
+    return str(element.name) if getattr(element, "is_literal", False) else ""
+
+
+PRIMARY: Final = "PRIMARY"
+"""The name of the primary key among the indexes of a table."""
+
+
+@mapper_cache
+def index_of_key(mapper: Mapper[Any]) -> str | None:
+    """Return the name of the unique index on the key of the header, as far as its Table has one.
+
+    The mapped key may be another than the primary key of the table.
+    """
+    table, key = own_table(mapper), set(root_of(mapper).primary_key)
+    if set(table.primary_key) == key:
+        return PRIMARY
+    unique: Iterable[Any] = chain(table.constraints, table.indexes)
+    names = (one.name for one in unique if _is_unique(one) and set(one.columns) == key)
+    return next((name for name in names if isinstance(name, str)), None)
+
+
+def _is_unique(one: object) -> bool:
+    return isinstance(one, UniqueConstraint) or bool(getattr(one, "unique", False))
+
+
+@mapper_cache
+def key_attributes(mapper: Mapper[Any]) -> tuple[str, ...]:
+    """Return the attributes that map the primary key, in mapper order."""
+    return tuple(mapper.get_property_by_column(column).key for column in mapper.primary_key)
+
+
+@mapper_cache
+def plain_key_type(mapper: Mapper[Any]) -> type[Any] | None:
+    """Return the type of most keys, int or str; None for composite keys, and for any other."""
+    return plain_type(mapper.primary_key[0].type) if len(mapper.primary_key) == 1 else None
+
+
+def identity_of(mapper: Mapper[Any], ident: Any) -> Identity:
+    """Return the primary key as a tuple in mapper order.
+
+    :param ident: a scalar, a tuple in mapper order, or a dict by attribute name, as for
+        ``Session.get()``.
+    :raises ValueError: wrong number or names of values, a key that is NULL, or a value that the
+        column cannot have.
+    :raises TypeError: what is no value: an object, an SQL expression, a list.
+    """
+    # Most keys are one number or text of usual characters, and all the tests below take longer
+    # than the rest.
+    if type(ident) is plain_key_type(mapper) and (
+        -INTEGER_LIMIT <= ident < INTEGER_LIMIT if type(ident) is int else ident.isprintable()
+    ):
+        return (ident,)
+    return _converted(mapper, ident)
+
+
+def _converted(mapper: Mapper[Any], ident: Any) -> Identity:
+    names = key_attributes(mapper)
+    values = _key_values(names, ident)
+    if len(values) != len(names):
+        raise ValueError(
+            f"{mapper.class_.__name__} has the primary key ({', '.join(names)}), "
+            f"not {key_text(ident)}"
+        )
+    if all(value is None for value in values):
+        raise ValueError(
+            f"{mapper.class_.__name__} {key_text(ident)}: no row has a NULL primary key"
+        )
+    types = (column.type for column in mapper.primary_key)
+    try:
+        return tuple(key_value(*pair) for pair in zip(types, values, strict=True))
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{mapper.class_.__name__} {key_text(ident)}: {error}") from None
+
+
+def some_key(mapper: Mapper[Any]) -> Identity:
+    """Return a primary key that a row of this class could have.
+
+    :raises LookupError: only a type of its columns knows one.
+    """
+    return tuple(some_value(column.type) for column in mapper.primary_key)
+
+
+@mapper_cache
+def key_order(mapper: Mapper[Any]) -> Callable[[Identity], Any] | None:
+    """Return the function that gives what keys are sorted by; None: they are sorted as they are.
+
+    It is that of SQLAlchemy's own types, by which a flush sorts rows: of an Enum what the database
+    stores.  A type of the program that has no order in Python can be given one, by its
+    ``sort_key_function``.
+    """
+    functions = [column.type.sort_key_function for column in mapper.primary_key]
+    if not any(functions):
+        return None
+
+    def stored(identity: Identity) -> Any:
+        pairs = zip(functions, identity, strict=True)
+        return tuple(value if sort is None else sort(value) for sort, value in pairs)
+
+    return stored
+
+
+@mapper_cache
+def row_order(mapper: Mapper[Any]) -> Callable[[Any], Any]:
+    """Return the function that gives what objects are sorted by, in the order of their keys."""
+    stored, key_of = key_order(mapper), mapper.primary_key_from_instance
+    return key_of if stored is None else lambda instance: stored(tuple(key_of(instance)))
+
+
+def _key_values(names: tuple[str, ...], ident: Any) -> Identity:
+    """Return the values of a key as it was given; none if it does not have these names."""
+    if isinstance(ident, Mapping):
+        return tuple(ident[name] for name in names) if set(ident) == set(names) else ()
+    return tuple(ident) if isinstance(ident, (tuple, list, Row)) else (ident,)
+
+
+def document_key(mapper: Mapper[Any], identity: Identity) -> DocumentKey:
+    """Return the key of a document in the ledger."""
+    return root_of(mapper).class_, identity

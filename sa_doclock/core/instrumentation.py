@@ -1,0 +1,198 @@
+"""Log records with fields, events, and the warning about a cluster; no work when nobody listens."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any, Final
+
+from .caller import warn_program
+from ..dialects.base import LockStrategy
+from ..errors import (
+    ClusterLockWarning,
+    DocLockError,
+    LockFailed,
+    LockNotAvailable,
+    LockOrderViolation,
+    UnlockedWrite,
+    outcome_of,
+)
+from ..events import EventfulSession, ReleasedLock, RequestedLock, listened
+from .lock_info import DocumentKey, LockedName, document_label, public_key
+from ..options import LockOptions, is_row_lock, lock_label
+from .session_ref import session_ref
+
+_log = logging.getLogger("sa_doclock")
+
+CONTENDED: Final = 0.1
+"""The seconds from which a lock that was granted counts as one that had to wait."""
+
+SHORT_LIMIT: Final = 1.0
+"""The longest limit of a wait, in seconds, whose end the program is taken to expect."""
+
+
+class LockInstrumentation:
+    """Reports the locks of one session to its listeners and to the log."""
+
+    def __init__(self, session: EventfulSession) -> None:
+        self._session = session_ref(session)
+
+    @property
+    def dispatch(self) -> Any:
+        """The listeners of the session, which SQLAlchemy collects when they are asked for."""
+        return self._session().dispatch
+
+    def report_requested(self, requested: RequestedLock) -> RequestedLock:
+        """Report that a call for a lock begins."""
+        self.dispatch.before_lock(self._session(), requested)
+        return requested
+
+    def report_ended(
+        self,
+        requested: RequestedLock,
+        granted: Sequence[DocumentKey | LockedName],
+        waited: float,
+        error: BaseException | None,
+    ) -> None:
+        """Report that the call has ended."""
+        self.dispatch.after_lock(self._session(), requested, granted, waited, error)
+
+    @contextmanager
+    def reporting_call(
+        self, entity: type[Any] | None, lock: LockOptions, clock: Callable[[], float]
+    ) -> Iterator[list[DocumentKey | LockedName]]:
+        """Report the begin and the end of the block, which is a statement that locks.
+
+        The context manager yields a list for the documents that were granted.
+        """
+        granted: list[DocumentKey | LockedName] = []
+        if not self.dispatch.before_lock:
+            yield granted
+            return
+        started = clock()
+        requested = self.report_requested(RequestedLock(entity, None, lock, None))
+        try:
+            yield granted
+        except BaseException as error:
+            self.report_ended(requested, granted, clock() - started, error)
+            raise
+        self.report_ended(requested, granted, clock() - started, None)
+
+    def report_granted(
+        self, documents: Iterable[DocumentKey | LockedName], lock: LockOptions, waited: float
+    ) -> None:
+        """Report a call for locks that was granted after so many seconds."""
+        level = logging.INFO if waited >= CONTENDED else logging.DEBUG
+        listeners = self.dispatch.lock_acquired if "lock_acquired" in listened else None
+        if not listeners and not _log.isEnabledFor(level):
+            return
+        for document in documents:
+            fields = _fields(_label_of(document), lock, waited, None, "granted")
+            _log.log(level, "%s %s: granted after %.3f s", *_label(fields), waited, extra=fields)
+            if listeners is not None:
+                listeners(self._session(), document, lock, waited)
+
+    def report_failed(
+        self, error: LockFailed, waited: float | None, seconds: float | None = None
+    ) -> None:
+        """Report a lock that the database has refused.
+
+        :param seconds: the limit of the wait that the program has set; None: it has set none.
+        """
+        level = logging.INFO if _is_expected(error, seconds) else logging.WARNING
+        if _log.isEnabledFor(level):
+            fields = log_fields(error, waited, outcome_of(error).replace("_", " "))
+            _log.log(level, "%s", error.args[0], extra=fields)
+        self.dispatch.lock_failed(self._session(), error, waited)
+
+    def report_order_violation(self, error: LockOrderViolation) -> None:
+        """Report a lock that is refused, as documents were to be locked in another order."""
+        _log.warning("%s", error.args[0], extra=log_fields(error, None, "order violation"))
+
+    def report_unlocked_write(self, error: UnlockedWrite, line: str | None) -> None:
+        """Report a write without the lock, which the session lets through."""
+        if _log.isEnabledFor(logging.WARNING):
+            fields = {**log_fields(error, None, "unlocked write"), "line": line}
+            _log.warning("%s", error.args[0], extra=fields)
+        self.dispatch.unlocked_write(self._session(), error, line)
+
+    def report_released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
+        """Report locks that are no longer held."""
+        if _log.isEnabledFor(logging.DEBUG):
+            for document, lock, held in released:
+                fields = _fields(_label_of(document), lock, None, held, outcome)
+                _log.debug("%s %s: %s after %.3f s", *_label(fields), outcome, held, extra=fields)
+        if "locks_released" in listened:
+            self.dispatch.locks_released(self._session(), released, outcome)
+
+
+def _is_expected(error: LockFailed, seconds: float | None) -> bool:
+    """Return whether the program has only tried to get the lock."""
+    if not isinstance(error, LockNotAvailable):
+        return False
+    lock = error.lock or LockOptions.None_
+    at_once = LockOptions.NoWait in lock or LockOptions.SkipLocked in lock
+    return at_once or (seconds is not None and seconds <= SHORT_LIMIT)
+
+
+def _label_of(document: DocumentKey | LockedName) -> str:
+    entity, identity = document
+    return document_label(entity, public_key(identity))
+
+
+def log_fields(error: DocLockError, waited: float | None, outcome: str) -> dict[str, Any]:
+    """Return the fields of a log record about this error."""
+    named = error.entity is not None or error.ident is not None
+    document = document_label(error.entity, error.ident) if named else None
+    return _fields(document, error.lock, waited, None, outcome)
+
+
+def _fields(
+    document: str | None,
+    lock: LockOptions | None,
+    waited: float | None,
+    held: float | None,
+    outcome: str,
+) -> dict[str, Any]:
+    label = None if lock is None else lock_label(lock)
+    return {"document": document, "lock": label, "waited": waited, "held": held, "outcome": outcome}
+
+
+def _label(fields: Mapping[str, Any]) -> tuple[Any, Any]:
+    return fields["document"], fields["lock"]
+
+
+_ROWS: Final = (
+    "row locks are local to the node.  Who has locked the same document on another node is met at "
+    "COMMIT, as DeadlockDetected, and only where both have written the header row: change the "
+    "header in each transaction that changes the document, and use run_transaction()"
+)
+_NAMES: Final = (
+    "named locks are local to the node, and no COMMIT fails because another node has granted the "
+    "same key: lock a row, and change it, in place of the key"
+)
+_mutex = Lock()
+
+
+def warn_of_cluster(strategy: LockStrategy, lock: LockOptions, *, named: bool) -> None:
+    """Warn before the first lock of an engine whose server is a node of a cluster.
+
+    :param named: the lock is a key, and no row's.
+    """
+    if strategy.cluster is None or not is_row_lock(lock):
+        return
+    text = _NAMES if named else _ROWS
+    with _mutex:
+        if text in strategy.findings:
+            return
+        strategy.findings[text] = "warned"
+    try:
+        warn_program(
+            f"this server is a node of {strategy.cluster}: {text}; or send all writers to one node",
+            ClusterLockWarning,
+        )
+    except ClusterLockWarning:  # it is an error here, for each lock
+        del strategy.findings[text]
+        raise

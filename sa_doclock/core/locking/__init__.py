@@ -1,0 +1,19 @@
+"""The taking of a lock: one sequence, acquire(), for every kind of lock."""
+
+from .acquire import LockTarget, acquire
+from .by_key import (
+    ManyByKey,
+    OneByKey,
+    execute_ours,
+    identities_of,
+    read_entities,
+    read_one,
+    single_key,
+)
+from .context import LockContext, session_options
+from ..loading.load_parts import load_again, load_parts, reads_of
+from .loaded_headers import LoadedHeaders
+from .named import NamedLock, bind_of_key, check_key, doclock_key, lock_of_key
+from .refresh import expire_documents, expire_parts
+from .select import RowsOfSelect
+from .wait_policy import WaitPolicy

@@ -1,0 +1,233 @@
+"""acquire(): the one sequence that takes every lock.
+
+By key, by many keys, by a select, by name or for a claim.  What differs between the kinds is in
+their :class:`LockTarget`; what features add is in the session's parts.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Final, Generic, NoReturn, TypeVar, cast
+
+from sqlalchemy import Connection
+
+from ...dialects import strategies
+from ...errors import DocLockError, LockMisuse, LockOrderViolation
+from ..instrumentation import warn_of_cluster
+from ...options import LockOptions, is_row_lock, may_queue
+from ..sqlalchemy_internals import execute_listeners
+from ..transaction import (
+    Limit,
+    LockCall,
+    LockPlan,
+    LockRequest,
+    Take,
+    TransactionConnection,
+    add_document,
+    database_name,
+    is_of_few_rows,
+    make_plan,
+)
+from .context import LockContext
+from .execute_listeners import checked_listeners
+from .outcome import begin_call, end_failed, end_granted
+
+T = TypeVar("T")
+
+_AT_ONCE: Final = frozenset(
+    lock | LockOptions.NoWait
+    for lock in (
+        LockOptions.ForUpdate,
+        LockOptions.ForUpdate | LockOptions.NoKey,
+        LockOptions.SharedRead,
+    )
+)
+
+
+class LockTarget(ABC, Generic[T]):
+    """The rows, or the name, that one call locks.
+
+    The methods are called in this order, by :func:`acquire`.
+    """
+
+    transaction_lock: LockOptions | None = None
+    """The lock that the transaction is made fit for, where it is not the one of the request."""
+
+    def __init__(self, context: LockContext, request: LockRequest) -> None:
+        self.context = context
+        self.session = context.session()
+        for route in context.parts.route:
+            request = route(request)
+        self.request = request
+        self.mapper: Any = request.mapper
+
+    def is_held(self) -> bool:
+        """Return whether all of it is held already, as strongly as was asked for.
+
+        :raises LockUpgradeRefused: it is held by a read lock.
+        """
+        return False
+
+    def read_held(self) -> T:
+        """Return it, where it is held already."""
+        raise TypeError(f"of {type(self).__name__} nothing is held before")
+
+    def check(self) -> None:
+        """Refuse what can be refused before anything is sent.
+
+        :raises DocLockError: this program, statement or class cannot take the lock.
+        """
+
+    def expire(self) -> None:
+        """Expire what the session has loaded of it, so that what is read is not older."""
+
+    limits_itself = False
+    """True if ``send()`` limits its wait itself."""
+
+    @abstractmethod
+    def send(self, connection: TransactionConnection, plan: LockPlan, request: LockRequest) -> Any:
+        """Send the statements that lock, and return what they have found."""
+
+    @abstractmethod
+    def record(self, found: Any, request: LockRequest) -> T:
+        """Note in the ledger what was granted, and return what the caller gets."""
+
+
+def acquire(target: LockTarget[T]) -> T:
+    """Take one lock: check, queue, prepare the transaction, expire, send, record, report.
+
+    :raises DocLockError: it names the document, the lock and the database.  After a failed lock
+        the transaction that this call has opened is rolled back; another refuses all that follows.
+    """
+    context = target.context
+    if context.failed is not None:
+        context.failed.refuse()
+    context.check_locks()
+    call: LockCall | None = None
+    try:
+        if target.is_held():
+            return target.read_held()
+        if context.call is not None:
+            _refuse_inner_call(context.call)
+        target.check()
+        call = begin_call(context, target.request)
+        take: Take = _take
+        for around_take in context.parts.around_take:
+            take = around_take(take)
+        result = take(call, target.request, target)
+    except BaseException as error:
+        if call is not None:
+            end_failed(context, call, error)
+        if isinstance(error, DocLockError):
+            _complete(error, target)
+        raise
+    end_granted(context, call)
+    return cast("T", result)
+
+
+def _complete(error: DocLockError, target: LockTarget[Any]) -> None:
+    """Put the document, the lock and the database into the error of a call."""
+    request = target.request
+    database = database_name(target.session, request.bind_arguments)
+    add_document(error, request.entity, request.ident, request.lock, database)
+    if isinstance(error, LockOrderViolation):  # the one misuse that shows under load alone
+        target.context.instrumentation.report_order_violation(error)
+
+
+def _refuse_inner_call(call: LockCall) -> NoReturn:
+    """:raises LockMisuse: this session is taking another lock, and has called what calls us."""
+    raise LockMisuse(
+        f"the session is taking the lock of {call.request.document}, and this call comes out of "
+        "it, from a listener for load, refresh or do_orm_execute; take this lock when that call "
+        "has returned"
+    )
+
+
+def _take(_call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
+    """Take the lock: prepare the transaction, expire what is loaded, send, record."""
+    connection, plan = _prepare(request, target)
+    if target.session.identity_map:
+        target.expire()
+    # Not by "no_autoflush", which costs three times as much; and not by the execution option,
+    # which counts neither for Core nor for what loader options send.
+    session = target.session
+    autoflush, session.autoflush = session.autoflush, False
+    try:
+        found = _send_checked(connection, plan, request, target)
+        connection.note_lock()
+        return target.record(found, request)
+    finally:
+        session.autoflush = autoflush
+
+
+def _prepare(
+    request: LockRequest, target: LockTarget[Any]
+) -> tuple[TransactionConnection, LockPlan]:
+    """Return the connection to take the lock on, its transaction fit for it, and the plan."""
+    context, session, mapper = target.context, target.session, request.mapper
+    if not session.is_active:
+        session.connection()  # raises PendingRollbackError, as after a failed flush
+    bind = session.get_bind(**request.bind_arguments)
+    strategy = strategies.get(bind.dialect) or context.connections.learn(bind)
+    lock = target.transaction_lock or request.lock
+    plan = strategy.plans.get((mapper, lock)) or make_plan(mapper, lock, strategy)
+    if strategy.compatible is not None:
+        strategy.compatible.check_request(request.seconds, named=mapper is None)
+    if strategy.cluster is not None:
+        warn_of_cluster(strategy, plan.lock, named=mapper is None)
+    seconds = 0.0 if request.lock in _AT_ONCE else request.seconds
+    connection = context.connections.prepare(bind, strategy, plan, seconds)
+    if isinstance(bind, Connection):
+        context.connections.watch(connection, lent=True)
+    for bound in context.parts.bound:
+        bound(mapper, bind)
+    return connection, plan
+
+
+def _send_checked(
+    connection: TransactionConnection,
+    plan: LockPlan,
+    request: LockRequest,
+    target: LockTarget[Any],
+) -> Any:
+    if request.mapper is not None and execute_listeners(target.session):
+        row_lock = is_row_lock(connection.row_lock(plan))
+        with checked_listeners(target.session, row_lock=row_lock):
+            return _send(connection, plan, request, target)
+    return _send(connection, plan, request, target)
+
+
+def _send(
+    connection: TransactionConnection,
+    plan: LockPlan,
+    request: LockRequest,
+    target: LockTarget[Any],
+) -> Any:
+    parts = target.context.parts.around_limit
+    waits_as_configured = request.seconds is None and may_queue(request.lock)
+    if (waits_as_configured or target.limits_itself) and not parts:  # without a block
+        return target.send(connection, plan, request)
+    limit: Limit = _no_limit if target.limits_itself else _limit
+    for around_limit in parts:
+        limit = around_limit(limit)
+    with limit(connection, plan, request) as limited:
+        return target.send(connection, plan, limited)
+
+
+@contextmanager
+def _limit(
+    connection: TransactionConnection, _plan: LockPlan, request: LockRequest
+) -> Iterator[LockRequest]:
+    """Limit the wait as the request says."""
+    strategy = connection.strategy
+    wait = strategy.waiting_for_rows if is_of_few_rows(request) else strategy.waiting
+    with wait(connection.connection, request.lock, request.seconds):
+        yield request
+
+
+def _no_limit(
+    _connection: TransactionConnection, _plan: LockPlan, request: LockRequest
+) -> AbstractContextManager[LockRequest]:
+    return nullcontext(request)

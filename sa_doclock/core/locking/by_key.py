@@ -1,0 +1,554 @@
+"""Documents by their primary keys: what get_entity() and get_entities() lock and read."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+from sqlalchemy import Result, Select
+from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm.attributes import instance_state
+from sqlalchemy.orm.interfaces import ORMOption
+
+from ...dialects import hints_of
+from ..documents import (
+    document_key,
+    has_expired,
+    identity_of,
+    key_order,
+    lockable_root,
+    mapper_cache,
+    parts_of,
+    plain_key_type,
+    root_of,
+    row_order,
+    select_equal_keys,
+    spans_rows,
+)
+from ...errors import LockMisuse
+from ..key_text import key_text
+from ..lock_info import Identity, public_key
+from ...options import LockOptions, is_row_lock
+from ..statements import (
+    chunks,
+    in_order,
+    key_names,
+    lock_by_key,
+    lock_by_keys,
+    parameters_by_keys,
+    refuse_unlockable_options,
+    relationships_with_options,
+    run_within,
+    select_by_key,
+    select_by_keys,
+)
+from ..transaction import (
+    LockPlan,
+    LockRequest,
+    TransactionConnection,
+    add_document,
+    database_name,
+    is_as_strong,
+)
+from .acquire import LockTarget
+from .context import LockContext
+from ..loading.load_parts import load_again
+from ..loading.loaded import Unreadable
+from .refresh import expire_documents, forget_vanished, refuse_unsaved
+
+T = TypeVar("T")
+
+_NO_RELATIONSHIPS: Final[frozenset[Any]] = frozenset()
+_NOTHING: Final[Unreadable] = {}
+
+
+def identities_of(mapper: Mapper[Any], idents: Iterable[Any]) -> list[Identity]:
+    """Return the primary keys, each once, in ascending order."""
+    if isinstance(idents, (str, bytes, Mapping)) or not isinstance(idents, Iterable):
+        raise TypeError(f"a list of primary keys is needed, not {key_text(idents)}")
+    identities = dict.fromkeys(identity_of(mapper, ident) for ident in idents)
+    try:
+        return sorted(identities, key=key_order(mapper))
+    except (TypeError, LookupError) as error:
+        raise ValueError(
+            "the keys cannot be put in order: some are of different types, or NULL in part, or "
+            "their type has no order; give a type of your own a sort_key_function"
+        ) from error
+
+
+def single_key(identities: Sequence[Identity]) -> Any:
+    """Return the key of the only document, for the words of an error; None where there are more."""
+    return public_key(identities[0]) if len(identities) == 1 else None
+
+
+class _RowsByKey(LockTarget[T]):
+    """Rows of ``request.mapper`` by ``request.keys``."""
+
+    recheck = False  # pending changes have to be looked for once more, under the lock
+    unreadable = _NOTHING
+    locked: Sequence[Identity] = ()
+    """The keys whose rows of the root's table were locked before the entity was read."""
+
+    def check(self) -> None:
+        request, session = self.request, self.session
+        self.root = root = lockable_root(self.mapper)
+        parts_of(root)  # raises where the document is declared wrongly
+        if request.options:
+            refuse_unlockable_options(request.options)
+        if self.context.options.ranks and is_row_lock(request.lock):
+            self.context.ledger.check_order(root)
+        if session.identity_map or self.context.added:  # mostly not, at the first lock
+            self.recheck = refuse_unsaved(self.context, root, request.keys)
+
+    def expire(self) -> None:
+        keys = frozenset(self.request.keys)
+        self.unreadable = expire_documents(self.context, self.root, keys)
+
+    def give_up_others(self, found: Collection[Identity], request: LockRequest) -> None:
+        """Release rows of the root's table that are locked, and are of another class.
+
+        Only the end of the transaction releases them; where it is not ours, the ledger has them.
+        """
+        known = frozenset(found)
+        others = [key for key in self.locked if key not in known]
+        call = self.context.call
+        if others and call is not None and call.opens and not found:
+            self.context.roll_back_quietly()
+            return
+        root = root_of(self.mapper).class_
+        for identity in others:
+            if not self.context.ledger.covers((root, identity), request.lock):
+                self.context.ledger.record((root, identity), request.lock)
+
+    def record_rows(self, actual: Collection[Identity], request: LockRequest) -> None:
+        """Record the rows that were locked, by the keys that they have.
+
+        Such a key may be another than the one that was asked for, 1 for "1".  Then the session may
+        know the row, and nothing of it was expired before the lock.
+        """
+        ledger, root = self.context.ledger, root_of(self.mapper).class_
+        unexpected = set(actual).difference(request.keys)
+        if unexpected:  # covers() raises for an upgrade
+            refuse_several_rows(self.session, self.root, request.keys, actual)
+            unexpected = {key for key in unexpected if not ledger.covers((root, key), request.lock)}
+        if self.recheck or unexpected:
+            affected = {*request.keys, *unexpected}
+            refuse_unsaved(self.context, self.root, affected, ask=True)
+        if unexpected:
+            self.unreadable = expire_documents(self.context, self.root, unexpected)
+            keys, options = in_order(self.root, unexpected), request.options
+            read_many(self.context, self.mapper, keys, LockOptions.None_, options)
+            load_again(self.session, self.unreadable)
+        for identity in actual:
+            ledger.record((root, identity), request.lock)
+
+
+class OneByKey(_RowsByKey["T | None"], Generic[T]):
+    """The row that get_entity() asks for."""
+
+    def is_held(self) -> bool:
+        key, ledger = (root_of(self.mapper).class_, self.request.keys[0]), self.context.ledger
+        held = ledger.held.get(key)
+        return (
+            held is not None and is_as_strong(held, self.request.lock) and key not in ledger.adopted
+        )
+
+    def read_held(self) -> T | None:
+        found = self._read_held()
+        if found is not None and self.request.given:
+            self._check_found(found)
+        return found
+
+    def _check_found(self, found: T) -> None:
+        for check_found in self.context.parts.check_found:
+            check_found(self.request, found)
+
+    def _read_held(self) -> T | None:
+        key, request = self.request.keys[0], self.request
+        known: Any = self.session.identity_map.get(self.mapper.identity_key_from_primary_key(key))
+        mapper = _class_to_read(known, self.mapper, request)
+        if mapper is None:
+            held: T = known
+            return held
+        statement = select_by_key(mapper, LockOptions.None_)
+        parameters = _parameters(mapper, key)
+        with self.session.no_autoflush:
+            found: list[T] = _select(self.context, statement, parameters, request.options)
+        return found[0] if found else None  # a key that is held is that of one row
+
+    def send(
+        self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
+    ) -> T | None:
+        found = self._take_row(connection, plan, request)
+        if not found and connection.strategy.retries_missing_rows:
+            found = self._take_row(connection, plan, request)
+        if len(found) > 1:
+            raise several_rows(request.keys[0], _keys_of(self.mapper, found))
+        if self.unreadable:
+            load_again(self.session, self.unreadable)
+        return found[0] if found else None
+
+    def _take_row(
+        self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
+    ) -> Sequence[T]:
+        """Lock the row and read it: mostly by one SELECT, without the objects for several."""
+        row_lock, select = connection.row_lock(plan), None
+        if request.seconds is None and not request.options:
+            select = _single_select(self.mapper, row_lock, request.lock, whole=plan.whole)
+        if select is None:
+            statements = _Statements(self.mapper, request, request.keys, single=True)
+            found = _lock_and_read(self.context, connection, plan, request, statements)
+            self.locked = statements.locked
+            return found
+        if plan.table is not None and is_row_lock(row_lock):
+            connection.strategy.check_table(connection.connection, plan.table)
+        parameters = dict(zip(key_names(self.mapper), request.keys[0], strict=True))
+        binds = {"bind": connection.connection}
+        return execute_ours(self.context, select, parameters, binds).scalars().all()
+
+    def record(self, found: T | None, request: LockRequest) -> T | None:
+        if found is None:
+            forget_vanished(self.session, self.mapper, request.keys[0])
+            self.give_up_others((), request)
+            return None
+        state = instance_state(found)
+        assert state.key is not None  # it was loaded
+        key = state.key[1]
+        if self.recheck or key not in request.keys:
+            self.record_rows((key,), request)
+        else:
+            self.context.ledger.record((root_of(self.mapper).class_, key), request.lock)
+        if request.given:
+            self._check_found(found)
+        return found
+
+
+class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
+    """The rows that get_entities() asks for, in ascending key order."""
+
+    _held: Sequence[Identity] = ()
+
+    def is_held(self) -> bool:
+        ledger, request = self.context.ledger, self.request
+        held: list[Identity] = []
+        others: list[Identity] = []
+        for identity in request.keys:
+            covered = ledger.covers(document_key(self.mapper, identity), request.lock)
+            (held if covered else others).append(identity)
+        self._held, self.request = held, request._replace(keys=others)
+        return not others
+
+    def read_held(self) -> list[T]:
+        return self._with_held([])
+
+    def _with_held(self, found: list[T]) -> list[T]:
+        if not self._held and key_order(self.mapper) is None:
+            return found
+        found = found + _read_held(self.context, self.mapper, self._held, self.request)
+        return sorted(_distinct(found), key=row_order(self.mapper))
+
+    def send(
+        self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
+    ) -> list[T]:
+        found = self._locked(connection, plan, request, request.keys)
+        if connection.strategy.retries_missing_rows and LockOptions.SkipLocked not in request.lock:
+            missing = self._missing(found)
+            if missing:
+                found = _distinct(found + self._locked(connection, plan, request, missing))
+                found.sort(key=row_order(self.mapper))
+        if self.unreadable:
+            load_again(self.session, self.unreadable)
+        return found
+
+    def _locked(
+        self,
+        connection: TransactionConnection,
+        plan: LockPlan,
+        request: LockRequest,
+        keys: Sequence[Identity],
+    ) -> list[T]:
+        limit = connection.strategy.parameters_for_keys(len(self.mapper.primary_key))
+        found: list[T] = []
+        for chunk in chunks(keys, limit):
+            statements = _Statements(self.mapper, request, chunk, single=False)
+            found += _lock_and_read(self.context, connection, plan, request, statements)
+            self.locked = [*self.locked, *statements.locked]
+        return found
+
+    def _missing(self, found: Iterable[T]) -> list[Identity]:
+        there = set(_keys_of(self.mapper, found))
+        return [identity for identity in self.request.keys if identity not in there]
+
+    def record(self, found: list[T], request: LockRequest) -> list[T]:
+        keys = _keys_of(self.mapper, found)
+        self.record_rows(keys, request)
+        if LockOptions.SkipLocked not in request.lock:
+            for identity in self._missing(found):
+                forget_vanished(self.session, self.mapper, identity)
+        self.give_up_others(keys, request)
+        return self._with_held(found)
+
+
+def _keys_of(mapper: Mapper[Any], found: Iterable[Any]) -> list[Identity]:
+    return [tuple(mapper.primary_key_from_instance(one)) for one in found]
+
+
+def several_rows(key: Identity, found: Sequence[Identity]) -> LockMisuse:
+    """Return the error of a key that has found several rows, which have these keys."""
+    keys = ", ".join(key_text(public_key(one)) for one in found[:3])
+    return LockMisuse(
+        f"the database has {len(found)} rows for the key {key_text(public_key(key))}, such as {keys}: "
+        "the mapped primary key is not unique, or the value has another type than its column"
+    )
+
+
+def refuse_several_rows(
+    session: Session, root: Mapper[Any], keys: Iterable[Identity], found: Collection[Identity]
+) -> None:
+    """Look for a key that has found several of these rows, where only the database can tell.
+
+    :raises LockMisuse: there is one.
+    """
+    if len(found) <= 1:
+        return
+    known = frozenset(found)
+    rows: defaultdict[Identity, list[Identity]] = defaultdict(list)
+    unknown = dict.fromkeys(key for key in keys if key not in known)
+    for key, stored in select_equal_keys(session, root, unknown):
+        rows[key].append(stored)
+    for key, several in rows.items():
+        if len(several) > 1:
+            raise several_rows(key, several)
+
+
+def _distinct(found: Iterable[T]) -> list[T]:
+    """Return each object once: to the database, two keys may be one."""
+    return list({id(one): one for one in found}.values())
+
+
+@mapper_cache
+def _single_select(
+    mapper: Mapper[Any], row_lock: LockOptions, lock: LockOptions, *, whole: bool
+) -> Select[Any] | None:
+    """Return the only SELECT that a lock by key needs; None where it needs several.
+
+    :param row_lock: the lock that it must carry; no lock on rows where the transaction has it.
+    """
+    if not is_row_lock(row_lock):
+        return select_by_key(mapper, lock)
+    return None if spans_rows(mapper) else select_by_key(mapper, row_lock, whole=whole)
+
+
+class _Statements:
+    """The SELECTs for the keys of one statement.
+
+    :param single: it has one key, and is looked up by it alone.
+    """
+
+    def __init__(
+        self, mapper: Mapper[Any], request: LockRequest, keys: Sequence[Identity], *, single: bool
+    ) -> None:
+        self.mapper, self._keys, self._single = mapper, keys, single
+        self._chosen = (
+            relationships_with_options(request.options) if request.options else _NO_RELATIONSHIPS
+        )
+        self.parameters: dict[str, Any] = (
+            dict(zip(key_names(mapper), keys[0], strict=True))
+            if single
+            else parameters_by_keys(keys)
+        )
+        self.whole = False  # whether the statement that locks must read all columns of the row
+        self.locked: list[Identity] = []
+        """The keys that were locked by a statement of their own."""
+
+    def lock_and_read(self, lock: LockOptions) -> Select[Any]:
+        """Return the SELECT that locks the rows, and reads them."""
+        if self._single:
+            return select_by_key(self.mapper, lock, self._chosen, whole=self.whole)
+        return select_by_keys(self.mapper, lock, self._keys, self._chosen, whole=self.whole)
+
+    def lock_only(self, lock: LockOptions) -> Select[Any]:
+        """Return the SELECT that locks the rows of the root's own table."""
+        if self._single:
+            return lock_by_key(self.mapper, lock, whole=self.whole)
+        return lock_by_keys(self.mapper, lock, self._keys, whole=self.whole)
+
+    def read(self, locked: Sequence[Any]) -> tuple[Select[Any], dict[str, Any]]:
+        """Return the SELECT that reads the rows of which these were locked, and its parameters."""
+        if self._single:
+            return select_by_key(self.mapper, LockOptions.None_), self.parameters
+        keys = [tuple(row)[: len(self.mapper.primary_key)] for row in locked]
+        statement = select_by_keys(self.mapper, LockOptions.None_, keys, self._chosen)
+        return statement, parameters_by_keys(keys)
+
+
+def _lock_and_read(
+    context: LockContext,
+    connection: TransactionConnection,
+    plan: LockPlan,
+    request: LockRequest,
+    statements: _Statements,
+) -> list[Any]:
+    """Lock the rows, and read them: in one statement, where they are rows of one table.
+
+    One statement for both would show the other tables' rows as they were before its wait.
+    """
+    options, bind_arguments = request.options, {"bind": connection.connection}
+    row_lock = connection.row_lock(plan)
+    if not is_row_lock(row_lock):  # the lock is the transaction's
+        statement = statements.lock_and_read(request.lock)
+        return _select(context, statement, statements.parameters, options, bind_arguments)
+    assert plan.table is not None
+    connection.strategy.check_table(connection.connection, plan.table)
+    statements.whole = whole = connection.strategy.locks_what_is_read
+    # Options may leave columns out.
+    if not (whole and options) and not spans_rows(statements.mapper, undeferred=bool(options)):
+        if request.seconds is None:
+            # Rows that are found by key take no time, so that an error is about the lock.
+            statement = statements.lock_and_read(row_lock)
+            return _select(context, statement, statements.parameters, options, bind_arguments)
+        return run_within(
+            request.seconds,
+            connection.strategy,
+            row_lock,
+            statements.lock_and_read,
+            lambda statement: _select(
+                context, statement, statements.parameters, options, bind_arguments
+            ),
+        )
+    locked = run_within(
+        request.seconds,
+        connection.strategy,
+        row_lock,
+        statements.lock_only,
+        lambda statement: Session.execute(
+            context.session(), statement, statements.parameters, bind_arguments=bind_arguments
+        ).all(),
+    )
+    if not locked:
+        return []
+    statements.locked = [tuple(row)[: len(statements.mapper.primary_key)] for row in locked]
+    statement, parameters = statements.read(locked)
+    return _select(context, statement, parameters, options, bind_arguments)
+
+
+def read_one(
+    context: LockContext,
+    mapper: Mapper[T],
+    identity: Identity,
+    lock: LockOptions,
+    options: Sequence[ORMOption],
+) -> T | None:
+    """Read without a lock, as ``Session.get()``; a dirty read where the database has such."""
+    session = context.session()
+    if lock is not LockOptions.NoLock or lock not in hints_of(session.get_bind(mapper)):
+        return session.get(mapper.class_, identity, options=options)
+    parameters = _parameters(mapper, identity)
+    with session.no_autoflush:
+        found: list[T] = _select(context, select_by_key(mapper, lock), parameters, options)
+    if len(found) > 1:
+        raise several_rows(identity, _keys_of(mapper, found))
+    return found[0] if found else None
+
+
+def read_entities(
+    context: LockContext,
+    mapper: Mapper[T],
+    identities: Sequence[Identity],
+    lock: LockOptions,
+    options: Sequence[ORMOption],
+) -> list[T]:
+    """Read without a lock what get_entities() was asked for.
+
+    :raises LockMisuse: a key has found several rows.
+    """
+    found = read_many(context, mapper, identities, lock, options)
+    if plain_key_type(mapper) is int:
+        return found
+    keys, session = _keys_of(mapper, found), context.session()
+    if not set(identities).issuperset(keys):
+        try:
+            refuse_several_rows(session, root_of(mapper), identities, keys)
+        except LockMisuse as error:
+            database = database_name(session, {"mapper": mapper})
+            add_document(error, mapper.class_, None, None, database)
+            raise
+    return found
+
+
+def read_many(
+    context: LockContext,
+    mapper: Mapper[T],
+    identities: Sequence[Identity],
+    lock: LockOptions,
+    options: Sequence[ORMOption],
+) -> list[T]:
+    """Read without a lock; a dirty read where NoLock was asked for and the database has such."""
+    found: list[T] = []
+    for chunk in chunks(identities):
+        statement = select_by_keys(mapper, lock, chunk)
+        found += _select(context, statement, parameters_by_keys(chunk), options)
+    if key_order(mapper) is not None:
+        found.sort(key=row_order(mapper))
+    return found
+
+
+def _read_held(
+    context: LockContext, mapper: Mapper[T], identities: Sequence[Identity], request: LockRequest
+) -> list[T]:
+    """Return documents that are held already: as they are, if nothing has to be loaded."""
+    session = context.session()
+    found: list[T] = []
+    unread: dict[Mapper[T], list[Identity]] = defaultdict(list)
+    for identity in identities:
+        known: Any = session.identity_map.get(mapper.identity_key_from_primary_key(identity))
+        to_read = _class_to_read(known, mapper, request)
+        if to_read is None:
+            found.append(known)
+        else:
+            unread[to_read].append(identity)
+    for one, keys in unread.items():
+        with session.no_autoflush:
+            found += read_many(context, one, keys, LockOptions.None_, request.options)
+    return found
+
+
+def _class_to_read(known: Any, mapper: Mapper[T], request: LockRequest) -> Mapper[T] | None:
+    """Return the class that a held object is to be read as; None if it is loaded.
+
+    One that has expired is read as its own class: the columns of that have expired too.
+    """
+    if not isinstance(known, mapper.class_) or request.options:
+        return mapper
+    state = instance_state(known)
+    # Mostly nothing has ever expired, which is found out without a call.
+    if not (state.expired_attributes and has_expired(state, mapper)):
+        return None
+    return state.manager.mapper
+
+
+def _select(
+    context: LockContext,
+    statement: Select[Any],
+    parameters: Mapping[str, Any],
+    options: Sequence[ORMOption],
+    bind_arguments: dict[str, Any] | None = None,
+) -> list[Any]:
+    if options:
+        statement = statement.options(*options)
+    return list(execute_ours(context, statement, parameters, bind_arguments).scalars().unique())
+
+
+def _parameters(mapper: Mapper[Any], identity: Identity) -> dict[str, Any]:
+    return dict(zip(key_names(mapper), identity, strict=True))
+
+
+def execute_ours(
+    context: LockContext,
+    statement: Select[Any],
+    parameters: Mapping[str, Any],
+    bind_arguments: dict[str, Any] | None,
+) -> Result[Any]:
+    """Execute a SELECT of ours, past the session's own execute(), which looks for locks."""
+    return Session.execute(context.session(), statement, parameters, bind_arguments=bind_arguments)

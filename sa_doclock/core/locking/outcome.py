@@ -1,0 +1,105 @@
+"""The begin and the end of a call for a lock: what is reported of it, and undone after a failure."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from sqlalchemy.exc import DBAPIError
+
+from ...errors import DocLockError, LockFailed
+from ...events import RequestedLock, listened
+from ..lock_info import DocumentKey, LockedName
+from .. import instrumentation
+from ..transaction import LockCall, LockRequest
+from .context import LockContext
+
+_log = logging.getLogger("sa_doclock")
+
+
+def begin_call(context: LockContext, request: LockRequest) -> LockCall:
+    """Begin a call: until its end, errors of the session's connections are its errors."""
+    call = LockCall(request, context.now(), opens=not context.session().in_transaction())
+    if "before_lock" in listened and context.instrumentation.dispatch.before_lock:
+        call.requested = context.instrumentation.report_requested(
+            RequestedLock(request.entity, request.ident, request.lock, request.seconds)
+        )
+    context.call = call
+    context.ledger.new = []
+    return call
+
+
+def end_granted(context: LockContext, call: LockCall) -> None:
+    """End a call: the lock was granted, and is recorded."""
+    new, context.ledger.new, context.call = context.ledger.new, None, None
+    waited = context.now() - call.started
+    # Nobody is told of most locks, which is found out here without a call.
+    if (
+        call.requested is not None
+        or "lock_acquired" in listened
+        or context.parts.granted
+        or waited >= instrumentation.CONTENDED
+        or _log.isEnabledFor(logging.DEBUG)
+    ):
+        _report_granted(context, call, new or (), waited)
+
+
+def _report_granted(
+    context: LockContext,
+    call: LockCall,
+    new: Sequence[DocumentKey | LockedName],
+    waited: float,
+) -> None:
+    try:
+        context.report_granted(new, call.request.lock, waited)
+        _report_end(context, call, new, waited, None)
+    except BaseException as error:  # a listener's, as an error of the call
+        if call.opens:
+            context.roll_back_quietly()
+        _report_end(context, call, new, waited, error)
+        raise
+
+
+def end_failed(context: LockContext, call: LockCall, error: BaseException) -> None:
+    """End a call: undo the transaction that it has opened, or refuse all that follows."""
+    waited = context.now() - call.started
+    context.ledger.new = context.call = None
+    try:
+        _undo_and_report(context, call, error, waited)
+    finally:
+        _report_end(context, call, (), waited, error)
+
+
+def _undo_and_report(
+    context: LockContext, call: LockCall, error: BaseException, waited: float
+) -> None:
+    if call.opens:
+        context.roll_back_quietly()
+    elif _is_failure_of_lock(call, error):
+        context.failure.refuse_from_now_on(error)
+    if isinstance(error, LockFailed):
+        error.waited = waited
+        for failed in context.parts.failed:
+            failed(error, call)
+        context.instrumentation.report_failed(error, waited, call.request.seconds)
+
+
+def _report_end(
+    context: LockContext,
+    call: LockCall,
+    granted: Sequence[DocumentKey | LockedName],
+    waited: float,
+    error: BaseException | None,
+) -> None:
+    """Report the end to the listeners of ``after_lock``, once."""
+    requested, call.requested = call.requested, None
+    if requested is not None:
+        context.instrumentation.report_ended(requested, granted, waited, error)
+
+
+def _is_failure_of_lock(call: LockCall, error: BaseException) -> bool:
+    """Return whether nobody knows any more what the transaction holds."""
+    if isinstance(error, DBAPIError) or not isinstance(error, Exception):
+        return True
+    # After another try, which was granted, an error of ours is a misuse like any other.
+    return call.met is not None and (call.met is error or not isinstance(error, DocLockError))

@@ -1,0 +1,312 @@
+"""A select made by with_lock(), executed in a LockingSession.
+
+A statement that reads the header's table alone locks and loads in one go.  One that
+reads more (joined inheritance, a join) is locked by its keys first and read after: a
+locking SELECT shows the other tables as they were before its wait, and where there is no
+``FOR UPDATE OF`` it would lock their rows along.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ClauseElement, ColumnElement, Result, Select, inspect
+from sqlalchemy.orm import Mapper
+
+from ...dialects.base import LockStrategy
+from ..documents import (
+    document_key,
+    has_subquery,
+    header_table,
+    key_attributes,
+    root_of,
+    spans_rows,
+    tables_of,
+    tables_within,
+    unread_columns,
+)
+from ...errors import LockNotSupported
+from ..lock_info import Identity
+from ...options import LockOptions, is_row_lock
+from ..sqlalchemy_internals import (
+    RowsRead,
+    has_limit,
+    has_offset,
+    only_columns,
+    options_of,
+    without_options,
+)
+from ..statements import (
+    LockedEntity,
+    add_candidate_hint,
+    add_lock,
+    chunks,
+    drop_lock,
+    in_order,
+    key_in,
+    lock_where,
+    refuse_other_lock,
+    refuse_streaming,
+    refuse_unlockable_shape,
+    run_within,
+)
+from ..transaction import LockPlan, LockRequest, TransactionConnection
+from .acquire import LockTarget
+from .context import LockContext
+from ..loading.load_parts import load_again
+from ..loading.loaded import Unreadable
+from .refresh import expire_documents, refuse_unsaved
+
+Run = Callable[[Select[Any]], Result[Any]]
+"""Executes a statement with the parameters and bind arguments of the caller."""
+
+
+class RowsOfSelect(LockTarget[Result[Any]]):
+    """The rows that a statement made by with_lock() returns.
+
+    :param request: its ``bind_arguments`` are those of the caller, with mapper and clause.
+    """
+
+    def __init__(
+        self,
+        context: LockContext,
+        request: LockRequest,
+        statement: Select[Any],
+        locked: LockedEntity,
+        run: Run,
+        execution_options: Mapping[str, Any],
+    ) -> None:
+        super().__init__(context, request)
+        self._statement, self._locked, self._run = statement, locked, run
+        self._execution_options = execution_options
+        self._unreadable: Unreadable = {}
+
+    def check(self) -> None:
+        own_options = self._statement.get_execution_options()
+        refuse_other_lock(self._statement, self._locked)
+        refuse_streaming({**own_options, **self._execution_options})
+        self._statement = without_options(self._statement, self._locked.eager)
+        refuse_unlockable_shape(self._statement)
+        if is_row_lock(self.request.lock):
+            self.context.ledger.check_order(root_of(self.mapper))
+
+    def expire(self) -> None:
+        self._unreadable = expire_documents(self.context, root_of(self.mapper), None)
+
+    def send(
+        self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
+    ) -> tuple[Result[Any], Iterable[Identity]]:
+        """Return the rows, and the keys of the headers that were locked.
+
+        :raises UnsavedChanges: one of the documents has pending changes; it is locked then.
+        """
+        row_lock = connection.row_lock(plan)
+        if not is_row_lock(row_lock):  # the lock is the transaction's
+            found = self._read(self._locking(request.lock))
+        else:
+            assert plan.table is not None
+            connection.strategy.check_table(connection.connection, plan.table)
+            found = self._lock(connection.strategy, row_lock, request)
+        load_again(self.session, self._unreadable)
+        return found
+
+    def record(
+        self, found: tuple[Result[Any], Iterable[Identity]], request: LockRequest
+    ) -> Result[Any]:
+        result, identities = found
+        ledger = self.context.ledger
+        documents = {one: document_key(self.mapper, one) for one in identities}
+        newly = {
+            identity: document
+            for identity, document in documents.items()
+            if not ledger.covers(document, request.lock)
+        }
+        if newly:
+            refuse_unsaved(self.context, root_of(self.mapper), newly.keys(), ask=True)
+        for document in newly.values():
+            ledger.record(document, request.lock)
+        return result
+
+    def _locking(self, lock: LockOptions) -> Select[Any]:
+        """Return the statement with this lock.
+
+        It is another than its own in a batch, or with a lock_timeout of 0; and on SQL Server for
+        a SharedRead in a transaction that is open at READ COMMITTED.
+        """
+        if lock is self._locked.lock:
+            return self._statement
+        return add_lock(self._statement, self._locked.entity, lock)
+
+    def _lock(
+        self, strategy: LockStrategy, row_lock: LockOptions, request: LockRequest
+    ) -> tuple[Result[Any], Iterable[Identity]]:
+        seconds = request.seconds
+        entity, statement = self._locked.entity, self._statement
+        whole = strategy.locks_what_is_read
+        if statement.get_final_froms() == [header_table(entity)] and not _reads_more(statement):
+            unread = self._unread() if whole else ()
+            return run_within(
+                seconds,
+                strategy,
+                row_lock,
+                self._locking,
+                lambda statement: self._read(statement, unread),
+            )
+        key = [getattr(entity, name) for name in key_attributes(self.mapper)]
+        again = _without_lock(statement, entity)
+        most = strategy.max_parameters // 2  # the rest is the program's
+        limit = min(most, strategy.parameters_for_keys(len(key)))
+        identities, order = self._lock_keys(key, strategy, row_lock, seconds, limit)
+        if len(identities) * len(key) <= limit:
+            return self._read(again.where(key_in(key, identities)))[0], identities
+        return self._read_in_chunks(again, key, identities, order, limit), identities
+
+    def _lock_keys(
+        self,
+        key: Sequence[Any],
+        strategy: LockStrategy,
+        row_lock: LockOptions,
+        seconds: float | None,
+        limit: int,
+    ) -> tuple[Sequence[Identity], Sequence[Identity]]:
+        """Lock the headers of a statement that reads other rows too.
+
+        :param limit: the number of parameters that the keys of one statement may have.
+        :returns: the keys of the headers, and those of all rows in the order of the statement.
+        """
+        run, entity, statement = self._run, self._locked.entity, self._statement
+        whole = strategy.locks_what_is_read
+        skips_some = LockOptions.SkipLocked in row_lock and has_limit(statement)
+
+        def keys_of(locked: Select[Any]) -> list[Identity]:
+            return [tuple(row[: len(key)]) for row in run(locked)]
+
+        if strategy.locks_one_table_of_join() and (skips_some or not whole):
+            # All of the row are read, so that no plan can do without it.
+            columns = [*key, *header_table(entity).columns] if whole else key
+            found = run_within(
+                seconds,
+                strategy,
+                row_lock,
+                lambda lock: only_columns(self._locking(lock), columns),
+                keys_of,
+            )
+            return list(dict.fromkeys(found)), found
+        root = root_of(self.mapper)
+        candidates = drop_lock(only_columns(statement, key), entity)
+        candidates = add_candidate_hint(candidates, entity, row_lock, strategy)
+        found = _candidates(run, candidates, row_lock)
+        identities: list[Identity] = []
+        for some in [*chunks(in_order(root, set(found)), limit)] or [()]:
+            locking = _locking_rows(root, key_in(root.primary_key, some), whole=whole)
+            identities += run_within(seconds, strategy, row_lock, locking, keys_of)
+        return identities, found
+
+    def _read_in_chunks(
+        self,
+        statement: Select[Any],
+        key: Sequence[Any],
+        identities: Sequence[Identity],
+        order: Sequence[Identity],
+        limit: int,
+    ) -> Result[Any]:
+        """Return the rows of these headers, which are too many for one statement.
+
+        :param order: the keys of the rows, in the order in which they were found.
+        """
+        width = len(statement.column_descriptions)
+        rows: defaultdict[Identity, deque[Any]] = defaultdict(deque)
+        for some in chunks(identities, limit):
+            read = RowsRead(self._run(statement.where(key_in(key, some)).add_columns(*key)))
+            for row in read.rows:
+                rows[tuple(row[-len(key) :])].append(row)
+        left, ordered, limited = Counter(order), [], has_limit(statement)
+        for identity in order:
+            left[identity] -= 1
+            # Of a join there may be more rows now, which come after those that were found.
+            count = 1 if left[identity] or limited else len(rows[identity])
+            ordered += [rows[identity].popleft() for _ in range(min(count, len(rows[identity])))]
+        return read.result(ordered).columns(*range(width))
+
+    def _unread(self) -> Sequence[ColumnElement[Any]]:
+        """Return the columns of the header that the statement does not read by itself."""
+        statement, entity = self._statement, self._locked.entity
+        selected = any(one["expr"] is entity for one in statement.column_descriptions)
+        if selected and not options_of(statement):
+            return unread_columns(entity)
+        return tuple(header_table(entity).columns)
+
+    def _read(
+        self, statement: Select[Any], unread: Sequence[ColumnElement[Any]] = ()
+    ) -> tuple[Result[Any], Iterable[Identity]]:
+        """Return the rows, and the keys of the entity that is locked among them.
+
+        :param unread: what is to be read too, and not to be returned.
+        """
+        found = self._run(statement.add_columns(*unread))
+        if unread:
+            found = found.columns(*range(len(statement.column_descriptions)))
+        read = RowsRead(found)
+        positions = [
+            position
+            for position, described in enumerate(statement.column_descriptions)
+            if described["expr"] is self._locked.entity
+        ]
+        headers = [
+            row[position]
+            for row in (read.rows if positions else ())
+            for position in positions
+            if row[position] is not None
+        ]
+        return read.result(), [inspect(header).identity for header in headers]
+
+
+def _locking_rows(
+    root: Mapper[Any], where: ColumnElement[bool], *, whole: bool
+) -> Callable[[LockOptions], Select[Any]]:
+    return lambda lock: lock_where(root, lock, where, whole=whole)
+
+
+def _reads_more(statement: Select[Any]) -> bool:
+    """Return whether a subquery among the columns would show what there was before the wait."""
+    undeferred = bool(options_of(statement))
+    for described in statement.column_descriptions:
+        expression = described["expr"]
+        if expression is described["entity"]:
+            if spans_rows(expression, undeferred=undeferred):
+                return True
+        elif has_subquery(_clause_of(expression)):
+            return True
+    return False
+
+
+def _clause_of(expression: Any) -> ClauseElement:
+    """Return the SQL of what a select reads: a column, an attribute of a class, a Bundle."""
+    while not isinstance(expression, ClauseElement):
+        expression = expression.__clause_element__()
+    return expression
+
+
+def _without_lock(statement: Select[Any], entity: Any) -> Select[Any]:
+    """Return the SELECT of the same rows without the lock, to which their keys are added."""
+    joined = set(tables_within(statement.get_final_froms())) - set(tables_of(entity))
+    if not joined:  # a row a key, so the keys tell all
+        return drop_lock(statement, entity).limit(None).offset(None)
+    if has_offset(statement):
+        raise LockNotSupported("the rows of a join cannot be locked with OFFSET; use the last key")
+    return drop_lock(statement, entity)
+
+
+def _candidates(run: Run, keys: Select[Any], row_lock: LockOptions) -> list[Identity]:
+    """Return the keys of the rows to lock, which are looked for before.
+
+    So it is where FOR UPDATE would lock all tables of the join.
+    """
+    if LockOptions.SkipLocked in row_lock and has_limit(keys):
+        raise LockNotSupported(
+            "this database cannot skip the locked rows of a join with LIMIT; "
+            "select the entity alone, with EXISTS in place of the join"
+        )
+    return [tuple(row) for row in run(keys)]

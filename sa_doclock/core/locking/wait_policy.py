@@ -1,0 +1,31 @@
+"""The lock timeout of a session, for locks that are given none of their own."""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+
+from ...options import LockOptions, LockTimeout, check_lock, check_wait, may_queue
+
+
+class WaitPolicy:
+    """The lock_timeout of a session.
+
+    :param lock_timeout: for every lock that may have to wait and is given none of its own.
+    :raises TypeError: it is not a number of seconds, a timedelta or None.
+    :raises ValueError: it is negative, NaN or infinite.
+    """
+
+    def __init__(self, lock_timeout: LockTimeout = None) -> None:
+        check_wait(LockOptions.ForUpdate, lock_timeout)
+        self._default = lock_timeout
+        self.without_timeout = lru_cache(maxsize=64)(partial(self.resolve, lock_timeout=None))
+        """The answer of :meth:`resolve` for a lock without a timeout, worked out once for each."""
+
+    def resolve(
+        self, lock: LockOptions, lock_timeout: LockTimeout
+    ) -> tuple[LockOptions, float | None]:
+        """Return the lock, and the seconds to wait for it, both checked."""
+        lock = check_lock(lock)
+        if lock_timeout is None and may_queue(lock):
+            lock_timeout = self._default
+        return check_wait(lock, lock_timeout)

@@ -1,0 +1,184 @@
+"""The statements that a LockingSession executes: locked selects, guarded writes, and all others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Result, Select, TextClause, inspect
+from sqlalchemy.orm import FromStatement, Mapper
+from sqlalchemy.sql import Executable
+
+from ..locking import RowsOfSelect, acquire
+from ...options import LockOptions
+from ..sqlalchemy_internals import (
+    for_update_clause,
+    written_out,
+)
+from ..statements import LOCK_OPTION, LockedEntity, locked_entity_of, refuse_nested_lock
+from ..transaction import NO_ARGUMENTS, LockRequest, around, is_built
+from .for_update import execute_for_update, lock_of_for_update
+from .hooks import SessionWithContext
+
+
+def _is_locking(statement: Select[Any]) -> bool:
+    options = statement.get_execution_options()
+    return LOCK_OPTION in options or for_update_clause(statement) is not None
+
+
+class ExecutingSession(SessionWithContext):
+    """A Session that looks at the statements that it executes."""
+
+    def bulk_save_objects(self, objects: Iterable[object], *args: Any, **kwargs: Any) -> None:
+        """See ``Session.bulk_save_objects()``."""
+        self._context.refuse_write()
+        objects = list(objects)
+        with around(self._context.parts.around_objects, objects):
+            super().bulk_save_objects(objects, *args, **kwargs)
+
+    def bulk_insert_mappings(
+        self, mapper: Any, mappings: Iterable[dict[str, Any]], *args: Any, **kwargs: Any
+    ) -> None:
+        """See ``Session.bulk_insert_mappings()``."""
+        self._context.refuse_write()
+        mappings = list(mappings)
+        with self._around_rows(mapper, mappings, insert=True):
+            super().bulk_insert_mappings(mapper, mappings, *args, **kwargs)
+
+    def bulk_update_mappings(self, mapper: Any, mappings: Iterable[dict[str, Any]]) -> None:
+        """See ``Session.bulk_update_mappings()``."""
+        self._context.refuse_write()
+        mappings = list(mappings)
+        with self._around_rows(mapper, mappings, insert=False):
+            super().bulk_update_mappings(mapper, mappings)
+
+    def _around_rows(
+        self, mapper: Any, rows: list[dict[str, Any]], *, insert: bool
+    ) -> AbstractContextManager[object]:
+        hooks = self._context.parts.around_rows
+        return around([partial(one, insert=insert) for one in hooks], inspect(mapper).mapper, rows)
+
+    if not TYPE_CHECKING:
+        # The signatures are Session's, with all their overloads.  Not a do_orm_execute
+        # listener, which every statement and every lazy load would pay for.
+
+        def execute(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
+            """See ``Session.execute()``."""
+            if "bind_arguments" in kwargs:
+                self._note_bind(kwargs["bind_arguments"])
+            if type(statement) is not Select or _is_locking(statement):
+                result = self._execute_ours(statement, params, kwargs)
+                if result is not None:
+                    return result
+            return super().execute(statement, params, **kwargs)
+
+        def scalars(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
+            """See ``Session.scalars()``."""
+            if "bind_arguments" in kwargs:
+                self._note_bind(kwargs["bind_arguments"])
+            if type(statement) is not Select or _is_locking(statement):
+                result = self._execute_ours(statement, params, kwargs)
+                if result is not None:
+                    return result.scalars()
+            return super().scalars(statement, params, **kwargs)
+
+        def scalar(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
+            """See ``Session.scalar()``."""
+            if "bind_arguments" in kwargs:
+                self._note_bind(kwargs["bind_arguments"])
+            if type(statement) is not Select or _is_locking(statement):
+                result = self._execute_ours(statement, params, kwargs)
+                if result is not None:
+                    return result.scalar()
+            return super().scalar(statement, params, **kwargs)
+
+    def _execute_ours(
+        self, statement: Any, params: Any, arguments: Mapping[str, Any]
+    ) -> Result[Any] | None:
+        """Execute a statement that locks or writes; return None for any other."""
+        written = written_out(statement)
+        locked = self._locked_by(written)
+        if locked is not None:
+            return self._execute_locked(locked, written, params, arguments)
+        if isinstance(written, Select) and self._context.adopts_for_update:
+            lock = lock_of_for_update(written)
+            if lock is not None:
+                return self._execute_for_update(lock, written, params, arguments)
+        if getattr(written, "is_dml", False):
+            return self._execute_dml(statement, written, params, arguments)
+        if isinstance(written, TextClause):
+            self._context.connections.note_text(written.text)
+        if not self._context.ledger.empty and not is_built(written):
+            self._context.connections.watch_all()  # text() or DDL may end the transaction
+        return None
+
+    def _execute_plain(self, statement: Any, params: Any, **arguments: Any) -> Result[Any]:
+        """Execute a statement past the look for locks."""
+        result: Result[Any] = super().execute(statement, params, **arguments)
+        return result
+
+    def _execute_for_update(
+        self, lock: LockOptions, statement: Select[Any], params: Any, arguments: Mapping[str, Any]
+    ) -> Result[Any]:
+        run = partial(self._execute_plain, params=params, **arguments)
+        options, binds = arguments.get("execution_options", {}), arguments.get("bind_arguments")
+        return execute_for_update(self, self._context, statement, lock, run, options, binds or {})
+
+    def _locked_by(self, statement: Executable) -> LockedEntity | None:
+        if not isinstance(statement, Executable):
+            return None  # Session says better what is wrong with it
+        found = locked_entity_of(statement)
+        if not isinstance(statement, Select):
+            refuse_nested_lock(statement)
+        return found
+
+    def _execute_dml(
+        self, statement: Any, written: Any, params: Any, arguments: Mapping[str, Any]
+    ) -> Result[Any]:
+        inner = written.element if isinstance(written, FromStatement) else written
+        self._context.refuse_write()
+        names = arguments.keys() & {"execution_options", "bind_arguments"}
+        how = {name: arguments[name] for name in names}
+        with ExitStack() as stack:
+            stack.enter_context(around(self._context.parts.around_write))
+            noting = [
+                stack.enter_context(around_dml(inner, params, how))
+                for around_dml in self._context.parts.around_dml
+            ]
+            result = self._execute_plain(statement, params, **arguments)
+            for note_returned in noting:
+                result = note_returned(result)
+        return result
+
+    def _execute_locked(
+        self,
+        locked: LockedEntity,
+        statement: Select[Any],
+        params: Any,
+        arguments: Mapping[str, Any],
+        given: Mapping[str, Any] = NO_ARGUMENTS,
+    ) -> Result[Any]:
+        own_options = arguments.get("execution_options", {})
+        binds = dict(arguments.get("bind_arguments") or {})
+        # Expiring does what populate_existing does in a plain Session, and does not overwrite
+        # pending changes elsewhere.
+        options = {**own_options, "populate_existing": False, LOCK_OPTION: None}
+        ours = {"params": params, "execution_options": options, "bind_arguments": binds}
+        run = partial(self._execute_plain, **{**arguments, **ours})
+        mapper: Mapper[Any] = inspect(locked.entity).mapper
+        lock, seconds = self._context.options.wait.resolve(locked.lock, locked.seconds)
+        request = LockRequest(
+            mapper.class_,
+            None,
+            lock,
+            seconds,
+            mapper,
+            bind_arguments={**binds, "mapper": mapper, "clause": statement},
+            given=given,
+        )
+        target = RowsOfSelect(self._context, request, statement, locked, run, own_options)
+        if target.request is not request:  # every statement of it runs where it was routed to
+            binds.update(target.request.bind_arguments)
+        return acquire(target)

@@ -1,0 +1,404 @@
+"""The methods of a session that take locks: by key, by keys, by a select, by a name.
+
+What each does with a lock is one :class:`LockRequest` and one call of :func:`acquire`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Literal, TypeVar, get_args
+
+from sqlalchemy import Select, select
+from sqlalchemy.orm.interfaces import ORMOption
+
+from ...checkout_info import Checkout
+from ..documents import identity_of, mapper_of
+from ...errors import DocLockError
+from ..lock_info import public_key
+from ..locking import ManyByKey, NamedLock, OneByKey, acquire, bind_of_key, check_key, identities_of, lock_of_key, read_entities, read_one, single_key
+from ..loading import load_parts, reads_of
+from ...options import LockOptions, LockTimeout, check_lock, check_wait
+from ..statements import checked_options, locked_select
+from ..transaction import LockRequest, add_document, around, database_name
+from .execute import ExecutingSession
+from .targets import check_block_lock, given, in_given_order, key_of, no_result
+
+T = TypeVar("T")
+ResultOrder = Literal["key", "given"]
+
+_PLAIN: Final = frozenset({LockOptions.None_, LockOptions.NoLock})
+_SKIPPING: Final = frozenset(
+    {
+        LockOptions.ForUpdate | LockOptions.SkipLocked,
+        LockOptions.ForUpdate | LockOptions.NoKey | LockOptions.SkipLocked,
+        LockOptions.SharedRead | LockOptions.SkipLocked,
+    }
+)
+
+
+class LockMethods(ExecutingSession):
+    """A Session with the methods that take a lock."""
+
+    def get_entity(
+        self,
+        entity: type[T],
+        ident: Any,
+        lock: LockOptions = LockOptions.None_,
+        *,
+        lock_timeout: LockTimeout = None,
+        options: Sequence[ORMOption] = (),
+        version: Any = None,
+        checkout: Checkout | int | None = None,
+    ) -> T | None:
+        """Return the entity with this primary key, its row locked until the transaction ends.
+
+        The row is read after the lock is granted, so no attribute is older than the lock;
+        collections and details that the session has loaded are read again at their next use.
+        Pending changes are not flushed before.
+
+        After a failure: where this call had opened the transaction, it is rolled back.
+        Otherwise the transaction refuses everything until ``rollback()``.
+
+        :param ident: the primary key: a scalar, a tuple in mapper order, or a dict.  What says the
+            same is the same key: ``"42"`` is 42 for an integer, the name of a member for an Enum, a
+            text of the usual form for a UUID, a date or a time.
+        :param lock: what to take; ``LockOptions.None_`` and ``NoLock`` are plain reads.
+        :param lock_timeout: seconds (or a timedelta) to queue behind another holder; 0 is
+            NoWait, None as the session says, or else as the server is configured.  Rounded
+            up to milliseconds.  It may be longer than the server's own limit: on MySQL, a
+            wait that ``innodb_lock_wait_timeout`` has ended then goes to the end of the queue.
+        :param options: loader options, as for ``Session.get()``.
+        :param version: the version of the document that the caller has seen, such as that of a
+            form which a user was shown; compared after the lock is granted.
+        :param checkout: the check-out by which the caller has the document, or its epoch; with
+            ForUpdate.  None: nobody must have it, where the session was made with ``checkouts=``.
+        :returns: None when there is no such row; nothing is locked then, and another
+            transaction may insert it.
+        :raises LockNotAvailable: another transaction held the row past ``lock_timeout``.
+        :raises DeadlockDetected: run the whole transaction again.
+        :raises UnsavedChanges: the entity or its parts have pending changes in this session.
+        :raises StaleDocument: it has another ``version``; the lock is kept where the transaction
+            was open before.
+        :raises CheckedOut: somebody has it checked out, and ``checkout`` is None.
+        :raises CheckoutLost: it was taken over, or checked in, since this ``checkout``.
+        :raises WrongIsolation: the open transaction cannot protect a document.
+        :raises LockUpgradeRefused: held by a read lock in this transaction already.
+        :raises LockNotSupported: this database, table or connection cannot give that lock.
+        :raises LockMisuse: the key has found several rows: it is not unique, or a type of the
+            program compares otherwise than the database.
+        :raises ValueError: contradictory arguments, a key of the wrong shape, or one that its column
+            cannot have, such as ``"1abc"`` or 1.5 for an integer.  Nothing was sent.
+        :raises TypeError: a key that is none: an object, an SQL expression, a list.
+        """
+        context = self._context
+        wait = context.options.wait
+        if lock_timeout is None:
+            lock, seconds = wait.without_timeout(lock)
+        else:
+            lock, seconds = wait.resolve(lock, lock_timeout)
+        if lock in _SKIPPING:
+            raise ValueError(
+                "LockOptions.SkipLocked is for sets: of get_entity(), None would mean two things"
+            )
+        mapper = mapper_of(entity)
+        identity = identity_of(mapper, ident)
+        if options:
+            options = checked_options(options)
+        request = LockRequest(
+            entity,
+            ident,
+            lock,
+            seconds,
+            mapper,
+            (identity,),
+            options,
+            {"mapper": mapper},
+            given(version, checkout),
+        )
+        if request.given:
+            self._check_request(request)
+        if lock in _PLAIN:
+            context.refuse_failed()
+            found = read_one(context, mapper, identity, lock, options)
+            if found is not None and request.given:
+                self._check_found(request, found)
+            return found
+        return acquire(OneByKey(context, request))
+
+    def get_one_entity(
+        self,
+        entity: type[T],
+        ident: Any,
+        lock: LockOptions = LockOptions.None_,
+        *,
+        lock_timeout: LockTimeout = None,
+        options: Sequence[ORMOption] = (),
+        version: Any = None,
+        checkout: Checkout | int | None = None,
+    ) -> T:
+        """The same as :meth:`get_entity`, for a row that must be there.
+
+        :raises sqlalchemy.exc.NoResultFound: there is no such row.
+        """
+        found = self.get_entity(
+            entity,
+            ident,
+            lock,
+            lock_timeout=lock_timeout,
+            options=options,
+            version=version,
+            checkout=checkout,
+        )
+        if found is None:
+            raise no_result(entity, ident)
+        return found
+
+    def lock(
+        self,
+        instance: T,
+        lock: LockOptions = LockOptions.ForUpdate,
+        *,
+        lock_timeout: LockTimeout = None,
+        options: Sequence[ORMOption] = (),
+    ) -> T:
+        """Lock the row of an object in hand, and read its state again.
+
+        It does the same as :meth:`get_entity` with the primary key of the object.
+
+        :param instance: a persistent object of this session, without pending changes.
+        :returns: the same object.
+        :raises LockMisuse: the object is not in this session, or has no row yet.
+        :raises sqlalchemy.exc.NoResultFound: another transaction has deleted its row.
+        :raises ValueError: a lock that locks nothing.
+        """
+        check_block_lock(lock, "lock")
+        entity, identity = key_of(self, instance)
+        return self.get_one_entity(
+            entity, identity, lock, lock_timeout=lock_timeout, options=options
+        )
+
+    def get_entities(
+        self,
+        entity: type[T],
+        idents: Iterable[Any],
+        lock: LockOptions = LockOptions.None_,
+        *,
+        lock_timeout: LockTimeout = None,
+        options: Sequence[ORMOption] = (),
+        order: ResultOrder = "key",
+    ) -> list[T]:
+        """Return the entities with these primary keys, locked in ascending key order.
+
+        Sessions that lock the same documents in this way do not deadlock, whatever the order
+        of their arguments.  One statement locks them all, up to 32,000 keys (MySQL: 8,000; SQL
+        Server: 2,000; MariaDB, SQLite: 900; half of that and less for composite keys); more are
+        locked in several, in the same order.
+
+        What else is raised, and what follows a failure: see :meth:`get_entity`.
+
+        :param idents: primary keys as for :meth:`get_entity`; each document comes once.
+        :param lock_timeout: as for :meth:`get_entity`, for each statement; SQL Server applies it
+            to each row, and so do PostgreSQL, and MariaDB in whole seconds, for more than 50 keys.
+        :param order: of what is returned, not of locking: ``"key"`` is ascending key order,
+            ``"given"`` the order of ``idents``.
+        :returns: without those that there are not, or that ``SkipLocked`` leaves out.  Between
+            several statements, text keys are ordered as Python orders them.
+        :raises TypeError: ``idents`` is not a collection; or as :meth:`get_entity`.
+        :raises ValueError: as :meth:`get_entity`; or keys that have no order among them.  Those of an
+            Enum have that of what the database stores.
+        """
+        if order not in get_args(ResultOrder):
+            raise ValueError(f'order is "key" or "given", not {order!r}')
+        if order == "given":
+            idents = list(idents)
+            found = self.get_entities(
+                entity, idents, lock, lock_timeout=lock_timeout, options=options
+            )
+            return in_given_order(mapper_of(entity), found, idents)
+        context = self._context
+        lock, seconds = context.options.wait.resolve(lock, lock_timeout)
+        mapper = mapper_of(entity)
+        identities = identities_of(mapper, idents)
+        if options:
+            options = checked_options(options)
+        if lock in _PLAIN:
+            context.refuse_failed()
+            with self.no_autoflush:
+                return read_entities(context, mapper, identities, lock, options)
+        ident, binds = single_key(identities), {"mapper": mapper}
+        request = LockRequest(entity, ident, lock, seconds, mapper, identities, options, binds)
+        return acquire(ManyByKey(context, request))
+
+    def get_document(
+        self,
+        entity: type[T],
+        ident: Any,
+        lock: LockOptions = LockOptions.None_,
+        *,
+        lock_timeout: LockTimeout = None,
+        options: Sequence[ORMOption] = (),
+        version: Any = None,
+        checkout: Checkout | int | None = None,
+    ) -> T | None:
+        """Return what :meth:`get_entity` returns, with all parts of the document loaded.
+
+        The parts are those that :func:`document` declares, or the one-to-many collections of
+        an entity that is not declared, except those mapped as ``write_only`` or ``dynamic``.
+        Each kind of part takes one statement, run after the lock is granted, so that under
+        ForUpdate, SharedRead and SnapshotRead header and parts belong together.  Without a
+        lock, or with NoLock, they may not.
+
+        What is loaded already and not stale is not loaded again: pending changes of a
+        document that is held stay.
+        """
+        with around(self._context.parts.around_document, partial(reads_of, lock=lock)):
+            found = self.get_entity(
+                entity,
+                ident,
+                lock,
+                lock_timeout=lock_timeout,
+                options=options,
+                version=version,
+                checkout=checkout,
+            )
+            if found is not None:
+                self._load_parts([found], lock)
+        return found
+
+    def get_one_document(
+        self,
+        entity: type[T],
+        ident: Any,
+        lock: LockOptions = LockOptions.None_,
+        *,
+        lock_timeout: LockTimeout = None,
+        options: Sequence[ORMOption] = (),
+        version: Any = None,
+        checkout: Checkout | int | None = None,
+    ) -> T:
+        """The same as :meth:`get_document`, for a document that must be there.
+
+        :raises sqlalchemy.exc.NoResultFound: there is no such row.
+        """
+        found = self.get_document(
+            entity,
+            ident,
+            lock,
+            lock_timeout=lock_timeout,
+            options=options,
+            version=version,
+            checkout=checkout,
+        )
+        if found is None:
+            raise no_result(entity, ident)
+        return found
+
+    def get_documents(
+        self,
+        entity: type[T],
+        idents: Iterable[Any],
+        lock: LockOptions = LockOptions.None_,
+        *,
+        lock_timeout: LockTimeout = None,
+        options: Sequence[ORMOption] = (),
+        order: ResultOrder = "key",
+    ) -> list[T]:
+        """Return what :meth:`get_entities` returns, with all parts loaded; see :meth:`get_document`."""
+        found = self.get_entities(
+            entity, idents, lock, lock_timeout=lock_timeout, options=options, order=order
+        )
+        self._load_parts(found, lock)
+        return found
+
+    def _load_parts(self, found: Sequence[Any], lock: LockOptions) -> None:
+        # Not by "no_autoflush", which costs three times as much.
+        autoflush, self.autoflush = self.autoflush, False
+        try:
+            load_parts(self, found, lock)
+        finally:
+            self.autoflush = autoflush
+
+    def entity_set(
+        self,
+        entity: Any,
+        lock: LockOptions = LockOptions.None_,
+        *,
+        lock_timeout: LockTimeout = None,
+    ) -> Select[Any]:
+        """Return ``select(entity)``, which locks all rows it returns when it is executed.
+
+        Narrow it with ``where()``, ``order_by()``, ``limit()`` and execute it in this session.
+        An ``aliased()`` of joined inheritance needs ``flat=True``.  See :func:`with_lock`,
+        which also keeps the static type of a select: no annotation here is right for both
+        SQLAlchemy 2.0 (``Select[tuple[Order]]``) and 2.1 (``Select[Order]``).
+
+        :param lock_timeout: as for :meth:`get_entity`.  MySQL, and MariaDB for a fraction of a
+            second, apply it to the whole statement; PostgreSQL, SQL Server and otherwise MariaDB
+            to each row that it has to wait for.  A plain Session, which has no lock_timeout,
+            must not execute the statement then.
+        :raises LockNotSupported: at execution, for what cannot be locked: DISTINCT, GROUP BY,
+            ``joinedload()``, ``subqueryload()``, ``yield_per``; SkipLocked on SQLite.
+        """
+        lock, seconds = check_wait(check_lock(lock), lock_timeout)
+        return locked_select(select(entity), lock, None, seconds)
+
+    def lock_key(
+        self,
+        key: str,
+        *,
+        lock_timeout: LockTimeout = None,
+        shared: bool = False,
+        bind_arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Lock a name in place of a row: nobody else has this key until the transaction ends.
+
+        What is read afterwards is not older than the lock; objects that the session has loaded
+        before stay as they are, so take the key first.  A key that is held already is not asked
+        for again.  Pending changes are not flushed before.  On SQLite it is the write lock on the
+        whole file.  docs/named-locks.md has each database.
+
+        What else is raised, and what follows a failure: see :meth:`get_entity`.
+
+        :param key: any text that is not empty, such as :func:`doclock_key` makes.  Those who
+            use the same database and the same key exclude each other.
+        :param lock_timeout: as for :meth:`get_entity`.
+        :param shared: beside others that are shared.  Exclusive all the same on MySQL, MariaDB
+            and SQLite, which have no such named lock.
+        :param bind_arguments: as for ``Session.execute()``, in a session with several databases.
+        :raises LockMisuse: the session has several databases, and none is meant.
+        :raises TypeError: a key that is no str, a ``shared`` that is no bool.
+        :raises ValueError: an empty key, or one with a NUL.
+        """
+        context = self._context
+        lock, seconds = context.options.wait.resolve(lock_of_key(shared=shared), lock_timeout)
+        check_key(key)
+        arguments = dict(bind_arguments or {})
+        context.refuse_failed()
+        request = LockRequest(None, key, lock, seconds, bind_arguments=arguments)
+        for route in context.parts.route:
+            request = route(request)
+        bind = bind_of_key(self, request.bind_arguments)
+        request = request._replace(bind_arguments={"bind": bind})
+        if not self.is_active:
+            self.connection(bind_arguments={"bind": bind})  # raises, as after a failed flush
+        acquire(NamedLock(context, request, bind))
+
+    def _check_request(self, request: LockRequest) -> None:
+        """Check what the caller has given beside the lock, before anything is sent."""
+        for check_request in self._context.parts.check_request:
+            check_request(request)
+
+    def _check_found(self, request: LockRequest, found: object) -> None:
+        """Compare what was found with what the caller has given; name the document in an error."""
+        mapper = request.mapper
+        assert mapper is not None
+        try:
+            for check_found in self._context.parts.check_found:
+                check_found(request, found)
+        except DocLockError as error:
+            ident = public_key(tuple(mapper.primary_key_from_instance(found)))
+            database = database_name(self, {"mapper": mapper})
+            lock = None if request.lock in _PLAIN else request.lock
+            add_document(error, mapper.class_, ident, lock, database)
+            raise

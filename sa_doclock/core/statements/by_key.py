@@ -1,0 +1,186 @@
+"""The SELECTs by key of get_entity() and get_entities(), each built once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, and_, bindparam, false, or_, select
+from sqlalchemy.orm import Mapper
+
+from ...dialects import by_keys_hints
+from ..documents import (
+    header_table,
+    index_of_key,
+    key_order,
+    mapper_cache,
+    root_of,
+    unread_columns,
+)
+from ..lock_info import Identity
+from ...options import LockOptions, is_row_lock
+from .with_lock import S, add_lock, selectin_options
+
+
+@mapper_cache
+def key_names(mapper: Mapper[Any]) -> tuple[str, ...]:
+    """Return the names of the parameters of the statements by key."""
+    return tuple(f"pk_{position}" for position in range(len(mapper.primary_key)))
+
+
+def equals_key(columns: Sequence[ColumnElement[Any]], mapper: Mapper[Any]) -> ColumnElement[bool]:
+    """Return the comparison of these columns with the parameters of the primary key.
+
+    The columns may be of a foreign key, and have other types than the key.
+    """
+    keys = zip(columns, key_names(mapper), mapper.primary_key, strict=True)
+    return and_(*(column == bindparam(name, type_=key.type) for column, name, key in keys))
+
+
+@mapper_cache
+def select_by_key(
+    mapper: Mapper[Any],
+    lock: LockOptions,
+    chosen: frozenset[Any] = frozenset(),
+    *,
+    whole: bool = False,
+) -> Select[Any]:
+    """Return the SELECT of get_entity(), with parameters ``pk_0``, ``pk_1``, ...
+
+    :param chosen: the relationships for which the caller will add a loader option.
+    :param whole: read all columns of the row; see ``Locking.locks_what_is_read``.
+    """
+    statement = _select(mapper, lock, chosen, whole=whole)
+    return statement.where(equals_key(mapper.primary_key, mapper))
+
+
+def _select(
+    mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[Any], *, whole: bool
+) -> Select[Any]:
+    entity = mapper.class_
+    if lock is LockOptions.None_:
+        return select(entity)
+    statement = select(entity).options(*selectin_options(entity, chosen))
+    if whole:
+        statement = statement.add_columns(*unread_columns(entity))
+    return add_lock(statement, entity, lock, by_key=True)
+
+
+@mapper_cache
+def lock_by_key(mapper: Mapper[Any], lock: LockOptions, *, whole: bool = False) -> Select[Any]:
+    """Return the SELECT that locks the header's own row, for a mapper that spans several rows.
+
+    One statement for both would show the other rows as they were before the wait.
+    """
+    root = root_of(mapper)
+    columns = key_first(root) if whole else root.primary_key
+    statement = select(*columns).where(equals_key(mapper.primary_key, mapper))
+    return add_lock(statement, root.class_, lock, by_key=True)
+
+
+def key_first(root: Mapper[Any]) -> list[ColumnElement[Any]]:
+    """Return the columns of the header's table, those of the primary key before the others."""
+    others = [column for column in root.local_table.columns if column not in root.primary_key]
+    return [*root.primary_key, *others]
+
+
+MAX_PARAMETERS = 900  # few enough for every database
+
+
+def chunks(
+    keys: Sequence[Identity], parameters: int = MAX_PARAMETERS
+) -> Iterator[Sequence[Identity]]:
+    """Yield the keys in parts, none with more parameters than a statement can have."""
+    size = max(1, parameters // len(keys[0])) if keys else 1
+    for start in range(0, len(keys), size):
+        yield keys[start : start + size]
+
+
+def in_order(mapper: Mapper[Any], keys: Iterable[Identity]) -> list[Identity]:
+    """Return the keys in ascending order; as they come, if they have no order among them."""
+    listed = list(keys)
+    with suppress(TypeError, LookupError):
+        listed.sort(key=key_order(mapper))
+    return listed
+
+
+def select_by_keys(
+    mapper: Mapper[Any],
+    lock: LockOptions,
+    keys: Sequence[Sequence[Any]],
+    chosen: frozenset[Any] = frozenset(),
+    *,
+    whole: bool = False,
+) -> Select[Any]:
+    """Return the SELECT of get_entities(), in the order of the keys."""
+    if len(mapper.primary_key) == 1:
+        return _select_by_one_column(mapper, lock, chosen, whole=whole)
+    where = key_in(mapper.primary_key, keys)
+    return _by_keys(_select(mapper, lock, chosen, whole=whole), mapper, lock, where)
+
+
+def lock_by_keys(
+    mapper: Mapper[Any], lock: LockOptions, keys: Sequence[Sequence[Any]], *, whole: bool = False
+) -> Select[Any]:
+    """Return the SELECT that locks the headers' own rows, for a mapper that spans several rows."""
+    root = root_of(mapper)
+    if len(root.primary_key) == 1:
+        return _lock_by_one_column(root, lock, whole=whole)
+    return lock_where(root, lock, key_in(root.primary_key, keys), whole=whole)
+
+
+def parameters_by_keys(keys: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """Return the parameters of both; composite keys are in the statement itself."""
+    return {"keys": [key[0] for key in keys]} if keys and len(keys[0]) == 1 else {}
+
+
+def lock_where(
+    root: Mapper[Any], lock: LockOptions, where: ColumnElement[bool], *, whole: bool = False
+) -> Select[Any]:
+    """Return the SELECT that locks these headers in the order of their keys, which it reads first."""
+    columns = key_first(root)
+    if not whole:
+        # With the key alone MySQL reads the whole index, with any hint, and locks all of it.
+        columns = columns[: len(root.primary_key) + 1]
+    locked = add_lock(select(*columns), root.class_, lock, by_key=True)
+    return _by_keys(locked, root, lock, where)
+
+
+@mapper_cache
+def _select_by_one_column(
+    mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[Any], *, whole: bool
+) -> Select[Any]:
+    where = key_in_parameter(mapper.primary_key[0], mapper)
+    return _by_keys(_select(mapper, lock, chosen, whole=whole), mapper, lock, where)
+
+
+@mapper_cache
+def _lock_by_one_column(root: Mapper[Any], lock: LockOptions, *, whole: bool) -> Select[Any]:
+    return lock_where(root, lock, key_in_parameter(root.primary_key[0], root), whole=whole)
+
+
+def key_in_parameter(column: ColumnElement[Any], mapper: Mapper[Any]) -> ColumnElement[bool]:
+    """Return ``key IN (...)`` with the parameter of :func:`parameters_by_keys`.
+
+    :param mapper: of the keys, whose type another column need not have.
+    """
+    return column.in_(bindparam("keys", expanding=True, type_=mapper.primary_key[0].type))
+
+
+def _by_keys(statement: S, mapper: Mapper[Any], lock: LockOptions, where: ColumnElement[bool]) -> S:
+    # PostgreSQL locks what the sort has put in order; InnoDB and SQL Server read the primary
+    # key's own index.
+    for hint, dialect in by_keys_hints(index_of_key(mapper)) if is_row_lock(lock) else ():
+        statement = statement.with_hint(header_table(mapper.class_), hint, dialect)
+    return statement.where(where).order_by(*mapper.primary_key)
+
+
+def key_in(
+    columns: Sequence[ColumnElement[Any]], keys: Sequence[Sequence[Any]]
+) -> ColumnElement[bool]:
+    """Return ``key IN (...)``, also for composite keys, for which SQL Server has no row values."""
+    if len(columns) == 1:
+        return columns[0].in_([key[0] for key in keys])
+    equal = (and_(*(c == v for c, v in zip(columns, key, strict=True))) for key in keys)
+    return or_(false(), *equal)

@@ -1,0 +1,294 @@
+"""The lock as part of a SELECT: with_lock()."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
+from typing import Any, NamedTuple, TypeVar
+
+from sqlalchemy import Alias, CompoundSelect, Select, Table, inspect
+from sqlalchemy.orm import FromStatement, Mapper, Query, selectinload
+from sqlalchemy.orm.interfaces import ORMOption
+from sqlalchemy.sql import Executable
+from sqlalchemy.sql.selectable import SelectStatementGrouping
+
+from ...dialects import suffixed, table_hints
+from ...dialects.base import LockStrategy
+from ..documents import header_table, keeps_key, loaded_mappers, tables_of, tables_within
+from ...errors import LockMisuse, LockNotSupported
+from ...options import LockOptions, base_of, check_lock, is_row_lock
+from ..sqlalchemy_internals import (
+    ForUpdate,
+    for_update_clause,
+    for_update_of,
+    hint_of,
+    options_of,
+    with_last_hint,
+    without_hints,
+    without_lock,
+    without_statement_hints,
+)
+from .lockable import refuse_unlockable_shape, relationships_with_options
+
+# Bare: a Select of two entities is Select[tuple[A, B]] in 2.0 and Select[A, B] in 2.1.
+S = TypeVar("S", bound=Select)  # type: ignore[type-arg]
+
+LOCK_OPTION = "doclock"
+"""The execution option by which a LockingSession finds what a statement locks."""
+
+
+class LockedEntity(NamedTuple):
+    """The lock of a statement that with_lock() made, and the entity that it is on."""
+
+    entity: Any
+    lock: LockOptions
+    eager: tuple[ORMOption, ...]  # our own options, which the user's replace
+    seconds: float | None = None  # to wait for it; None: as the session that executes it
+
+
+def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:
+    """Return the ORM select with the lock in it: every header row it returns is locked.
+
+    Only rows of ``entity`` are locked, never those of tables joined to it.
+
+    A :class:`LockingSession` also sees to the transaction: its isolation level, what the
+    session knows already, and databases where the lock is not in the SELECT.  A plain
+    ``Session`` runs whatever lock is in the SQL: nothing on SQLite, nothing for the
+    SharedRead of SQL Server, and rows as they are joined on MariaDB, which has no
+    ``FOR UPDATE OF``.  What is read by the locking statement from *other* tables can be
+    older than the lock there.
+
+    Not guarded, in any session: the select as a subquery, CTE or EXISTS of another
+    statement.  A select of columns alone locks its rows, but ``held_locks`` cannot list
+    them, so neither an upgrade nor pending changes are noticed.
+
+    :param entity: the class or ``aliased()`` to lock, where the statement selects several.
+    :raises ValueError: contradictory lock, or which entity is meant is not clear.
+    :raises LockNotSupported: not an ORM select, or rows that no database can lock:
+        DISTINCT, GROUP BY, set operations, derived tables, ``joinedload()``,
+        ``subqueryload()``.
+    :raises LockMisuse: it has a ``with_for_update()``.  A LockingSession raises it at execution if
+        a later ``with_for_update()``, or a later ``with_hint()`` for SQL Server, replaced the lock.
+    """
+    return locked_select(statement, lock, entity, None)
+
+
+def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float | None) -> S:
+    """Do :func:`with_lock` with a lock timeout.
+
+    :param seconds: for a LockingSession to wait; None: as the session that executes it.
+    """
+    check_lock(lock)
+    _refuse_other_statements(statement)
+    entity = _entity_of(statement, entity)
+    if lock is LockOptions.None_:
+        return statement
+    refuse_unlockable_shape(statement)
+    if for_update_clause(statement) is not None:
+        raise LockMisuse(
+            "the statement has a with_for_update() of its own: leave it to with_lock()"
+        )
+    locked = add_lock(statement, entity, lock)
+    if base_of(lock) is LockOptions.NoLock:
+        return locked
+    chosen = relationships_with_options(options_of(statement))
+    # SQLAlchemy refuses a loader option where columns alone are read.
+    whole = any(described["expr"] is entity for described in statement.column_descriptions)
+    eager = tuple(selectin_options(entity, chosen)) if whole else ()
+    return locked.options(*eager).execution_options(
+        populate_existing=True,
+        autoflush=False,
+        **{LOCK_OPTION: LockedEntity(entity, lock, eager, seconds)},
+    )
+
+
+def _refuse_other_statements(statement: object) -> None:
+    if isinstance(statement, Select):
+        if not _entities(statement):
+            raise LockNotSupported("a select of tables has no mapped class: lock an ORM select")
+    elif isinstance(statement, (Executable, Query)):
+        raise LockNotSupported(
+            f"the rows of a {type(statement).__name__} cannot be locked: lock an ORM select"
+        )
+    else:
+        raise TypeError(f"an ORM select is needed, not {statement!r}")
+
+
+def _entity_of(statement: Select[Any], entity: Any) -> Any:
+    """Return the entity to lock: the one that is named, or the only one that is selected."""
+    if entity is None:
+        return _only_entity(statement)
+    found = inspect(entity, raiseerr=False)
+    if not (isinstance(found, Mapper) or getattr(found, "is_aliased_class", False)):
+        raise TypeError(f"entity must be a mapped class or aliased(), not {entity!r}")
+    # A hint for a table that is not there is no error on SQL Server, and no lock.
+    if header_table(entity) not in set(tables_within(statement.get_final_froms())):
+        raise ValueError(f"the statement does not select from {found.mapper.class_.__name__}")
+    return entity
+
+
+def _only_entity(statement: Select[Any]) -> Any:
+    entities = list({id(one): one for one in _entities(statement)}.values())
+    if len(entities) > 1:
+        names = ", ".join(inspect(one).mapper.class_.__name__ for one in entities)
+        raise ValueError(f"the statement selects {names}: say which with entity=")
+    return entities[0]
+
+
+def _entities(statement: Select[Any]) -> list[Any]:
+    entities = (described.get("entity") for described in statement.column_descriptions)
+    return [entity for entity in entities if entity is not None]
+
+
+def add_lock(statement: S, entity: Any, lock: LockOptions, *, by_key: bool = False) -> S:
+    """Return the statement with the lock in it, in the SQL of every database.
+
+    :param by_key: it looks its rows up by their keys.
+    """
+    header = header_table(entity)
+    base = base_of(lock)
+    if is_row_lock(lock):
+        statement = statement.with_for_update(
+            of=header,
+            read=base is LockOptions.SharedRead,
+            nowait=LockOptions.NoWait in lock,
+            skip_locked=LockOptions.SkipLocked in lock,
+            key_share=_is_no_key(entity, lock),
+        )
+        statement = add_suffixes(statement, lock)
+    # A dirty read that stops at a subclass's locked row would be none.
+    hinted = list(tables_of(entity)) if base is LockOptions.NoLock else [header]
+    return add_hints(statement, hinted, lock, by_key=by_key)
+
+
+def drop_lock(statement: S, entity: Any) -> S:
+    """Return the statement without the lock that :func:`add_lock` has put in."""
+    dialects = {one.name for one in table_hints()}
+    unlocked = _without_suffixes(without_lock(statement))
+    return without_hints(unlocked, header_table(entity), dialects)
+
+
+def add_suffixes(statement: S, lock: LockOptions) -> S:
+    """Return the statement with the text behind it that makes a lock of its ``with_for_update()``."""
+    statement, lock = _without_suffixes(statement), lock & ~LockOptions.NoKey
+    for one in suffixed():
+        if one.suffixes.get(lock):
+            statement = statement.with_statement_hint(one.suffixes[lock], one.name)
+    return statement
+
+
+def _without_suffixes(statement: S) -> S:
+    ours = {(one.name, text) for one in suffixed() for text in one.suffixes.values()}
+    return without_statement_hints(statement, ours) if ours else statement
+
+
+def add_candidate_hint(statement: S, entity: Any, lock: LockOptions, strategy: LockStrategy) -> S:
+    """Return the statement, which looks for rows to lock, so that it waits no longer than the lock.
+
+    :param lock: that the rows will get.
+    """
+    hint = strategy.candidate_hints.get(lock & ~LockOptions.NoKey)
+    if hint is None:
+        return statement
+    return with_last_hint(statement, header_table(entity), hint, strategy.name)
+
+
+def _is_no_key(entity: Any, lock: LockOptions) -> bool:
+    """Return whether others may insert rows that refer to the locked one."""
+    for_update = base_of(lock) is LockOptions.ForUpdate
+    return for_update and (LockOptions.NoKey in lock or keeps_key(inspect(entity).mapper))
+
+
+def add_nolock(statement: S) -> S:
+    """Return the statement with NoLock hints on all tables that it reads."""
+    return add_hints(statement, tables_within(statement.get_final_froms()), LockOptions.NoLock)
+
+
+def refuse_other_lock(statement: Select[Any], locked: LockedEntity) -> None:
+    """Raise LockMisuse if another lock has replaced the statement's own."""
+    header, lock = header_table(locked.entity), locked.lock
+    wanted = None
+    if is_row_lock(lock):
+        shared = base_of(lock) is LockOptions.SharedRead
+        modifiers = LockOptions.NoWait in lock, LockOptions.SkipLocked in lock
+        no_key = _is_no_key(locked.entity, lock)
+        wanted = ForUpdate((id(header),), shared, *modifiers, no_key)
+    if for_update_of(statement) != wanted:
+        raise LockMisuse(
+            "a with_for_update() has replaced the lock of the statement: leave it to with_lock()"
+        )
+    lock &= ~LockOptions.NoKey
+    for one in table_hints():
+        if lock in one.hints and hint_of(statement, header, one.name) != one.hints[lock]:
+            raise LockMisuse(
+                "a with_hint() has replaced the lock of the statement, which is a hint of this "
+                "table on SQL Server: hint other tables, or other databases alone"
+            )
+
+
+def add_hints(
+    statement: S, tables: Iterable[Table | Alias], lock: LockOptions, *, by_key: bool = False
+) -> S:
+    """Return the statement with the table hints of this lock, where a database has such."""
+    lock &= ~LockOptions.NoKey  # no database that takes hints has it
+    hinted = [one for one in table_hints() if lock in one.hints]
+    for table, one in product(tables, hinted):
+        hint = one.hints_by_key.get(lock, one.hints[lock]) if by_key else one.hints[lock]
+        statement = with_last_hint(statement, table, hint, one.name)
+    return statement
+
+
+def selectin_options(entity: Any, chosen: frozenset[Any]) -> Iterator[ORMOption]:
+    """Yield options that load by a second statement what the mapping loads by the first."""
+    # A JOIN would be locked along where there is no OF, and would show details from
+    # before the grant; subqueryload would repeat the lock.
+    seen = {"*"} if "*" in chosen else set(chosen)
+    for mapper in loaded_mappers(entity):
+        for relationship in mapper.relationships:
+            in_statement = relationship.lazy in ("joined", "subquery", False)
+            if in_statement and seen.isdisjoint((relationship, "*")):
+                seen.add(relationship)
+                yield selectinload(getattr(_loaded_entity(entity, mapper), relationship.key))
+
+
+def _loaded_entity(entity: Any, mapper: Mapper[Any]) -> Any:
+    """Return the class, or the part of an ``aliased()``, that a select of the entity loads."""
+    found = inspect(entity)
+    if isinstance(found, Mapper):
+        return mapper.class_
+    return entity if mapper is found.mapper else getattr(entity, mapper.class_.__name__)
+
+
+def locked_entity_of(statement: Executable) -> LockedEntity | None:
+    """Return the entity that the statement locks, if it does."""
+    found: LockedEntity | None = statement.get_execution_options().get(LOCK_OPTION)
+    return found
+
+
+def refuse_nested_lock(statement: Executable) -> None:
+    """Raise LockNotSupported if a select in ``from_statement()`` or a UNION has a lock."""
+    for inner in _statements_in(statement):
+        if isinstance(inner, Executable) and locked_entity_of(inner) is not None:
+            raise LockNotSupported(
+                f"the rows of a {type(statement).__name__} cannot be locked: execute the select "
+                "that has the lock by itself"
+            )
+
+
+def _statements_in(statement: Any) -> Iterator[Any]:
+    """Yield the statements inside, down through UNIONs and the parentheses of their selects."""
+    found: Iterable[Any] = ()
+    if isinstance(statement, FromStatement):
+        found = (statement.element,)
+    elif isinstance(statement, CompoundSelect):
+        found = statement.selects
+    for one in found:
+        inner = one.element if isinstance(one, SelectStatementGrouping) else one
+        yield inner
+        yield from _statements_in(inner)
+
+
+def refuse_streaming(options: Mapping[str, Any]) -> None:
+    """Raise LockNotSupported if rows would be locked one by one, as they are fetched."""
+    if options.get("yield_per") or options.get("stream_results"):
+        raise LockNotSupported("a locked set is read whole: leave out yield_per and stream()")

@@ -1,0 +1,454 @@
+"""The connections of a session's transaction, and how each is made fit for a lock.
+
+The isolation level of a lock is set before its transaction starts.  Afterwards SQLAlchemy
+only warns, and the server goes on reading as it did.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+from weakref import ReferenceType
+
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.orm import Session
+from sqlalchemy.util import immutabledict
+
+from ...dialects import (
+    find_strategy,
+    is_rolled_back_later,
+    strategies,
+    strategy_for,
+    wrapped_error,
+)
+from ...dialects.base import AUTOCOMMIT, LockStrategy
+from ...errors import LockNotSupported, WrongIsolation
+from ...options import LockOptions, base_of
+from ..pool import (
+    GUARD_ISOLATION_LEVEL,
+    ROLLBACK,
+    actions_of,
+    execute_statements_now,
+    note_ended,
+    on_return,
+)
+from ..sqlalchemy_internals import closes_connection
+from .connection import TransactionConnection
+from .connection_events import ConnectionEvents, TransactionFollower
+from .plan import LockPlan
+
+ISOLATION = "isolation_level"
+
+# Not SET SESSION ..: the transaction that is open keeps its level.
+_SETS_LEVEL = re.compile(
+    r"\s*SET\s+(?:LOCAL\s+)?TRANSACTION\s.*?ISOLATION\s+LEVEL\s+"
+    r"(READ\s+UNCOMMITTED|READ\s+COMMITTED|REPEATABLE\s+READ|SERIALIZABLE|SNAPSHOT)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def level_of(bind: Engine | Connection) -> str | None:
+    """Return the isolation level as SQLAlchemy set it, or else the server's default."""
+    chosen = bind.get_execution_options().get(ISOLATION)
+    # A dialect that has not connected yet has no such attribute.  Only SQLite can be met
+    # like that, which has one level.
+    default: str | None = getattr(bind.dialect, "default_isolation_level", None)
+    return str(chosen) if chosen else default
+
+
+def _level_before(
+    session: Session, bind: Engine | Connection, strategy: LockStrategy
+) -> str | None:
+    """Return the level that the session's transaction would have without a lock.
+
+    :raises LockNotSupported: AUTOCOMMIT, which ends every lock with its statement.
+    """
+    # Session(execution_options=...) came with SQLAlchemy 2.1
+    of_session = getattr(session, "execution_options", {}).get(ISOLATION)
+    chosen = of_session or bind.get_execution_options().get(ISOLATION)
+    default: str | None = getattr(bind.dialect, "default_isolation_level", None)
+    level = str(chosen) if chosen else default
+    if level == "AUTOCOMMIT" or (strategy.autocommit_by_default and not chosen):
+        raise LockNotSupported(AUTOCOMMIT)
+    return level
+
+
+def _level_to_set(plan: LockPlan, strategy: LockStrategy, level: str | None) -> str | None:
+    """Return the level to set for the lock; None where the other level protects it as well."""
+    return None if level in strategy.kept_levels.get(base_of(plan.lock), ()) else plan.level
+
+
+class TransactionConnections:
+    """The connections of one session's transaction, by engine.
+
+    :param follower: is told what the program does with one of them.
+    """
+
+    reads_snapshot = False
+    """True if a SnapshotRead has opened the transaction, or a part of it."""
+
+    level_by_text: str | None = None
+    """The isolation level that a text() of the program has set for this transaction."""
+
+    def __init__(
+        self, session: Callable[[], Session], follower: ReferenceType[TransactionFollower]
+    ) -> None:
+        self._session = session
+        self._follower = follower
+        self._by_engine: dict[Engine, TransactionConnection] = {}
+        self.connecting = 0.0
+        """Seconds that were spent on connecting and on the pool, which are no wait for a lock."""
+
+    def add(self, connection: Connection, known: LockStrategy | None) -> None:
+        """Note a connection that has begun its part of the transaction, or a savepoint in it.
+
+        :param known: of its database, where that was asked before.
+        """
+        engine = connection.engine
+        if engine not in self._by_engine:
+            known = known or find_strategy(connection)
+            added = TransactionConnection(connection, known)
+            self._by_engine[engine] = added
+            if known is not None and (known.cluster is not None or known.savepoint_hides_abort):
+                self._listen_for_cluster(added, known)
+            if known is not None and known.begins_at_once and not self.is_lent(connection):
+                known.begin_now(connection)
+        if self._session().in_nested_transaction():
+            self.before_savepoint()
+
+    def _listen_for_cluster(self, one: TransactionConnection, known: LockStrategy) -> None:
+        """Have the end of a transaction by another node of the cluster noticed."""
+        one.listened = True
+        if known.cluster is not None:
+            event.listen(one.connection, "rollback", known.before_rollback)
+        if known.savepoint_hides_abort:
+            event.listen(one.connection, "savepoint", self._find_abort)
+
+    def watch(self, one: TransactionConnection, *, lent: bool = False) -> None:
+        """Follow what the program does with this connection."""
+        if one.events is None:
+            one.listened = True
+            one.events = ConnectionEvents(self._follower, one.connection, one.known, lent=lent)
+
+    def watch_connection(self, connection: Connection) -> None:
+        """Follow what the program does with this connection, which it has been given."""
+        found = self._by_engine.get(connection.engine)
+        if found is not None and found.connection is connection:
+            self.watch(found)
+
+    def watch_all(self) -> None:
+        """Follow all of them: a statement of the program's own may end the transaction."""
+        for one in self._by_engine.values():
+            self.watch(one)
+
+    def note_text(self, text: str) -> None:
+        """Note the isolation level that such a statement sets for the transaction."""
+        found = _SETS_LEVEL.match(text)
+        if found is None:
+            return
+        self.level_by_text = " ".join(found[1].upper().split())
+        for one in self._by_engine.values():
+            if one.level is not None and one.strategy.changes_level_at_once:
+                one.level = self.level_by_text
+
+    def events_of(self, connection: Connection) -> ConnectionEvents | None:
+        """Return the events of a connection that the program has in hand; else None."""
+        found = self._by_engine.get(connection.engine)
+        return None if found is None else found.events
+
+    def before_savepoint(self) -> None:
+        """Send what the databases need in front of a SAVEPOINT."""
+        for one in self._by_engine.values():
+            if one.known is not None:
+                one.known.before_savepoint(one.connection)
+                one.begun = one.begun or one.known.in_transaction(one.connection) is True
+
+    def _find_abort(self, connection: Connection, _name: str) -> None:
+        """Raise in front of a SAVEPOINT, if the server has ended the transaction with its locks."""
+        strategy, follower = strategies.get(connection.dialect), self._follower()
+        if strategy is not None and follower is not None and follower.holds_locks():
+            strategy.find_abort(connection)
+
+    def find(self, connection: Connection) -> TransactionConnection | None:
+        """Return what is known of this connection, if it takes part in the transaction."""
+        return self._by_engine.get(connection.engine)
+
+    def all(self) -> list[Connection]:
+        """Return those that have begun their part of the transaction."""
+        return [one.connection for one in self._by_engine.values()]
+
+    def is_lent(self, connection: Connection) -> bool:
+        """Return whether its transaction may be ended by another than the session."""
+        transaction = self._session().get_transaction()
+        return transaction is None or not closes_connection(transaction, connection)
+
+    def lost(self, *, ask: bool = True) -> bool:
+        """Return whether the transaction of the locks is gone.
+
+        This is the one place where the ledger is compared with the connection's own word, and after
+        a foreign statement with the server's: before each lock, flush and commit, and when
+        held_locks is read.  ``ConnectionEvents`` and ``_translate()`` ask what a driver knows only
+        after a statement or an error.
+
+        :param ask: ask the server, where a foreign statement has run since it was last asked.
+        """
+        for one in self._by_engine.values():
+            connection, known = one.connection, one.known
+            if connection.invalidated or connection.closed:
+                return True
+            if one.begun and known is not None and known.in_transaction(connection) is False:
+                return True
+            if ask and one.in_doubt and one.transaction_has_changed():
+                return True
+        return False
+
+    def in_doubt(self) -> bool:
+        """Return whether a foreign statement has run since the server was last asked."""
+        return any(one.in_doubt for one in self._by_engine.values())
+
+    def may_be_open(self) -> bool:
+        """Return whether a transaction is open at a server, or nobody can tell."""
+        return any(
+            one.known is None or one.known.has_open_transaction(one.connection) is not False
+            for one in self._by_engine.values()
+            if not (one.connection.closed or one.connection.invalidated)
+        )
+
+    def invalidated(self) -> bool:
+        """Return whether a connection to the server was lost."""
+        return any(one.connection.invalidated for one in self._by_engine.values())
+
+    def has_begun(self, connection: Connection) -> bool:
+        """Return whether the driver of this connection must know an open transaction."""
+        found = self._by_engine.get(connection.engine)
+        return found is not None and found.begun
+
+    def note_ended(self, connection: Connection | None) -> None:
+        """Note that the transaction of this connection, or of all, has ended at the server."""
+        for one in self._by_engine.values():
+            if connection is None or one.connection is connection:
+                one.note_ended()
+
+    def aborted(self) -> bool:
+        """Return whether the server would answer COMMIT by ROLLBACK; where none can tell, True."""
+        return any(
+            one.known is not None and one.known.is_aborted(one.connection) is not False
+            for one in self._by_engine.values()
+        )
+
+    def refuse_write_in_snapshot(self) -> None:
+        """:raises WrongIsolation: a SnapshotRead has opened the transaction."""
+        for one in self._by_engine.values():
+            if one.opened_for is LockOptions.SnapshotRead:
+                raise WrongIsolation(
+                    "a SnapshotRead has opened this transaction read-only; end it before you write"
+                )
+
+    def before_commit(self) -> None:
+        """Have a ROLLBACK sent later for a COMMIT that is not sent."""
+        for one in self._by_engine.values():
+            if not (one.connection.closed or one.connection.invalidated):
+                one.on_return = actions_of(one.connection)
+                one.on_return[ROLLBACK] = None
+
+    def after_commit(self) -> None:
+        """Note that all of them have committed."""
+        for one in self._by_engine.values():
+            if one.on_return is not None:
+                one.on_return.pop(ROLLBACK, None)
+            if one.known is not None and one.known.reports_idle:
+                self._note_idle(one.connection, one.known)
+
+    def note_server_idle(self) -> None:
+        """Note that ROLLBACK was answered, and that the connections go back next."""
+        for one in self._by_engine.values():
+            if one.known is not None and one.known.reports_idle:
+                self._note_idle(one.connection, one.known)
+
+    def _note_idle(self, connection: Connection, known: LockStrategy) -> None:
+        if not (
+            connection.closed
+            or connection.invalidated
+            or connection.in_transaction()
+            or self.is_lent(connection)
+        ):
+            note_ended(connection, known.is_idle)
+
+    def learn(self, bind: Engine | Connection) -> LockStrategy:
+        """Return the dialect of a database that was not asked before, for which it may connect."""
+        started = time.monotonic()
+        strategy = strategy_for(bind)
+        self.connecting += time.monotonic() - started
+        return strategy
+
+    def prepare(
+        self,
+        bind: Engine | Connection,
+        strategy: LockStrategy,
+        plan: LockPlan,
+        seconds: float | None,
+        *,
+        upgrades: bool = False,
+    ) -> TransactionConnection:
+        """Return the connection to take this lock on, its transaction fit for it.
+
+        :param bind: what ``get_bind()`` has returned; a program's own may answer another time
+            with another database.
+        :param upgrades: ForUpdate may follow a SharedRead that has opened the transaction.
+        :raises WrongIsolation: the transaction is open already, and is not fit.
+        :raises LockNotSupported: AUTOCOMMIT.
+        """
+        session = self._session()
+        known = self._by_engine.get(bind.engine)
+        if known is not None or (isinstance(bind, Connection) and bind.in_transaction()):
+            return self._join(known, bind, strategy, plan, seconds, upgrades=upgrades)
+        level, options = _level_before(session, bind, strategy), None
+        is_right = plan.level is None or plan.level == level
+        new_level = None if is_right else _level_to_set(plan, strategy, level)
+        once = strategy.sets_level_once and not session.twophase  # XA START begins at once
+        if new_level is not None and not once:
+            options = immutabledict({ISOLATION: new_level})
+        savepoint = session.in_nested_transaction()
+        started = time.monotonic()
+        try:
+            if savepoint:
+                self._begin_before_savepoint(bind, options)
+            else:
+                Session.connection(session, {"bind": bind}, options)
+        except Exception as error:
+            driver_error: Any = bind.dialect.loaded_dbapi.Error
+            if isinstance(error, driver_error):
+                # Setting the level of a connection that died in the pool is the one statement whose
+                # error SQLAlchemy does not wrap.
+                raise wrapped_error(error, bind.dialect, f"SET {ISOLATION}") from error
+            raise
+        self.connecting += time.monotonic() - started
+        opened = self._by_engine[bind.engine]
+        opened.level = new_level or level
+        if options is not None:
+            on_return(opened.connection, GUARD_ISOLATION_LEVEL)
+            opened.level_before = level if isinstance(bind, Connection) else None
+        strategy.check_autocommit(opened.connection)
+        if new_level is not None and once:
+            strategy.set_level_once(opened.connection, new_level)
+        opened.begun = False  # a BEGIN in front of a savepoint may be taken back
+        strategy.begin(opened.connection, plan.lock, seconds)
+        opened.opened_for = plan.lock
+        if plan.lock is LockOptions.SnapshotRead:
+            self.reads_snapshot = True
+        if savepoint:
+            Session.connection(session, {"bind": bind})  # sends the SAVEPOINT
+        return opened
+
+    def _begin_before_savepoint(
+        self, bind: Engine | Connection, options: immutabledict[str, Any] | None
+    ) -> None:
+        # What must come first comes before the SAVEPOINT.
+        root = self._session().get_transaction()
+        assert root is not None
+        root.connection(None, execution_options=options, bind=bind)
+
+    def _join(
+        self,
+        known: TransactionConnection | None,
+        bind: Engine | Connection,
+        strategy: LockStrategy,
+        plan: LockPlan,
+        seconds: float | None,
+        *,
+        upgrades: bool,
+    ) -> TransactionConnection:
+        session = self._session()
+        if known is None:
+            assert isinstance(bind, Connection)
+            strategy.before_savepoint(bind)  # the session may join by one
+        if known is None or session.in_nested_transaction():
+            # Joins the lent connection's transaction; sends the SAVEPOINT, if it is not yet
+            # sent, in front of all that its rollback has to undo.
+            Session.connection(session, {"bind": bind})
+        joined = self._by_engine[bind.engine]
+        if joined.level is None:
+            self._note_joined(joined, strategy)
+        strategy.check_autocommit(joined.connection)
+        begins = known is None and is_rolled_back_later(joined.connection)
+        if _take_in_open(joined, strategy, plan, seconds, begins=begins, upgrades=upgrades):
+            joined.opened_for = plan.lock
+            self.reads_snapshot = plan.lock is LockOptions.SnapshotRead or self.reads_snapshot
+        return joined
+
+    def _note_joined(self, joined: TransactionConnection, strategy: LockStrategy) -> None:
+        """Note what the first lock in an open transaction knows more than the begin."""
+        joined.level = self.current_level(joined)
+        if joined.known is None:  # the server could not be asked when it began
+            joined.known = strategy
+            self._listen_for_cluster(joined, strategy)
+
+    def current_level(self, joined: TransactionConnection) -> str | None:
+        """Return the isolation level of the transaction that is open on this connection."""
+        return joined.level or self.level_by_text or level_of(joined.connection)
+
+    def close(self) -> None:
+        """Forget the connections; put a lent one back to how it came."""
+        self.reads_snapshot = False
+        self.level_by_text = None
+        ended = list(self._by_engine.values())
+        self._by_engine.clear()
+        for one in ended:
+            connection, level = one.connection, one.level_before
+            if one.listened:
+                _stop_listening(one, self._find_abort)
+            if connection.closed or connection.invalidated:
+                continue
+            if not connection.in_transaction():  # else the lender's transaction goes on
+                execute_statements_now(connection)
+            if level is not None and not connection.invalidated:
+                _set_level(connection, level)
+
+
+def _take_in_open(
+    joined: TransactionConnection,
+    strategy: LockStrategy,
+    plan: LockPlan,
+    seconds: float | None,
+    *,
+    begins: bool,
+    upgrades: bool,
+) -> bool:
+    """Take the lock in the open transaction; return whether it counts as opened for this lock.
+
+    :param begins: it is the transaction of a test, in which one of the session begins.
+    """
+    if begins and plan.lock is LockOptions.SnapshotRead:
+        joined.level = plan.level  # a test reads it at the level that there is
+        return True
+    upgraded = upgrades and _is_upgrade(joined.opened_for, plan.lock)
+    opened_for = None if upgraded else joined.opened_for  # None: as after any other read
+    opens = strategy.join(
+        joined.connection, plan.lock, seconds, joined.level, opened_for, plan.table
+    )
+    return opens or begins or upgraded
+
+
+def _is_upgrade(opened_for: LockOptions | None, lock: LockOptions) -> bool:
+    bases = base_of(opened_for or LockOptions.None_), base_of(lock)
+    return bases == (LockOptions.SharedRead, LockOptions.ForUpdate)
+
+
+def _stop_listening(
+    one: TransactionConnection, before_savepoint: Callable[[Connection, str], None]
+) -> None:
+    if one.events is not None:
+        one.events.remove(one.connection)
+    if one.known is not None and one.known.cluster is not None:
+        event.remove(one.connection, "rollback", one.known.before_rollback)
+    if one.known is not None and one.known.savepoint_hides_abort:
+        event.remove(one.connection, "savepoint", before_savepoint)
+
+
+def _set_level(connection: Connection, level: str) -> None:
+    try:
+        connection.execution_options(isolation_level=level)
+    except Exception as error:  # noqa: BLE001  # the transaction has ended well or not; this has not
+        connection.invalidate(error)  # the lender gets a new one

@@ -1,0 +1,282 @@
+"""A driver's error becomes a typed one of ours, where its number says that a lock has failed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from threading import Lock
+from traceback import walk_tb
+from typing import Any
+from weakref import ReferenceType, WeakKeyDictionary, WeakSet
+
+from sqlalchemy import Connection, event
+from sqlalchemy.engine import Dialect, ExceptionContext
+
+from ...dialects import find_strategy
+from ...dialects.base import LockStrategy, NativeCode
+from ...errors import DocLockError, LockFailed, LockLost, LockNotAvailable
+from ..lock_info import public_key
+from ...options import LockOptions
+from .foreign import runs_built
+from .lock_lost import lost_with_connection
+from .request import add_document, reason
+from .state import TransactionState
+
+# SQLAlchemy tells of an error by its dialect, which all sessions of an engine share.  So what
+# finds the sessions that a connection belongs to is global.  Several sessions may have been given
+# one Connection: each keeps its own state.
+_states: WeakKeyDictionary[Connection, tuple[ReferenceType[TransactionState], ...]]
+_states = WeakKeyDictionary()
+_listened: WeakSet[Dialect] = WeakSet()
+_first = Lock()
+
+
+def translate_errors(connection: Connection, state: TransactionState) -> None:
+    """Translate the errors of this connection, which takes part in the session's transaction."""
+    own = state.ref
+    others = _states.get(connection, ())
+    if own in others:
+        return
+    if others:  # a Connection that was lent to several sessions
+        others = tuple(one for one in others if one() is not None)
+    _states[connection] = (*others, own)
+    if connection.dialect not in _listened:
+        _listen_to_errors(connection.dialect)
+
+
+def _listen_to_errors(dialect: Dialect) -> None:
+    with _first:
+        if dialect not in _listened:
+            event.listen(dialect, "handle_error", _on_error)
+            _listened.add(dialect)
+
+
+def _on_error(context: ExceptionContext) -> BaseException | None:
+    if context.connection is None:
+        return None
+    known = _states.get(context.connection, ())
+    # A session that was collected, with its transaction open, may leave its state for a moment.
+    states = [
+        state for one in known if (state := one()) is not None and state.session() is not None
+    ]
+    if not states:
+        return None
+    if context.sqlalchemy_exception is None:
+        return _reason_of_noise(states, context.connection, context) or _interruption_of(context)
+    # A Connection that was lent, and is used by its lender now, is in no state's transaction.
+    states = [one for one in states if context.connection in one.connections.all()]
+    return _translate(states, context.connection, context) if states else None
+
+
+def _interruption_of(context: ExceptionContext) -> BaseException | None:
+    """Have the connection given up after Ctrl-C or a cancellation, as SQLAlchemy does where it can.
+
+    The driver may meet it at a place where it reckons with none.  What comes out then is an error
+    of its own, as psycopg's AssertionError out of its pipeline, and where it stands with the
+    server nobody knows any more.
+
+    :returns: the interruption, to be raised.
+    """
+    assert context.connection is not None
+    error: BaseException | None = context.original_exception
+    if not isinstance(error, Exception):
+        strategy = find_strategy(context.connection)
+        if strategy is not None and not context.connection.dialect.is_async:
+            with suppress(Exception):
+                cursor = getattr(context.execution_context, "cursor", None)
+                strategy.interrupted(context.connection, cursor)
+        return None
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    while isinstance(error, Exception):
+        error = error.__context__
+    if error is None or error.__traceback__ is None:
+        return None
+    if error.__traceback__.tb_frame not in frames:
+        return None  # the caller's, who handles it by this statement
+    context.is_disconnect = True
+    return error
+
+
+def _translate(
+    states: Sequence[TransactionState], connection: Connection, context: ExceptionContext
+) -> BaseException | None:
+    """Return our own error, or None where the driver's is to be raised.
+
+    The words are those of the call that is under way; the consequences are for all sessions whose
+    transaction it was.
+    """
+    state = next((one for one in states if one.call is not None), states[-1])
+    strategy = find_strategy(connection)
+    code = None if strategy is None else strategy.native_code(context.original_exception)
+    lost = _lost_with_connection(states, strategy, code, context)
+    if strategy is None or (context.is_disconnect and code not in strategy.ends_connection):
+        return lost
+    noise = _reason_of_noise([state], connection, context)
+    if noise is not None:
+        return noise
+    if context.statement is None:  # BEGIN, COMMIT, ROLLBACK
+        strategy.commit_failed(connection)
+    error = _typed_error(state, strategy, code, context)
+    advice = None if error is not None or code is None else strategy.advice.get(code)
+    if advice is not None and context.sqlalchemy_exception is not None:
+        context.sqlalchemy_exception.add_detail(advice)
+    ended = _has_ended(states, strategy, code, context)
+    for one in states:
+        _note(one, strategy, code, context, error, ended=ended)
+    if state.call is None and isinstance(error, LockFailed):
+        state.instrumentation.report_failed(error, None)
+    return error
+
+
+def _lost_with_connection(
+    states: Sequence[TransactionState],
+    strategy: LockStrategy | None,
+    code: NativeCode | None,
+    context: ExceptionContext,
+) -> LockLost | None:
+    """Have the states forget their locks, where the connection is lost; return the error of it."""
+    if strategy is not None and code in strategy.breaks_connection:
+        context.is_disconnect = True
+    if not context.is_disconnect:
+        return None
+    lost = None
+    for one in states:
+        error = None if strategy is None else lost_with_connection(one, strategy, code, context)
+        one.lose_locks()
+        if error is not None and one.call is None:
+            one.instrumentation.report_failed(error, None)
+        lost = lost or error
+    return lost
+
+
+def _has_ended(
+    states: Sequence[TransactionState],
+    strategy: LockStrategy,
+    code: NativeCode | None,
+    context: ExceptionContext,
+) -> bool:
+    """Return whether the error has ended the transaction: by its number, or the driver knows."""
+    if code in strategy.rolls_back_transaction:
+        return True
+    connection, statement = context.connection, context.statement
+    assert connection is not None
+    if statement is None or not any(one.connections.has_begun(connection) for one in states):
+        return False
+    if runs_built(context.execution_context):
+        return strategy.in_transaction(connection) is False
+    with suppress(Exception):  # of a question to the server: nothing is known then
+        return strategy.in_transaction_after_error(connection, statement, code) is False
+    return False
+
+
+def _reason_of_noise(
+    states: Sequence[TransactionState], connection: Connection, context: ExceptionContext
+) -> BaseException | None:
+    """Return the error that explains why there was nothing to roll back, if it is that.
+
+    What pymssql raises then, where the login's language is not English, is none of its own errors.
+    """
+    strategy = find_strategy(connection)
+    if strategy is None or not strategy.rollback_noise:
+        return None
+    if strategy.native_code(context.original_exception) not in strategy.rollback_noise:
+        return None
+    failed = [one.failed for one in states if one.failed is not None]
+    return next((one.cause for one in failed if one.is_rolled_back()), None)
+
+
+def _typed_error(
+    state: TransactionState, strategy: LockStrategy, code: NativeCode | None, context: Any
+) -> DocLockError | None:
+    call = state.call
+    request = None if call is None else call.request
+    kind, why = _meaning(strategy, code, context, state)
+    if kind is None:
+        return None
+    if call is not None and code in strategy.server_limits and not call.is_over(state.now()):
+        request = call.request._replace(seconds=None)  # the server's own limit has ended the wait
+    request = request or state.adopting
+    error = _build_error(kind, why or reason(kind, request), context)
+    if request is not None:
+        add_document(error, request.entity, request.ident, request.lock, strategy.name)
+    else:
+        add_document(error, *_document_without_call(state, error), strategy.name)
+    return error
+
+
+def _build_error(kind: type[DocLockError], message: str, context: ExceptionContext) -> DocLockError:
+    """Return the error of this kind, with what the driver has raised."""
+    if not issubclass(kind, LockFailed):
+        return kind(message)
+    return kind(
+        message,
+        statement=context.statement,
+        params=context.parameters,
+        orig=context.original_exception,
+        hide_parameters=context.engine is not None and context.engine.hide_parameters,
+    )
+
+
+def _meaning(
+    strategy: LockStrategy,
+    code: NativeCode | None,
+    context: Any,
+    state: TransactionState,
+) -> tuple[type[DocLockError] | None, str]:
+    """Return the kind of error, and the sentence that says why, where there is one."""
+    kind, call = None, state.call
+    if code is not None:
+        kind = strategy.failure(code, context.connection, locking=call is not None)
+    if kind is not None or call is None:
+        return kind, ""
+    by_key = call.request.by_key
+    refused = strategy.refusal(code, context.original_exception, by_key=by_key)
+    if refused is not None:
+        # The limit of a whole statement is ours, or the user's: the time that has gone by tells.
+        is_ours = refused[0] is LockNotAvailable and call.is_over(state.now())
+        return (LockNotAvailable, "") if is_ours else refused
+    if by_key and code in strategy.statement_limits:
+        return LockNotAvailable, ""
+    return None, ""
+
+
+def _document_without_call(
+    state: TransactionState, error: DocLockError
+) -> tuple[type[Any] | None, Any, LockOptions | None]:
+    """Return what a flush or commit that was undone is about, where one document is held."""
+    if isinstance(error, LockNotAvailable) and error.statement is not None:
+        return None, None, None  # of a row other than those held
+    if len(state.ledger.held) != 1:
+        return None, None, None
+    ((entity, identity),) = state.ledger.held
+    return entity, public_key(identity), None
+
+
+def _note(
+    state: TransactionState,
+    strategy: LockStrategy,
+    code: NativeCode | None,
+    context: ExceptionContext,
+    error: DocLockError | None,
+    *,
+    ended: bool,
+) -> None:
+    """Note in this state what the error has ended."""
+    call = state.call
+    met = error or context.sqlalchemy_exception or context.original_exception
+    assert context.connection is not None
+    if strategy.aborts_on_error and code is not None and context.statement is not None:
+        undone = call is not None and call.undone_by_savepoint
+        if not (undone and isinstance(error, LockNotAvailable)):
+            state.note_abort(context.connection, error or context.original_exception)
+    connection = state.connections.find(context.connection)
+    if ended:
+        state.failure.note_server_rollback()
+    elif strategy.error_ends_unseen and connection is not None and connection.mark is not None:
+        state.failure.doubt(connection, met)
+    if call is not None:
+        if error is not None:
+            call.engine, call.met = context.connection.engine, error
+        return  # it is refused when the call has put back what it had set
+    if ended or code in strategy.requires_rollback:
+        state.failure.refuse_from_now_on(met)

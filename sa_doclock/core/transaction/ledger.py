@@ -1,0 +1,245 @@
+"""The locks that a transaction holds, and those that a rollback to a savepoint gives up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Iterator, Mapping
+from itertools import islice
+from types import MappingProxyType
+from typing import Any, Final
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Mapper
+
+from ..documents import mapper_cache, mapper_of, root_of
+from ...errors import LockOrderViolation, LockUpgradeRefused
+from ...events import ReleasedLock
+from ..lock_info import DocumentKey, LockedName
+from ...options import LockOptions, base_of, held_lock, lock_label
+
+NamedKey = tuple[Engine, str]
+"""The engine on whose server a key is locked, and the key."""
+
+LedgerMark = tuple[int, int, int]
+"""The numbers of documents, named locks and strengthened locks at a moment."""
+
+_NO_LOCKS: Final[LedgerMark] = (0, 0, 0)
+"""The mark before the first lock of a transaction."""
+
+_STRENGTH = (
+    LockOptions.SnapshotRead,
+    LockOptions.SharedRead,
+    LockOptions.ForUpdate | LockOptions.NoKey,
+    LockOptions.ForUpdate,
+)
+
+
+@mapper_cache
+def ranks_of(lock_order: tuple[Any, ...]) -> Mapping[type[Any], int]:
+    """Return the place of each root class in the declared order of locking.
+
+    :raises TypeError: one of them is not a mapped class.
+    :raises ValueError: a class, or two of one hierarchy, come twice.
+    """
+    ranks: dict[type[Any], int] = {}
+    for rank, entity in enumerate(lock_order):
+        root = root_of(mapper_of(entity)).class_
+        if root in ranks:
+            raise ValueError(f"lock_order names {root.__name__} twice, or a subclass beside it")
+        ranks[root] = rank
+    return ranks
+
+
+class Ledger:
+    """The documents locked by one session's transaction, in the order of locking.
+
+    :param ranks: the declared order of their classes; a class without a rank has any place.
+    """
+
+    def __init__(self, ranks: Mapping[type[Any], int]) -> None:
+        self._held: dict[DocumentKey, LockOptions] = {}
+        self._since: dict[DocumentKey | NamedKey, float] = {}
+        self.adopted: set[DocumentKey] = set()
+        """Those that a with_for_update() of the program has locked: they may not be fresh."""
+        self._strengthened: list[tuple[DocumentKey, LockOptions]] = []  # with the lock before
+        self._keys: dict[NamedKey, LockOptions] = {}
+        self._ranks = ranks
+        self._ranked: dict[DocumentKey, None] = {}  # those of classes that have a rank
+        self.held: Mapping[DocumentKey, LockOptions] = MappingProxyType(self._held)
+        self.releases = 0
+        """The number of times that locks were given up."""
+        self.new: list[DocumentKey | LockedName] | None = None
+        """The locks granted to the call that is under way; None between two calls."""
+
+    def check_order(self, root: Mapper[Any]) -> None:
+        """:raises LockOrderViolation: a document that comes later in the order is held."""
+        rank = self._ranks.get(root.class_)
+        if rank is None:
+            return
+        if self._ranked:
+            entity, _ = next(reversed(self._ranked))  # they are in order themselves
+            if self._ranks[entity] > rank:
+                raise LockOrderViolation(
+                    f"{entity.__name__} is held already, and lock_order has "
+                    f"{root.class_.__name__} before {entity.__name__}: lock it first"
+                )
+
+    def covers(self, key: DocumentKey, lock: LockOptions) -> bool:
+        """Return whether the document is held as strongly as that, or more.
+
+        :raises LockUpgradeRefused: it is held by a read lock, and ForUpdate was asked for.
+        """
+        held = self._held.get(key)
+        return held is not None and is_as_strong(held, lock) and key not in self.adopted
+
+    def is_fresh(self, key: DocumentKey) -> bool:
+        """Return whether the document is held, and was read after the grant."""
+        return key in self._held and key not in self.adopted
+
+    def adopt(self, key: DocumentKey, lock: LockOptions) -> None:
+        """Note a lock that a statement of the program has taken; nothing is refused."""
+        held = self._held.get(key)
+        if held is None:
+            self.record(key, lock)
+            self.adopted.add(key)
+        elif _STRENGTH.index(held) < _STRENGTH.index(held_lock(lock)):
+            self._strengthen(key, held, lock)
+
+    def record(self, key: DocumentKey, lock: LockOptions) -> None:
+        """Note a lock that was granted; one that is held more strongly stays so."""
+        held = self._held.get(key)
+        if held is None:
+            self._held[key] = held_lock(lock)
+            self._since[key] = time.monotonic()
+            if key[0] in self._ranks:
+                self._ranked[key] = None
+            if self.new is not None:
+                self.new.append(key)
+            return
+        if self.adopted:
+            self.adopted.discard(key)
+        if held is not LockOptions.ForUpdate and not is_as_strong(held, lock):
+            self._strengthen(key, held, lock)
+
+    def _strengthen(self, key: DocumentKey, held: LockOptions, lock: LockOptions) -> None:
+        self._strengthened.append((key, held))
+        self._held[key] = held_lock(lock)
+        if self.new is not None:
+            self.new.append(key)
+
+    def covers_key(self, key: NamedKey, lock: LockOptions) -> bool:
+        """Return the same of a named lock.
+
+        :raises LockUpgradeRefused: it is held by a shared lock.
+        """
+        held = self._keys.get(key)
+        return held is not None and is_as_strong(held, lock)
+
+    def record_key(self, key: NamedKey, lock: LockOptions) -> None:
+        """Note a named lock that was granted."""
+        self._keys[key] = base_of(lock)
+        self._since[key] = time.monotonic()
+        if self.new is not None:
+            self.new.append((None, (key[1],)))
+
+    def held_for(self) -> float:
+        """Return the seconds since the first lock that is held; 0 where none is."""
+        since = next(iter(self._since.values()), None)
+        return 0.0 if since is None else time.monotonic() - since
+
+    def has(self, place: Hashable) -> bool:
+        """Return whether this document, or this named lock, is held."""
+        return place in self._held or place in self._keys
+
+    def places(self) -> list[DocumentKey | NamedKey]:
+        """Return the documents and the named locks that are held."""
+        return [*self._held, *self._keys]
+
+    def first(self) -> tuple[DocumentKey | NamedKey, LockOptions]:
+        """Return the document or named lock that is held for longest, and how."""
+        place = next(iter(self._since))
+        locks: list[tuple[DocumentKey | NamedKey, LockOptions]] = [
+            *self._held.items(),
+            *self._keys.items(),
+        ]
+        return next((key, lock) for key, lock in locks if key == place)
+
+    @property
+    def empty(self) -> bool:
+        """True if there is no lock that the end of the transaction would release."""
+        return not self._held and not self._keys
+
+    def is_writable(self, key: DocumentKey) -> bool:
+        """Return whether the document is held ForUpdate."""
+        held = self._held.get(key)
+        return held is not None and base_of(held) is LockOptions.ForUpdate
+
+    def mark(self) -> LedgerMark:
+        """Return how much there is now, for a later :meth:`roll_back_to`."""
+        return len(self._held), len(self._keys), len(self._strengthened)
+
+    def roll_back_to(self, mark: LedgerMark) -> list[ReleasedLock]:
+        """Forget what was locked since, and return it.
+
+        PostgreSQL gives those locks up; InnoDB may keep them, which does no harm.
+        """
+        while len(self._strengthened) > mark[2]:
+            key, before = self._strengthened.pop()
+            self._held[key] = before
+        released = self._released(mark)
+        locks: tuple[dict[Any, Any], ...] = self._held, self._keys
+        for some, length in zip(locks, mark[:2], strict=True):
+            while len(some) > length:
+                key, _ = some.popitem()
+                self._since.pop(key, None)
+                self._ranked.pop(key, None)
+        self.releases += 1
+        self.adopted.intersection_update(self._held)
+        return released
+
+    def clear(self) -> list[ReleasedLock]:
+        """Forget everything, and return what was held."""
+        released = self._released(_NO_LOCKS)
+        self._held.clear()
+        self._strengthened.clear()
+        self.adopted.clear()
+        self._keys.clear()
+        self._since.clear()
+        self._ranked.clear()
+        self.releases += 1
+        return released
+
+    def _released(self, mark: LedgerMark) -> list[ReleasedLock]:
+        now = time.monotonic()
+        return [
+            ReleasedLock(document, lock, now - self._since[place])
+            for document, lock, place in self._locked_since(mark)
+        ]
+
+    def _locked_since(
+        self, mark: LedgerMark
+    ) -> Iterator[tuple[DocumentKey | LockedName, LockOptions, DocumentKey | NamedKey]]:
+        documents, keys, _ = mark
+        for document, lock in islice(self._held.items(), documents, None):
+            yield document, lock, document
+        for named, lock in islice(self._keys.items(), keys, None):
+            yield (None, (named[1],)), lock, named
+
+
+def strength_of(lock: LockOptions) -> int:
+    """Return a number that is greater for a lock that excludes more; of locks that can be held."""
+    return _STRENGTH.index(held_lock(lock))
+
+
+def is_as_strong(held: LockOptions, lock: LockOptions) -> bool:
+    """Return whether a lock that is held gives what was asked for.
+
+    :raises LockUpgradeRefused: a read lock is held, and ForUpdate was asked for.
+    """
+    wanted = base_of(lock)
+    if wanted is LockOptions.ForUpdate and base_of(held) is not LockOptions.ForUpdate:
+        raise LockUpgradeRefused(
+            f"it is held by {lock_label(held)} in this transaction; two sessions that go on to "
+            "ForUpdate deadlock, so take ForUpdate first"
+        )
+    return _STRENGTH.index(held) >= _STRENGTH.index(held_lock(lock))

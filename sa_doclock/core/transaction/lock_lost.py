@@ -1,0 +1,84 @@
+"""LockLost: the errors of locks that ended before their transaction was committed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Engine
+from sqlalchemy.engine import ExceptionContext
+
+from ...dialects import product_of
+from ...dialects.base import LockStrategy, NativeCode
+from ...errors import LockLost
+from .lost_locks import document_of
+from .request import add_document
+from .state import TransactionState
+
+
+def lost_with_connection(
+    state: TransactionState,
+    strategy: LockStrategy,
+    code: NativeCode | None,
+    context: ExceptionContext,
+) -> LockLost | None:
+    """Return the error of a statement that finds the connection, and so its locks, lost.
+
+    None where no lock was held there; and where COMMIT was sent: then nobody knows whether it was
+    done, unless the server says that it had ended the transaction before.
+    """
+    connection = context.connection
+    assert connection is not None
+    ended_before = code in strategy.ended_while_idle
+    if not _holds_on(state, connection):
+        return None
+    if _sends_commit(state, context) and not (ended_before and _commits_one(state)):
+        return None
+    why = "the connection to the server was lost"
+    if ended_before or state.is_over():
+        why = "the server has ended the transaction, which took longer than its limit"
+    error = LockLost(
+        f"lost{others_text(state)} after {state.ledger.held_for():.1f} s: {why}; nothing of the transaction is "
+        "saved; run the whole transaction again",
+        statement=context.statement,
+        params=context.parameters,
+        orig=context.original_exception,
+        hide_parameters=context.engine is not None and context.engine.hide_parameters,
+    )
+    error.connection_invalidated = True
+    return about_held(state, error, strategy.name)
+
+
+def _sends_commit(state: TransactionState, context: ExceptionContext) -> bool:
+    """Return whether COMMIT was sent, alone or in a pipeline with the statement that has failed."""
+    if context.statement is None:  # BEGIN, COMMIT, ROLLBACK
+        return True
+    return any(sends_commit() for sends_commit in state.parts.sends_commit)
+
+
+def _commits_one(state: TransactionState) -> bool:
+    """Return whether the statement under way is the COMMIT of the session's only database."""
+    return state.commits_now and len(state.connections.all()) == 1
+
+
+def _holds_on(state: TransactionState, connection: Any) -> bool:
+    found = state.connections.find(connection)
+    if found is None or state.ledger.empty or state.connections.reads_snapshot:
+        return False
+    return found.begun or found.opened_for is not None or len(state.connections.all()) == 1
+
+
+def about_held(state: TransactionState, error: LockLost, database: str = "") -> LockLost:
+    """Put the document that is held for longest, and its lock, into the error."""
+    place, lock = state.ledger.first()
+    if not database:
+        engine = place[0] if isinstance(place[0], Engine) else state.connections.all()[0].engine
+        database = product_of(engine.dialect)
+    add_document(error, *document_of(place), lock, database)
+    return error
+
+
+def others_text(state: TransactionState) -> str:
+    """Return the words about the other locks that are held."""
+    others: Sequence[object] = state.ledger.places()[1:]
+    return f", with {len(others)} other{'s' * (len(others) > 1)}," if others else ""

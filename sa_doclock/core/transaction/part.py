@@ -1,0 +1,254 @@
+"""SessionPart: how a feature joins the locks and the transaction of one session.
+
+The core knows no feature.  It calls the hooks below; a session without parts has none to call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
+from typing import Any, ClassVar, Final
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.orm import Mapper, Session
+
+from ...dialects.base import Read
+from ...errors import LockFailed, LockLost
+from ...events import ReleasedLock
+from ..lock_info import DocumentKey, Identity, LockedName
+from ...options import LockOptions
+from .connection import TransactionConnection
+from .lock_call import LockCall
+from .plan import LockPlan
+from .request import LockRequest
+
+Take = Callable[[LockCall, LockRequest, Any], Any]
+"""Takes the lock of a call: is given the call, the request as this try makes it, and the target."""
+
+Limit = Callable[
+    [TransactionConnection, LockPlan, LockRequest], AbstractContextManager[LockRequest]
+]
+"""Returns the block in which a lock is waited for; it gives the request as the target sends it."""
+
+Reads = Callable[[Any, Identity], Iterable[Read]]
+"""Returns the reads that follow the lock of the document of this class and key."""
+
+Block = AbstractContextManager[Any] | None
+
+
+class SessionPart:
+    """A feature of one session: a gate, a pipeline, a limit, a warning.
+
+    A part overrides the hooks that it needs; the others are never called.  It must not keep its
+    session or the session's state alive for longer than it is installed.  An error that comes out of a hook is that of the call.
+    """
+
+    hooks: ClassVar[frozenset[str]] = frozenset()
+    """The names of the hooks that this class overrides."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.hooks = frozenset(
+            name for name in _HOOKS if getattr(cls, name) is not getattr(SessionPart, name)
+        )
+
+    # The call for a lock, in the order in which the hooks come.
+
+    def check_request(self, request: LockRequest) -> None:
+        """Check what the caller has ``given`` beside the lock, before anything is sent."""
+
+    def route(self, request: LockRequest) -> LockRequest:
+        """Return the request, with the database to ask where the part decides that."""
+        return request
+
+    def around_take(self, take: Take) -> Take:
+        """Return what takes the lock: ``take``, with what the part does before and after it."""
+        return take
+
+    def bound(self, mapper: Mapper[Any] | None, bind: Engine | Connection) -> None:
+        """Note the database of this lock, whose transaction has begun; None: a named lock."""
+
+    def around_limit(self, limit: Limit) -> Limit:
+        """Return what limits the wait of each try: ``limit``, or another in its place."""
+        return limit
+
+    def reads_after(self, request: LockRequest) -> Iterable[Read]:
+        """Return the reads of the part that follow this lock, so that a pipeline sends them along."""
+        return ()
+
+    def check_found(self, request: LockRequest, found: object) -> None:
+        """Compare what was found with what the caller has ``given``; under the lock, if any."""
+
+    def granted(self, documents: Sequence[DocumentKey | LockedName], lock: LockOptions) -> None:
+        """Note what a call was granted that was not held as strongly before."""
+
+    def failed(self, error: LockFailed, call: LockCall) -> None:
+        """Note the failure of a call, before it is reported."""
+
+    def before_adopted(self, connection: TransactionConnection, lock: LockOptions) -> None:
+        """Note a ``with_for_update()`` of the program, before its statement is sent."""
+
+    # The locks that are held.
+
+    def is_over(self) -> bool:
+        """Return whether the locks must not be counted on any more; nothing is sent."""
+        return False
+
+    def end_locks(self) -> LockLost | None:
+        """End the transaction where ``is_over()``, and return the error of it."""
+        return None
+
+    def locks_lost(self) -> None:
+        """Nobody knows any more what the transaction holds, or it has ended unasked."""
+
+    def released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
+        """Note locks that were given up; ``outcome`` as for the event ``locks_released``."""
+
+    # The transaction, in the order in which the hooks come.
+
+    def using(self, bind: Engine | Connection) -> None:
+        """Check a database that the program names by itself.  :raises LockMisuse: it must not."""
+
+    def begun(self, connection: Connection, *, lent: bool) -> None:
+        """Note a connection that has begun its part of the transaction, or a savepoint in it.
+
+        :param lent: its end is another's.
+        """
+
+    def mark(self) -> Any:
+        """Return what a later ``roll_back_to()`` needs: a savepoint is set now."""
+
+    def roll_back_to(self, mark: Any) -> None:
+        """Forget what came since; the mark is None where the part came after the savepoint."""
+
+    def before_flush(self, session: Session) -> None:
+        """The session is about to flush."""
+
+    def before_commit(self) -> None:
+        """The session is about to flush, and to commit its databases."""
+
+    def after_commit(self) -> None:
+        """All databases have committed."""
+
+    def sends_commit(self) -> bool:
+        """Return whether the statement that has failed just now was sent together with COMMIT."""
+        return False
+
+    def settings_undone(self) -> None:
+        """The server may have undone a setting of the transaction, with a savepoint or its end."""
+
+    def discard(self) -> None:
+        """Drop what waits to be sent: the transaction is rolled back."""
+
+    def ended(self, *, committed: bool) -> None:
+        """The transaction has ended, and the connections are in their pool."""
+
+    def forget(self) -> None:
+        """The session was rolled back or closed; perhaps it was in no transaction."""
+
+    # Blocks of the session.
+
+    def around_document(self, reads: Reads) -> Block:
+        """Return a block around the lock of one document and the reads of its parts."""
+        return None
+
+    def around_write(self) -> Block:
+        """Return a block around an INSERT, UPDATE or DELETE that the program executes."""
+        return None
+
+    def around_dml(
+        self, statement: Any, parameters: Any, how: Mapping[str, Any]
+    ) -> AbstractContextManager[Callable[[Any], Any]]:
+        """Return a block around the same, which gives a function for its result.
+
+        :param how: the execution options and bind arguments that it is executed with.
+        """
+        return nullcontext(_unchanged)
+
+    def around_objects(self, objects: Collection[Any]) -> Block:
+        """Return a block around the writing of these objects without a flush."""
+        return None
+
+    def around_rows(
+        self, mapper: Mapper[Any], rows: Sequence[Mapping[str, Any]], *, insert: bool
+    ) -> Block:
+        """Return a block around the writing of rows without objects.
+
+        :param insert: they are new; else they are changed, by their primary keys.
+        """
+        return None
+
+    def around_save(self) -> Block:
+        """Return a block around commit(), and around save_changes() where that commits."""
+        return None
+
+    def around_get_bind(self, get_bind: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what answers for ``Session.get_bind()``, which every statement asks."""
+        return get_bind
+
+
+def _unchanged(result: Any) -> Any:
+    return result
+
+
+_HOOKS: Final = frozenset(
+    name for name, value in vars(SessionPart).items() if callable(value) and name[0] != "_"
+)
+
+NamedHook = tuple[Callable[..., Any], ...]
+
+
+class SessionParts:
+    """The hooks of one session's parts, by their names, in the order of the parts."""
+
+    route: tuple[Callable[[LockRequest], LockRequest], ...] = ()
+    around_take: tuple[Callable[[Take], Take], ...] = ()
+    check_request: tuple[Callable[[LockRequest], None], ...] = ()
+    reads_after: tuple[Callable[[LockRequest], Iterable[Read]], ...] = ()
+    check_found: tuple[Callable[[LockRequest, object], None], ...] = ()
+    bound: tuple[Callable[[Mapper[Any] | None, Engine | Connection], None], ...] = ()
+    around_limit: tuple[Callable[[Limit], Limit], ...] = ()
+    granted: tuple[Callable[[Sequence[DocumentKey | LockedName], LockOptions], None], ...] = ()
+    failed: tuple[Callable[[LockFailed, LockCall], None], ...] = ()
+    before_adopted: tuple[Callable[[TransactionConnection, LockOptions], None], ...] = ()
+    is_over: tuple[Callable[[], bool], ...] = ()
+    end_locks: tuple[Callable[[], LockLost | None], ...] = ()
+    locks_lost: tuple[Callable[[], None], ...] = ()
+    released: tuple[Callable[[Sequence[ReleasedLock], str], None], ...] = ()
+    using: tuple[Callable[[Engine | Connection], None], ...] = ()
+    begun: NamedHook = ()
+    before_flush: tuple[Callable[[Session], None], ...] = ()
+    before_commit: tuple[Callable[[], None], ...] = ()
+    after_commit: tuple[Callable[[], None], ...] = ()
+    sends_commit: tuple[Callable[[], bool], ...] = ()
+    settings_undone: tuple[Callable[[], None], ...] = ()
+    discard: tuple[Callable[[], None], ...] = ()
+    forget: tuple[Callable[[], None], ...] = ()
+    ended: NamedHook = ()
+    around_document: tuple[Callable[[Reads], Block], ...] = ()
+    around_write: tuple[Callable[[], Block], ...] = ()
+    around_dml: NamedHook = ()
+    around_objects: tuple[Callable[[Collection[Any]], Block], ...] = ()
+    around_rows: NamedHook = ()
+    around_save: tuple[Callable[[], Block], ...] = ()
+    around_get_bind: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = ()
+
+    def __init__(self, parts: tuple[SessionPart, ...] = ()) -> None:
+        self.all = parts
+        self.by_kind = {type(part): part for part in parts}
+        for hook, places in _places(tuple(self.by_kind)):
+            setattr(self, hook, tuple([getattr(parts[place], hook) for place in places]))
+
+
+@lru_cache(maxsize=256)  # the sessions of a program have few combinations of parts
+def _places(kinds: tuple[type[SessionPart], ...]) -> Sequence[tuple[str, Sequence[int]]]:
+    """Return the hooks that parts of these kinds override, each with the places of its parts."""
+    return [
+        (hook, [place for place, kind in enumerate(kinds) if hook in kind.hooks])
+        for hook in sorted(frozenset[str]().union(*(kind.hooks for kind in kinds)))
+    ]
+
+
+NO_PARTS: Final = SessionParts()
+"""Those of a session without parts."""

@@ -1,0 +1,102 @@
+"""The request of one call, from the public method to the text of an error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm.interfaces import ORMOption
+
+from ...dialects import product_of
+from ...errors import DeadlockDetected, DocLockError, LockNotAvailable
+from ..lock_info import document_label
+from ...options import LockOptions, lock_label
+
+_FEW_ROWS: Final = 50
+"""The most rows by their keys that one limit is for: to lock them takes time only while they are
+waited for, so that a limit of the whole statement limits the waits."""
+
+NO_ARGUMENTS: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+class LockRequest(NamedTuple):
+    """One lock, as a call asks for it.
+
+    :ivar entity: the mapped class; None for a named lock.
+    :ivar ident: the primary key, or the name, as the caller gave it; None for several rows.
+    :ivar lock: the lock with its modifiers.
+    :ivar seconds: how long to wait for another holder; None as the server is configured.
+    :ivar mapper: of ``entity``.
+    :ivar keys: the primary keys of the rows, where they are known before.
+    :ivar options: loader options of the caller.
+    :ivar bind_arguments: from which ``Session.get_bind()`` finds the database.
+    :ivar given: what else the caller has given, for the session's parts: ``{"version": 7}``.
+    """
+
+    entity: type[Any] | None
+    ident: Any
+    lock: LockOptions
+    seconds: float | None = None
+    mapper: Mapper[Any] | None = None
+    keys: Sequence[tuple[Any, ...]] = ()
+    options: Sequence[ORMOption] = ()
+    bind_arguments: Mapping[str, Any] = NO_ARGUMENTS
+    given: Mapping[str, Any] = NO_ARGUMENTS
+
+    @property
+    def by_key(self) -> bool:
+        """True if its rows are found by primary key: then only a lock makes them wait."""
+        return self.entity is None or bool(self.keys)
+
+    @property
+    def document(self) -> str:
+        """The document in the words of an error: ``Order 42``."""
+        return document_label(self.entity, self.ident)
+
+
+def is_of_few_rows(request: LockRequest) -> bool:
+    """Return whether nothing but waits takes time: a few rows, found by their keys."""
+    return 1 <= len(request.keys) <= _FEW_ROWS
+
+
+def add_document(
+    error: DocLockError,
+    entity: type[Any] | None,
+    ident: Any,
+    lock: LockOptions | None,
+    database: str,
+) -> None:
+    """Put the document, the lock and the database in front of an error that names none yet."""
+    if error.entity is None and error.ident is None:
+        label = document_label(entity, ident)
+        if lock is not None:
+            label += f" {lock_label(lock)}"
+        error.entity, error.ident, error.lock = entity, ident, lock
+        error.args = (f"{label} on {database}: {error.args[0]}",)
+
+
+def database_name(session: Session, bind_arguments: Mapping[str, Any]) -> str:
+    """Return the name of the database that an error is about."""
+    bind = bind_arguments.get("bind")
+    if bind is None:
+        try:
+            # The class's own, without what a gate refuses beside it.
+            bind = type(session).get_bind(session, **bind_arguments)
+        except Exception:  # noqa: BLE001  # a program's own may raise anything
+            return "its database"
+    return product_of(bind.dialect)
+
+
+def reason(kind: type[DocLockError], request: LockRequest | None) -> str:
+    """Return why the lock was not granted, and what to do."""
+    if kind is LockNotAvailable:
+        if request is not None and LockOptions.NoWait in request.lock:
+            return "held by another transaction; try again later, or wait for it"
+        if request is not None and request.seconds is not None:
+            return f"not granted within {request.seconds:g} s; try again later, or wait longer"
+        return "not granted within the server's own limit; roll back and try again later"
+    if kind is DeadlockDetected:
+        return "chosen as the victim of a deadlock; run the whole transaction again"
+    return "changed by another transaction meanwhile; run the whole transaction again"

@@ -1,5 +1,0 @@
-"""Holders of locks, waits for locks, and the log records and events of a session."""
-
-from .instrumentation import LockInstrumentation, log_fields, warn_of_cluster
-from .lock_waits import describe_connections, lock_waits, missing_privilege
-from .shared_query import SharedQueries

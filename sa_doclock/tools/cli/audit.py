@@ -1,0 +1,115 @@
+"""``sa-doclock audit``: a Python program under audit(), with its findings at the end."""
+
+from __future__ import annotations
+
+import runpy
+import shutil
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Final, Optional
+
+import typer
+
+from ...testing import Audit
+from ...testing import audit as audited
+from .console import errors_as_text
+from .database import BadUsage
+
+_PYTHONS: Final = ("python", "python3")
+_ERRORS_FOUND: Final = 2
+
+
+def audit(
+    program: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PROGRAM [ARGS]...",
+            help="A script, -m MODULE, or the name of an installed command such as pytest; put -- before it.",
+        ),
+    ],
+    json_wanted: Annotated[
+        bool, typer.Option("--json", help="A list of objects; the program's output goes to stderr.")
+    ] = False,
+    sarif: Annotated[
+        Optional[Path],  # noqa: UP045  # as Url
+        typer.Option(metavar="FILE", help="Write SARIF 2.1.0 there.", show_default="none"),
+    ] = None,
+) -> None:
+    """Run a program, and find where it lacks a lock or uses one wrongly.
+
+    It runs in this process; other processes that it starts are not watched.
+
+    Exit status: the program's; if that is 0, 2 for errors that were found.
+    """
+    if json_wanted and sarif is not None:
+        raise typer.BadParameter("--json and --sarif FILE exclude each other")
+    with errors_as_text():
+        run = _runner_of(program)
+    with audited() as found:
+        status = _status_of(run, quiet=json_wanted)
+    if json_wanted:
+        typer.echo(found.to_json())
+    else:
+        _report(found, sarif)
+    errors = any(one.severity == "error" for one in found.findings)
+    raise typer.Exit(status or (_ERRORS_FOUND if errors else 0))
+
+
+def _report(found: Audit, sarif: Path | None) -> None:
+    typer.echo(found.report())
+    if sarif is not None:
+        sarif.write_text(found.to_sarif(), encoding="utf-8")
+        typer.echo(f"written to {sarif}")
+
+
+def _runner_of(program: Sequence[str]) -> Callable[[], object]:
+    """Return a function that runs the program, as ``python`` would.
+
+    :raises BadUsage: there is no such program, or it is not one of Python's.
+    """
+    name, *arguments = program
+    if name in _PYTHONS and arguments:
+        name, *arguments = arguments
+    if name == "-m" and arguments:
+        sys.path.insert(0, str(Path.cwd()))
+        sys.argv = list(arguments)
+        return partial(runpy.run_module, arguments[0], run_name="__main__", alter_sys=True)
+    path = _script_of(name)
+    sys.path.insert(0, str(path.parent))
+    sys.argv = [str(path), *arguments]
+    return partial(runpy.run_path, str(path), run_name="__main__")
+
+
+def _script_of(name: str) -> Path:
+    """Return the file of the program."""
+    path = Path(name).absolute()  # as python does
+    if path.is_file():
+        return path
+    found = shutil.which(name)
+    if found is None:
+        raise BadUsage(f"there is no program {name!r}")
+    with Path(found).open("rb") as file:
+        first = file.readline()
+    if not first.startswith(b"#!") or b"python" not in first:
+        raise BadUsage(f"{found} is not a Python program; an audit runs it in its own process")
+    return Path(found)
+
+
+def _status_of(run: Callable[[], object], *, quiet: bool) -> int:
+    """Run the program; return its exit status.  Its traceback is printed as Python does."""
+    try:
+        with redirect_stdout(sys.stderr if quiet else sys.stdout):
+            run()
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        typer.echo(end.code, err=True)
+        return 1
+    except Exception:  # noqa: BLE001  # whatever the program raises
+        traceback.print_exc()
+        return 1
+    return 0

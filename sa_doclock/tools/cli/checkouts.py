@@ -1,0 +1,193 @@
+"""``sa-doclock checkouts``, ``take-over`` and ``check-in``: who has which document, and its end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Annotated, Any, Final, Optional
+
+import typer
+from rich.table import Table
+from sqlalchemy import MetaData, inspect
+from sqlalchemy import Table as DatabaseTable
+from sqlalchemy.exc import NoResultFound
+
+from ...checkout_info import Checkout
+from ...core.documents import identity_of, mapper_of
+from ...errors import DocLockError
+from ...features.checkouts import checkout_table, list_checkouts
+from ...features.checkouts.table import NAME
+from ...core.key_text import printable, told_text
+from ...core.lock_info import document_label, public_key
+from ...core.session import LockingSession
+from .console import ServerUrl, errors_as_text, results
+from .database import BadUsage, Target, open_database
+from .models import import_name
+
+_SECONDS: Final = "%Y-%m-%d %H:%M:%S"
+
+TableName = Annotated[
+    str,
+    typer.Option(
+        "--table", metavar="NAME", help="The table of check-outs, with its schema: sales.checkouts."
+    ),
+]
+Entity = Annotated[
+    str, typer.Argument(metavar="MODULE:CLASS", help="A mapped class, shop.models:Order.")
+]
+Ident = Annotated[
+    list[str], typer.Argument(metavar="KEY", help="The primary key; of several columns, several.")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+
+def checkouts(
+    url: ServerUrl,
+    table: TableName = NAME,
+    owner: Annotated[
+        Optional[str],  # noqa: UP045  # as Url
+        typer.Option(metavar="OWNER", help="Only those of this owner.", show_default="all"),
+    ] = None,
+    json_wanted: Annotated[bool, typer.Option("--json", help="A list of objects.")] = False,
+) -> None:
+    """Show who has which document checked out.
+
+    Since when and until when, in UTC. Also those whose time is over, until somebody takes the document or checks it in.
+
+    Exit status: 0; 2 if there is no such table, or it cannot be read.
+    """
+    with errors_as_text(database_error=2), open_database(url, 1, patient=False) as target:
+        known = _table(target, table)
+        with target.engine.connect() as connection:
+            found = list_checkouts(connection, known, owner)
+    if json_wanted:
+        typer.echo(json.dumps([_as_json(one) for one in found], indent=2))
+    else:
+        _print(found)
+
+
+def take_over(
+    entity: Entity,
+    ident: Ident,
+    url: ServerUrl,
+    owner: Annotated[
+        str, typer.Option("--owner", metavar="OWNER", help="Who has the document from now on.")
+    ],
+    lease: Annotated[
+        float, typer.Option("--minutes", metavar="MINUTES", help="For how long.")
+    ] = 15.0,
+    note: Annotated[
+        Optional[str],  # noqa: UP045  # as Url
+        typer.Option(metavar="TEXT", help="What others are shown.", show_default="none"),
+    ] = None,
+    table: TableName = NAME,
+    yes: Yes = False,
+) -> None:
+    """Take a document from whoever has it.
+
+    The owner before cannot save any more. It waits for the lock of the document. It asks before, and shows who has it.
+
+    Exit status: 0; 1 if the answer is no; 2 if there is no such document, or it cannot be done.
+    """
+    with _session(url, table) as session:
+        mapped = import_name(entity)
+        key = _key(mapped, ident)
+        _ask(session, mapped, key, "take it over", yes=yes)
+        with session.begin():
+            got = session.take_over(mapped, key, owner, lease=timedelta(minutes=lease), note=note)
+    typer.echo(f"{_label(got)}: {_told(got)}")
+
+
+def check_in(
+    entity: Entity, ident: Ident, url: ServerUrl, table: TableName = NAME, yes: Yes = False
+) -> None:
+    """Check a document in, whoever has it.
+
+    It is free then, and the owner cannot save any more. It asks before, and shows who has it.
+
+    Exit status: 0, also if nobody has it; 1 if the answer is no; 2 if it cannot be done.
+    """
+    with _session(url, table) as session:
+        mapped = import_name(entity)
+        key = _key(mapped, ident)
+        checkout = _ask(session, mapped, key, "check it in", yes=yes)
+        if checkout is not None:
+            with session.begin():
+                session.check_in(checkout)
+            typer.echo(f"{_label(checkout)}: checked in")
+
+
+@contextmanager
+def _session(url: str, table: str) -> Iterator[LockingSession]:
+    """Make a session for a command that changes a check-out; its errors become sentences."""
+    with errors_as_text(database_error=2), open_database(url, 2, patient=False) as target:
+        known = _table(target, table)
+        try:
+            with LockingSession(target.engine, checkouts=known) as session:
+                yield session
+        except (DocLockError, NoResultFound, TypeError, ValueError) as error:
+            raise BadUsage(str(error)) from None
+
+
+def _ask(
+    session: LockingSession, entity: Any, key: Any, what: str, *, yes: bool
+) -> Checkout | None:
+    """Show who has the document, and ask whether to go on.  :raises typer.Exit: no."""
+    with session.begin():
+        found = session.checkout_of(entity, key)
+    if found is None:
+        typer.echo(f"{document_label(entity, key)}: nobody has it checked out")
+    else:
+        typer.echo(f"{_label(found)}: {_told(found)}")
+    if found is not None and not yes and not typer.confirm(f"{what}?"):
+        raise typer.Exit(1)
+    return found
+
+
+def _table(target: Target, name: str) -> DatabaseTable:
+    """Return the table of this name.  :raises BadUsage: the database has none."""
+    schema, _, own_name = name.rpartition(".")
+    if not inspect(target.engine).has_table(own_name, schema=schema or None):
+        raise BadUsage(f"there is no table {name}: give its name by --table")
+    return checkout_table(MetaData(), own_name, schema or None)
+
+
+def _key(entity: Any, words: Sequence[str]) -> Any:
+    """Return the primary key that these words say."""
+    return public_key(identity_of(mapper_of(entity), words[0] if len(words) == 1 else tuple(words)))
+
+
+def _label(checkout: Checkout) -> str:
+    return document_label(checkout.entity, checkout.ident)
+
+
+def _told(checkout: Checkout) -> str:
+    since, until = (f"{time:{_SECONDS}}" for time in (checkout.since, checkout.until))
+    note = f", {printable(checkout.note)}" if checkout.note else ""
+    return f"{told_text(checkout.owner)} has it since {since}, until {until} (UTC){note}"
+
+
+def _as_json(found: Mapping[str, Any]) -> dict[str, Any]:
+    times = {name: found[name].isoformat() for name in ("since", "until")}
+    return {**found, **times}
+
+
+def _print(found: Sequence[Mapping[str, Any]]) -> None:
+    if not found:
+        typer.echo("nothing is checked out")
+        return
+    table = Table("document", "owner", "since", "until (UTC)", "epoch", "note", box=None)
+    for one in found:
+        until = f"{one['until']:{_SECONDS}}" + " expired" * one["expired"]
+        words = (
+            f"{one['table']} {one['ident']}",
+            one["owner"],
+            f"{one['since']:{_SECONDS}}",
+            until,
+            str(one["epoch"]),
+            one["note"] or "",
+        )
+        table.add_row(*map(printable, words))
+    results().print(table)

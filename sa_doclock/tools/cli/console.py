@@ -1,0 +1,92 @@
+"""Output of the commands: results to stdout, progress and errors to stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Optional
+
+import typer
+from rich import progress
+from rich.console import Console
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from ... import LockNotSupported
+from .database import BadUsage, Target
+from .workload import TABLE_NAMES, TableError, TableLeftBehind, first_line, left_by_others
+
+_VARIABLE = "SA_DOCLOCK_URL"
+
+Url = Annotated[
+    Optional[str],  # noqa: UP045  # typer knows "str | None" since 0.12.4 only
+    typer.Option(
+        metavar="URL",
+        help="The database.",
+        envvar=_VARIABLE,
+        show_default="a temporary SQLite file",
+    ),
+]
+
+ServerUrl = Annotated[
+    str, typer.Option("--url", metavar="URL", help="The database.", envvar=_VARIABLE)
+]
+
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, as shells have it."""
+
+
+def results() -> Console:
+    """Return the console for tables and the result.
+
+    Our texts are ASCII: an old Windows console, or a pipe, cannot show all that rich can.
+    """
+    return Console(highlight=False)
+
+
+def announce(out: Console, target: Target) -> None:
+    """Say which database it is, and what will be created in it."""
+    out.print(f"{target.product} {target.version}, {target.url}", markup=False, soft_wrap=True)
+    out.print(f"creates and drops {', '.join(TABLE_NAMES)}", soft_wrap=True)
+    if others := left_by_others(target.engine):
+        out.print(
+            f"left alone: {', '.join(others)}, of a run that goes on or was killed", soft_wrap=True
+        )
+
+
+@contextmanager
+def progress_bar(label: str, total: float) -> Iterator[Callable[[float, str], None]]:
+    """Show a bar on stderr, if that is a terminal; the block calls ``(done, note)``."""
+    console = Console(stderr=True, highlight=False)
+    columns = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(bar_width=20),
+        progress.TaskProgressColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TextColumn("{task.fields[note]}"),
+    )
+    with progress.Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task(label, total=total, note="")
+        yield lambda done, note: bar.update(task, completed=done, note=note)
+
+
+@contextmanager
+def errors_as_text(*, database_error: int = 1) -> Iterator[None]:
+    """End the command with a sentence instead of a traceback.
+
+    :param database_error: the exit status where the database has failed.
+    """
+    try:
+        yield
+    except (DBAPIError, TableLeftBehind) as error:
+        raise _end(first_line(error), database_error) from None
+    except (BadUsage, LockNotSupported, SQLAlchemyError, TableError) as error:
+        raise _end(first_line(error), 2) from None
+    except KeyboardInterrupt:
+        raise _end("interrupted", INTERRUPTED) from None
+
+
+def _end(text: str, status: int) -> typer.Exit:
+    typer.echo(f"sa-doclock: {text}", err=True)
+    return typer.Exit(status)

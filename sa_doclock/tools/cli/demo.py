@@ -1,0 +1,160 @@
+"""``sa-doclock demo``: three scenes, each without locks and with them."""
+
+from __future__ import annotations
+
+import secrets
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ... import LockOptions
+from .console import INTERRUPTED, Url, announce, errors_as_text, progress_bar, results
+from .database import Target, open_database
+from .demo_scenes import SAME_LINE, TWO_LINES, Clicks, OrderCounts, click_twice, watch_order
+from .report import good_or_bad, table_of
+from .stress import WITH, WITHOUT, run_with_progress
+from .workload import Outcome, Plan, check_locks, fresh_tables
+
+_PLAIN, _UPDATE, _SHARED = LockOptions.None_, LockOptions.ForUpdate, LockOptions.SharedRead
+_SECONDS = 2.0  # of each run
+
+_CODE = """\
+
+    order = session.get_entity(Order, 1, LockOptions.ForUpdate)
+    order.lines.append(Line(...))
+    order.total = sum(line.value for line in order.lines)
+    session.save_changes()
+"""
+
+
+def demo(url: Url = None) -> None:
+    """Show what goes wrong without locks, and not with them.
+
+    A double click, an order that is read while it is changed, and a stress
+    run, each without locks and with them.  It takes less than a minute.
+
+    Creates two tables of its own, whose names begin with doclock_stress_,
+    and drops them at the end; touches nothing else in the database.
+
+    Exit status: 0 if with locks nothing went wrong, and without them
+    something did; 1 otherwise; 2 if the demo cannot be run.
+    """
+    with errors_as_text(), open_database(url, Plan().threads) as target:
+        out = results()
+        announce(out, target)
+        with fresh_tables(target.engine):
+            check_locks(target.engine, Plan())
+            status = _run_scenes(out, target)
+    raise typer.Exit(status)
+
+
+def _run_scenes(out: Console, target: Target) -> int:
+    without, locked = _double_click(out, target)
+    counts = _busy_order(out, target)
+    runs = _stress(out, target, secrets.randbelow(10**6))
+    out.print()
+    if any(outcome.interrupted for outcome in runs.values()):
+        out.print("[bold]Interrupted[/]")
+        return INTERRUPTED
+    if not (all(clicks.fine for clicks in locked) and not counts.wrong and runs[WITH].ok):
+        out.print("[bold red]NOT OK[/]: something went wrong although there were locks")
+        return 1
+    if all(clicks.fine for clicks in without):
+        out.print("[bold red]NOT OK[/]: nothing went wrong without locks, so nothing is proven")
+        return 1
+    out.print("[bold green]OK[/]: without locks things went wrong, with them nothing did")
+    return 0
+
+
+def _double_click(out: Console, target: Target) -> tuple[list[Clicks], list[Clicks]]:
+    """Two requests at once; return what they did without locks, and with them."""
+    _head(out, "1. The double click")
+    out.print(
+        "Two requests at once: both have read the order before either adds a line,\n"
+        "totals again and saves. With a lock the second one waits for the first:"
+    )
+    out.print(_CODE, markup=False, style="cyan")
+    cases = {"the same line twice": SAME_LINE, "two different lines": TWO_LINES}
+    without, locked = (
+        [click_twice(target.engine, lock, names) for names in cases.values()]
+        for lock in (_PLAIN, _UPDATE)
+    )
+    table = _table()
+    for label, *clicks in zip(cases, without, locked, strict=True):
+        table.add_row(label, *map(_clicks_text, clicks))
+    out.print(table)
+    return without, locked
+
+
+def _clicks_text(clicks: Clicks) -> Text:
+    if clicks.errors:
+        return Text(f"error: {', '.join(clicks.errors)}", style="bold red")
+    numbers = f"total {clicks.total}, lines {sum(clicks.lines.values())}"
+    if clicks.fine:
+        return Text(f"fine: {numbers}", style="green")
+    return Text(f"BROKEN: {numbers}", style="bold red")
+
+
+def _busy_order(out: Console, target: Target) -> OrderCounts:
+    """A writer beside a reader; return what the reader with locks has seen."""
+    _head(out, "2. Reading an order while it is changed")
+    out.print(
+        "One thread changes its lines and its total, again and again; another reads them.\n"
+        "With locks: the writer takes ForUpdate, the reader SharedRead.\n"
+    )
+    without, locked = (_count_reads(target, locks) for locks in (False, True))
+    table = _table()
+    table.add_row("changes", str(without.changes), str(locked.changes))
+    table.add_row("reads", str(without.reads), str(locked.reads))
+    table.add_row(
+        "of them with a wrong total", good_or_bad(without.wrong), good_or_bad(locked.wrong)
+    )
+    out.print(table)
+    if not without.wrong:
+        out.print(
+            f"\n(None without locks either: {target.isolation}, the default here, reads both\n"
+            "from one snapshot. Those who write are not as lucky.)"
+        )
+    return locked
+
+
+def _count_reads(target: Target, locks: bool) -> OrderCounts:
+    write, read = (_UPDATE, _SHARED) if locks else (_PLAIN, _PLAIN)
+    with progress_bar(WITH if locks else WITHOUT, _SECONDS) as show:
+        return watch_order(
+            target.engine,
+            write,
+            read,
+            _SECONDS,
+            lambda passed, seen: show(passed, f"{seen.reads} reads, {seen.wrong} wrong"),
+        )
+
+
+def _stress(out: Console, target: Target, seed: int) -> dict[str, Outcome]:
+    """The stress run without locks and with them; without a rest when Ctrl-C is pressed."""
+    plans = {WITHOUT: Plan(seed=seed, locks=False), WITH: Plan(seed=seed)}
+    plan = plans[WITH]
+    _head(out, "3. Stress")
+    out.print(
+        f"{plan.threads} threads x {plan.iterations} operations on {plan.documents} documents:\n"
+        "UPSERT sets a line, DELETE removes one, both total again; LOAD reads and checks.\n"
+    )
+    runs: dict[str, Outcome] = {}
+    for heading, each in plans.items():
+        runs[heading] = run_with_progress(heading, target, each)
+        if runs[heading].interrupted:
+            break
+    out.print(table_of(runs))
+    if not runs[WITHOUT].inconsistencies and runs[WITHOUT].tally.error_count:
+        out.print("\n(Without locks this database refuses what others would let become wrong.)")
+    return runs
+
+
+def _head(out: Console, text: str) -> None:
+    out.print(f"\n{text}", style="bold")
+
+
+def _table() -> Table:
+    return Table("", WITHOUT, WITH, box=None, padding=(0, 2, 0, 0), header_style="bold")

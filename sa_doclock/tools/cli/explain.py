@@ -1,0 +1,63 @@
+"""``sa-doclock explain``: the statements, rows and waits of a lock, without taking it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Optional
+
+import typer
+from sqlalchemy.exc import ArgumentError
+
+from ..explain import LockExplanation, explain_lock
+from ...options import LockOptions
+from .console import ServerUrl, errors_as_text
+from .database import BadUsage, open_database
+from .models import import_name
+
+
+def explain(
+    entity: Annotated[
+        str, typer.Argument(metavar="MODULE:CLASS", help="A mapped class, shop.models:Order.")
+    ],
+    lock: Annotated[
+        str, typer.Argument(metavar="LOCK", help="ForUpdate, SharedRead, 'ForUpdate|NoWait', ...")
+    ],
+    url: ServerUrl,
+    lock_timeout: Annotated[
+        Optional[float],  # noqa: UP045  # as Url
+        typer.Option(metavar="SECONDS", help="As for get_entity().", show_default="none"),
+    ] = None,
+    json_wanted: Annotated[bool, typer.Option("--json", help="One object.")] = False,
+) -> None:
+    """Show what a lock sends and locks, and who then waits.
+
+    The statements are sent without their locks: nobody waits for this command.
+
+    Exit status: 0; 2 if the database cannot give that lock, or cannot be asked.
+    """
+    with errors_as_text(database_error=2), open_database(url, 1, patient=False) as target:
+        mapped, wanted = import_name(entity), _lock_of(lock)
+        try:
+            found = explain_lock(target.engine, mapped, wanted, lock_timeout=lock_timeout)
+        except (TypeError, ValueError, ArgumentError) as error:
+            raise BadUsage(str(error)) from None
+    typer.echo(json.dumps(_as_json(found), indent=2) if json_wanted else str(found))
+
+
+def _lock_of(words: str) -> LockOptions:
+    """Return the lock of these names.  :raises BadUsage: one of them is none."""
+    names = [name.strip() for name in words.split("|")]
+    for name in names:
+        if name not in LockOptions.__members__:
+            known = ", ".join(LockOptions.__members__)
+            raise BadUsage(f"there is no lock {name!r}: {known}")
+    return reduce(or_, (LockOptions[name] for name in names))
+
+
+def _as_json(found: LockExplanation) -> dict[str, Any]:
+    mapped = f"{found.entity.__module__}:{found.entity.__qualname__}"
+    lock = " | ".join(one.name or "" for one in LockOptions if one & found.lock) or "None_"
+    return asdict(found) | {"entity": mapped, "lock": lock}

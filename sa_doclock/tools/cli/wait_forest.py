@@ -1,0 +1,131 @@
+"""The waits of a server as trees, in which each connection stands once."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ...core.lock_info import LockConnection, LockWait
+
+
+@dataclass(eq=False)
+class Node:
+    """A connection of a tree.
+
+    :ivar tree: the id of the connection on top.
+    :ivar wait: its wait for the connection above; None on top.
+    :ivar waiters: those below, which wait for it.
+    :ivar behind: the number of those below, on all levels.
+    :ivar others: the connections of other trees that it waits for too.
+    :ivar closes: on top of a circle of waits, its own wait for one below; else None.
+    :ivar circles: the waits of connections above it, or its own, for this one: a deadlock.
+    :ivar place: its number in the tree from top to bottom, in which each branch is in one piece.
+    """
+
+    connection: LockConnection
+    tree: int
+    wait: LockWait | None = None
+    waiters: list[Node] = field(default_factory=list)
+    behind: int = 0
+    others: list[LockConnection] = field(default_factory=list)
+    closes: LockWait | None = None
+    circles: list[LockWait] = field(default_factory=list)
+    place: int = 0
+
+    @property
+    def waiting(self) -> int:
+        """The number of connections that wait in the tree with this one on top."""
+        return self.behind + (self.closes is not None)
+
+    def is_above(self, other: Node) -> bool:
+        """Return whether the other one is below this one, or is this one."""
+        same_tree = self.tree == other.tree
+        return same_tree and self.place <= other.place <= self.place + self.behind
+
+    def from_top(self) -> Iterator[Node]:
+        """Yield this node and those below, level by level."""
+        queue = deque([self])
+        while queue:
+            node = queue.popleft()
+            yield node
+            queue += node.waiters
+
+
+def forest_of(waits: Sequence[LockWait]) -> list[Node]:
+    """Return a tree for each connection that keeps others waiting and waits for nobody itself.
+
+    A connection is as near to the top as it can be; those that wait longest come first, and of the
+    trees that with most connections.  A circle of waits, which the server is about to end as a
+    deadlock, has no such connection: one of its own is on top.
+
+    :param waits: the longest first.
+    """
+    waits_for: dict[int, list[LockWait]] = {}
+    blockers: dict[int, LockConnection] = {}
+    first_blocker: dict[int, int] = {}
+    for wait in waits:
+        waits_for.setdefault(wait.blocker.connection_id, []).append(wait)
+        blockers.setdefault(wait.blocker.connection_id, wait.blocker)
+        first_blocker.setdefault(wait.waiter.connection_id, wait.blocker.connection_id)
+    nodes: dict[int, Node] = {}
+    tops = [
+        _grow(one, waits_for, nodes)
+        for connection_id, one in blockers.items()
+        if connection_id not in first_blocker
+    ]
+    for connection_id in blockers:
+        if connection_id not in nodes:
+            in_circle = blockers[_in_circle(connection_id, first_blocker)]
+            tops.append(_grow(in_circle, waits_for, nodes))
+    for top in tops:
+        _measure(top)
+    _note_other_waits(waits, nodes)
+    return sorted(tops, key=lambda top: -top.waiting)
+
+
+def _grow(
+    top: LockConnection, waits_for: dict[int, list[LockWait]], nodes: dict[int, Node]
+) -> Node:
+    """Return the tree of all that wait behind this connection and have no place yet."""
+    root = nodes[top.connection_id] = Node(top, top.connection_id)
+    for node in root.from_top():  # which goes on through those that are added meanwhile
+        for wait in waits_for.get(node.connection.connection_id, ()):
+            waiter = wait.waiter.connection_id
+            if waiter not in nodes:
+                nodes[waiter] = Node(wait.waiter, root.tree, wait)
+                node.waiters.append(nodes[waiter])
+    return root
+
+
+def _in_circle(connection_id: int, first_blocker: dict[int, int]) -> int:
+    """Return a connection of the circle of waits that this one, which has no other root, leads to."""
+    seen = set[int]()
+    while connection_id not in seen:
+        seen.add(connection_id)
+        connection_id = first_blocker[connection_id]
+    return connection_id
+
+
+def _measure(top: Node) -> None:
+    nodes = list(top.from_top())
+    for node in reversed(nodes):
+        node.behind = sum(1 + below.behind for below in node.waiters)
+    for node in nodes:
+        place = node.place + 1
+        for below in node.waiters:
+            below.place = place
+            place += 1 + below.behind
+
+
+def _note_other_waits(waits: Sequence[LockWait], nodes: dict[int, Node]) -> None:
+    """Note the waits that are no branch of a tree."""
+    for wait in waits:
+        waiter, blocker = nodes[wait.waiter.connection_id], nodes[wait.blocker.connection_id]
+        if waiter.wait is wait:
+            continue
+        if waiter.is_above(blocker):
+            blocker.circles.append(wait)
+            waiter.closes = wait if waiter.wait is None else None
+        elif waiter.tree != blocker.tree:
+            waiter.others.append(wait.blocker)

@@ -1,0 +1,180 @@
+"""The picture of ``sa-doclock waits``: a sentence, and the trees as far as the screen has lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.text import Text
+from rich.tree import Tree
+
+from ...core.lock_info import LockConnection, LockWait, short_statement
+from .wait_forest import Node, forest_of
+from .wait_summary import summary_of
+
+_DEEPEST = 8  # levels that are indented
+_InWords = Callable[[Node, bool], RenderableType]
+_EVERYTHING = "--all shows every connection in full"
+
+
+def picture_of(waits: Sequence[LockWait], out: Console, *, everything: bool) -> RenderableType:
+    """Return the waits as a sentence and a tree, not higher than the console.
+
+    If the trees have no room, each connection has one line and its statement another one, those
+    that wait longest come first, and the others are counted.  The time that it takes grows with
+    the number of waits, whether they are drawn or counted.
+
+    :param waits: the longest first.
+    :param everything: of any height, each connection in full.
+    """
+    forest = forest_of(waits)
+    summary = Text(summary_of(forest), style="bold")
+    room = max(out.height - 1, 1)  # a line for the prompt
+    connections = sum(1 + top.behind for top in forest)
+    if everything or connections <= room:
+        whole = Group(summary, Text(), *map(_whole_tree, forest))
+        if everything or _height(whole, out) <= room:
+            return whole
+    hint = Text(_EVERYTHING, style="dim italic")
+    lines = room - _height(Group(summary, Text(), hint), out)
+    return Group(summary, Text(), *_cut_trees(forest, lines, out), hint)
+
+
+def _height(what: RenderableType, out: Console) -> int:
+    return len(out.render_lines(what, out.options.update(width=out.width), pad=False))
+
+
+def _cut_trees(forest: Sequence[Node], lines: int, out: Console) -> Iterator[RenderableType]:
+    """Yield as much of the trees as these lines have room for.
+
+    The first tree gets all but the half of them, and also what the other trees do not need; the
+    second one gets what is left in the same way.
+    """
+    needs = [sum(map(_lines_of, top.from_top())) for top in forest]
+    needed = sum(needs)
+    for number, top in enumerate(forest):
+        needed -= needs[number]
+        label: RenderableType = _in_full(top)
+        if _height(label, out) > lines // 2:
+            label = _in_lines(top)
+        least = _height(label, out) + bool(top.waiters)
+        if number and least + (top is not forest[-1]) > lines:
+            yield _count_line(forest[number:])
+            return
+        shown, used = _select(top, least, lines - min(needed, lines // 2))
+        yield _tree(top, label, shown, _in_lines)
+        lines -= used
+
+
+def _count_line(forest: Sequence[Node]) -> Text:
+    holders, waiters = len(forest), sum(top.behind for top in forest)
+    text = f"and {holders} more {'keeps' if holders == 1 else 'keep'} {waiters} waiting"
+    return Text(text, style="bold yellow")
+
+
+def _select(top: Node, used: int, lines: int) -> tuple[set[int], int]:
+    """Return the places of the connections to be shown, and the lines that they use.
+
+    :param used: the lines of the top, and one to count those below.
+    """
+    shown = {top.place}
+    for node in top.from_top():
+        for below in node.waiters:
+            more = _lines_of(below) + bool(below.waiters) - (below is node.waiters[-1])
+            if used + more > lines:
+                return shown, used
+            shown.add(below.place)
+            used += more
+    return shown, used
+
+
+def _lines_of(node: Node) -> int:
+    return 1 + (node.connection.statement is not None) + len(node.circles)
+
+
+def _whole_tree(top: Node) -> Tree:
+    return _tree(top, _in_full(top), range(top.behind + 1), _in_full)
+
+
+def _tree(top: Node, label: RenderableType, shown: Collection[int], in_words: _InWords) -> Tree:
+    """Return the tree of the connections in these places."""
+    tree = Tree(label, highlight=False)
+    branches = {top.place: (tree, 0)}
+    for node in top.from_top():
+        if node.place not in branches:
+            break
+        branch, depth = branches[node.place]
+        for wait in node.circles:
+            branch.add(Text(_circle_text(wait), style="bold red"))
+        drawn = [below for below in node.waiters if below.place in shown]
+        for below in drawn:
+            branches[below.place] = _add(branch, depth, below, in_words)
+        hidden = node.waiters[len(drawn) :]
+        if hidden:
+            branch.add(Text(_hidden_text(hidden), style="bold yellow"))
+    return tree
+
+
+def _add(branch: Tree, depth: int, node: Node, in_words: _InWords) -> tuple[Tree, int]:
+    """Add a connection; return where those that wait for it are added, and how deep that is."""
+    is_deep = depth >= _DEEPEST
+    added = branch.add(in_words(node, is_deep))
+    return (branch, depth) if is_deep else (added, depth + 1)
+
+
+def _hidden_text(hidden: Sequence[Node]) -> str:
+    number = sum(1 + node.behind for node in hidden)
+    return f"and {number} more {'waits' if number == 1 else 'wait'} for it"
+
+
+def _circle_text(wait: LockWait) -> str:
+    return f"{wait.lock}: connection {wait.waiter.connection_id} again, a circle"
+
+
+def _in_full(node: Node, is_deep: bool = False) -> Text:
+    label, statement = _label(node, is_deep), _statement(node.connection)
+    return label if statement is None else Text.assemble(label, "\n", statement)
+
+
+def _in_lines(node: Node, is_deep: bool = False) -> RenderableType:
+    label, statement = _label(node, is_deep), _statement(node.connection)
+    return Group(*(_OneLine(text) for text in (label, statement) if text is not None))
+
+
+def _label(node: Node, is_deep: bool) -> Text:
+    certain = "" if node.connection.certain else " (perhaps)"
+    wait = node.wait
+    if wait is None:
+        return Text(f"{node.connection}{certain}", style="bold red")
+    waited = "waits" if wait.seconds is None else f"{wait.seconds:.1f} s"
+    behind = f", behind connection {wait.blocker.connection_id}" if is_deep else ""
+    lock = (f"{wait.lock}, {waited}{behind}: ", "bold")
+    return Text.assemble(lock, f"{node.connection}{certain}{_others_text(node.others)}")
+
+
+def _others_text(others: Sequence[LockConnection]) -> str:
+    if not others:
+        return ""
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    return f", waits for connection {others[0].connection_id}{more} too"
+
+
+def _statement(connection: LockConnection) -> Text | None:
+    statement = short_statement(connection)
+    return None if statement is None else Text(statement, style="dim")
+
+
+class _OneLine:
+    """A text on one line, cut where it is too long."""
+
+    def __init__(self, text: Text) -> None:
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the text in the width that there is."""
+        text = self._text.copy()
+        if text.cell_len > options.max_width:
+            text.truncate(max(options.max_width - 3, 0), overflow="crop")
+            text.append("...")
+        text.no_wrap, text.overflow = True, "crop"
+        yield text

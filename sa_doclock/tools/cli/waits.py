@@ -1,0 +1,98 @@
+"""``sa-doclock waits``: the connections of a server that wait for locks, and those that hold them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from typing import Annotated, Literal, Optional
+
+import typer
+from rich.console import Console, RenderableType
+from rich.live import Live
+
+from ...core.lock_info import LockWait
+from ..monitoring import lock_waits
+from .console import ServerUrl, errors_as_text, results
+from .database import open_database
+from .wait_tree import picture_of
+
+_UNWRAPPED = 10_000  # a file or a pipe gets each connection, and each statement, on one line
+Show = Callable[[Sequence[LockWait]], None]
+
+
+def waits(
+    url: ServerUrl,
+    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until Ctrl-C.")] = False,
+    every: Annotated[
+        float, typer.Option(min=0.2, metavar="SECONDS", help="The pause of --watch.")
+    ] = 2.0,
+    longer_than: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Leave out waits that are shorter.")
+    ] = 0.0,
+    alarm: Annotated[
+        Optional[float],  # noqa: UP045  # as Url
+        typer.Option(
+            min=0, metavar="SECONDS", help="Exit status 1 if a wait is longer.", show_default="none"
+        ),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every connection, not only a screen of them.")
+    ] = False,
+    json_wanted: Annotated[
+        bool, typer.Option("--json", help="A list of objects; with --watch, one list a line.")
+    ] = False,
+) -> None:
+    """Show who waits for whom on the whole server.
+
+    A sentence says how many wait, and who is in their way. The tree below it has the
+    holder on top, and its waiters below. Each connection stands once; those that the
+    screen has no room for are counted.
+
+    It asks over a connection of its own, takes no lock and changes nothing.
+
+    Exit status: 0; 1 if a wait is longer than --alarm, which also ends --watch; 2 if the
+    server cannot be asked.
+    """
+    with errors_as_text(database_error=2), open_database(url, 1) as target:
+        alarmed = False
+        with _output(json_wanted, watch, everything) as show, suppress(KeyboardInterrupt):
+            while True:
+                found = lock_waits(target.engine)
+                alarmed = _has_longer(found, alarm)
+                show([one for one in found if one.seconds is None or one.seconds >= longer_than])
+                if alarmed or not watch:
+                    break
+                time.sleep(every)
+        if alarmed:
+            raise typer.Exit(1)
+
+
+def _has_longer(found: Sequence[LockWait], alarm: float | None) -> bool:
+    """Return whether a wait is longer than that; one whose time the server does not tell is not."""
+    return alarm is not None and any((one.seconds or 0) > alarm for one in found)
+
+
+@contextmanager
+def _output(json_wanted: bool, watch: bool, everything: bool) -> Iterator[Show]:
+    """Yield what shows the waits: on a terminal, --watch renews them in place."""
+    out = results()
+    if json_wanted:
+        indent = None if watch else 2
+        yield lambda found: typer.echo(json.dumps([asdict(one) for one in found], indent=indent))
+    elif watch and out.is_terminal:
+        overflow: Literal["visible", "crop"] = "visible" if everything else "crop"
+        with Live(console=out, auto_refresh=False, vertical_overflow=overflow) as live:
+            yield lambda found: live.update(_report(found, out, everything), refresh=True)
+    else:
+        if not out.is_terminal:
+            out.width = _UNWRAPPED
+        yield lambda found: out.print(_report(found, out, everything))
+
+
+def _report(found: Sequence[LockWait], out: Console, everything: bool) -> RenderableType:
+    if not found:
+        return "nobody waits for a lock"
+    return picture_of(found, out, everything=everything)

@@ -1,0 +1,129 @@
+"""Check: one thing that is looked at, and Subject: what it is looked at."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Mapper
+
+from ...dialects.base import LockStrategy
+from ...core.documents import own_table, parts_of
+from .finding import Finding, Severity
+
+_MYSQL_ACCOUNT = (
+    "SELECT CONCAT(QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', 1)), '@', "
+    "QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', -1)))"
+)
+_ACCOUNT: Final[Mapping[str, str]] = {
+    "postgresql": "SELECT quote_ident(CURRENT_USER)",
+    "mysql": _MYSQL_ACCOUNT,
+    "mariadb": _MYSQL_ACCOUNT,
+    "mssql": "SELECT QUOTENAME(SUSER_SNAME())",
+}
+
+_SETTINGS: Final[Mapping[str, str]] = {
+    "postgresql": "SELECT name, setting FROM pg_settings",
+    "mysql": "SHOW VARIABLES",
+    "mariadb": "SHOW VARIABLES",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """The database and the engine that are checked.
+
+    :ivar engine: the program's own.
+    :ivar connection: one outside of the pool, made as the engine makes its connections.
+    :ivar headers: the mapped classes whose documents are locked; empty where none were given.
+    """
+
+    engine: sa.Engine
+    connection: sa.Connection
+    strategy: LockStrategy
+    headers: Sequence[Mapper[Any]] = ()
+
+    @property
+    def version(self) -> tuple[Any, ...]:
+        """The version of the server; empty where it tells none."""
+        return self.connection.dialect.server_version_info or ()
+
+    @property
+    def account(self) -> str:
+        """The account of the connection, as it is written in a GRANT."""
+        return str(self.ask(_ACCOUNT[self.strategy.name]))
+
+    def ask(self, query: str, **parameters: Any) -> Any:
+        """Return the first value of the first row; None where there is no row."""
+        return self.connection.execute(sa.text(query), parameters).scalar()
+
+    def rows(self, query: str, **parameters: Any) -> Sequence[Sequence[Any]]:
+        """Return all rows."""
+        return self.connection.execute(sa.text(query), parameters).all()
+
+    @cached_property
+    def settings(self) -> dict[str, str]:
+        """The settings of a PostgreSQL, MySQL or MariaDB server, as this connection has them."""
+        rows = self.rows(_SETTINGS[self.strategy.name])
+        return {str(row[0]).lower(): str(row[1]) for row in rows}
+
+    @cached_property
+    def inspector(self) -> sa.Inspector:
+        """SQLAlchemy's reflection of the tables."""
+        return sa.inspect(self.connection)
+
+    @cached_property
+    def tables(self) -> tuple[sa.Table, ...]:
+        """The tables of the documents: of the headers, and of all their parts."""
+        found: dict[sa.Table, None] = {}
+        for header in self.headers:
+            found[own_table(header)] = None
+            for part in parts_of(header):
+                found[own_table(part.detail)] = None
+        return tuple(found)
+
+
+class Problem(NamedTuple):
+    """A fault that a check has found: a sentence, and its cure."""
+
+    text: str
+    cure: str
+
+
+Find = Callable[[Subject], Iterator[Problem]]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check.
+
+    :ivar find: yields a problem for each fault; its docstring is the section of the page.
+    """
+
+    code: str
+    severity: Severity
+    find: Find
+
+    @property
+    def description(self) -> str:
+        """The paragraph about it on the page."""
+        return inspect.getdoc(self.find) or ""
+
+    def findings(self, subject: Subject) -> Iterator[Finding]:
+        """Yield what this check finds."""
+        for text, cure in self.find(subject):
+            yield Finding(self.severity, self.code, text, cure)
+
+
+def check(code: str, severity: Severity) -> Callable[[Find], Check]:
+    """Make a Check of a function."""
+    return lambda find: Check(code, severity, find)
+
+
+def checks_in(module: Mapping[str, object]) -> tuple[Check, ...]:
+    """Return the checks among the names of a module, in the order of their definitions."""
+    return tuple(one for one in module.values() if isinstance(one, Check))

@@ -1,0 +1,92 @@
+"""check_database(): all checks of one database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.orm import Mapper, configure_mappers, registry
+
+from ...dialects import schema_translation, side_connection, strategy_for
+from ...core.documents import declared_roots, lockable_root, parts_of, root_of
+from ...errors import LockNotSupported
+from . import checkouts, every_database, innodb, mariadb, models, mssql, mysql, postgresql, sqlite
+from .check import Check, Subject
+from .finding import SEVERITIES, Finding
+
+CHECKS: Final[Mapping[str, Sequence[Check]]] = {
+    "postgresql": postgresql.CHECKS,
+    "mysql": (*innodb.CHECKS, *mysql.CHECKS),
+    "mariadb": (*innodb.CHECKS, *mariadb.CHECKS),
+    "mssql": mssql.CHECKS,
+    "sqlite": sqlite.CHECKS,
+}
+"""The checks of one database alone, by SQLAlchemy's name of the dialect."""
+
+COMMON_CHECKS: Final[Sequence[Check]] = (
+    *every_database.CHECKS,
+    *models.CHECKS,
+    *checkouts.CHECKS,
+)
+"""The checks of every database."""
+
+NOT_CHECKED: Final = "not-checked"
+
+
+def check_database(engine: Engine, base: Any = None) -> list[Finding]:
+    """Return what is set wrong for locks, in this engine and its database; the worst comes first.
+
+    The checks read settings and catalogs, over a connection of the engine and one of their own.
+    They lock no row, and change nothing.
+
+    :param base: the declarative base, or registry, of the mapped documents, whose tables, keys and
+        indexes are checked too.
+    :returns: an empty list where nothing was found.  A check that failed by itself, as for want of a
+        privilege, is the finding ``not-checked``.
+    :raises LockNotSupported: nothing is known of locks on this database.
+    :raises TypeError: not an Engine; or ``base`` is no declarative base.
+    """
+    if not isinstance(engine, Engine):
+        raise TypeError(f"check_database() needs an Engine, not {engine!r}")
+    headers = [] if base is None else headers_of(base)
+    strategy = strategy_for(engine)
+    with side_connection(engine, schema_translation(engine.get_execution_options())) as connection:
+        subject = Subject(engine, connection, strategy, headers)
+        checks = (*COMMON_CHECKS, *CHECKS.get(strategy.name, ()))
+        found = [finding for check in checks for finding in findings_of(check, subject)]
+    return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
+
+
+def findings_of(check: Check, subject: Subject) -> list[Finding]:
+    """Return what one check finds; that it has failed is a finding too."""
+    try:
+        found = list(check.findings(subject))
+    except (SQLAlchemyError, LockNotSupported) as error:
+        reason = error.orig if isinstance(error, DBAPIError) else error
+        text = f"the check {check.code} has failed: {' '.join(str(reason).split())[:200]}"
+        found = [Finding("info", NOT_CHECKED, text, "check it with an account that may")]
+    subject.connection.rollback()
+    return found
+
+
+def headers_of(base: Any) -> list[Mapper[Any]]:
+    """Return the headers among the mapped classes: the declared ones, else those with parts.
+
+    :raises TypeError: not a declarative base or registry.
+    """
+    found = base if isinstance(base, registry) else getattr(base, "registry", None)
+    if not isinstance(found, registry):
+        raise TypeError(f"a declarative base or a registry is needed, not {base!r}")
+    configure_mappers()
+    roots = list(dict.fromkeys(_lockable(found)))
+    declared = [one for one in roots if one in declared_roots()]
+    return declared or [one for one in roots if parts_of(one)]
+
+
+def _lockable(mapped: registry) -> Iterator[Mapper[Any]]:
+    for mapper in sorted(mapped.mappers, key=lambda one: one.class_.__name__):
+        with suppress(LockNotSupported):  # it is mapped to a subquery: there is no table to look at
+            yield lockable_root(root_of(mapper))

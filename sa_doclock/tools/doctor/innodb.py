@@ -1,0 +1,137 @@
+"""Checks of MySQL and MariaDB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...dialects import find_server
+from .check import Problem, Subject, check, checks_in
+from .compatible import compatible_problem
+
+_LONG_LOCK_WAIT = 300  # seconds; the default is 50
+_LONG_TABLE_WAIT = 3600  # the default is a year on MySQL, a day on MariaDB
+
+
+@check("innodb-deadlock-detection", "error")
+def deadlock_detection(subject: Subject) -> Iterator[Problem]:
+    """InnoDB does not look for deadlocks (`innodb_deadlock_detect`): the sessions of a deadlock wait until
+    `innodb_lock_wait_timeout`, and then fail as if the row were merely held.
+    """
+    if subject.settings.get("innodb_deadlock_detect") == "OFF":
+        yield Problem(
+            "deadlocks are not detected: their sessions wait for innodb_lock_wait_timeout",
+            "SET GLOBAL innodb_deadlock_detect = ON;",
+        )
+
+
+@check("innodb-lock-wait-timeout", "warning")
+def lock_wait_timeout(subject: Subject) -> Iterator[Problem]:
+    """A session waits for a row for more than five minutes (`innodb_lock_wait_timeout`), unless the
+    program gives a `lock_timeout`.
+    """
+    found = int(subject.settings.get("innodb_lock_wait_timeout", 0))
+    if found > _LONG_LOCK_WAIT:
+        yield Problem(
+            f"a session waits {found} s for a row: innodb_lock_wait_timeout",
+            "SET GLOBAL innodb_lock_wait_timeout = 50;",
+        )
+
+
+@check("innodb-table-lock-timeout", "info")
+def table_lock_timeout(subject: Subject) -> Iterator[Problem]:
+    """A session waits for a table that another alters for more than an hour (`lock_wait_timeout`), and
+    every later session waits behind it.
+    """
+    found = int(subject.settings.get("lock_wait_timeout", 0))
+    if found > _LONG_TABLE_WAIT:
+        yield Problem(
+            f"a session waits {found} s for a table that is being altered: lock_wait_timeout",
+            "SET GLOBAL lock_wait_timeout = 60;",
+        )
+
+
+@check("innodb-rollback-on-timeout", "info")
+def rollback_on_timeout(subject: Subject) -> Iterator[Problem]:
+    """A lock that is not granted in time rolls back the whole transaction, not the statement alone
+    (`innodb_rollback_on_timeout`): a savepoint does not help there.
+    """
+    if subject.settings.get("innodb_rollback_on_timeout") == "ON":
+        yield Problem(
+            "a lock that is not granted in time rolls back the whole transaction",
+            "innodb_rollback_on_timeout = OFF in the server's configuration, and a restart",
+        )
+
+
+@check("innodb-binlog-format", "error")
+def binlog_format(subject: Subject) -> Iterator[Problem]:
+    """The binary log is written by statement (`binlog_format`). Locks need READ COMMITTED, where the
+    server refuses every change of such a session: error 1665.
+    """
+    settings = subject.settings
+    if settings.get("log_bin") == "ON" and settings.get("binlog_format") == "STATEMENT":
+        yield Problem(
+            "the binary log is written by statement, which refuses changes at READ COMMITTED",
+            "SET GLOBAL binlog_format = 'ROW';",
+        )
+
+
+@check("innodb-read-only", "error")
+def read_only(subject: Subject) -> Iterator[Problem]:
+    """The server is read-only, as a replica is (`read_only`, `super_read_only`, `innodb_read_only`):
+    ForUpdate is LockNotSupported for most accounts.
+    """
+    names = ("read_only", "super_read_only", "innodb_read_only")
+    found = [name for name in names if subject.settings.get(name, "OFF") not in ("OFF", "0")]
+    if found:
+        yield Problem(
+            f"the server is read-only: {', '.join(found)}",
+            "connect to the primary; or SET GLOBAL read_only = OFF; where this is the primary",
+        )
+
+
+@check("innodb-log-deadlocks", "info")
+def log_deadlocks(subject: Subject) -> Iterator[Problem]:
+    """The server's log has no deadlocks (`innodb_print_all_deadlocks`); SHOW ENGINE INNODB STATUS has the
+    last one alone.
+    """
+    if subject.settings.get("innodb_print_all_deadlocks") == "OFF":
+        yield Problem(
+            "deadlocks are not in the server's log: innodb_print_all_deadlocks is OFF",
+            "SET GLOBAL innodb_print_all_deadlocks = ON;",
+        )
+
+
+@check("innodb-compatible", "warning")
+def compatible(subject: Subject) -> Iterator[Problem]:
+    """The server speaks MySQL's protocol and is another product, or a proxy answers for it: TiDB, Vitess,
+    ProxySQL and others. Locks that are known not to be real there are LockNotSupported; see
+    [Compatible servers](compatible-servers.md). No test of sa_doclock has run there.
+    """
+    settings = subject.settings
+    names = ("version", "version_comment", "tidb_txn_mode")
+    told = " ".join(settings[name] for name in names if name in settings)
+    found = find_server("mysql", told)
+    if found is not None:
+        yield compatible_problem(found, "MySQL or MariaDB", told)
+
+
+@check("other-storage-engines", "warning")
+def other_storage_engines(subject: Subject) -> Iterator[Problem]:
+    """Tables of the database are stored by MyISAM, Aria or MEMORY. They accept FOR UPDATE and silently
+    lock nothing, and a ROLLBACK undoes nothing there. Given mapped classes, only their own tables count.
+    """
+    if subject.headers:
+        return  # table-cannot-lock looks at theirs
+    found = subject.rows(
+        "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = DATABASE() "
+        "AND table_type = 'BASE TABLE' AND engine <> 'InnoDB' ORDER BY table_name LIMIT 20"
+    )
+    for name, engine in found:
+        quoted = subject.connection.dialect.identifier_preparer.quote_identifier(name)
+        yield Problem(
+            f"the table {name} is stored by {engine}, which has no row locks to hold",
+            f"ALTER TABLE {quoted} ENGINE=InnoDB;",
+        )
+
+
+CHECKS = checks_in(globals())

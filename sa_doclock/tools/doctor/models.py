@@ -1,0 +1,113 @@
+"""Checks of the tables of documents, for the mapped classes that are given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import sqlalchemy as sa
+
+from ...dialects import quoted_name, schema_of
+from ...core.documents import own_table, parts_of, root_of
+from ...errors import LockNotSupported
+from .check import Problem, Subject, check, checks_in
+
+
+def _exists(subject: Subject, table: sa.Table) -> bool:
+    schema = schema_of(subject.connection, table)
+    return subject.inspector.has_table(table.name, schema=schema)
+
+
+def _columns(subject: Subject, names: Sequence[str]) -> str:
+    quote = subject.connection.dialect.identifier_preparer.quote
+    return ", ".join(map(quote, names))
+
+
+@check("table-missing", "warning")
+def table_missing(subject: Subject) -> Iterator[Problem]:
+    """A table of a mapped document is not in the database that the URL names: probably it is the wrong
+    database or schema. Its other checks are left out.
+    """
+    for table in subject.tables:
+        if not _exists(subject, table):
+            yield Problem(
+                f"the table {table.fullname} is not in this database",
+                "check the URL, the schema and the search path; or run the migrations",
+            )
+
+
+@check("table-cannot-lock", "error")
+def table_cannot_lock(subject: Subject) -> Iterator[Problem]:
+    """A table of a document has no row locks to hold, as MyISAM and MEMORY on MySQL: the server accepts
+    FOR UPDATE there, and silently locks nothing. For a header every lock is LockNotSupported. A part
+    there is not rolled back with its header.
+    """
+    for table in subject.tables:
+        if _exists(subject, table):
+            yield from _refusal(subject, table)
+
+
+def _refusal(subject: Subject, table: sa.Table) -> Iterator[Problem]:
+    try:
+        subject.strategy.check_table(subject.connection, table)
+    except LockNotSupported as error:
+        text, _, cure = str(error.args[0]).partition("; ")
+        yield Problem(text, f"{cure};" if cure else "store it in a table with row locks")
+
+
+@check("key-not-unique", "error")
+def key_not_unique(subject: Subject) -> Iterator[Problem]:
+    """The mapped primary key of a header is not the primary key of its table, and has no unique index.
+    The server then reads, and locks, other rows too, and two rows may have one key.
+    """
+    for header in subject.headers:
+        table, names = own_table(header), [column.name for column in root_of(header).primary_key]
+        if _exists(subject, table) and not _has_unique_key(subject, table, names):
+            yield Problem(
+                f"{table.fullname} has neither a primary key nor a unique index on its mapped key "
+                f"({', '.join(names)})",
+                f"ALTER TABLE {quoted_name(subject.connection, table)} ADD PRIMARY KEY "
+                f"({_columns(subject, names)});",
+            )
+
+
+def _has_unique_key(subject: Subject, table: sa.Table, names: Sequence[str]) -> bool:
+    return any(unique and {*columns} == {*names} for columns, unique in _indexes(subject, table))
+
+
+def _indexes(subject: Subject, table: sa.Table) -> Iterator[tuple[Sequence[str | None], bool]]:
+    """Yield the columns of each key and index of the table, and whether it is unique."""
+    schema, inspector = schema_of(subject.connection, table), subject.inspector
+    yield inspector.get_pk_constraint(table.name, schema)["constrained_columns"], True
+    for key in inspector.get_unique_constraints(table.name, schema):
+        yield key["column_names"], True
+    for index in inspector.get_indexes(table.name, schema):
+        yield index["column_names"], bool(index["unique"])
+
+
+@check("part-without-index", "warning")
+def part_without_index(subject: Subject) -> Iterator[Problem]:
+    """The foreign key of a part has no index. Each read of a document then reads the whole table of the
+    part, while the lock is held; on InnoDB and SQL Server a change of parts locks rows of other documents
+    as well.
+    """
+    for header in subject.headers:
+        for part in parts_of(header):
+            table = own_table(part.detail)
+            attributes = part.detail.column_attrs
+            names = [attributes[name].columns[0].name for name in part.foreign_key or ()]
+            if names and _exists(subject, table) and not _has_index(subject, table, names):
+                index = f"ix_{table.name}_{'_'.join(names)}"[:60]
+                yield Problem(
+                    f"{table.fullname} has no index on ({', '.join(names)}), by which the parts of "
+                    f"{header.class_.__name__} are found",
+                    f"CREATE INDEX {index} ON {quoted_name(subject.connection, table)} "
+                    f"({_columns(subject, names)});",
+                )
+
+
+def _has_index(subject: Subject, table: sa.Table, names: Sequence[str]) -> bool:
+    indexes = (columns[: len(names)] for columns, _ in _indexes(subject, table))
+    return any({*first} == {*names} for first in indexes)
+
+
+CHECKS = checks_in(globals())

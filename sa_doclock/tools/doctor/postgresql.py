@@ -1,0 +1,193 @@
+"""Checks of PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ...dialects import find_server, quoted_name
+from . import postgresql_poolers
+from .check import Problem, Subject, check, checks_in
+from .compatible import compatible_problem
+
+_OLDEST = (12,)
+_BAD_INDEXES = range(4)  # 14.0 to 14.3: https://www.postgresql.org/docs/release/14.4/
+_SLOW_DETECTION = 10_000  # milliseconds; the default is 1000
+
+
+def _milliseconds(subject: Subject, name: str) -> int:
+    """Return a limit, 0 for none; -1 where this version has no such setting."""
+    return int(subject.settings.get(name, -1))
+
+
+@check("postgresql-idle-limit", "warning")
+def idle_limit(subject: Subject) -> Iterator[Problem]:
+    """A program that stops in the middle of a transaction, at a breakpoint or in a slow call of somebody
+    else's service, holds its locks until it ends: the server has no limit for that
+    (`idle_in_transaction_session_timeout`). A pooler that sends reads to a standby must first send them
+    to the primary: otherwise this limit ends the connection of the standby, and with it the transaction,
+    while the program waits for a lock.
+    """
+    if _milliseconds(subject, "idle_in_transaction_session_timeout") == 0:
+        yield Problem(
+            "a transaction that sits idle holds its locks for ever: "
+            "idle_in_transaction_session_timeout is 0",
+            postgresql_poolers.cure_of_idle_limit(subject),
+        )
+
+
+@check("postgresql-lock-timeout", "info")
+def lock_timeout(subject: Subject) -> Iterator[Problem]:
+    """A statement waits for a lock for ever where the program gives no limit (`lock_timeout` is 0)."""
+    if _milliseconds(subject, "lock_timeout") == 0:
+        yield Problem(
+            "a statement without a limit of its own waits for a lock for ever: lock_timeout is 0",
+            "ALTER ROLE CURRENT_USER SET lock_timeout = '30s'; or LockingSession(lock_timeout=30)",
+        )
+
+
+@check("postgresql-deadlock-timeout", "warning")
+def deadlock_timeout(subject: Subject) -> Iterator[Problem]:
+    """The server looks for a deadlock only after a wait of `deadlock_timeout`. With more than ten seconds
+    a deadlock stands for that long, with all that wait behind it.
+    """
+    found = _milliseconds(subject, "deadlock_timeout")
+    if found > _SLOW_DETECTION:
+        yield Problem(
+            f"a deadlock is found after {found / 1000:g} s only: deadlock_timeout",
+            "ALTER SYSTEM SET deadlock_timeout = '1s'; SELECT pg_reload_conf();",
+        )
+
+
+@check("postgresql-standby", "error")
+def standby(subject: Subject) -> Iterator[Problem]:
+    """The server is a standby, where no row can be locked: every lock but SnapshotRead is
+    LockNotSupported.
+    """
+    if subject.ask("SELECT pg_is_in_recovery()"):
+        yield Problem(
+            "the server is a standby, where no row can be locked",
+            "connect to the primary, as by target_session_attrs=read-write in the URL; read here "
+            "with SnapshotRead",
+        )
+
+
+@check("postgresql-read-only", "error")
+def read_only(subject: Subject) -> Iterator[Problem]:
+    """Transactions begin READ ONLY (`default_transaction_read_only`), and can lock no row."""
+    if subject.settings.get("default_transaction_read_only") == "on":
+        yield Problem(
+            "transactions begin READ ONLY, and cannot lock a row: default_transaction_read_only",
+            "ALTER ROLE CURRENT_USER RESET default_transaction_read_only;",
+        )
+
+
+@check("postgresql-version", "error")
+def version(subject: Subject) -> Iterator[Problem]:
+    """The version is older than 12, the oldest that sa_doclock is written for; or it is 14.0 to 14.3,
+    where CREATE INDEX CONCURRENTLY can make an index that misses rows, which a lock by that index then
+    does not find.
+    """
+    found = subject.version
+    if found and found < _OLDEST:
+        yield Problem(
+            f"PostgreSQL {_text(found)} is older than 12, the oldest that is supported",
+            "upgrade the server",
+        )
+    elif found[:1] == (14,) and found[1:2] and found[1] in _BAD_INDEXES:
+        yield Problem(
+            f"PostgreSQL {_text(found)} can make indexes that miss rows",
+            "upgrade to 14.4 or later, then REINDEX DATABASE",
+        )
+
+
+def _text(found: tuple[Any, ...]) -> str:
+    return ".".join(map(str, found))
+
+
+@check("postgresql-compatible", "warning")
+def compatible(subject: Subject) -> Iterator[Problem]:
+    """The server speaks PostgreSQL's protocol and is another product, whose locks are its own:
+    CockroachDB, YugabyteDB, Redshift and others. Locks that are known not to be real there are
+    LockNotSupported; see [Compatible servers](compatible-servers.md). No test of sa_doclock has run there.
+    """
+    told = str(subject.ask("SELECT version()"))
+    found = find_server("postgresql", told, subject.engine.url.host)
+    if found is not None:
+        yield compatible_problem(found, "PostgreSQL", told)
+
+
+@check("postgresql-statistics-privilege", "warning")
+def statistics_privilege(subject: Subject) -> Iterator[Problem]:
+    """Without the role `pg_read_all_stats` the account sees the connections of other accounts, and
+    neither what they do nor since when.
+    """
+    if not subject.ask("SELECT pg_has_role(CURRENT_USER, 'pg_read_all_stats', 'USAGE')"):
+        yield Problem(
+            "this account does not see the statements of other accounts that hold locks",
+            f"GRANT pg_read_all_stats TO {subject.account};",
+        )
+
+
+@check("postgresql-track-activities", "warning")
+def track_activities(subject: Subject) -> Iterator[Problem]:
+    """The server does not record what its connections execute (`track_activities`): holders have neither
+    state nor statement.
+    """
+    if subject.settings.get("track_activities") == "off":
+        yield Problem(
+            "the server does not note what connections do: holders have no state and no statement",
+            "ALTER SYSTEM SET track_activities = on; SELECT pg_reload_conf();",
+        )
+
+
+@check("postgresql-log-lock-waits", "info")
+def log_lock_waits(subject: Subject) -> Iterator[Problem]:
+    """The server does not log long waits for locks (`log_lock_waits`). With it, each wait longer
+    than `deadlock_timeout` is logged with its holder.
+    """
+    if subject.settings.get("log_lock_waits") == "off":
+        yield Problem(
+            "the server's log says nothing of long waits: log_lock_waits is off",
+            "ALTER SYSTEM SET log_lock_waits = on; SELECT pg_reload_conf();",
+        )
+
+
+@check("postgresql-prepared-transactions", "warning")
+def prepared_transactions(subject: Subject) -> Iterator[Problem]:
+    """A transaction was prepared for a two-phase commit more than a minute ago, and nobody has ended it.
+    It holds its locks until somebody does, also after a restart of the server.
+    """
+    query = (
+        "SELECT gid, owner, CAST(extract(epoch FROM now() - prepared) AS integer) "
+        "FROM pg_prepared_xacts WHERE database = current_database() "
+        "AND now() - prepared > interval '1 minute' ORDER BY prepared LIMIT 5"
+    )
+    for gid, owner, seconds in subject.rows(query):
+        quoted = str(gid).replace("'", "''")
+        yield Problem(
+            f"the prepared transaction {gid!r} of {owner} has held its locks for {seconds} s",
+            f"COMMIT PREPARED '{quoted}'; or ROLLBACK PREPARED '{quoted}';",
+        )
+
+
+@check("foreign-table", "error")
+def foreign_table(subject: Subject) -> Iterator[Problem]:
+    """A header is a view, a foreign table or a materialized view. A lock on a view is on
+    the rows of its tables. A lock on a foreign table is on another server, and lasts as long as that one
+    keeps it. A materialized view cannot be locked.
+    """
+    for table in subject.tables:
+        kind = subject.ask(
+            "SELECT CAST(relkind AS text) FROM pg_class WHERE oid = to_regclass(:name)",
+            name=quoted_name(subject.connection, table),
+        )
+        what = {"v": "a view", "f": "a foreign table", "m": "a materialized view"}.get(str(kind))
+        if what is not None:
+            yield Problem(
+                f"{table.fullname} is {what}, which has no rows of its own to lock",
+                "map the class to the table that has the rows",
+            )
+
+
+CHECKS = (*checks_in(globals()), *postgresql_poolers.CHECKS)

@@ -1,0 +1,259 @@
+"""Checks of a pooler in front of PostgreSQL: it gives a client another connection, or another server."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, text
+
+from ...dialects import side_connection
+from ...dialects.base import READ_COMMITTED
+from .check import Problem, Subject, check, checks_in
+
+# A pooler chooses by chance which connection, or which server, a client gets.
+_TRIES = 5
+
+_HAS_STANDBY = "SELECT count(*) FROM pg_stat_replication WHERE NOT pg_is_in_recovery()"
+
+# The time at which a server was started tells servers apart, behind every address.  This function
+# is stable: a statement with it goes where other reads go.
+_READS = "SELECT pg_postmaster_start_time()"
+_LOCKS = "SELECT pg_postmaster_start_time() FROM (SELECT 1) AS no_row FOR UPDATE"
+_LIMITS = (
+    "SELECT pg_postmaster_start_time(), "
+    "set_config('lock_timeout', current_setting('lock_timeout'), true)"
+)
+
+_TO_PRIMARY = (
+    "have the pooler send all statements for this database to the primary; pgpool-II: "
+    "database_redirect_preference_list = '{database}:primary'"
+)
+
+# pgpool-II answers it itself; for a server, or PgBouncer in front of it, it is a syntax error.
+_PGPOOL = "PGPOOL SHOW load_balance_mode"
+_HAS_TRANSACTION_TIMEOUT = (17,)
+
+# Without those that PgBouncer itself sets for each client.
+_SET = (
+    "SELECT name FROM pg_settings WHERE source = 'session' AND name NOT IN ('application_name', "
+    "'client_encoding', 'DateStyle', 'IntervalStyle', 'standard_conforming_strings', 'TimeZone')"
+)
+
+
+class _Servers(NamedTuple):
+    """The servers that have executed a statement that locks, and others."""
+
+    locks: Any
+    reads_under_lock: Any
+    reads: Any
+    limits: Any
+
+
+def _servers(subject: Subject) -> Iterator[_Servers]:
+    """Yield the servers of some connections; none where no standby follows the server."""
+    if not subject.ask(_HAS_STANDBY):
+        return
+    for _ in range(_TRIES):
+        with _new_connection(subject) as connection:
+            transactions = ((_LOCKS, _READS), (_READS,), (_LIMITS,))
+            found = []
+            for queries in transactions:
+                found += [connection.execute(text(query)).scalar() for query in queries]
+                connection.rollback()
+        yield _Servers(*found)
+
+
+def _new_connection(subject: Subject) -> AbstractContextManager[Connection]:
+    return side_connection(subject.engine, {"isolation_level": READ_COMMITTED})
+
+
+@check("postgresql-standby-under-lock", "error")
+def standby_under_lock(subject: Subject) -> Iterator[Problem]:
+    """A pooler sends a part of what belongs to a lock to another server, as pgpool-II does with
+    `disable_load_balance_on_write = 'dml_adaptive'` (what is read after the lock comes from a standby, and may be older)
+    or with a `write_function_list` or `read_only_function_list` (`lock_timeout=` and `hold_limit=` have no
+    effect). Looked for where a standby streams from the server, over up to five connections: a pooler may
+    send each of them elsewhere.
+    """
+    cure = _TO_PRIMARY.format(database=subject.engine.url.database)
+    for found in _servers(subject):
+        if found.reads_under_lock != found.locks:
+            yield Problem(
+                "what a session reads after it has locked comes from another server, which may not "
+                "have the last changes",
+                cure,
+            )
+        if found.limits != found.locks:
+            yield Problem(
+                "set_config() is executed by another server than the locks: lock_timeout= and "
+                "hold_limit= have no effect",
+                cure,
+            )
+        if len(set(found)) > 1:  # this connection has told it
+            return
+
+
+@check("postgresql-standby-reads", "warning")
+def standby_reads(subject: Subject) -> Iterator[Problem]:
+    """A pooler sends statements that lock nothing to a standby, as pgpool-II does. A SnapshotRead may be
+    older than the last commit, and of two servers; and `idle_in_transaction_session_timeout` ends the
+    connection of the standby while the program waits at the primary. Looked for in the same way.
+    """
+    if _balances_reads(subject):
+        yield Problem(
+            "statements that lock nothing are executed by another server: a SnapshotRead may be "
+            "older than the last commit",
+            _TO_PRIMARY.format(database=subject.engine.url.database),
+        )
+
+
+def _balances_reads(subject: Subject) -> bool:
+    return any(found.reads != found.locks for found in _servers(subject))
+
+
+def cure_of_idle_limit(subject: Subject) -> str:
+    """Return how to limit idle transactions, as it is without harm behind this pooler, or behind none."""
+    cure = "ALTER ROLE CURRENT_USER SET idle_in_transaction_session_timeout = '60s'"
+    if _balances_reads(subject):
+        first = _TO_PRIMARY.format(database=subject.engine.url.database)
+        cure = f"first {first}; then {cure}"
+    if "hold_limit" not in _faults_of_pgpool(subject):
+        cure += (
+            "; or give the sessions a hold_limit: sessionmaker(engine, class_=LockingSession, "
+            "hold_limit=60)"
+        )
+    return cure
+
+
+@check("postgresql-pgpool", "warning")
+def pgpool(subject: Subject) -> Iterator[Problem]:
+    """pgpool-II is between the program and the server. After a COMMIT that fails, the next statement on this
+    connection fails too; with asyncpg, all of them. With psycopg 3, `stream_results=True` fails, and on
+    PostgreSQL 17 or later a program whose transaction was ended by its `hold_limit` waits for an answer for
+    ever. Seen with pgpool-II 4.3.5; the check finds pgpool-II, and tries none of it. It looks where a standby
+    streams from the server, or the driver was told another id of its connection.
+    """
+    faults = _faults_of_pgpool(subject)
+    if faults:
+        yield Problem(
+            f"pgpool-II stands in between, and has faults: {', '.join(faults.values())}",
+            "; ".join(_CURES_OF_PGPOOL[name] for name in faults),
+        )
+
+
+_CURES_OF_PGPOOL = {
+    "commit": "have no deferred constraints, or SET CONSTRAINTS ALL IMMEDIATE before COMMIT",
+    "stream_results": "set no stream_results=True",
+    "hold_limit": "give no hold_limit",
+}
+
+
+def _faults_of_pgpool(subject: Subject) -> Mapping[str, str]:
+    """Return what does not work with this driver and server; nothing where it is not pgpool-II."""
+    # pgpool-II gives a client the server's id where it uses a connection again.  Without a standby
+    # and without a pooler nothing is asked: the answer is an error, which the server logs.
+    if not _is_pooled(subject) and not subject.ask(_HAS_STANDBY):
+        return {}
+    with _new_connection(subject) as connection:
+        if not _is_pgpool(connection):
+            return {}
+    faults = {"commit": "the next statement after a COMMIT that fails is refused"}
+    if subject.connection.dialect.driver == "psycopg":
+        faults["stream_results"] = "stream_results=True fails"
+        if subject.version >= _HAS_TRANSACTION_TIMEOUT:
+            faults["hold_limit"] = "it does not notice that a hold_limit has ended a transaction"
+    return faults
+
+
+def _is_pgpool(connection: Connection) -> bool:
+    with suppress(Exception):  # the driver's error: of the syntax
+        if connection.dialect.driver == "asyncpg":  # execute() of its own prepares nothing
+            adapted: Any = connection.connection.dbapi_connection
+            return bool(adapted.run_async(lambda driver: driver.execute(_PGPOOL)))
+        return connection.exec_driver_sql(_PGPOOL).scalar() in ("on", "off")
+    return False
+
+
+def _is_pooled(subject: Subject) -> bool:
+    """Tell whether the driver was told another id of its connection than the server has."""
+    monitoring = subject.strategy.monitoring
+    told = None if monitoring is None else monitoring.connection_id(subject.connection)
+    return told is not None and told != _pid(subject.connection)
+
+
+def _pools_by_transaction(subject: Subject) -> bool:
+    """Tell whether clients get another connection of the server in each transaction."""
+    if not _is_pooled(subject):
+        return False
+    seen = {_pid(subject.connection)}
+    with _new_connection(subject) as other:
+        for _ in range(_TRIES):
+            if _pid(other) in seen:  # two clients, one connection of the server
+                return True
+            seen.add(_pid(subject.connection))
+            if len(seen) > 1:
+                return True
+    return False
+
+
+def _pid(connection: Connection) -> Any:
+    """Return the id of the connection of the server in a new transaction."""
+    connection.rollback()
+    found = connection.execute(text("SELECT pg_backend_pid()")).scalar()
+    connection.rollback()
+    return found
+
+
+@check("postgresql-prepared-statements", "warning")
+def prepared_statements(subject: Subject) -> Iterator[Problem]:
+    """The driver prepares statements on one connection of the server, and a pooler that pools by transaction
+    executes them on another, where they are unknown, unless the pooler supports it (PgBouncer 1.21,
+    max_prepared_statements): psycopg after five executions, asyncpg always.
+    """
+    driver = subject.connection.connection.driver_connection
+    if subject.connection.dialect.driver == "asyncpg":
+        cure = (
+            'connect_args={"statement_cache_size": 0, "prepared_statement_cache_size": 0, '
+            '"prepared_statement_name_func": lambda: f"__asyncpg_{uuid4()}__"}'
+        )
+        prepares = _keeps_prepared(subject)
+    else:
+        cure = 'connect_args={"prepare_threshold": None}'
+        prepares = getattr(driver, "prepare_threshold", None) is not None
+    if prepares and _pools_by_transaction(subject):
+        yield Problem(
+            "the driver prepares statements, and a pooler may execute them on another connection",
+            f"create_engine(url, {cure})",
+        )
+
+
+def _keeps_prepared(subject: Subject) -> bool:
+    """Tell whether the server still has a statement prepared that the driver has executed."""
+    probe = f"SELECT '{secrets.token_hex(8)}'"  # other clients have used this connection too
+    subject.ask(probe)
+    asked = "SELECT count(*) FROM pg_prepared_statements WHERE statement = :probe"
+    return bool(subject.ask(asked, probe=probe))
+
+
+@check("postgresql-session-settings", "warning")
+def session_settings(subject: Subject) -> Iterator[Problem]:
+    """A setting was made by SET behind a pooler that pools by transaction, by this program (a listener for
+    "connect") or by another one. It stays on the connection of the server, for whoever gets that next.
+    What is found is what the connection has that the check gets: on a pooler with many, not all of them.
+    """
+    if not _pools_by_transaction(subject):
+        return
+    names = [str(name) for (name,) in subject.rows(_SET)]
+    if names:
+        yield Problem(
+            "a pooler gives this connection of the server to one client after the other, and "
+            f"somebody has SET on it: {', '.join(sorted(names))}",
+            "ALTER ROLE CURRENT_USER SET ..., or SET LOCAL in each transaction; then RECONNECT at "
+            "PgBouncer's console",
+        )
+
+
+CHECKS = checks_in(globals())

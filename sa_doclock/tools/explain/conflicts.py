@@ -1,0 +1,107 @@
+"""The rows that a lock is on, who waits for it, and what is special, by database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from ...options import LockOptions, base_of
+
+
+class Conflicts(NamedTuple):
+    """A lock on one database, in words.
+
+    :ivar kind: of the lock on each row; None: no row is locked.
+    :ivar others: what waits for this lock, and what this lock waits for.
+    :ivar notes: what is different on this database.
+    """
+
+    kind: str | None
+    others: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+_READS: Final = "plain reads and SnapshotRead wait for nobody: they see what was committed before"
+_TABLE: Final = "ALTER TABLE, DROP TABLE and other changes of the table's definition"
+_NOTHING: Final = Conflicts(
+    None, (), ("nothing is locked, and it waits for nobody but a change of the table's definition",)
+)
+_WRITERS: Final = (
+    "ForUpdate of the same row, also by with_for_update()",
+    "UPDATE and DELETE of the row",
+)
+_SHARED: Final = "SharedRead of the same row"
+_REFERRERS: Final = "INSERT and UPDATE of rows that refer to it by a foreign key"
+_DETAILS: Final = (
+    "details are not locked: their writers are held off by the header's lock, which they must take"
+)
+
+_ROW_LOCKS: Final[Mapping[LockOptions, Conflicts]] = {
+    LockOptions.ForUpdate: Conflicts(
+        "an exclusive lock", (*_WRITERS, _SHARED, _REFERRERS, _TABLE), (_READS, _DETAILS)
+    ),
+    LockOptions.SharedRead: Conflicts(
+        "a shared lock",
+        (*_WRITERS, _TABLE),
+        ("other SharedRead of the row go on", _READS, _DETAILS),
+    ),
+}
+_NO_KEY: Final = Conflicts(
+    "an exclusive lock that leaves the key alone",
+    (*_WRITERS, _SHARED, _TABLE),
+    ("rows that refer to it by a foreign key can be inserted meanwhile", _READS, _DETAILS),
+)
+_ONE_SNAPSHOT: Final = Conflicts(
+    None,
+    (),
+    (
+        "a transaction that reads one snapshot; no row is locked",
+        "with a rollback journal a commit of another waits until this transaction ends",
+    ),
+)
+_FILE: Final[Mapping[LockOptions, Conflicts]] = {
+    LockOptions.ForUpdate: Conflicts(
+        "the write lock of the whole file",
+        ("every other writer of the file, whatever its rows and tables",),
+        (
+            "the wait is a loop of tries in the client: there is no queue, and busy_timeout limits it",
+            "in WAL mode readers go on; with a rollback journal they wait during the commit",
+        ),
+    ),
+    LockOptions.SharedRead: _ONE_SNAPSHOT,
+    LockOptions.SnapshotRead: _ONE_SNAPSHOT,
+}
+_VERSIONS: Final[Mapping[LockOptions, Conflicts]] = {
+    LockOptions.ForUpdate: Conflicts(
+        "an update lock (U)",
+        (*_WRITERS, _TABLE),
+        (
+            "plain reads go on until the row is changed, and then wait, unless READ_COMMITTED_SNAPSHOT is on",
+            _DETAILS,
+            "a transaction that locks about 5,000 rows of a table may get the whole table",
+        ),
+    ),
+    LockOptions.SharedRead: Conflicts(
+        None, (), ("row versions in a SNAPSHOT transaction; no row is locked, and nobody waits",)
+    ),
+}
+_BY_DATABASE: Final[Mapping[str, Mapping[LockOptions, Conflicts]]] = {
+    "sqlite": _FILE,
+    "mssql": _VERSIONS,
+}
+
+
+def conflicts_of(database: str, lock: LockOptions) -> Conflicts:
+    """Return what is to be said about this lock there."""
+    if LockOptions.NoKey in lock and database == "postgresql":
+        return _NO_KEY
+    return _BY_DATABASE.get(database, _ROW_LOCKS).get(base_of(lock), _NOTHING)
+
+
+def modifier_notes(lock: LockOptions) -> tuple[str, ...]:
+    """Return what NoWait or SkipLocked changes."""
+    if LockOptions.NoWait in lock:
+        return ("NoWait: where it would have to wait, it is LockNotAvailable at once",)
+    if LockOptions.SkipLocked in lock:
+        return ("SkipLocked: rows that another holds are left out",)
+    return ()

@@ -1,0 +1,253 @@
+"""explain_lock(): a lock is sent as a session sends it, without its lock, and written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Engine, event, select
+from sqlalchemy.orm import Mapper, Session
+
+from ...dialects import schema_translation, side_engine, strategy_for
+from ...dialects.base import LockStrategy
+from ...core.documents import (
+    key_attributes,
+    lockable_root,
+    mapper_of,
+    own_table,
+    parts_of,
+    some_key,
+)
+from ...errors import LockNotSupported
+from ...core.loading import reads_of
+from ...options import LockOptions, LockTimeout, check_lock, check_wait, lock_label
+from ...core.session import LockingSession
+from .conflicts import conflicts_of, modifier_notes
+from .round_trips import round_trips_of
+from .without_lock import without_lock
+
+_NO_KEY_KNOWN = "the table has no rows: the statements that read parts are not among these"
+
+
+@dataclass(frozen=True)
+class LockExplanation:
+    """A lock on a document: what is sent for it, what it locks, and who waits.
+
+    :ivar database: the database, as ``"postgresql"``.
+    :ivar level: the isolation level of a transaction that the lock begins; None: the database has
+        one level alone, or any will do.
+    :ivar statements: what is sent, in this order, with placeholders for values; a BEGIN of the
+        driver's own is not among them.
+    :ivar rows: the rows that are locked until the transaction ends; empty: none.
+    :ivar waits_for: what this lock waits for, and what waits for it.
+    :ivar notes: what is different on this database.
+    :ivar round_trips: how often the call waits for an answer of the server, the driver's own BEGIN
+        included; 0 on SQLite; None where they were not counted for this driver.
+    :ivar pipelined_round_trips: the same of a session with ``pipeline=True``; None where there is
+        no pipeline.
+    """
+
+    entity: type[Any]
+    lock: LockOptions
+    database: str
+    level: str | None
+    statements: tuple[str, ...]
+    rows: tuple[str, ...]
+    waits_for: tuple[str, ...]
+    notes: tuple[str, ...]
+    round_trips: int | None = None
+    pipelined_round_trips: int | None = None
+
+    def __str__(self) -> str:
+        """Return it for people."""
+        lines = [f"{self.entity.__name__} {lock_label(self.lock)} on {self.database}"]
+        if self.level is not None:
+            lines += [f"isolation level: {self.level}"]
+        lines += _listed("sends", [f"{one};" for one in self.statements])
+        if self.round_trips is not None:
+            pipelined = self.pipelined_round_trips
+            more = "" if pipelined is None else f"; {pipelined} with pipeline=True"
+            lines += [f"round trips: {self.round_trips}{more}"]
+        lines += _listed("locks", self.rows or ["no row"])
+        lines += _listed("waits for, and keeps waiting", self.waits_for or ["nobody"])
+        lines += _listed("notes", self.notes)
+        return "\n".join(lines)
+
+
+def _listed(title: str, items: Sequence[str]) -> list[str]:
+    return [f"{title}:", *(f"  {item}" for item in items)] if items else []
+
+
+def explain_lock(
+    engine_or_session: Engine | Session,
+    entity: type[Any],
+    lock: LockOptions,
+    *,
+    lock_timeout: LockTimeout = None,
+) -> LockExplanation:
+    """Return what ``get_document(entity, key, lock)`` does here; nobody waits for this call.
+
+    The statements are those of a session that has locked such a document before.  They are sent
+    without their locks, for a row that is there, over a connection of its own: what the
+    explanation shows is what the database has accepted otherwise.
+
+    :param engine_or_session: the database, or a session, whose database of this class it is; its
+        own ``lock_timeout`` and ``pipeline`` are left out.
+    :param lock: with its modifiers; for SkipLocked the statements are those of ``entity_set()``.
+    :param lock_timeout: as for ``get_entity()``.
+    :raises LockNotSupported: this database, table or connection cannot give that lock; as the call
+        itself would raise it.  Or the table is empty, and only a type of the program knows a key.
+    :raises TypeError: as ``get_entity()`` raises it for its arguments.
+    :raises ValueError: likewise.
+    """
+    engine = _engine_of(engine_or_session, entity)
+    lock, seconds = check_wait(check_lock(lock), lock_timeout)
+    mapper = mapper_of(entity)
+    lockable_root(mapper)
+    with side_engine(engine) as own:
+        bind = own.execution_options(**engine.get_execution_options())
+        strategy = strategy_for(bind)
+        strategy.check_support(lock)
+        key = _some_key(bind, mapper)
+        _lock(bind, entity, key, lock, seconds)  # what is asked once for each engine is asked here
+        sent = _lock(bind, entity, key, lock, seconds)
+        statements = sent.with_limit(_pipelined_limit(bind, strategy, lock, seconds))
+        trips = round_trips_of(
+            strategy,
+            bind.dialect.driver,
+            lock,
+            len(sent.statements),
+            _travelling(bind, mapper, lock),
+        )
+    conflicts = conflicts_of(strategy.name, lock)
+    levels = strategy.levels_for(lock)
+    notes = (*modifier_notes(lock), *conflicts.notes)
+    if key is None and parts_of(lockable_root(mapper)):
+        notes += (_NO_KEY_KNOWN,)
+    table = own_table(mapper).fullname
+    rows = () if conflicts.kind is None else (_rows(table, conflicts.kind, strategy),)
+    return LockExplanation(
+        entity,
+        lock,
+        strategy.name,
+        next(iter(levels), None),
+        statements,
+        rows,
+        conflicts.others,
+        notes,
+        *trips,
+    )
+
+
+def _travelling(engine: Engine, mapper: Mapper[Any], lock: LockOptions) -> int:
+    """Return how many SELECTs of parts are sent with the locking one in a pipeline."""
+    if LockOptions.SkipLocked in lock or schema_translation(engine.get_execution_options()):
+        return 0
+    return len(reads_of(mapper, (None,) * len(mapper.primary_key), lock))
+
+
+def _engine_of(engine_or_session: object, entity: type[Any]) -> Engine:
+    if isinstance(engine_or_session, Engine):
+        return engine_or_session
+    if isinstance(engine_or_session, Session):
+        return engine_or_session.get_bind(mapper_of(entity)).engine
+    raise TypeError(f"explain_lock() needs an Engine or a Session, not {engine_or_session!r}")
+
+
+def _rows(table: str, kind: str, strategy: LockStrategy) -> str:
+    return kind if strategy.locks_database else f"the row of {table} with this key: {kind}"
+
+
+def _some_key(engine: Engine, mapper: Mapper[Any]) -> Any:
+    """Return the key of any row; None where there is none."""
+    columns = [getattr(mapper.class_, name) for name in key_attributes(mapper)]
+    with Session(engine) as session:
+        found = session.execute(select(*columns).limit(1)).first()
+    return None if found is None else tuple(found)
+
+
+def _lock(
+    engine: Engine, entity: type[Any], key: Any, lock: LockOptions, seconds: float | None
+) -> _Recorder:
+    """Do as a program does that takes the lock; return what it has sent."""
+    recorder = _Recorder()
+    with recorder.installed(engine), LockingSession(engine) as session:
+        if LockOptions.SkipLocked in lock:
+            statement = session.entity_set(entity, lock, lock_timeout=seconds)
+            session.scalars(statement.limit(1)).all()
+        else:
+            key = _absent_key(mapper_of(entity)) if key is None else key
+            session.get_document(entity, key, lock, lock_timeout=seconds)
+    return recorder
+
+
+def _absent_key(mapper: Mapper[Any]) -> Any:
+    """Return a key; no row has it, as there are no rows."""
+    try:
+        return some_key(mapper)
+    except LookupError as error:
+        raise LockNotSupported(
+            f"{mapper.class_.__name__} has no row, and {error}; add one row, and explain again"
+        ) from error
+
+
+@dataclass
+class _Recorder:
+    """The statements of one engine, each on one line, sent without their locks.
+
+    :ivar first_lock: the place of the first that locks, from 1; 0: none does.
+    """
+
+    statements: list[str] = field(default_factory=list)
+    first_lock: int = 0
+
+    @contextmanager
+    def installed(self, engine: Engine) -> Iterator[None]:
+        """Record what is sent in this block, as the driver would have got it."""
+        listeners: dict[str, Callable[..., Any]] = {
+            "do_execute": self._execute,
+            "do_execute_no_params": self._execute_no_params,
+        }
+        for name, listener in listeners.items():
+            event.listen(engine, name, listener)
+        try:
+            yield
+        finally:
+            for name, listener in listeners.items():
+                event.remove(engine, name, listener)
+
+    def _execute(self, cursor: Any, statement: str, parameters: Any, *_: object) -> bool:
+        return self._send_unlocked(cursor, statement, parameters)
+
+    def _execute_no_params(self, cursor: Any, statement: str, *_: object) -> bool:
+        return self._send_unlocked(cursor, statement)
+
+    def _send_unlocked(self, cursor: Any, statement: str, *parameters: Any) -> bool:
+        """Record a statement; send it without its lock; return False if it has none."""
+        unlocked = without_lock(statement)
+        self.statements.append(" ".join(statement.split()))
+        if unlocked == statement:
+            return False
+        self.first_lock = self.first_lock or len(self.statements)
+        cursor.execute(unlocked, *parameters)
+        return True
+
+    def with_limit(self, limit: Sequence[str]) -> tuple[str, ...]:
+        """Return the statements, with those that limit the lock around it."""
+        if not (limit and self.first_lock):
+            return tuple(self.statements)
+        place = self.first_lock
+        before, lock = self.statements[: place - 1], self.statements[place - 1]
+        return (*before, *limit[:-1], lock, limit[-1], *self.statements[place:])
+
+
+def _pipelined_limit(
+    engine: Engine, strategy: LockStrategy, lock: LockOptions, seconds: float | None
+) -> tuple[str, ...]:
+    if seconds is None:
+        return ()
+    with engine.connect() as connection:
+        few_rows = LockOptions.SkipLocked not in lock
+        return strategy.pipelined_limit(connection, seconds, few_rows=few_rows)
