@@ -16,6 +16,11 @@ from .claims import (
     lease_each,
 )
 from .core.documents import document
+from .core.lock_info import LockConnection, LockWait
+from .core.locking import doclock_key
+from .core.pool import skip_redundant_rollback
+from .core.session import LockingScopedSession, LockingSession
+from .core.statements import with_lock
 from .errors import (
     CheckedOut,
     CheckoutLost,
@@ -39,14 +44,9 @@ from .errors import (
 from .events import ReleasedLock
 from .features import DocumentGate
 from .features.checkouts import checkout_table
-from .core.lock_info import LockConnection, LockWait
-from .core.locking import doclock_key
-from .tools.monitoring import lock_waits
 from .options import LockOptions
-from .core.pool import skip_redundant_rollback
 from .retry import run_transaction
-from .core.session import LockingScopedSession, LockingSession
-from .core.statements import with_lock
+from .tools.monitoring import lock_waits
 from .transactional import transactional
 
 if TYPE_CHECKING:
@@ -135,10 +135,10 @@ if find_spec("greenlet") is None:  # then "from sa_doclock import *" leaves thes
 
 # What an operator asks for, and few programs: the package is imported with the first use of the name.
 _AT_FIRST_USE = {
-    "Finding": "doctor",
-    "LockExplanation": "explain",
-    "check_database": "doctor",
-    "explain_lock": "explain",
+    "Finding": "tools.doctor",
+    "LockExplanation": "tools.explain",
+    "check_database": "tools.doctor",
+    "explain_lock": "tools.explain",
 }
 
 

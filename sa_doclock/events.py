@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy.orm import Session, SessionEvents
 
 from .checkout_info import Checkout
-from .errors import LockFailed, UnlockedWrite
 from .core.lock_info import DocumentKey, LockedName
-from .options import LockOptions
 from .core.sqlalchemy_internals import collect_listeners
+from .errors import LockFailed, UnlockedWrite
+from .options import LockOptions
 
 
 class EventfulSession(Session):

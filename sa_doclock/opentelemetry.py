@@ -18,12 +18,12 @@ from sqlalchemy.orm import Session
 from . import __version__
 from .checkout_info import Checkout
 from .core.documents import mapper_of, root_of
-from .errors import CheckedOut, DeadlockDetected, LockFailed, LockNotAvailable, outcome_of
-from .events import ReleasedLock, RequestedLock
 from .core.key_text import key_text
 from .core.lock_info import DocumentKey, LockedName, public_key
-from .options import LockOptions
 from .core.session import LockingSession
+from .errors import CheckedOut, DeadlockDetected, LockFailed, LockNotAvailable, outcome_of
+from .events import ReleasedLock, RequestedLock
+from .options import LockOptions
 
 try:
     from opentelemetry import context, metrics, trace

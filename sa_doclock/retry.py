@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import InvalidRequestError, PendingRollbackError
 
-from .dialects import is_rolled_back_later
-from .errors import DeadlockDetected, LockFailed, LockMisuse, LockNotAvailable, SnapshotConflict
 from .core.instrumentation import log_fields
-from .options import check_positive
 from .core.session import LockingSession, context_of
 from .core.transaction import SessionPart
+from .dialects import is_rolled_back_later
+from .errors import DeadlockDetected, LockFailed, LockMisuse, LockNotAvailable, SnapshotConflict
+from .options import check_positive
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState

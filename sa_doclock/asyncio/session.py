@@ -13,9 +13,9 @@ from sqlalchemy.orm import Session
 from sqlalchemy.util import await_only, greenlet_spawn
 
 from ..core.lock_info import DocumentKey, LockWait
-from ..tools.monitoring import lock_waits
-from ..options import LockOptions
 from ..core.session import LockingSession, locks_held_by
+from ..options import LockOptions
+from ..tools.monitoring import lock_waits
 from .sync_session import locking_class_of, locking_factory
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import Select
 
-from ..options import LockTimeout
 from ..core.session import LockingSession
+from ..options import LockTimeout
 from .each import Claims, OnError
 from .one_per import GroupedClaims
 from .sessions import check_factory

@@ -9,10 +9,10 @@ from weakref import finalize
 
 from sqlalchemy import Select
 
-from ..errors import LockFailed, LockMisuse, LockNotAvailable
 from ..core.lock_info import Identity
-from ..options import LockOptions, LockTimeout, check_positive, check_wait
 from ..core.session import LockingSession
+from ..errors import LockFailed, LockMisuse, LockNotAvailable
+from ..options import LockOptions, LockTimeout, check_positive, check_wait
 from .candidates import PAGE, Candidates
 from .locking import lock_matching
 from .query import ClaimQuery

@@ -19,6 +19,9 @@ from sqlalchemy import Select
 
 from ..checkout_info import Checkout
 from ..core.documents import root_of
+from ..core.key_text import key_text
+from ..core.lock_info import Identity, public_key
+from ..core.session import LockingSession, context_of
 from ..errors import CheckedOut, CheckoutLost, LockMisuse, LockNotAvailable
 from ..features.checkouts import (
     CheckoutChanges,
@@ -28,10 +31,7 @@ from ..features.checkouts import (
     check_owner,
     checkouts_of,
 )
-from ..core.key_text import key_text
-from ..core.lock_info import Identity, public_key
 from ..options import LockOptions, check_positive
-from ..core.session import LockingSession, context_of
 from .candidates import PAGE, Candidates
 from .heartbeat import heartbeat
 from .locking import lock_matching

@@ -11,10 +11,10 @@ from sqlalchemy.orm import Session
 from ..core.documents import document_key, root_of
 from ..core.lock_info import Identity
 from ..core.locking import LockTarget, acquire, execute_ours, single_key
-from ..options import LockOptions, is_row_lock
 from ..core.session import LockingSession, context_of
 from ..core.statements import lock_by_keys, parameters_by_keys, run_within
 from ..core.transaction import LockPlan, LockRequest, TransactionConnection
+from ..options import LockOptions, is_row_lock
 from .query import ClaimQuery
 
 

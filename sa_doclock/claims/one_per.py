@@ -13,11 +13,11 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import Select
 
 from ..core.documents import own_table, root_of
-from ..errors import LockFailed, LockNotAvailable
 from ..core.key_text import folded_key
 from ..core.lock_info import Identity
-from ..options import LockOptions
 from ..core.session import LockingSession
+from ..errors import LockFailed, LockNotAvailable
+from ..options import LockOptions
 from .each import Claims
 from .query import ClaimQuery
 from .transaction import ClaimTransaction

@@ -8,7 +8,6 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Select, and_, bindparam, inspect, or_
 from sqlalchemy.orm import LoaderCriteriaOption, Mapper
 
-from ..dialects import by_keys_hints
 from ..core.documents import (
     has_subquery,
     header_table,
@@ -20,9 +19,7 @@ from ..core.documents import (
     spans_rows,
     unread_columns,
 )
-from ..errors import LockMisuse, LockNotSupported
 from ..core.lock_info import Identity
-from ..options import LockOptions
 from ..core.sqlalchemy_internals import has_limit, has_offset, only_columns, options_of, order_of
 from ..core.statements import (
     LOCK_OPTION,
@@ -32,6 +29,9 @@ from ..core.statements import (
     refuse_streaming,
     with_lock,
 )
+from ..dialects import by_keys_hints
+from ..errors import LockMisuse, LockNotSupported
+from ..options import LockOptions
 
 _ONE: Final = "doclock_key_{}"
 _MANY: Final = "doclock_keys"

@@ -10,10 +10,10 @@ from typing import Any, Generic, TypeVar
 
 from sqlalchemy.orm import SessionTransaction
 
-from ..errors import LockMisuse
 from ..core.key_text import key_text
 from ..core.lock_info import Identity, public_key
 from ..core.session import LockingSession
+from ..errors import LockMisuse
 from .report import ReportBuilder
 
 T = TypeVar("T")

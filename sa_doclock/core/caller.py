@@ -13,13 +13,14 @@ from types import FrameType
 
 import sqlalchemy
 
-_OURS = f"{Path(__file__).parent}{sep}"
+_OURS = f"{Path(__file__).parents[1]}{sep}"
 _KIT = f"{_OURS}testing{sep}"
 _SQLALCHEMY = ("<sqlalchemy generated", f"{Path(sqlalchemy.__file__).parent}{sep}")
 _LIBRARIES = (
     "<sqlalchemy generated",  # wrappers, which have no file
     contextlib.__file__,
-    *(f"{Path(file).parent}{sep}" for file in (__file__, sqlalchemy.__file__)),
+    _OURS,
+    f"{Path(sqlalchemy.__file__).parent}{sep}",
 )
 
 

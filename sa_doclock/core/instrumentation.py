@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any, Final
 
-from .caller import warn_program
 from ..dialects.base import LockStrategy
 from ..errors import (
     ClusterLockWarning,
@@ -20,8 +19,9 @@ from ..errors import (
     outcome_of,
 )
 from ..events import EventfulSession, ReleasedLock, RequestedLock, listened
-from .lock_info import DocumentKey, LockedName, document_label, public_key
 from ..options import LockOptions, is_row_lock, lock_label
+from .caller import warn_program
+from .lock_info import DocumentKey, LockedName, document_label, public_key
 from .session_ref import session_ref
 
 _log = logging.getLogger("sa_doclock")

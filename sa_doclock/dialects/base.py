@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ..core.lock_info import ACTIVE, IDLE, Identity, LockConnection, Wait
-from ..options import LockOptions, base_of, milliseconds
 from ..core.pool import CallFunction, ExecuteStatement, on_return, withdraw
+from ..options import LockOptions, base_of, milliseconds
 from .clock import ServerClock
 from .connection import (
     AUTOCOMMIT,

@@ -12,10 +12,10 @@ from sqlalchemy.engine import Dialect, TwoPhaseTransaction
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
-from ..errors import LockFailed, LockNotAvailable, LockNotSupported, WrongIsolation
 from ..core.lock_info import ACTIVE, IDLE, Identity, LockConnection
-from ..options import LockOptions, base_of
 from ..core.pool import ExecuteStatement, execute_now, is_registered, on_return, withdraw
+from ..errors import LockFailed, LockNotAvailable, LockNotSupported, WrongIsolation
+from ..options import LockOptions, base_of
 from .base import (
     AUTOCOMMIT,
     READ_COMMITTED,

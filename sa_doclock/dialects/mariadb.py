@@ -11,8 +11,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, TextClause, bindparam, text
 
-from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
 from ..core.lock_info import Wait
+from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
 from ..options import LockOptions, may_queue, milliseconds
 from .connection import rewritten_statements
 from .innodb import InnoDBLocks, InnoDBMonitoring, restores_hold_limit

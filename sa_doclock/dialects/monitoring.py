@@ -50,6 +50,14 @@ class LockMonitoring(ABC):
         """Return what the server knows of these connections, by their ids."""
 
 
+def describe_connections(
+    monitoring: LockMonitoring, connection: Connection, ids: Collection[int]
+) -> Mapping[int, LockConnection]:
+    """Describe these connections; one that has gone meanwhile is an id and nothing more."""
+    known = monitoring.describe(connection, ids) if ids else {}
+    return {one: known.get(one) or LockConnection(one) for one in ids}
+
+
 def connections_by_id(
     rows: Iterable[Sequence[Any]], states: Mapping[str, str]
 ) -> Mapping[int, LockConnection]:

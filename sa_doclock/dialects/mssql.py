@@ -14,6 +14,8 @@ from sqlalchemy import Connection, Integer, Table, bindparam, literal, select, t
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.types import TypeEngine
 
+from ..core.lock_info import ACTIVE, IDLE, Identity, LockConnection, Wait
+from ..core.pool import ExecuteStatement, on_return
 from ..errors import (
     DeadlockDetected,
     LockFailed,
@@ -21,9 +23,7 @@ from ..errors import (
     LockNotSupported,
     WrongIsolation,
 )
-from ..core.lock_info import ACTIVE, IDLE, Identity, LockConnection, Wait
 from ..options import LockOptions, base_of, milliseconds
-from ..core.pool import ExecuteStatement, on_return
 from .base import (
     AUTOCOMMIT,
     READ_COMMITTED,

@@ -16,9 +16,6 @@ from weakref import WeakSet, ref
 from sqlalchemy import Connection
 from sqlalchemy.util import await_only
 
-from ..dialects import strategies
-from ..errors import LockNotAvailable
-from ..options import LockOptions, is_row_lock, may_queue
 from ..core.process_waits import observed_wait
 from ..core.transaction import (
     Limit,
@@ -30,6 +27,9 @@ from ..core.transaction import (
     TransactionConnection,
     TransactionState,
 )
+from ..dialects import strategies
+from ..errors import LockNotAvailable
+from ..options import LockOptions, is_row_lock, may_queue
 from .gate import SessionQueue
 
 T = TypeVar("T")

@@ -20,13 +20,13 @@ from typing import Any, Final, Generic, TypeVar
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Mapper, Session
 
-from ..dialects import strategy_for
 from ..core.documents import identity_of, key_attributes, mapper_of, own_table, root_of
-from ..errors import LockFailed, LockMisuse, LockNotAvailable
 from ..core.key_text import folded_key, key_text
 from ..core.lock_info import public_key
-from ..options import LockOptions, base_of, milliseconds
 from ..core.transaction import add_document, database_name
+from ..dialects import strategy_for
+from ..errors import LockFailed, LockMisuse, LockNotAvailable
+from ..options import LockOptions, base_of, milliseconds
 
 T = TypeVar("T")
 

@@ -9,15 +9,15 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Table
 
-from ..dialects import schema_translation, side_connection, strategy_for
 from ..core.documents import mapper_of, own_table, root_of
-from ..errors import LockFailed, LockNotAvailable
 from ..core.lock_info import Identity, LockConnection, short_statement
-from .shared_query import SharedQueries
-from ..tools.monitoring import describe_connections
-from ..options import LockOptions, base_of
 from ..core.statements import MAX_PARAMETERS
 from ..core.transaction import LockCall, SessionPart, TransactionState
+from ..dialects import schema_translation, side_connection, strategy_for
+from ..dialects.monitoring import describe_connections
+from ..errors import LockFailed, LockNotAvailable
+from ..options import LockOptions, base_of
+from .shared_query import SharedQueries
 
 _log = logging.getLogger("sa_doclock")
 _LISTED = 3

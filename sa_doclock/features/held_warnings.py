@@ -19,10 +19,10 @@ from typing import Any, Final
 from weakref import ref
 
 from ..core.caller import line_of_program
-from ..events import ReleasedLock
 from ..core.lock_info import DocumentKey, LockedName, document_label, public_key
-from ..options import LockOptions, lock_label
 from ..core.transaction import SessionPart
+from ..events import ReleasedLock
+from ..options import LockOptions, lock_label
 
 _log = logging.getLogger("sa_doclock")
 _numbers = count()

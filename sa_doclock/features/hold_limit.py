@@ -14,8 +14,6 @@ from weakref import WeakSet, ref
 
 from sqlalchemy import Connection, event
 
-from ..errors import LockLost
-from ..options import LockOptions, is_row_lock
 from ..core.transaction import (
     Limit,
     LockPlan,
@@ -27,6 +25,8 @@ from ..core.transaction import (
     is_of_few_rows,
     others_text,
 )
+from ..errors import LockLost
+from ..options import LockOptions, is_row_lock
 
 
 class HoldLimit(SessionPart):

@@ -8,8 +8,8 @@ from typing import Any, Final, TypedDict, cast
 from sqlalchemy import Table
 from sqlalchemy.orm import Session
 
-from ..options import LockTimeout, check_hold_limit, check_seconds
 from ..core.transaction import SessionPart, TransactionState
+from ..options import LockTimeout, check_hold_limit, check_seconds
 from .batch import BatchPriority
 from .checkouts import CheckOuts, NoCheckOuts, check_table
 from .diagnosis import Diagnosis

@@ -9,9 +9,6 @@ from types import TracebackType
 
 from sqlalchemy import Connection
 
-from ..dialects import find_strategy
-from ..dialects.base import Pipeline, Read
-from ..errors import LockNotSupported
 from ..core.transaction import (
     Block,
     Limit,
@@ -23,6 +20,9 @@ from ..core.transaction import (
     TransactionState,
     is_of_few_rows,
 )
+from ..dialects import find_strategy
+from ..dialects.base import Pipeline, Read
+from ..errors import LockNotSupported
 from .hold_limit import HoldLimit
 
 

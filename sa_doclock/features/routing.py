@@ -19,8 +19,6 @@ from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.sql import visitors
 
 from ..core.documents import mapper_cache, parts_of, root_of
-from ..errors import DocLockError, LockMisuse, LockNotSupported
-from ..options import LockOptions, base_of
 from ..core.transaction import (
     LockRequest,
     SessionPart,
@@ -28,6 +26,8 @@ from ..core.transaction import (
     add_document,
     database_name,
 )
+from ..errors import DocLockError, LockMisuse, LockNotSupported
+from ..options import LockOptions, base_of
 
 Bind = Engine | Connection
 

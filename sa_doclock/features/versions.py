@@ -23,11 +23,11 @@ from ..core.documents import (
     is_versioned,
     mapper_cache,
 )
-from ..errors import LockMisuse, StaleDocument
 from ..core.key_text import key_text
 from ..core.lock_info import Identity
 from ..core.sqlalchemy_internals import deleted_states, new_states
 from ..core.transaction import LockRequest, SessionPart
+from ..errors import LockMisuse, StaleDocument
 
 
 class DocumentVersions(SessionPart):

@@ -26,10 +26,10 @@ from sqlalchemy import Engine, ForeignKey, select, update
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship, sessionmaker
 
 from ..claims import claim_each
-from ..tools.cli.workload import Plan, fresh_tables, run
+from ..core.documents import document
+from ..core.session import LockingSession
 from ..dialects import strategy_for
 from ..dialects.base import LockStrategy
-from ..core.documents import document
 from ..errors import (
     DeadlockDetected,
     DocLockError,
@@ -42,7 +42,7 @@ from ..errors import (
 )
 from ..options import LockOptions, base_of
 from ..retry import run_transaction
-from ..core.session import LockingSession
+from ..tools.cli.workload import Plan, fresh_tables, run
 from .waiting import wait_until_blocked
 
 FOR_UPDATE: Final = LockOptions.ForUpdate

@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 
 import sa_doclock
 from sa_doclock import DeadlockDetected, LockNotAvailable, LockOptions, SnapshotConflict
-from sa_doclock.dialects import strategy_classes
 from sa_doclock.core.transaction.request import LockRequest, reason
+from sa_doclock.dialects import strategy_classes
 
 PACKAGE: Final = Path(sa_doclock.__file__).parent
 OTHERS: Final = ("PendingRollbackError", "NoResultFound", "ValueError", "TypeError")
@@ -34,7 +34,7 @@ CLASSES: Final = (
 NOT_FOR_USERS: Final = (
     "dialects/error_codes.py",
     "dialects/connection.py",
-    "locking/acquire.py",
+    "core/locking/acquire.py",
     "dialects/innodb.py",
 )
 """Files whose TypeError is for the author of a dialect or of this library."""
@@ -147,7 +147,7 @@ def _scanned() -> list[tuple[str, str, str]]:
     for failure in (LockNotAvailable, DeadlockDetected, SnapshotConflict):
         for request in (no_wait, limited, None):
             text = reason(failure, request).replace("inf s", "... s")
-            found.append((failure.__name__, text, "transaction/request.py"))
+            found.append((failure.__name__, text, "core/transaction/request.py"))
     return found
 
 

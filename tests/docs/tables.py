@@ -216,13 +216,21 @@ def module_map() -> Iterator[str]:
     yield "| | |"
     yield "|---|---|"
     package = Path(sa_doclock.__file__).parent
+    large = [package / name for name in ("core", "features", "tools")]  # each with its own rows
     packages = [path.parent for path in package.glob("*/__init__.py")]
-    modules = [path for path in package.glob("*.py") if path.name != "__init__.py"]
-    for path in (*sorted(packages), *sorted(modules)):
+    inner = [path.parent for folder in large for path in folder.glob("*/__init__.py")]
+    modules = [
+        path
+        for folder in (package, *large)
+        for path in folder.glob("*.py")
+        if path.name != "__init__.py"
+    ]
+    for path in (*sorted(packages + inner), *sorted(modules)):
         source = path / "__init__.py" if path.is_dir() else path
         purpose = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
         first = " ".join(purpose.partition("\n\n")[0].split()).replace("``", "`")
-        yield f"| `{path.name}{'/' if path.is_dir() else ''}` | {first} |"
+        name = path.relative_to(package).as_posix()
+        yield f"| `{name}{'/' if path.is_dir() else ''}` | {first} |"
 
 
 PARTS: Mapping[str, Callable[[], Iterable[str]]] = {

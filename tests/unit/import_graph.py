@@ -18,7 +18,7 @@ Graph = Mapping[str, frozenset[str]]
 
 
 def import_graph() -> Graph:
-    """Return the files that each file imports from, by paths such as ``transaction/state.py``."""
+    """Return the files that each file imports from, by paths such as ``core/transaction/state.py``."""
     return {
         _name(path): frozenset(map(_name, _imported(path))) - {_name(path)}
         for path in sorted(PACKAGE.rglob("*.py"))

@@ -11,9 +11,9 @@ from sqlalchemy import select
 from sqlalchemy.dialects import sqlite
 
 from sa_doclock import LockOptions, with_lock
+from sa_doclock.core.statements import add_suffixes, drop_lock
 from sa_doclock.dialects import strategy_classes
 from sa_doclock.dialects.sqlite import SQLiteLocks
-from sa_doclock.core.statements import add_suffixes, drop_lock
 from tests.support.models import Order
 
 ROOT = Path(__file__).resolve().parents[2]

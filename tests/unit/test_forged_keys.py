@@ -39,9 +39,9 @@ from sa_doclock import (
     claim_each,
 )
 from sa_doclock.core.key_text import key_text
+from sa_doclock.core.transaction import add_document
 from sa_doclock.opentelemetry import instrument, uninstrument
 from sa_doclock.testing import assert_locked, recorded_locks
-from sa_doclock.core.transaction import add_document
 from tests.support.waits import wait_until
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead

@@ -23,6 +23,6 @@ def test_a_circle_is_found() -> None:
 
 
 def test_the_graph_leads_to_the_file_that_has_the_name() -> None:
-    found = import_graph()["session/lock_methods.py"]
-    assert "locking/acquire.py" in found  # by the __init__ of its package
+    found = import_graph()["core/session/lock_methods.py"]
+    assert "core/locking/acquire.py" in found  # by the __init__ of its package
     assert "options.py" in found

@@ -18,8 +18,8 @@ from sqlalchemy.orm import SessionTransaction
 
 import sa_doclock
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions, UnsavedChanges
-from sa_doclock.dialects.registry import strategies
 from sa_doclock.core.transaction import error_translation as failures
+from sa_doclock.dialects.registry import strategies
 from tests.support.models import Line, Order
 
 CACHE = type(functools.lru_cache(len))

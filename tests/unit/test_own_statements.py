@@ -19,7 +19,7 @@ SENDING = {
 }
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 ENDING = {"commit", "rollback"}  # of a driver's connection
-NOT_OURS = ("alembic/", "cli/", "testing/")  # what a program is, or what it calls for
+NOT_OURS = ("alembic/", "testing/", "tools/cli/")  # what a program is, or what it calls for
 
 #: Asked of the server, over what ``asking()`` yields, or over a connection of the pool that nobody uses.
 QUESTIONS = (
@@ -42,7 +42,7 @@ QUESTIONS = (
             "sqlite.py:SQLiteLocks",
         )
     ),
-    "doctor/every_database.py:isolation_level",
+    "tools/doctor/every_database.py:isolation_level",
 )
 #: By these the questions are sent, and put back.
 ASKING = (
@@ -62,18 +62,18 @@ BESIDE_THE_POOL = (
     "dialects/mysql.py:_row_waits",
     "dialects/mysql.py:_connections_of",
     "dialects/postgresql/monitoring.py:_query",
-    "doctor/check.py:Subject.ask",
-    "doctor/check.py:Subject.rows",
-    "doctor/checkouts.py:clocks_apart",
-    "doctor/checks.py:findings_of",
-    "doctor/postgresql_poolers.py:_is_pgpool",
-    "doctor/postgresql_poolers.py:_pid",
-    "doctor/postgresql_poolers.py:_servers",
-    "explain/explanation.py:_Recorder._send_unlocked",
-    "explain/explanation.py:_lock",
-    "explain/explanation.py:_some_key",
+    "tools/doctor/check.py:Subject.ask",
+    "tools/doctor/check.py:Subject.rows",
+    "tools/doctor/checkouts.py:clocks_apart",
+    "tools/doctor/checks.py:findings_of",
+    "tools/doctor/postgresql_poolers.py:_is_pgpool",
+    "tools/doctor/postgresql_poolers.py:_pid",
+    "tools/doctor/postgresql_poolers.py:_servers",
+    "tools/explain/explanation.py:_Recorder._send_unlocked",
+    "tools/explain/explanation.py:_lock",
+    "tools/explain/explanation.py:_some_key",
     "features/diagnosis.py:Diagnosis._find_blockers.find",
-    "monitoring/shared_query.py:SharedQueries._answer",
+    "features/shared_query.py:SharedQueries._answer",
 )
 #: The lock: what begins its transaction, limits its wait, takes it, or makes it the victim of a deadlock.  They read no
 #: table of the server's.
@@ -121,13 +121,13 @@ ENDS = (
     "features/gate/combined_batch.py:Batch._run_one",
     "features/gate/combined_batch.py:Batch._undo",
     "features/gate/combined_batch.py:Batch.run",
-    "pool/on_return.py",
-    "pool/on_return.py:_execute",
-    "pool/reset.py:_roll_back_unless_ended",
-    "transaction/failed.py:FailedTransaction._refuse_commit",
-    "transaction/state.py:TransactionState.before_own_commit",
+    "core/pool/on_return.py",
+    "core/pool/on_return.py:_execute",
+    "core/pool/reset.py:_roll_back_unless_ended",
+    "core/transaction/failed.py:FailedTransaction._refuse_commit",
+    "core/transaction/state.py:TransactionState.before_own_commit",
     "features/hold_limit.py:_roll_back",
-    "session/locking_session.py:_commit_in_blocks",
+    "core/session/locking_session.py:_commit_in_blocks",
 )
 #: Rows of the documents, which are read in the transaction that locks or writes them.
 DOCUMENTS = (
@@ -137,19 +137,19 @@ DOCUMENTS = (
     "claims/locking.py:_MatchingRows.send.read",
     "claims/one_per.py:Groups.first",
     "claims/sessions.py:ClaimSessions.read",
-    "documents/owners.py:HeaderResolver._select",
-    "documents/stored_keys.py:select_equal_keys",
+    "core/documents/owners.py:HeaderResolver._select",
+    "core/documents/stored_keys.py:select_equal_keys",
     "features/guard/dml.py:_Check._check_keys",
     "features/guard/dml.py:_Check._check_where",
-    "locking/by_key.py:OneByKey._take_row",
-    "locking/by_key.py:_lock_and_read",
-    "locking/by_key.py:_select",
-    "locking/by_key.py:execute_ours",
-    "locking/load_parts.py:_details",
-    "locking/load_parts.py:_load_by_relationship",
-    "locking/load_parts.py:_load_collections",
-    "locking/load_parts.py:_load_own_columns",
-    "session/block_methods.py:BlockMethods._take_selected",
+    "core/locking/by_key.py:OneByKey._take_row",
+    "core/locking/by_key.py:_lock_and_read",
+    "core/locking/by_key.py:_select",
+    "core/locking/by_key.py:execute_ours",
+    "core/loading/load_parts.py:_details",
+    "core/loading/load_parts.py:_load_by_relationship",
+    "core/loading/load_parts.py:_load_collections",
+    "core/loading/load_parts.py:_load_own_columns",
+    "core/session/block_methods.py:BlockMethods._take_selected",
 )
 #: Rows of the table of check-outs, read and written in the transaction of the lock, or of the change.
 CHECKOUTS = (
@@ -170,10 +170,10 @@ PROGRAMS = (
     "dialects/postgresql/pipeline.py:InterceptedCursor.execute",
     "dialects/postgresql/pipeline.py:InterceptedCursor.executemany",
     "dialects/postgresql/pipelined_lock.py:PipelinedLock.__exit__",
-    "session/execute.py:ExecutingSession._execute_plain",
-    "session/execute.py:ExecutingSession.execute",
-    "session/execute.py:ExecutingSession.scalar",
-    "session/execute.py:ExecutingSession.scalars",
+    "core/session/execute.py:ExecutingSession._execute_plain",
+    "core/session/execute.py:ExecutingSession.execute",
+    "core/session/execute.py:ExecutingSession.scalar",
+    "core/session/execute.py:ExecutingSession.scalars",
 )
 LISTED = (
     *(*QUESTIONS, *ASKING, *BESIDE_THE_POOL, *LOCKS),

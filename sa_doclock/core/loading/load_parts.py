@@ -18,6 +18,7 @@ from sqlalchemy.orm.attributes import instance_dict, instance_state, set_committ
 from sqlalchemy.orm.collections import collection_adapter
 
 from ...dialects.base import Read
+from ...options import LockOptions
 from ..documents import (
     Part,
     chain_of,
@@ -32,7 +33,6 @@ from ..documents import (
     spans_rows,
 )
 from ..lock_info import Identity
-from ...options import LockOptions
 from ..statements import (
     add_nolock,
     chunks,

@@ -11,8 +11,6 @@ from .by_key import (
     single_key,
 )
 from .context import LockContext, session_options
-from ..loading.load_parts import load_again, load_parts, reads_of
-from .loaded_headers import LoadedHeaders
 from .named import NamedLock, bind_of_key, check_key, doclock_key, lock_of_key
 from .refresh import expire_documents, expire_parts
 from .select import RowsOfSelect

@@ -15,8 +15,8 @@ from sqlalchemy import Connection
 
 from ...dialects import strategies
 from ...errors import DocLockError, LockMisuse, LockOrderViolation
-from ..instrumentation import warn_of_cluster
 from ...options import LockOptions, is_row_lock, may_queue
+from ..instrumentation import warn_of_cluster
 from ..sqlalchemy_internals import execute_listeners
 from ..transaction import (
     Limit,

@@ -12,6 +12,8 @@ from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.interfaces import ORMOption
 
 from ...dialects import hints_of
+from ...errors import LockMisuse
+from ...options import LockOptions, is_row_lock
 from ..documents import (
     document_key,
     has_expired,
@@ -26,10 +28,10 @@ from ..documents import (
     select_equal_keys,
     spans_rows,
 )
-from ...errors import LockMisuse
 from ..key_text import key_text
+from ..loading.load_parts import load_again
+from ..loading.loaded import Unreadable
 from ..lock_info import Identity, public_key
-from ...options import LockOptions, is_row_lock
 from ..statements import (
     chunks,
     in_order,
@@ -53,8 +55,6 @@ from ..transaction import (
 )
 from .acquire import LockTarget
 from .context import LockContext
-from ..loading.load_parts import load_again
-from ..loading.loaded import Unreadable
 from .refresh import expire_documents, forget_vanished, refuse_unsaved
 
 T = TypeVar("T")

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 
 from ..documents import mapper_cache
-from ..transaction import TransactionState, ranks_of
 from ..loading.loaded import LoadedDocuments
+from ..transaction import TransactionState, ranks_of
 from .wait_policy import WaitPolicy
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import Select, event
 from sqlalchemy.orm import LoaderCriteriaOption, ORMExecuteState, Session
 
-from ..documents import spans_rows
 from ...errors import LockMisuse, LockNotSupported
+from ..documents import spans_rows
 from ..sqlalchemy_internals import for_update_clause, options_of, undefers, with_options
 from ..statements import refuse_unlockable_options
 

@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 
 from ...dialects import product_of
 from ...errors import LockFailed, LockMisuse
-from ..key_text import key_text
 from ...options import LockOptions
+from ..key_text import key_text
 from ..transaction import LockPlan, LockRequest, TransactionConnection
 from .acquire import LockTarget
 from .context import LockContext

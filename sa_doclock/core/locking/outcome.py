@@ -9,8 +9,8 @@ from sqlalchemy.exc import DBAPIError
 
 from ...errors import DocLockError, LockFailed
 from ...events import RequestedLock, listened
-from ..lock_info import DocumentKey, LockedName
 from .. import instrumentation
+from ..lock_info import DocumentKey, LockedName
 from ..transaction import LockCall, LockRequest
 from .context import LockContext
 

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from sqlalchemy.orm import InstanceState, Mapper, Session
 
+from ...errors import UnsavedChanges
 from ..documents import (
     UNKNOWN,
     HeaderResolver,
@@ -20,10 +21,9 @@ from ..documents import (
     header_identity,
     parts_with_detail,
 )
-from ...errors import UnsavedChanges
+from ..loading.loaded import Unreadable, role_of
 from ..lock_info import Identity
 from .context import LockContext
-from ..loading.loaded import Unreadable, role_of
 
 
 def expire_documents(

@@ -16,6 +16,8 @@ from sqlalchemy import ClauseElement, ColumnElement, Result, Select, inspect
 from sqlalchemy.orm import Mapper
 
 from ...dialects.base import LockStrategy
+from ...errors import LockNotSupported
+from ...options import LockOptions, is_row_lock
 from ..documents import (
     document_key,
     has_subquery,
@@ -27,9 +29,9 @@ from ..documents import (
     tables_within,
     unread_columns,
 )
-from ...errors import LockNotSupported
+from ..loading.load_parts import load_again
+from ..loading.loaded import Unreadable
 from ..lock_info import Identity
-from ...options import LockOptions, is_row_lock
 from ..sqlalchemy_internals import (
     RowsRead,
     has_limit,
@@ -55,8 +57,6 @@ from ..statements import (
 from ..transaction import LockPlan, LockRequest, TransactionConnection
 from .acquire import LockTarget
 from .context import LockContext
-from ..loading.load_parts import load_again
-from ..loading.loaded import Unreadable
 from .refresh import expire_documents, refuse_unsaved
 
 Run = Callable[[Select[Any]], Result[Any]]

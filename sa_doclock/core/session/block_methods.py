@@ -12,9 +12,9 @@ from sqlalchemy.orm import SessionTransactionOrigin
 from sqlalchemy.orm.interfaces import ORMOption
 
 from ...checkout_info import Checkout
-from ..documents import mapper_of
 from ...errors import LockMisuse
 from ...options import LockOptions, LockTimeout, base_of, check_wait
+from ..documents import mapper_of
 from ..statements import locked_entity_of, locked_select
 from ..transaction import LockRequest, around
 from .lock_methods import LockMethods

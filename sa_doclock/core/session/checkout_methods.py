@@ -8,7 +8,6 @@ from typing import Any, Final, cast
 from sqlalchemy import inspect
 
 from ...checkout_info import Checkout
-from ..documents import document_key
 from ...features.checkouts import (
     ANYBODY,
     CheckoutChanges,
@@ -21,6 +20,7 @@ from ...features.checkouts import (
     undone_if_refused,
 )
 from ...options import LockOptions, LockTimeout
+from ..documents import document_key
 from .create_methods import CreateMethods
 
 _QUARTER_HOUR: Final = timedelta(minutes=15)

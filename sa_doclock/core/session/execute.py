@@ -11,8 +11,8 @@ from sqlalchemy import Result, Select, TextClause, inspect
 from sqlalchemy.orm import FromStatement, Mapper
 from sqlalchemy.sql import Executable
 
-from ..locking import RowsOfSelect, acquire
 from ...options import LockOptions
+from ..locking import RowsOfSelect, acquire
 from ..sqlalchemy_internals import (
     for_update_clause,
     written_out,

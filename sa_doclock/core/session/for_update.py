@@ -16,6 +16,8 @@ from sqlalchemy.orm import InstanceState, Mapper, Session
 
 from ...dialects import product_of, strategy_for
 from ...dialects.base import READ_COMMITTED, LockStrategy
+from ...errors import DocLockError, LockNotSupported, UnsavedChanges
+from ...options import LockOptions, is_row_lock
 from ..documents import (
     document_key,
     from_clauses_within,
@@ -24,11 +26,10 @@ from ..documents import (
     tables_of,
     tables_within,
 )
-from ...errors import DocLockError, LockNotSupported, UnsavedChanges
-from ..lock_info import DocumentKey, LockedName, public_key
-from ..locking import LoadedHeaders, LockContext, expire_documents, expire_parts, load_again
 from ..instrumentation import warn_of_cluster
-from ...options import LockOptions, is_row_lock
+from ..loading import LoadedHeaders, load_again
+from ..lock_info import DocumentKey, LockedName, public_key
+from ..locking import LockContext, expire_documents, expire_parts
 from ..sqlalchemy_internals import (
     ForUpdate,
     buffer_rows,

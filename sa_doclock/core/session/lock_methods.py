@@ -13,12 +13,24 @@ from sqlalchemy import Select, select
 from sqlalchemy.orm.interfaces import ORMOption
 
 from ...checkout_info import Checkout
-from ..documents import identity_of, mapper_of
 from ...errors import DocLockError
-from ..lock_info import public_key
-from ..locking import ManyByKey, NamedLock, OneByKey, acquire, bind_of_key, check_key, identities_of, lock_of_key, read_entities, read_one, single_key
-from ..loading import load_parts, reads_of
 from ...options import LockOptions, LockTimeout, check_lock, check_wait
+from ..documents import identity_of, mapper_of
+from ..loading import load_parts, reads_of
+from ..lock_info import public_key
+from ..locking import (
+    ManyByKey,
+    NamedLock,
+    OneByKey,
+    acquire,
+    bind_of_key,
+    check_key,
+    identities_of,
+    lock_of_key,
+    read_entities,
+    read_one,
+    single_key,
+)
 from ..statements import checked_options, locked_select
 from ..transaction import LockRequest, add_document, around, database_name
 from .execute import ExecutingSession

@@ -22,9 +22,9 @@ from ...features import (
     check_priority,
     install_parts,
 )
+from ...options import LockOptions, LockTimeout
 from ..lock_info import DocumentKey
 from ..locking import LockContext, WaitPolicy, session_options
-from ...options import LockOptions, LockTimeout
 from ..transaction import around
 from .base_classes import refuse_methods_behind
 from .checkout_methods import CheckoutMethods

@@ -10,8 +10,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from sqlalchemy.orm import scoped_session, sessionmaker
 from sqlalchemy.util import ScopedRegistry
 
-from ..lock_info import DocumentKey
 from ...options import LockOptions
+from ..lock_info import DocumentKey
 from .locking_session import LockingSession
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -9,10 +9,10 @@ from sqlalchemy import Select, inspect
 from sqlalchemy.exc import NoResultFound
 from sqlalchemy.orm import InstanceState, Mapper, Session
 
-from ..documents import identity_of
 from ...errors import LockMisuse
-from ..key_text import key_text
 from ...options import LockOptions, base_of, check_lock
+from ..documents import identity_of
+from ..key_text import key_text
 from ..statements import locked_entity_of
 from ..transaction import NO_ARGUMENTS
 

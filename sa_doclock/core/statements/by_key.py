@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, false, or_, selec
 from sqlalchemy.orm import Mapper
 
 from ...dialects import by_keys_hints
+from ...options import LockOptions, is_row_lock
 from ..documents import (
     header_table,
     index_of_key,
@@ -19,7 +20,6 @@ from ..documents import (
     unread_columns,
 )
 from ..lock_info import Identity
-from ...options import LockOptions, is_row_lock
 from .with_lock import S, add_lock, selectin_options
 
 

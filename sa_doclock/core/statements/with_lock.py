@@ -14,9 +14,9 @@ from sqlalchemy.sql.selectable import SelectStatementGrouping
 
 from ...dialects import suffixed, table_hints
 from ...dialects.base import LockStrategy
-from ..documents import header_table, keeps_key, loaded_mappers, tables_of, tables_within
 from ...errors import LockMisuse, LockNotSupported
 from ...options import LockOptions, base_of, check_lock, is_row_lock
+from ..documents import header_table, keeps_key, loaded_mappers, tables_of, tables_within
 from ..sqlalchemy_internals import (
     ForUpdate,
     for_update_clause,

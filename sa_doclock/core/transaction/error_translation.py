@@ -15,8 +15,8 @@ from sqlalchemy.engine import Dialect, ExceptionContext
 from ...dialects import find_strategy
 from ...dialects.base import LockStrategy, NativeCode
 from ...errors import DocLockError, LockFailed, LockLost, LockNotAvailable
-from ..lock_info import public_key
 from ...options import LockOptions
+from ..lock_info import public_key
 from .foreign import runs_built
 from .lock_lost import lost_with_connection
 from .request import add_document, reason

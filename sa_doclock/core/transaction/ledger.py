@@ -11,11 +11,11 @@ from typing import Any, Final
 from sqlalchemy import Engine
 from sqlalchemy.orm import Mapper
 
-from ..documents import mapper_cache, mapper_of, root_of
 from ...errors import LockOrderViolation, LockUpgradeRefused
 from ...events import ReleasedLock
-from ..lock_info import DocumentKey, LockedName
 from ...options import LockOptions, base_of, held_lock, lock_label
+from ..documents import mapper_cache, mapper_of, root_of
+from ..lock_info import DocumentKey, LockedName
 
 NamedKey = tuple[Engine, str]
 """The engine on whose server a key is locked, and the key."""

@@ -16,8 +16,8 @@ from sqlalchemy.orm import Mapper, Session
 from ...dialects.base import Read
 from ...errors import LockFailed, LockLost
 from ...events import ReleasedLock
-from ..lock_info import DocumentKey, Identity, LockedName
 from ...options import LockOptions
+from ..lock_info import DocumentKey, Identity, LockedName
 from .connection import TransactionConnection
 from .lock_call import LockCall
 from .plan import LockPlan

@@ -10,8 +10,8 @@ from sqlalchemy.orm import Mapper
 
 from ...dialects import strategies
 from ...dialects.base import LockStrategy
-from ..documents import clear_with_mappers, own_table
 from ...options import LockOptions
+from ..documents import clear_with_mappers, own_table
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from sqlalchemy.orm.interfaces import ORMOption
 
 from ...dialects import product_of
 from ...errors import DeadlockDetected, DocLockError, LockNotAvailable
-from ..lock_info import document_label
 from ...options import LockOptions, lock_label
+from ..lock_info import document_label
 
 _FEW_ROWS: Final = 50
 """The most rows by their keys that one limit is for: to lock them takes time only while they are

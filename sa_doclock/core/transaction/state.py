@@ -14,9 +14,9 @@ from sqlalchemy.orm import Session, SessionTransaction
 from ...dialects.base import LockStrategy
 from ...errors import LockLost
 from ...events import EventfulSession, ReleasedLock
-from ..lock_info import DocumentKey, LockedName
-from ..instrumentation import LockInstrumentation
 from ...options import LockOptions
+from ..instrumentation import LockInstrumentation
+from ..lock_info import DocumentKey, LockedName
 from ..session_ref import session_ref
 from ..sqlalchemy_internals import closes_connection
 from .connection_events import Mark, TransactionFollower

@@ -13,7 +13,6 @@ from sqlalchemy import Connection, inspect
 from sqlalchemy.orm import Mapper
 
 from ...checkout_info import Checkout
-from ...dialects import strategy_for
 from ...core.documents import (
     compares_in_python,
     declared_roots,
@@ -23,12 +22,13 @@ from ...core.documents import (
     root_of,
     select_stored_keys,
 )
-from ...errors import CheckoutLost, DocLockError
-from ...events import listened
 from ...core.key_text import key_text
 from ...core.lock_info import DocumentKey, Identity, document_label
-from ...options import LockOptions, LockTimeout, check_seconds
 from ...core.transaction import TransactionState, add_document, database_name
+from ...dialects import strategy_for
+from ...errors import CheckoutLost, DocLockError
+from ...events import listened
+from ...options import LockOptions, LockTimeout, check_seconds
 from .conditions import lost
 from .keys import DocumentName, document_name, read_key, table_name
 from .part import CheckOuts, check_class

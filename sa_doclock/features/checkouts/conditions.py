@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from ...checkout_info import Checkout
-from ...errors import CheckedOut, CheckoutLost, DocLockError
 from ...core.key_text import key_text
+from ...errors import CheckedOut, CheckoutLost, DocLockError
 from .rows import CheckoutRow
 
 

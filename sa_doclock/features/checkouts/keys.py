@@ -20,11 +20,11 @@ from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.orm import Mapper
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from ...dialects.base import schema_of
 from ...core.documents import key_value, own_table
-from ...errors import LockNotSupported
 from ...core.key_text import key_text
 from ...core.lock_info import Identity
+from ...dialects.base import schema_of
+from ...errors import LockNotSupported
 
 _DIALECT: Final = DefaultDialect()  # what a type stores must not depend on the driver
 

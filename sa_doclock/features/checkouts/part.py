@@ -10,12 +10,8 @@ from sqlalchemy import Connection, Engine, Table, inspect
 from sqlalchemy.orm import Mapper
 
 from ...checkout_info import Checkout
-from ...dialects import product_of
-from ...dialects.base import Read
 from ...core.documents import document_key, has_checkouts, identity_of, root_of
-from ...errors import DocLockError, LockMisuse
 from ...core.lock_info import DocumentKey, LockedName, document_label, public_key
-from ...options import LockOptions, base_of
 from ...core.transaction import (
     LedgerMark,
     Limit,
@@ -28,6 +24,10 @@ from ...core.transaction import (
     TransactionState,
     add_document,
 )
+from ...dialects import product_of
+from ...dialects.base import Read
+from ...errors import DocLockError, LockMisuse
+from ...options import LockOptions, base_of
 from .conditions import FREE, Condition, condition_of
 from .reader import CheckoutReader
 from .rows import CheckoutRow

@@ -9,12 +9,12 @@ from weakref import ref
 from sqlalchemy import Connection, Engine, Table, inspect, update
 from sqlalchemy.orm import Mapper, Session
 
+from ...core.lock_info import DocumentKey, Identity
+from ...core.transaction import TransactionState
 from ...dialects import strategy_for
 from ...dialects.base import Read
 from ...errors import WrongIsolation
-from ...core.lock_info import DocumentKey, Identity
 from ...options import LockOptions
-from ...core.transaction import TransactionState
 from .keys import document_name
 from .rows import NO_ROW, CheckoutRow, CheckoutRows
 

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 from sqlalchemy.orm import Session, SessionTransaction
 from sqlalchemy.util import await_only
 
-from ...errors import DocLockError, LockLost, LockMisuse
 from ...core.lock_info import DocumentKey, document_label
-from ...options import LockOptions
 from ...core.transaction import SessionPart, TransactionState, add_document, state_of
+from ...errors import DocLockError, LockLost, LockMisuse
+from ...options import LockOptions
 from ..on_commit import AfterCommit, call_all
 from ..pipeline import SessionPipeline
 from .wakeup import Wakeup

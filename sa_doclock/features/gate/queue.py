@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from ...options import LockTimeout, check_positive
 from ...core.process_waits import observed_wait
+from ...options import LockTimeout, check_positive
 from .combined import CombinedCommits
 from .wakeup import TaskWakeup, Wakeup
 

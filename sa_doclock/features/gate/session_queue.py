@@ -20,14 +20,14 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Engine
 from sqlalchemy.pool import NullPool, Pool, SingletonThreadPool, StaticPool
 
+from ...core.documents import document_key, own_table
+from ...core.process_waits import observed_wait
+from ...core.transaction import LockCall, LockRequest, SessionPart, Take, TransactionState
 from ...dialects import strategy_for, translated_schema
 from ...dialects.base import LockStrategy
-from ...core.documents import document_key, own_table
 from ...errors import LockMisuse, LockNotAvailable
 from ...events import ReleasedLock
 from ...options import LockOptions, base_of, is_row_lock, may_queue
-from ...core.process_waits import observed_wait
-from ...core.transaction import LockCall, LockRequest, SessionPart, Take, TransactionState
 from .queue import DocumentGate, QueueEntry
 
 _STEPS = 10  # of what is left for the server: it is a part of the statement's text on some

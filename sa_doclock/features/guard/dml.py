@@ -17,11 +17,11 @@ from sqlalchemy import ClauseElement, Insert, Update, select
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.attributes import instance_state
 
-from ...dialects import schema_translation
 from ...core.documents import UNKNOWN, HeaderResolver, document_key, has_null, key_attributes
 from ...core.lock_info import DocumentKey, Identity
 from ...core.sqlalchemy_internals import is_flushing, values_of
 from ...core.statements import chunks, key_in
+from ...dialects import schema_translation
 from .flush import FlushGuard
 from .refusals import Refusal, Refusals
 from .returned import keys_of_result

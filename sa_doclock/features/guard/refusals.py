@@ -10,11 +10,11 @@ from sqlalchemy.orm import InstanceState, Mapper
 
 from ...core.caller import line_of_program, warn_program
 from ...core.documents import HeaderResolver, any_declared, has_null, notify_in_time
-from ...errors import UnlockedWrite, UnlockedWriteWarning
 from ...core.key_text import key_text
 from ...core.lock_info import Identity, public_key
-from ...options import lock_label
 from ...core.transaction import TransactionState, add_document, database_name
+from ...errors import UnlockedWrite, UnlockedWriteWarning
+from ...options import lock_label
 from .provenance import ReadProvenance
 from .writable import WritableDocuments
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Optional
 import typer
 from sqlalchemy.exc import ArgumentError
 
-from ..explain import LockExplanation, explain_lock
 from ...options import LockOptions
+from ..explain import LockExplanation, explain_lock
 from .console import ServerUrl, errors_as_text
 from .database import BadUsage, open_database
 from .models import import_name

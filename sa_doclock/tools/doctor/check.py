@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.orm import Mapper
 
-from ...dialects.base import LockStrategy
 from ...core.documents import own_table, parts_of
+from ...dialects.base import LockStrategy
 from .finding import Finding, Severity
 
 _MYSQL_ACCOUNT = (

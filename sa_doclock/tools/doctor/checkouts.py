@@ -8,8 +8,8 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from ...dialects import schema_of
 from ...core.documents import has_checkouts, own_table, root_of
+from ...dialects import schema_of
 from ...features.checkouts.table import COLUMNS, UtcTimestamp, checkout_table
 from .check import Problem, Subject, check, checks_in
 

@@ -10,8 +10,8 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Mapper, configure_mappers, registry
 
-from ...dialects import schema_translation, side_connection, strategy_for
 from ...core.documents import declared_roots, lockable_root, parts_of, root_of
+from ...dialects import schema_translation, side_connection, strategy_for
 from ...errors import LockNotSupported
 from . import checkouts, every_database, innodb, mariadb, models, mssql, mysql, postgresql, sqlite
 from .check import Check, Subject

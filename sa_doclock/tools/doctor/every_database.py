@@ -9,12 +9,12 @@ from typing import Final
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 
-from ...dialects.base import AUTOCOMMIT
-from ...errors import LockNotSupported
-from ..monitoring import missing_privilege
-from ...options import LockOptions
 from ...core.pool import rolls_back_by_listener
 from ...core.sqlalchemy_internals import ends_on_return, largest_size
+from ...dialects.base import AUTOCOMMIT
+from ...errors import LockNotSupported
+from ...options import LockOptions
+from ..monitoring import missing_privilege
 from .check import Problem, Subject, check, checks_in
 
 _OWN_ID: Final[Mapping[str, str]] = {

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import sqlalchemy as sa
 
-from ...dialects import quoted_name, schema_of
 from ...core.documents import own_table, parts_of, root_of
+from ...dialects import quoted_name, schema_of
 from ...errors import LockNotSupported
 from .check import Problem, Subject, check, checks_in
 

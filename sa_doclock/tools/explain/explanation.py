@@ -10,8 +10,6 @@ from typing import Any
 from sqlalchemy import Engine, event, select
 from sqlalchemy.orm import Mapper, Session
 
-from ...dialects import schema_translation, side_engine, strategy_for
-from ...dialects.base import LockStrategy
 from ...core.documents import (
     key_attributes,
     lockable_root,
@@ -20,10 +18,12 @@ from ...core.documents import (
     parts_of,
     some_key,
 )
-from ...errors import LockNotSupported
 from ...core.loading import reads_of
-from ...options import LockOptions, LockTimeout, check_lock, check_wait, lock_label
 from ...core.session import LockingSession
+from ...dialects import schema_translation, side_engine, strategy_for
+from ...dialects.base import LockStrategy
+from ...errors import LockNotSupported
+from ...options import LockOptions, LockTimeout, check_lock, check_wait, lock_label
 from .conflicts import conflicts_of, modifier_notes
 from .round_trips import round_trips_of
 from .without_lock import without_lock

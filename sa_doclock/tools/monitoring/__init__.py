@@ -1,5 +1,3 @@
-"""Holders of locks, waits for locks, and the log records and events of a session."""
+"""Reports of a server's locks: who holds them, and who waits."""
 
-from ...core.instrumentation import LockInstrumentation, log_fields, warn_of_cluster
-from .lock_waits import describe_connections, lock_waits, missing_privilege
-from ...features.shared_query import SharedQueries
+from .lock_waits import lock_waits, missing_privilege

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
+from ...core.lock_info import LockWait
 from ...dialects import product_of, side_connection, strategy_class
-from ...dialects.base import LockMonitoring, LockStrategy
+from ...dialects.base import LockStrategy
+from ...dialects.monitoring import describe_connections
 from ...errors import LockNotSupported
-from ...core.lock_info import LockConnection, LockWait
 from .wait_graph import WaitGraph
 
 
@@ -54,14 +53,6 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
         for (waiter, blocker, table, key, seconds), root in graph.waits()
     ]
     return sorted(waits, key=lambda wait: -(wait.seconds or 0))
-
-
-def describe_connections(
-    monitoring: LockMonitoring, connection: Connection, ids: Collection[int]
-) -> Mapping[int, LockConnection]:
-    """Describe these connections; one that has gone meanwhile is an id and nothing more."""
-    known = monitoring.describe(connection, ids) if ids else {}
-    return {one: known.get(one) or LockConnection(one) for one in ids}
 
 
 def missing_privilege(strategy: LockStrategy, error: DBAPIError) -> str | None:

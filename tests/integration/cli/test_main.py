@@ -102,7 +102,9 @@ def test_version(sa_doclock: Run) -> None:
 
 
 def start_without(missing: str) -> Process:
-    program = f"import sys; sys.modules[{missing!r}] = None; import sa_doclock.tools.cli as c; c.main()"
+    program = (
+        f"import sys; sys.modules[{missing!r}] = None; import sa_doclock.tools.cli as c; c.main()"
+    )
     return subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False
     )

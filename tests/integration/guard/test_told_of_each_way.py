@@ -18,8 +18,8 @@ from sqlalchemy.ext.horizontal_shard import ShardedSession
 from sqlalchemy.orm import Session, aliased, joinedload, selectinload
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockOptions, UnlockedWrite
-from sa_doclock.features.guard import provenance
 from sa_doclock.core.session import context_of
+from sa_doclock.features.guard import provenance
 from tests.integration.guard.models import Lease, Line, Memo, Note, Order
 from tests.integration.guard.test_what_is_told import change, here, told
 from tests.support.databases import Database

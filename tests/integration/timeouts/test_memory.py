@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sa_doclock import LockingSession, LockOptions
-from sa_doclock.dialects import strategy_for
 from sa_doclock.core.statements import timeouts as waiting
 from sa_doclock.core.statements.by_key import lock_by_key
+from sa_doclock.dialects import strategy_for
 from tests.support.models import Lease, Order, Voucher
 
 pytestmark = pytest.mark.databases("postgresql", "mysql", "mariadb")

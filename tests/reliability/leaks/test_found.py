@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import event
 
 from sa_doclock import LockOptions
-from sa_doclock.tools.cli.workload.model import Document
 from sa_doclock.core.transaction import error_translation as failures
+from sa_doclock.tools.cli.workload.model import Document
 from tests.reliability.leaks.cycles import WARM_UP, grown_since, leak_of, repeat
 from tests.reliability.leaks.footprint import footprint, growth
 from tests.reliability.leaks.scene import Scene

@@ -15,8 +15,8 @@ from sqlalchemy import event
 from sqlalchemy.orm import InstanceState, LoaderCallableStatus, Mapper, Session
 from sqlalchemy.orm.attributes import flag_modified, set_committed_value
 
-from ..documents import document_key, mapper_cache, root_of
 from ...options import LockOptions
+from ..documents import document_key, mapper_cache, root_of
 from ..transaction import Ledger
 
 _KEEPS_OTHERS_OUT: Final = LockOptions.ForUpdate | LockOptions.SharedRead

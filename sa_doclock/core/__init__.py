@@ -1,0 +1,1 @@
+"""The core: a document locked on five databases and read fresh, without the features."""

@@ -1,0 +1,1 @@
+"""Tools for operators: the command line, the checks, explanations and reports; nothing imports them but programs."""
