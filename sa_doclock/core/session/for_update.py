@@ -78,55 +78,111 @@ def execute_for_update(
     """Run the statement, its lock made real, and record the headers whose rows it returns.
 
     :raises LockNotSupported: this database has no such lock, or not of such a statement.
+    :raises UnsavedChanges: the lock is held; a column that has a pending change here was changed.
     """
     entities = _locked_entities(statement)
     request = _request_of(context, statement, lock, entities, bind_arguments)
-    entity = request.entity
-    bind = session.get_bind(**request.bind_arguments)
-    strategy = strategy_for(bind)
+    options = {**statement.get_execution_options(), **execution_options}
     opens = not session.in_transaction()
-
     clock = context.now
     started = clock()
     reporting: AbstractContextManager[list[DocumentKey | LockedName]] = nullcontext([])
-    if entity is not None:
-        reporting = context.instrumentation.reporting_call(entity, lock, clock)
+    if request.entity is not None:
+        reporting = context.instrumentation.reporting_call(request.entity, lock, clock)
     with reporting as granted:
-        context.adopting = request
-        options = {**statement.get_execution_options(), **execution_options}
-        loaded = LoadedHeaders(session, context.ledger, _roots_of(entities))
-        try:
-            statement = _made_real(context, statement, request, strategy, entities, bind)
-            _note_adopted(context, lock, bind)
-            with loaded.taken_out(overwritten=overwrites_objects(options)):
-                result = run(statement) if entities else _run_on(session, bind, statement, run)
-                connection = Session.connection(session, {"bind": bind})
-                kept = _is_kept(strategy, connection, options)
-                headers = _headers(statement, result, entities) if kept else []
-            if headers:
-                lent = isinstance(bind, Connection)
-                _check_held(context, strategy, lock, entities, connection, lent=lent, opens=opens)
-        except DocLockError as error:
-            add_document(error, entity, None, lock, product_of(bind.dialect))
-            raise
-        finally:
-            context.adopting = None
-        if _is_streamed(options):
-            loaded.expire()
-            for root in loaded.roots:
-                load_again(session, expire_documents(context, root, None))
-        collisions = loaded.finish(headers)
-        if headers:
-            _expire_parts(context, loaded.read_again)
-            granted.extend(_adopt(context.ledger, headers, lock))
+        adopted = _Adopted(session, context, request, entities, options, opens=opens)
+        result = adopted.execute(statement, run)
+        collisions = adopted.finish()
+        if adopted.headers:
+            granted.extend(_adopt(context.ledger, adopted.headers, lock))
             _report_granted(context, granted, lock, clock() - started, opens=opens)
-        for state, name in collisions:
-            raise _unsaved(state, name, lock, product_of(bind.dialect))
+        if collisions:
+            raise _unsaved(*collisions[0], lock, product_of(adopted.bind.dialect))
     return result
 
 
-def _roots_of(entities: Iterable[Any]) -> set[Mapper[Any]]:
-    return {root_of(inspect(entity).mapper) for entity in entities}
+class _Adopted:
+    """One statement of the program while it is executed.
+
+    :ivar headers: the objects of the locked classes among its rows.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        context: LockContext,
+        request: LockRequest,
+        entities: Sequence[Any],
+        options: Mapping[str, Any],
+        *,
+        opens: bool,
+    ) -> None:
+        self._session = session
+        self._context = context
+        self._request = request
+        self._entities = entities
+        self._options = options
+        self._opens = opens
+        self.bind = session.get_bind(**request.bind_arguments)
+        roots = {root_of(inspect(entity).mapper) for entity in entities}
+        self._loaded = LoadedHeaders(session, context.ledger, roots)
+        self.headers: list[Any] = []
+
+    def execute(self, statement: Select[Any], run: Run) -> Result[Any]:
+        """Execute it, its lock made real, and read again what the session had of its rows."""
+        context, request, bind = self._context, self._request, self.bind
+        strategy = strategy_for(bind)
+        context.adopting = request
+        try:
+            statement = _made_real(context, statement, request, strategy, self._entities, bind)
+            _note_adopted(context, request.lock, bind)
+            with self._loaded.taken_out(overwritten=overwrites_objects(self._options)):
+                result = self._run(statement, run, strategy)
+            if self.headers:
+                self._check_held(strategy)
+        except DocLockError as error:
+            add_document(error, request.entity, None, request.lock, product_of(bind.dialect))
+            raise
+        finally:
+            context.adopting = None
+        return result
+
+    def _run(self, statement: Select[Any], run: Run, strategy: LockStrategy) -> Result[Any]:
+        if self._entities:
+            result = run(statement)
+        else:
+            result = _run_on(self._session, self.bind, statement, run)
+        connection = Session.connection(self._session, {"bind": self.bind})
+        if _is_kept(strategy, connection, self._options):
+            self.headers = _headers(statement, result, self._entities)
+        return result
+
+    def _check_held(self, strategy: LockStrategy) -> None:
+        connection = Session.connection(self._session, {"bind": self.bind})
+        lent = isinstance(self.bind, Connection)
+        _check_held(
+            self._context,
+            strategy,
+            self._request.lock,
+            self._entities,
+            connection,
+            lent=lent,
+            opens=self._opens,
+        )
+
+    def finish(self) -> Sequence[tuple[InstanceState[Any], str]]:
+        """Give back what was not read again, and expire what is older than the lock.
+
+        :returns: the attributes with a pending change whose column another has changed meanwhile.
+        """
+        loaded, context = self._loaded, self._context
+        if _is_streamed(self._options):
+            loaded.expire()
+            for root in loaded.roots:
+                load_again(self._session, expire_documents(context, root, None))
+        collisions = loaded.finish(self.headers)
+        _expire_parts(context, loaded.read_again)
+        return collisions
 
 
 def _expire_parts(context: LockContext, headers: Iterable[InstanceState[Any]]) -> None:

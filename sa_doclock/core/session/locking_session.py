@@ -70,8 +70,8 @@ class LockingSession(CheckoutMethods):
         whose objects it returns, the guard knows them, its errors are typed, and it locks on
         SQLite and SQL Server too, also where it selects columns or tables alone.  Headers that
         the session had read before take the values of the locked rows, and their parts load
-        again; a pending change of a column that another has changed meanwhile is
-        :class:`UnsavedChanges`, and others stay.
+        again; the pending change of a column that another has changed meanwhile raises
+        UnsavedChanges, and other pending changes stay.
     :param hold_limit: seconds (or a timedelta) that a transaction may hold its locks, from the
         first one on; None: any time.  The server ends a transaction that sits idle for longer
         (PostgreSQL; MySQL and MariaDB, rounded up to whole seconds), so that a program that

@@ -106,11 +106,9 @@ class TransactionConnections:
 
         :param known: of its database, where that was asked before.
         """
-        engine = connection.engine
-        if engine not in self._by_engine:
+        if connection.engine not in self._by_engine:
             known = known or find_strategy(connection)
-            added = TransactionConnection(connection, known)
-            self._by_engine[engine] = added
+            self._by_engine[connection.engine] = added = TransactionConnection(connection, known)
             if known is not None and (known.cluster is not None or known.savepoint_hides_abort):
                 self._listen_for_cluster(added, known)
             if known is not None and known.begins_at_once and not self.is_lent(connection):
@@ -300,31 +298,18 @@ class TransactionConnections:
         :raises WrongIsolation: the transaction is open already, and is not fit.
         :raises LockNotSupported: AUTOCOMMIT.
         """
-        session = self._session()
         known = self._by_engine.get(bind.engine)
         if known is not None or (isinstance(bind, Connection) and bind.in_transaction()):
             return self._join(known, bind, strategy, plan, seconds, upgrades=upgrades)
-        level, options = _level_before(session, bind, strategy), None
+        session, options = self._session(), None
+        level = _level_before(session, bind, strategy)
         is_right = plan.level is None or plan.level == level
         new_level = None if is_right else _level_to_set(plan, strategy, level)
         once = strategy.sets_level_once and not session.twophase  # XA START begins at once
         if new_level is not None and not once:
             options = immutabledict({ISOLATION: new_level})
         savepoint = session.in_nested_transaction()
-        started = time.monotonic()
-        try:
-            if savepoint:
-                self._begin_before_savepoint(bind, options)
-            else:
-                Session.connection(session, {"bind": bind}, options)
-        except Exception as error:
-            driver_error: Any = bind.dialect.loaded_dbapi.Error
-            if isinstance(error, driver_error):
-                # Setting the level of a connection that died in the pool is the one statement whose
-                # error SQLAlchemy does not wrap.
-                raise wrapped_error(error, bind.dialect, f"SET {ISOLATION}") from error
-            raise
-        self.connecting += time.monotonic() - started
+        self._begin(bind, options, before_savepoint=savepoint)
         opened = self._by_engine[bind.engine]
         opened.level = new_level or level
         if options is not None:
@@ -342,13 +327,30 @@ class TransactionConnections:
             Session.connection(session, {"bind": bind})  # sends the SAVEPOINT
         return opened
 
-    def _begin_before_savepoint(
-        self, bind: Engine | Connection, options: immutabledict[str, Any] | None
+    def _begin(
+        self,
+        bind: Engine | Connection,
+        options: immutabledict[str, Any] | None,
+        *,
+        before_savepoint: bool,
     ) -> None:
-        # What must come first comes before the SAVEPOINT.
-        root = self._session().get_transaction()
-        assert root is not None
-        root.connection(None, execution_options=options, bind=bind)
+        """Connect, and begin the transaction of the session on this connection."""
+        session, started = self._session(), time.monotonic()
+        try:
+            if before_savepoint:  # what must come first comes before the SAVEPOINT
+                root = session.get_transaction()
+                assert root is not None
+                root.connection(None, execution_options=options, bind=bind)
+            else:
+                Session.connection(session, {"bind": bind}, options)
+        except Exception as error:
+            driver_error: Any = bind.dialect.loaded_dbapi.Error
+            if isinstance(error, driver_error):
+                # Setting the level of a connection that died in the pool is the one statement whose
+                # error SQLAlchemy does not wrap.
+                raise wrapped_error(error, bind.dialect, f"SET {ISOLATION}") from error
+            raise
+        self.connecting += time.monotonic() - started
 
     def _join(
         self,

@@ -160,7 +160,7 @@ class FailedTransaction:
     def note_savepoints_undone(self, names: Collection[str]) -> None:
         """Note the rollback of savepoints that the program has set on the Connection itself."""
         if self._abort_within in names:
-            self._abort = self._abort_savepoint = self._abort_within = None
+            self._forget_abort()
 
     def note_half_done(self, error: BaseException) -> None:
         """Note that an exception has left an inner block, whose work is not to be saved."""
@@ -168,19 +168,31 @@ class FailedTransaction:
 
     def note_rollback(self, transaction: SessionTransaction) -> None:
         """Note a rollback of the transaction or of a savepoint: what failed inside is over."""
-        outermost = transaction.parent is None
-        if outermost or transaction.nested:
+        if transaction.parent is None:
+            self._note_whole_rollback()
+        else:
+            self._note_inner_rollback(transaction)
+
+    def _note_whole_rollback(self) -> None:
+        self.undone_by = None
+        self._half_done = []
+        self._forget_abort()
+        self.end()
+
+    def _note_inner_rollback(self, transaction: SessionTransaction) -> None:
+        """Note the rollback of a savepoint, or of a flush."""
+        if transaction.nested:
             self.undone_by = None
+            self._half_done = [one for one in self._half_done if not _is_in(one[1], transaction)]
         else:
             self.undone_by = sys.exc_info()[1]  # its PendingRollbackError has no cause
-        if outermost or transaction.nested:
-            self._half_done = [
-                one for one in self._half_done if not (outermost or _is_in(one[1], transaction))
-            ]
-        if outermost or _is_in(self._abort_savepoint, transaction):
-            self._abort = self._abort_savepoint = self._abort_within = None
-        if outermost or (_is_in(self._savepoint, transaction) and not self.rolled_back_by_server):
+        if _is_in(self._abort_savepoint, transaction):
+            self._forget_abort()
+        if _is_in(self._savepoint, transaction) and not self.rolled_back_by_server:
             self.end()
+
+    def _forget_abort(self) -> None:
+        self._abort = self._abort_savepoint = self._abort_within = None
 
     def end(self) -> None:
         """Refuse nothing any more."""
@@ -193,7 +205,7 @@ class FailedTransaction:
         self.cause = self._savepoint = None
         self.rolled_back_by_server = False
         if not self._session().in_transaction():
-            self._abort = self._abort_savepoint = self._abort_within = None
+            self._forget_abort()
             self._half_done.clear()
 
     def _note_rollback(self, connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""What with_for_update() returns is as new as its lock, also where the session has read it before."""
+"""The objects that with_for_update() returns are as new as its lock, also where they were read before."""
 
 from __future__ import annotations
 
