@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from sqlalchemy import (
     Column,
     ColumnElement,
+    CompoundSelect,
     Connection,
     Pool,
     QueuePool,
@@ -143,7 +144,9 @@ class ForUpdate(NamedTuple):
 
 
 # Not a function of ours, which every statement of a session would call.
-for_update_clause: Callable[[Select[Any]], Any] = attrgetter("_for_update_arg")
+for_update_clause: Callable[[Select[Any] | CompoundSelect[Any]], Any] = attrgetter(
+    "_for_update_arg"
+)
 """Return the ``with_for_update()`` that is in force; None where there is none."""
 
 

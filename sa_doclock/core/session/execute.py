@@ -11,13 +11,20 @@ from sqlalchemy import Result, Select, TextClause, inspect
 from sqlalchemy.orm import FromStatement, Mapper
 from sqlalchemy.sql import Executable
 
+from ...dialects import strategy_for
 from ...options import LockOptions
 from ..locking import RowsOfSelect, acquire
 from ..sqlalchemy_internals import (
     for_update_clause,
     written_out,
 )
-from ..statements import LOCK_OPTION, LockedEntity, locked_entity_of, refuse_nested_lock
+from ..statements import (
+    LOCK_OPTION,
+    LockedEntity,
+    locked_entity_of,
+    refuse_dropped_lock,
+    refuse_nested_lock,
+)
 from ..transaction import NO_ARGUMENTS, LockRequest, around, is_built
 from .for_update import execute_for_update, lock_of_for_update
 from .hooks import SessionWithContext
@@ -102,10 +109,12 @@ class ExecutingSession(SessionWithContext):
         locked = self._locked_by(written)
         if locked is not None:
             return self._execute_locked(locked, written, params, arguments)
-        if isinstance(written, Select) and self._context.adopts_for_update:
-            lock = lock_of_for_update(written)
+        if isinstance(written, Select):
+            lock = lock_of_for_update(written) if self._context.adopts_for_update else None
             if lock is not None:
                 return self._execute_for_update(lock, written, params, arguments)
+        elif getattr(written, "is_select", False):
+            self._refuse_lock_within(written, arguments.get("bind_arguments") or {})
         if getattr(written, "is_dml", False):
             return self._execute_dml(statement, written, params, arguments)
         if isinstance(written, TextClause):
@@ -113,6 +122,12 @@ class ExecutingSession(SessionWithContext):
         if not self._context.ledger.empty and not is_built(written):
             self._context.connections.watch_all()  # text() or DDL may end the transaction
         return None
+
+    def _refuse_lock_within(self, statement: Any, bind_arguments: Mapping[str, Any]) -> None:
+        """Refuse a ``with_for_update()`` of a UNION or ``from_statement()`` that would lock nothing."""
+        if self._context.adopts_for_update:
+            binds = {"clause": statement, **bind_arguments}
+            refuse_dropped_lock(statement, lambda: strategy_for(self.get_bind(**binds)))
 
     def _execute_plain(self, statement: Any, params: Any, **arguments: Any) -> Result[Any]:
         """Execute a statement past the look for locks."""

@@ -15,6 +15,7 @@ from .by_key import (
     select_by_key,
     select_by_keys,
 )
+from .dropped_lock import refuse_dropped_lock
 from .lockable import (
     checked_options,
     refuse_unlockable_options,

@@ -126,7 +126,7 @@ def _tables(elements: Sequence[Any]) -> Iterator[str]:
 def asks_for_lock(element: Any) -> bool:
     """Return whether this part of a statement asks for row locks."""
     if isinstance(element, (Select, CompoundSelect)):
-        return for_update_clause(element) is not None  # type: ignore[arg-type]  # both have it
+        return for_update_clause(element) is not None
     return isinstance(element, TextClause) and _ROW_LOCK.search(element.text) is not None
 
 
