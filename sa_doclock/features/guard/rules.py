@@ -18,11 +18,11 @@ from ...core.documents import (
     Part,
     document_root,
     is_header,
+    is_row_of_root,
     key_attributes,
     mapper_cache,
     parts_of,
     parts_with_detail,
-    root_of,
 )
 from ...core.lock_info import Identity
 
@@ -119,7 +119,7 @@ def _rules_of_related(
 
 
 def _header_keys(root: Mapper[Any], mapper: Mapper[Any]) -> frozenset[str]:
-    return frozenset(key_attributes(mapper) if root_of(mapper) is root else ())
+    return frozenset(key_attributes(mapper) if is_row_of_root(mapper, root) else ())
 
 
 def names_of_parts(root: Mapper[Any], mapper: Mapper[Any]) -> set[str]:
