@@ -69,6 +69,10 @@ def test_with_the_lock_it_goes_through(session: LockingSession) -> None:
         changed(session, PlainOrder, total=77)
         changed(session, PlainLine, value=77)
         added(session)
+        session.delete(session.get_one(PlainLine, 2))
+        session.flush()
+        session.execute(update(PlainOrder).filter_by(id=1).values(total=7))
+        session.execute(update(PlainLine).filter_by(order_no=1).values(value=7))
     session.commit()
     assert sent
     assert held
