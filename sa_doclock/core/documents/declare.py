@@ -425,7 +425,7 @@ def _refuse_two_headers(root: Mapper[Any], parts: Iterable[Part], other: Mapper[
     except ArgumentError:
         return  # the check of the other one raises it
     for ours, theirs in product(parts, claimed):
-        if ours.detail.isa(theirs.detail) or theirs.detail.isa(ours.detail):
+        if is_row_of(ours.detail, theirs.detail) or is_row_of(theirs.detail, ours.detail):
             raise _error(
                 (root,),
                 f"the part {ours.path!r}, {ours.detail.class_.__name__}, is {theirs.path!r} of "

@@ -38,7 +38,7 @@ def loaded_headers(
     """
     for part in parts_with_detail(root, mapper):
         identity = loaded_owner(part, loaded)
-        if has_null(identity):
+        if has_null(identity) or not part.takes(loaded):
             continue
         if identity is UNKNOWN or is_header(root, part.owner):
             yield identity
@@ -171,6 +171,9 @@ class HeaderResolver:
         self, state: InstanceState[Any], part: Part
     ) -> Iterator[InstanceState[Any] | Identity]:
         """Yield the owners of an object: the objects that it refers to, and keys of others."""
+        discriminators = [name for name, _ in part.discriminators]
+        if discriminators and self._load(state, discriminators) and not _may_be_part(state, part):
+            return
         yield from _owners_by_backrefs(state, part)
         if part.foreign_key is None:
             yield from self._owners_without_key(state, part)
@@ -250,6 +253,16 @@ def _owners_by_backrefs(state: InstanceState[Any], part: Part) -> Iterator[Insta
         if not state.persistent:  # else the foreign key tells the one that did not change
             owners += history.unchanged
         yield from (inspect(owner) for owner in owners if owner is not None)
+
+
+def _may_be_part(state: InstanceState[Any], part: Part) -> bool:
+    """Return whether the values that a row has, or those that it had, are those of such a part."""
+    names = [name for name, _ in part.discriminators]
+    if state.identity is not None and _is_set_unread(state, names):
+        return True  # the database knows what it was
+    now = {name: state.dict.get(name) for name in names}
+    before = dict(zip(names, _key_before(state, names, tuple(now.values())), strict=True))
+    return part.takes(now) or part.takes(before)
 
 
 def _key_before(state: InstanceState[Any], names: Sequence[str], now: Identity) -> Identity:

@@ -40,7 +40,18 @@ def part_as_mapped(part: Part, mapper: Mapper[Any]) -> Part:
     names = {one: _same_attribute(part.detail, mapper, one) for one in part.foreign_key or ()}
     key = None if None in names.values() else tuple(name for name in names.values() if name)
     key = key if part.foreign_key else None
-    return part._replace(detail=mapper, foreign_key=key, reference=(), backrefs=())
+    discriminators = tuple(
+        (same, value)
+        for name, value in part.discriminators
+        if (same := _same_attribute(part.detail, mapper, name)) is not None
+    )
+    return part._replace(
+        detail=mapper,
+        foreign_key=key,
+        reference=(),
+        backrefs=(),
+        discriminators=discriminators,
+    )
 
 
 def _same_attribute(mapper: Mapper[Any], other: Mapper[Any], name: str) -> str | None:

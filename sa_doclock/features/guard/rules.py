@@ -131,11 +131,14 @@ def _owner_attributes(parts: Iterable[Part]) -> Iterator[str]:
     for part in parts:
         yield from part.foreign_key or ()
         yield from part.backrefs
+        yield from (name for name, _ in part.discriminators)
 
 
 def _direct_part(root: Mapper[Any], parts: Sequence[Part]) -> Part | None:
     if len(parts) != 1 or parts[0].foreign_key is None or not is_header(root, parts[0].owner):
         return None
+    if parts[0].discriminators:
+        return None  # the foreign key alone does not tell
     return parts[0]
 
 

@@ -112,7 +112,8 @@ class PlainLine(Other):
 
 def test_a_part_of_a_second_class_raises_it(session: LockingSession) -> None:
     with session.locked_document(Numbered, 1):
-        session.get_one(PlainLine, 1).value = 77
+        line: Any = session.get_one(PlainLine, 1)
+        line.value = 77
         session.flush()
         session.delete(session.get_one(PlainLine, 2))
     assert session.get_one(Numbered, 1).version == 3
