@@ -6,7 +6,7 @@ header's row: https://docs.sqlalchemy.org/en/20/orm/versioning.html
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import chain
 from typing import Any
@@ -25,7 +25,7 @@ from ..core.documents import (
 )
 from ..core.key_text import key_text
 from ..core.lock_info import Identity
-from ..core.sqlalchemy_internals import deleted_states, new_states
+from ..core.sqlalchemy_internals import deleted_states, is_flushing, modified_states, new_states
 from ..core.transaction import LockRequest, SessionPart
 from ..errors import LockMisuse, StaleDocument
 
@@ -45,10 +45,15 @@ class DocumentVersions(SessionPart):
             assert request.mapper is not None
             _refuse_stale(request.mapper, found, request.given["version"])
 
-    def before_flush(self, session: Session) -> None:
-        """See :class:`SessionPart`: raise the versions of documents whose parts are written."""
-        if any_versioned():
-            _raise_versions(session)
+    def flushing(self, session: Session) -> Callable[[Session], None] | None:
+        """See :class:`SessionPart`: raise the versions of documents whose parts are written.
+
+        The program's own listeners may write parts, too, so that it comes after them.
+        """
+        if not any_versioned() or is_flushing(session):
+            return None
+        changed = modified_states(session) or new_states(session) or deleted_states(session)
+        return _raise_versions if changed else None
 
 
 def _check_version(mapper: Mapper[Any], version: Any) -> None:

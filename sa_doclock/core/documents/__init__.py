@@ -53,4 +53,5 @@ from .owners import (
     loaded_owner,
 )
 from .parts import Part
+from .roles import is_row_of_root
 from .stored_keys import compares_in_python, select_equal_keys, select_stored_keys

@@ -19,6 +19,7 @@ from sqlalchemy.orm import Mapper, RelationshipProperty
 
 from .mapping import clear_mapper_caches, hierarchy_of, listen_to_mappers, mapper_cache, root_of
 from .parts import Part, build_part, undeclared_parts
+from .roles import is_row_of, is_second_class, part_as_mapped
 
 C = TypeVar("C", bound=type)
 Listener = Callable[[Collection[Mapper[Any]]], None]
@@ -265,12 +266,32 @@ def has_checkouts(root: Mapper[Any]) -> bool:
 
 @mapper_cache
 def document_root(mapper: Mapper[Any]) -> Mapper[Any] | None:
-    """Return the root of the declared document that a row of this class is header or part of."""
+    """Return the root of the declared document that a row of this class is header or part of.
+
+    A row belongs to it by its table, whichever class maps it; the class that is declared comes
+    first, where several are mapped on one table.
+    """
+    return _root_by_class(mapper) or _root_of_second_class(mapper)
+
+
+def _root_by_class(mapper: Mapper[Any]) -> Mapper[Any] | None:
+    """Return the root of the declared document that has this class as its header or part."""
     for root in declared_roots():
         if root_of(mapper) is root and is_declared(mapper):
             return root
         with suppress(ArgumentError):  # of a document that has nothing to do with this class
             if any(mapper.isa(part.detail) for part in parts_of(root)):
+                return root
+    return None
+
+
+def _root_of_second_class(mapper: Mapper[Any]) -> Mapper[Any] | None:
+    """Return the root of the declared document on whose tables this class is mapped, too."""
+    for root in declared_roots():
+        if is_second_class(mapper, root) and is_declared(root):
+            return root
+        with suppress(ArgumentError):
+            if any(is_second_class(mapper, part.detail) for part in parts_of(root)):
                 return root
     return None
 
@@ -282,7 +303,7 @@ def parts_of(root: Mapper[Any]) -> tuple[Part, ...]:
     Where nothing is declared, these are the one-to-many collections.
     """
     if root not in declared_roots():
-        others = (part for part in undeclared_parts(root) if document_root(part.detail) is None)
+        others = (part for part in undeclared_parts(root) if _root_by_class(part.detail) is None)
         return tuple(dict.fromkeys(others))
     parts = _resolved(root)
     for other in declared_roots():
@@ -294,7 +315,11 @@ def parts_of(root: Mapper[Any]) -> tuple[Part, ...]:
 @mapper_cache
 def parts_with_detail(root: Mapper[Any], mapper: Mapper[Any]) -> tuple[Part, ...]:
     """Return the parts of this root's documents that a row of this class can be; each link once."""
-    links = {(part.owner, part.name): part for part in parts_of(root) if mapper.isa(part.detail)}
+    links = {
+        (part.owner, part.name): part_as_mapped(part, mapper)
+        for part in parts_of(root)
+        if is_row_of(mapper, part.detail)
+    }
     return tuple(links.values())
 
 
@@ -400,7 +425,7 @@ def _refuse_two_headers(root: Mapper[Any], parts: Iterable[Part], other: Mapper[
     except ArgumentError:
         return  # the check of the other one raises it
     for ours, theirs in product(parts, claimed):
-        if ours.detail.isa(theirs.detail) or theirs.detail.isa(ours.detail):
+        if is_row_of(ours.detail, theirs.detail) or is_row_of(theirs.detail, ours.detail):
             raise _error(
                 (root,),
                 f"the part {ours.path!r}, {ours.detail.class_.__name__}, is {theirs.path!r} of "

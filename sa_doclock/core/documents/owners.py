@@ -18,6 +18,7 @@ from ..lock_info import Identity
 from .declare import has_nested_headers, parts_with_detail
 from .mapping import key_attributes, mapper_cache, root_of
 from .parts import Part
+from .roles import is_row_of_root
 from .stored_keys import Types, compares_in_python, select_stored_keys
 
 UNKNOWN: Final[Identity] = ()
@@ -37,7 +38,7 @@ def loaded_headers(
     """
     for part in parts_with_detail(root, mapper):
         identity = loaded_owner(part, loaded)
-        if has_null(identity):
+        if has_null(identity) or not part.takes(loaded):
             continue
         if identity is UNKNOWN or is_header(root, part.owner):
             yield identity
@@ -70,7 +71,7 @@ def _loaded_headers_of_owner(
 @mapper_cache
 def is_header(root: Mapper[Any], mapper: Mapper[Any]) -> bool:
     """Return whether every row of this class is the header of a document of this root."""
-    return root_of(mapper) is root and not has_nested_headers(root)
+    return is_row_of_root(mapper, root) and not has_nested_headers(root)
 
 
 def header_identity(state: InstanceState[Any], root: Mapper[Any]) -> Identity:
@@ -145,7 +146,7 @@ class HeaderResolver:
                     yield from self.headers(owner)
         # A category with a parent is a part of the topmost one, without a parent a header.
         nested = has_owner and has_nested_headers(self._root)
-        if root_of(state.mapper) is self._root and not nested:
+        if is_row_of_root(state.mapper, self._root) and not nested:
             yield header_identity(state, self._root)
 
     def headers_of_row(self, mapper: Mapper[Any], identity: Identity) -> frozenset[Identity]:
@@ -163,13 +164,16 @@ class HeaderResolver:
             for owner in self._select_owners(part, identity):
                 has_owner = True
                 yield from self.headers_of_row(part.owner, owner)
-        if root_of(mapper) is self._root and not has_owner:
+        if is_row_of_root(mapper, self._root) and not has_owner:
             yield identity
 
     def _owners(
         self, state: InstanceState[Any], part: Part
     ) -> Iterator[InstanceState[Any] | Identity]:
         """Yield the owners of an object: the objects that it refers to, and keys of others."""
+        discriminators = [name for name, _ in part.discriminators]
+        if discriminators and self._load(state, discriminators) and not _may_be_part(state, part):
+            return
         yield from _owners_by_backrefs(state, part)
         if part.foreign_key is None:
             yield from self._owners_without_key(state, part)
@@ -251,6 +255,16 @@ def _owners_by_backrefs(state: InstanceState[Any], part: Part) -> Iterator[Insta
         yield from (inspect(owner) for owner in owners if owner is not None)
 
 
+def _may_be_part(state: InstanceState[Any], part: Part) -> bool:
+    """Return whether the values that a row has, or those that it had, are those of such a part."""
+    names = [name for name, _ in part.discriminators]
+    if state.identity is not None and _is_set_unread(state, names):
+        return True  # the database knows what it was
+    now = {name: state.dict.get(name) for name in names}
+    before = dict(zip(names, _key_before(state, names, tuple(now.values())), strict=True))
+    return part.takes(now) or part.takes(before)
+
+
 def _key_before(state: InstanceState[Any], names: Sequence[str], now: Identity) -> Identity:
     deleted = [state.attrs[name].history.deleted for name in names]
     return tuple(old[0] if old else value for old, value in zip(deleted, now, strict=True))
@@ -276,13 +290,15 @@ def _names(mapper: Mapper[Any]) -> tuple[str, ...]:
 
 @mapper_cache
 def _owners_of_row(part: Part) -> Select[Any]:
-    row = zip(key_attributes(part.detail), _names(part.detail), strict=True)
+    # The class of the relationship: a second class on its table has the same key.
+    target = part.relationship.mapper
+    row = zip(key_attributes(target), _names(target), strict=True)
     detail: Any = part.alias
     if detail is not None:  # its own, which the condition of the relationship names
         owner: Any = part.owner.class_
         join = getattr(owner, part.name)
     else:
-        owner, detail = aliased(part.owner.class_), aliased(part.detail.class_)
+        owner, detail = aliased(part.owner.class_), aliased(target.class_)
         join = getattr(owner, part.name).of_type(detail)
     keys = [getattr(owner, name) for name in key_attributes(part.owner)]
     where = (getattr(detail, name) == bindparam(parameter) for name, parameter in row)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from operator import and_, eq
 from typing import Any, NamedTuple
+from unicodedata import combining, normalize
 
+from sqlalchemy import (
+    BinaryExpression,
+    BindParameter,
+    BooleanClauseList,
+    ColumnClause,
+)
 from sqlalchemy.orm import Mapper, RelationshipDirection, RelationshipProperty
 from sqlalchemy.orm.exc import UnmappedColumnError
+from sqlalchemy.sql.elements import Grouping
 from sqlalchemy.types import TypeEngine
 
 from .mapping import hierarchy_of, key_attributes, root_of
@@ -25,6 +34,8 @@ class Part(NamedTuple):
     reference: tuple[tuple[str, str], ...]
     backrefs: tuple[str, ...]  # attributes of the detail that lead to the owner
     recursive: bool  # a detail may have such details in turn
+    # attributes of the detail that the relationship compares with a constant, and the constants
+    discriminators: tuple[tuple[str, Any], ...] = ()
 
     @property
     def relationship(self) -> RelationshipProperty[Any]:
@@ -42,6 +53,13 @@ class Part(NamedTuple):
         """The types of the foreign key, in order of the owner's key."""
         attributes = self.detail.column_attrs
         return tuple(attributes[name].columns[0].type for name in self.foreign_key or ())
+
+    def takes(self, values: Mapping[str, Any]) -> bool:
+        """Return whether rows with these values can be such details, by their discriminators.
+
+        True of a value that is not known, or that only the database knows.
+        """
+        return all(_may_be(values.get(name, one), one) for name, one in self.discriminators)
 
     @property
     def owner_path(self) -> str:
@@ -67,7 +85,45 @@ def build_part(path: str, relationship: RelationshipProperty[Any]) -> Part:
         () if is_key else reference,
         tuple(one.key for one in detail.relationships if _leads_back(one, relationship)),
         recursive=root_of(detail) is root_of(owner),
+        discriminators=tuple(_discriminators(relationship)),
     )
+
+
+def _may_be(value: Any, constant: Any) -> bool:
+    """Return whether a value may equal the constant, to whatever database and collation."""
+    if isinstance(value, str) and isinstance(constant, str):
+        return _folded(value) == _folded(constant)
+    if value is None or type(value) is type(constant):
+        return bool(value == constant)
+    return True
+
+
+def _folded(text: str) -> str:
+    """Return the text without what a collation may ignore: case, accents, spaces at its end."""
+    letters = (one for one in normalize("NFKD", text) if not combining(one))
+    return "".join(letters).casefold().rstrip()
+
+
+def _discriminators(relationship: RelationshipProperty[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield what a one-to-many compares with constants: ``and_(..., Comment.kind == "order")``."""
+    if relationship.direction is RelationshipDirection.ONETOMANY:
+        for column, value in _compared(relationship.primaryjoin):
+            with suppress(UnmappedColumnError):
+                yield relationship.mapper.get_property_by_column(column).key, value
+
+
+def _compared(condition: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each column that must equal a constant, if the condition is to hold."""
+    if isinstance(condition, Grouping):
+        yield from _compared(condition.element)
+    elif isinstance(condition, BooleanClauseList) and condition.operator is and_:
+        for one in condition.clauses:
+            yield from _compared(one)
+    elif isinstance(condition, BinaryExpression) and condition.operator is eq:
+        sides = condition.left, condition.right
+        for column, constant in (sides, sides[::-1]):
+            if isinstance(column, ColumnClause) and isinstance(constant, BindParameter):
+                yield column, constant.effective_value
 
 
 def undeclared_parts(root: Mapper[Any]) -> Iterator[Part]:

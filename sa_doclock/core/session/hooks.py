@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, event
-from sqlalchemy.orm import InstanceState, SessionTransaction
+from sqlalchemy.orm import InstanceState, Session, SessionTransaction
 
 from ...dialects import strategies
 from ...events import EventfulSession
@@ -43,6 +43,24 @@ class SessionWithContext(EventfulSession):
         if bind is not None:
             for using in self._context.parts.using:
                 using(bind)
+
+    def flush(self, objects: Sequence[Any] | None = None) -> None:
+        """See ``Session.flush()``."""
+        last = [one for flushing in self._context.parts.flushing if (one := flushing(self))]
+        if not last:
+            super().flush(objects)
+            return
+
+        def after_all_others(session: Session, *_: object) -> None:
+            for one in last:
+                one(session)
+
+        # SQLAlchemy calls the listeners of one session in their order, and after those of classes.
+        event.listen(self, "before_flush", after_all_others)
+        try:
+            super().flush(objects)
+        finally:
+            event.remove(self, "before_flush", after_all_others)
 
     def rollback(self) -> None:
         """See ``Session.rollback()``."""

@@ -16,9 +16,9 @@ from ...core.documents import (
     compares_in_python,
     document_root,
     header_identity,
+    is_row_of_root,
     key_attributes,
     mapper_of,
-    root_of,
 )
 from ...core.lock_info import DocumentKey, Identity, document_label, public_key
 from ...core.sqlalchemy_internals import modified_states, new_states
@@ -106,7 +106,7 @@ class FullCheck:
 def document_of_header(state: InstanceState[Any]) -> DocumentKey | None:
     """Return the document whose header the object is; None if it is no header."""
     root = document_root(state.mapper)
-    if root is None or root_of(state.mapper) is not root:
+    if root is None or not is_row_of_root(state.mapper, root):
         return None
     return root.class_, header_identity(state, root)
 

@@ -18,11 +18,11 @@ from ...core.documents import (
     Part,
     document_root,
     is_header,
+    is_row_of_root,
     key_attributes,
     mapper_cache,
     parts_of,
     parts_with_detail,
-    root_of,
 )
 from ...core.lock_info import Identity
 
@@ -119,7 +119,7 @@ def _rules_of_related(
 
 
 def _header_keys(root: Mapper[Any], mapper: Mapper[Any]) -> frozenset[str]:
-    return frozenset(key_attributes(mapper) if root_of(mapper) is root else ())
+    return frozenset(key_attributes(mapper) if is_row_of_root(mapper, root) else ())
 
 
 def names_of_parts(root: Mapper[Any], mapper: Mapper[Any]) -> set[str]:
@@ -131,11 +131,14 @@ def _owner_attributes(parts: Iterable[Part]) -> Iterator[str]:
     for part in parts:
         yield from part.foreign_key or ()
         yield from part.backrefs
+        yield from (name for name, _ in part.discriminators)
 
 
 def _direct_part(root: Mapper[Any], parts: Sequence[Part]) -> Part | None:
     if len(parts) != 1 or parts[0].foreign_key is None or not is_header(root, parts[0].owner):
         return None
+    if parts[0].discriminators:
+        return None  # the foreign key alone does not tell
     return parts[0]
 
 

@@ -15,11 +15,11 @@ from ...core.documents import (
     declared_roots,
     document_root,
     hierarchy_of,
+    is_row_of_root,
     key_attributes,
     mapper_cache,
     parts_of,
     parts_with_detail,
-    root_of,
 )
 from ...core.lock_info import Identity
 from ...core.sqlalchemy_internals import values_of
@@ -73,7 +73,7 @@ class Target(NamedTuple):
 
 def is_header_target(target: Target) -> bool:
     """Return whether the rows may be headers."""
-    return target.mapper is not None and root_of(target.mapper) is target.root
+    return target.mapper is not None and is_row_of_root(target.mapper, target.root)
 
 
 def literal(value: Any, row: Row) -> Any:
@@ -141,7 +141,7 @@ def _build_target(mapper: Mapper[Any], root: Mapper[Any], *, by_key: bool) -> Ta
     parts = parts_with_detail(root, mapper)
     links = tuple(_links(mapper, parts))
     # A header is found by its own key, and so is a line whose order its columns do not name.
-    by_identity = root_of(mapper) is root or not all(part.foreign_key for part in parts)
+    by_identity = is_row_of_root(mapper, root) or not all(part.foreign_key for part in parts)
     by_foreign_key = chain.from_iterable(link.names for link in links)
     names = key_attributes(mapper) if by_identity else by_foreign_key
     columns = tuple(getattr(mapper.class_, name) for name in names)

@@ -114,4 +114,27 @@ for dialect, texts in {
         ddl: ExecutableDDLElement = DDL(text)  # type: ignore[no-untyped-call]
         event.listen(Served.__table__, "after_create", ddl.execute_if(dialect=dialect))
 
+
+@document(version=True)
+class Noted(Header):
+    """Its remarks are in a table that others have theirs in, too."""
+
+    __tablename__ = "vs_noted"
+    version: Mapped[int] = mapped_column()
+    remarks: Mapped[list[Remark]] = relationship(
+        primaryjoin="and_(Noted.id == foreign(Remark.owner_id), Remark.owner_kind == 'noted')",
+        cascade=OWNED,
+    )
+
+    __mapper_args__ = {"version_id_col": version}  # noqa: RUF012
+
+
+class Remark(Base):
+    __tablename__ = "vs_remark"
+    id: Mapped[int] = key()
+    owner_kind: Mapped[str]
+    owner_id: Mapped[int]
+    text: Mapped[str] = mapped_column(default="")
+
+
 KINDS = [(Numbered, NumberedLine), (Marked, MarkedLine), (Served, ServedLine)]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import event
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import DeclarativeBase, Mapped, configure_mappers, mapped_column
 
@@ -99,6 +100,53 @@ def test_a_header_that_is_new_or_deleted_is_left_alone(session: LockingSession) 
     with session.locked_document(Numbered, 3) as found:
         session.delete(found)
     assert session.get(Numbered, 3) is None
+
+
+class Other(DeclarativeBase):
+    """The base of a class that knows nothing of documents."""
+
+
+class PlainLine(Other):
+    __table__ = NumberedLine.__table__
+
+
+def test_a_part_of_a_second_class_raises_it(session: LockingSession) -> None:
+    with session.locked_document(Numbered, 1):
+        line: Any = session.get_one(PlainLine, 1)
+        line.value = 77
+        session.flush()
+        session.delete(session.get_one(PlainLine, 2))
+    assert session.get_one(Numbered, 1).version == 3
+
+
+def _change_one(session: LockingSession) -> None:
+    session.get_one(NumberedLine, 1).value = 77
+
+
+def _add_one(session: LockingSession) -> None:
+    session.add(NumberedLine(id=9, header_id=1, value=5))
+
+
+def _delete_one(session: LockingSession) -> None:
+    session.delete(session.get_one(NumberedLine, 2))
+
+
+@pytest.mark.parametrize("deed", [_change_one, _add_one, _delete_one])
+@pytest.mark.parametrize("own_class", [True, False], ids=["of its class", "of the session"])
+def test_a_part_that_a_listener_writes_raises_it_in_the_same_flush(
+    engine: sa.Engine, deed: Any, own_class: bool
+) -> None:
+    class Listened(LockingSession):
+        pass
+
+    with Listened(engine) as session:
+        target: Any = Listened if own_class else session
+        event.listen(target, "before_flush", lambda *_: deed(session), once=True)
+        with session.locked_document(Numbered, 1) as found:
+            session.add(Numbered(id=3))
+            session.flush()
+            assert found.version == 2
+        assert session.get_one(Numbered, 1).version == 2
 
 
 def test_a_class_without_a_version_cannot_be_declared_so() -> None:
