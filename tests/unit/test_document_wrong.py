@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from sqlalchemy import Column, Integer, Table, create_engine, select
+from sqlalchemy import Column, Integer, Table, create_engine, inspect, select
 from sqlalchemy.exc import AmbiguousForeignKeysError, ArgumentError, NoForeignKeysError
 from sqlalchemy.orm import configure_mappers, relationship
 
@@ -107,6 +107,17 @@ def test_two_headers_that_claim_one_class(world: World, path: str) -> None:
         configure_mappers()
     for named in ("Order", "Cart", "'goods'", f"'{path}'", target):
         assert named in str(caught.value)
+
+
+def test_two_headers_that_claim_one_table(world: World) -> None:
+    world.map("Order", declare=document(parts=("lines",)), lines=relationship("Line"))
+    line = world.map("Line", refers("order"), refers("cart"))
+    second: Any = type("Good", (), {})
+    world.registry.map_imperatively(second, inspect(line).local_table)
+    world.made.append(second)
+    world.map("Cart", declare=document(parts=("goods",)), goods=relationship("Good"))
+    with pytest.raises(ArgumentError, match="a part has one header"):
+        configure_mappers()
 
 
 def test_one_header_may_have_a_class_as_two_parts(world: World) -> None:

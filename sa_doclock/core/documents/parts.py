@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 from operator import and_, eq
 from typing import Any, NamedTuple
 from unicodedata import combining, normalize
@@ -117,13 +118,15 @@ def _compared(condition: Any) -> Iterator[tuple[Any, Any]]:
     if isinstance(condition, Grouping):
         yield from _compared(condition.element)
     elif isinstance(condition, BooleanClauseList) and condition.operator is and_:
-        for one in condition.clauses:
-            yield from _compared(one)
+        yield from chain.from_iterable(map(_compared, condition.clauses))
     elif isinstance(condition, BinaryExpression) and condition.operator is eq:
-        sides = condition.left, condition.right
-        for column, constant in (sides, sides[::-1]):
-            if isinstance(column, ColumnClause) and isinstance(constant, BindParameter):
-                yield column, constant.effective_value
+        yield from _column_and_constant(condition.left, condition.right)
+        yield from _column_and_constant(condition.right, condition.left)
+
+
+def _column_and_constant(column: Any, constant: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(column, ColumnClause) and isinstance(constant, BindParameter):
+        yield column, constant.effective_value
 
 
 def undeclared_parts(root: Mapper[Any]) -> Iterator[Part]:

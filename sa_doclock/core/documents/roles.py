@@ -6,6 +6,7 @@ A program may map a second class on the table of a header or of a part, as by
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy.orm import Mapper
@@ -37,21 +38,21 @@ def part_as_mapped(part: Part, mapper: Mapper[Any]) -> Part:
     """
     if mapper.isa(part.detail):
         return part
-    names = {one: _same_attribute(part.detail, mapper, one) for one in part.foreign_key or ()}
-    key = None if None in names.values() else tuple(name for name in names.values() if name)
-    key = key if part.foreign_key else None
-    discriminators = tuple(
-        (same, value)
-        for name, value in part.discriminators
-        if (same := _same_attribute(part.detail, mapper, name)) is not None
-    )
+    compared = _same_attributes(part, mapper, [name for name, _ in part.discriminators])
+    names = _same_attributes(part, mapper, part.foreign_key or ())
+    constants = [value for _, value in part.discriminators]
+    pairs = zip(compared, constants, strict=True)
     return part._replace(
         detail=mapper,
-        foreign_key=key,
+        foreign_key=None if None in names or not names else tuple(filter(None, names)),
         reference=(),
         backrefs=(),
-        discriminators=discriminators,
+        discriminators=tuple((name, value) for name, value in pairs if name is not None),
     )
+
+
+def _same_attributes(part: Part, mapper: Mapper[Any], names: Iterable[str]) -> list[str | None]:
+    return [_same_attribute(part.detail, mapper, name) for name in names]
 
 
 def _same_attribute(mapper: Mapper[Any], other: Mapper[Any], name: str) -> str | None:

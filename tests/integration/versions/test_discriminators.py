@@ -80,3 +80,9 @@ def test_what_it_was_is_asked_where_it_is_not_loaded(session: LockingSession) ->
     found.owner_kind = "customer"
     with pytest.raises(UnlockedWrite, match="Noted 1"):
         session.flush()
+
+
+def test_what_a_collation_may_take_for_the_same_is_a_part(session: LockingSession) -> None:
+    session.add(Remark(id=9, owner_id=1, owner_kind="N\u00f3ted "))
+    with pytest.raises(UnlockedWrite, match="Noted 1"):
+        session.flush()
