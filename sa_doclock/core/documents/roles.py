@@ -6,7 +6,7 @@ A program may map a second class on the table of a header or of a part, as by
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sqlalchemy.orm import Mapper
@@ -38,17 +38,21 @@ def part_as_mapped(part: Part, mapper: Mapper[Any]) -> Part:
     """
     if mapper.isa(part.detail):
         return part
-    compared = _same_attributes(part, mapper, [name for name, _ in part.discriminators])
     names = _same_attributes(part, mapper, part.foreign_key or ())
-    constants = [value for _, value in part.discriminators]
-    pairs = zip(compared, constants, strict=True)
     return part._replace(
         detail=mapper,
         foreign_key=None if None in names or not names else tuple(filter(None, names)),
         reference=(),
         backrefs=(),
-        discriminators=tuple((name, value) for name, value in pairs if name is not None),
+        discriminators=tuple(_same_discriminators(part, mapper)),
     )
+
+
+def _same_discriminators(part: Part, mapper: Mapper[Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in part.discriminators:
+        same = _same_attribute(part.detail, mapper, name)
+        if same is not None:
+            yield same, value
 
 
 def _same_attributes(part: Part, mapper: Mapper[Any], names: Iterable[str]) -> list[str | None]:

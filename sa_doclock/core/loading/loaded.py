@@ -336,19 +336,23 @@ class DocumentIndex:
         unreadable: Unreadable,
     ) -> None:
         """Expire an object that was loaded without the lock of its document."""
-        root, is_fresh = self._root.class_, self._ledger.is_fresh
-        if role.parts:
-            headers = self._known_headers(state, role)
-            if not headers or not all(is_fresh((root, header)) for header in headers):
-                self._expire_collections_with(state, role)
-                self._expire(state, unreadable)
-                return
-        if role.header and not is_fresh((root, state.identity or ())):
+        if role.parts and not self._is_fresh_part(state, role):
+            self._expire_collections_with(state, role)
+            self._expire(state, unreadable)
+            return
+        if role.header and not self._ledger.is_fresh((self._root.class_, state.identity or ())):
             self._headers.append(state)
             if identities is not None and state.identity not in identities:
                 _expire_loaded(self._session(), state, role.collections)
         else:
             self._held.append(state)
+
+    def _is_fresh_part(self, state: InstanceState[Any], role: Role) -> bool:
+        """Return whether all its headers are held, and were so when it was loaded."""
+        headers = self._known_headers(state, role)
+        return bool(headers) and all(
+            self._ledger.is_fresh((self._root.class_, header)) for header in headers
+        )
 
     def _expire_collections_with(self, state: InstanceState[Any], role: Role) -> None:
         """Expire the collections that have it: else their members come back one by one."""

@@ -117,11 +117,16 @@ class ExecutingSession(SessionWithContext):
             self._refuse_lock_within(written, arguments.get("bind_arguments") or {})
         if getattr(written, "is_dml", False):
             return self._execute_dml(statement, written, params, arguments)
-        if isinstance(written, TextClause):
-            self._context.connections.note_text(written.text)
-        if not self._context.ledger.empty and not is_built(written):
-            self._context.connections.watch_all()  # text() or DDL may end the transaction
+        self._note_foreign(written)
         return None
+
+    def _note_foreign(self, written: Any) -> None:
+        """Note a statement that the library cannot read, as text() or DDL."""
+        connections = self._context.connections
+        if isinstance(written, TextClause):
+            connections.note_text(written.text)
+        if not self._context.ledger.empty and not is_built(written):
+            connections.watch_all()  # it may end the transaction
 
     def _refuse_lock_within(self, statement: Any, bind_arguments: Mapping[str, Any]) -> None:
         """Refuse a ``with_for_update()`` of a UNION or ``from_statement()`` that would lock nothing."""

@@ -91,7 +91,7 @@ def execute_for_update(
         reporting = context.instrumentation.reporting_call(request.entity, lock, clock)
     with reporting as granted:
         adopted = _Adopted(session, context, request, entities, options, opens=opens)
-        result = adopted.execute(statement, run)
+        result = adopted.run(statement, run)
         collisions = adopted.finish()
         if adopted.headers:
             granted.extend(_adopt(context.ledger, adopted.headers, lock))
@@ -128,7 +128,7 @@ class _Adopted:
         self._loaded = LoadedHeaders(session, context.ledger, roots)
         self.headers: list[Any] = []
 
-    def execute(self, statement: Select[Any], run: Run) -> Result[Any]:
+    def run(self, statement: Select[Any], run: Run) -> Result[Any]:
         """Execute it, its lock made real, and read again what the session had of its rows."""
         context, request, bind = self._context, self._request, self.bind
         strategy = strategy_for(bind)

@@ -84,6 +84,13 @@ class TransactionConnection:
             self.mark = None if self.unmarked else mark
         self.in_doubt = self.mark is not None
 
+    def driver_knows_end(self) -> bool:
+        """Return whether the driver knows that the transaction has ended; nothing is sent."""
+        connection, known = self.connection, self.known
+        if connection.invalidated or connection.closed:
+            return True
+        return self.begun and known is not None and known.in_transaction(connection) is False
+
     def transaction_has_changed(self) -> bool:
         """Return whether the server says that this is not the transaction of the locks any more."""
         if self.connection.closed or self.connection.invalidated:

@@ -193,10 +193,7 @@ class TransactionConnections:
         :param ask: ask the server, where a foreign statement has run since it was last asked.
         """
         for one in self._by_engine.values():
-            connection, known = one.connection, one.known
-            if connection.invalidated or connection.closed:
-                return True
-            if one.begun and known is not None and known.in_transaction(connection) is False:
+            if one.driver_knows_end():
                 return True
             if ask and one.in_doubt and one.transaction_has_changed():
                 return True

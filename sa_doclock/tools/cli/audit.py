@@ -39,7 +39,7 @@ def audit(
         typer.Option(metavar="FILE", help="Write SARIF 2.1.0 there.", show_default="none"),
     ] = None,
 ) -> None:
-    """Run a program, and find where it lacks a lock or uses one wrongly.
+    """Run a program, and find where it lacks a lock.
 
     It runs in this process; other processes that it starts are not watched.
 

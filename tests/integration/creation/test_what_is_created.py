@@ -23,6 +23,9 @@ def with_lines(*values: int) -> Order:
 def statements_of(session: LockingSession, call: Callable[[], Any]) -> list[str]:
     sent: list[str] = []
     connection = session.connection()
+    dict(
+        session.held_locks
+    )  # who is given the connection may have ended the transaction: asked once
 
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         sent.append(statement)

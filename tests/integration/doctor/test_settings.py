@@ -186,6 +186,6 @@ def test_a_check_has_a_test(code: str) -> None:
     files = [
         *Path(__file__).parent.glob("*.py"),
         *(TESTS / "integration" / "poolers").glob("*.py"),
-        TESTS / "sql" / "test_doctor.py",
+        *(TESTS / "sql" / name for name in ("test_doctor.py", "test_compatible_servers.py")),
     ]
     assert any(f'"{code}"' in file.read_text(encoding="utf-8") for file in files)

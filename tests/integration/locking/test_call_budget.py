@@ -32,7 +32,7 @@ BUDGETS = {
         "declared lock": Budget(50, 16, 9),
         "declared lock_in_time": Budget(115, 24, 19),
         "declared lock_by_scalars": Budget(175, 29, 14),
-        "declared save": Budget(100, 21, 10),
+        "declared save": Budget(108, 22, 10),
     },
 }
 

@@ -173,6 +173,7 @@ class Meeting:
         ask = partial(session.get_entity, mapping.header, mapping.ident(number))
         sent: list[Any] = []
         connection = session.connection()
+        ask(LockOptions.SharedRead)  # who is given the connection may have ended the transaction
         event.listen(connection, "before_cursor_execute", lambda *args: sent.append(args[2]))
         known = ask(LockOptions.SharedRead)
         assert known is ask(self._way.lock), "another object is the same document"

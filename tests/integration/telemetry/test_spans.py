@@ -78,7 +78,7 @@ def test_its_statements_are_its_children(session: Session, engine: sa.Engine, to
     tracer = told.tracers.get_tracer("the program")
     with tracer.start_as_current_span("request"), statement_spans(engine, told):
         session.get_one_entity(Order, 1, ForUpdate)
-        session.scalar(sa.text("SELECT 1"))
+        session.scalar(sa.select(sa.literal(1)))
     *inside, lock, after, request = told.spans
     assert (lock.name, request.name) == ("lock Order", "request")
     assert inside
