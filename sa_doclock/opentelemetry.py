@@ -192,7 +192,9 @@ class _Telemetry:
 
     def checkout_changed(self, _session: Session, checkout: Checkout, change: str) -> None:
         attributes = self._attributes(checkout.entity, checkout.ident, None)
-        self._checkouts.add(1, attributes | {"doclock.change": change.replace(" ", "_")})
+        attributes["doclock.change"] = change.replace(" ", "_")
+        self._checkouts.add(1, attributes)
+        trace.get_current_span().add_event(f"{change} {checkout.entity.__name__}", attributes)
 
     def transaction_retried(
         self, _session: Session, error: LockFailed, _attempt: int, pause: float | None

@@ -14,7 +14,9 @@ from tests.sql.models import Customer, Order
 from tests.sql.tds.server import TDSServer, said
 
 ForUpdate = LockOptions.ForUpdate
-by_text = pytest.mark.parametrize("sql", ["COMMIT; BEGIN TRANSACTION", "ROLLBACK; BEGIN TRANSACTION"])
+by_text = pytest.mark.parametrize(
+    "sql", ["COMMIT; BEGIN TRANSACTION", "ROLLBACK; BEGIN TRANSACTION"]
+)
 QUESTION = "CURRENT_TRANSACTION_ID"
 
 
