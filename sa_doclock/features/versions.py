@@ -6,7 +6,7 @@ header's row: https://docs.sqlalchemy.org/en/20/orm/versioning.html
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
 from typing import Any
@@ -17,7 +17,6 @@ from sqlalchemy.orm.attributes import flag_modified, instance_state
 
 from ..core.documents import (
     HeaderResolver,
-    any_versioned,
     document_root,
     has_null,
     is_versioned,
@@ -25,7 +24,7 @@ from ..core.documents import (
 )
 from ..core.key_text import key_text
 from ..core.lock_info import Identity
-from ..core.sqlalchemy_internals import deleted_states, is_flushing, modified_states, new_states
+from ..core.sqlalchemy_internals import deleted_states, modified_states, new_states
 from ..core.transaction import LockRequest, SessionPart
 from ..errors import LockMisuse, StaleDocument
 
@@ -45,15 +44,13 @@ class DocumentVersions(SessionPart):
             assert request.mapper is not None
             _refuse_stale(request.mapper, found, request.given["version"])
 
-    def flushing(self, session: Session) -> Callable[[Session], None] | None:
+    def flushing(self, session: Session) -> None:
         """See :class:`SessionPart`: raise the versions of documents whose parts are written.
 
         The program's own listeners may write parts, too, so that it comes after them.
         """
-        if not any_versioned() or is_flushing(session):
-            return None
-        changed = modified_states(session) or new_states(session) or deleted_states(session)
-        return _raise_versions if changed else None
+        if modified_states(session) or new_states(session) or deleted_states(session):
+            _raise_versions(session)
 
 
 def _check_version(mapper: Mapper[Any], version: Any) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Connection, event
-from sqlalchemy.orm import InstanceState, Session, SessionTransaction
+from sqlalchemy.orm import InstanceState, SessionTransaction
 
 from ...dialects import strategies
 from ...events import EventfulSession
+from ..documents import any_versioned
 from ..locking import LockContext
 from ..transaction import translate_errors
 
@@ -43,24 +44,6 @@ class SessionWithContext(EventfulSession):
         if bind is not None:
             for using in self._context.parts.using:
                 using(bind)
-
-    def flush(self, objects: Sequence[Any] | None = None) -> None:
-        """See ``Session.flush()``."""
-        last = [one for flushing in self._context.parts.flushing if (one := flushing(self))]
-        if not last:
-            super().flush(objects)
-            return
-
-        def after_all_others(session: Session, *_: object) -> None:
-            for one in last:
-                one(session)
-
-        # SQLAlchemy calls the listeners of one session in their order, and after those of classes.
-        event.listen(self, "before_flush", after_all_others)
-        try:
-            super().flush(objects)
-        finally:
-            event.remove(self, "before_flush", after_all_others)
 
     def rollback(self) -> None:
         """See ``Session.rollback()``."""
@@ -124,6 +107,8 @@ def _after_begin(
 def _after_transaction_create(session: SessionWithContext, transaction: SessionTransaction) -> None:
     if transaction.nested:
         session._context.open_savepoint(transaction)
+    elif transaction.parent is None and any_versioned():
+        _listen_last(session)
 
 
 @event.listens_for(SessionWithContext, "after_rollback")
@@ -152,6 +137,19 @@ def _after_commit(session: SessionWithContext) -> None:
     session._context.after_commit()
 
 
+def _listen_last(session: SessionWithContext) -> None:
+    """Have _after_all_others() called after the listeners that the session has by now."""
+    if event.contains(session, "before_flush", _after_all_others):
+        event.remove(session, "before_flush", _after_all_others)
+    event.listen(session, "before_flush", _after_all_others)
+
+
+def _after_all_others(session: SessionWithContext, *_: Any) -> None:
+    """Tell the parts that no listener of the program comes any more."""
+    for flushing in session._context.parts.flushing:
+        flushing(session)
+
+
 @event.listens_for(SessionWithContext, "before_flush")
 def _before_flush(session: SessionWithContext, *_: Any) -> None:
     """Refuse to write in a snapshot, or without locks that were lost; tell the parts."""
@@ -161,6 +159,9 @@ def _before_flush(session: SessionWithContext, *_: Any) -> None:
         context.loaded.note_flush()
     for before_flush in context.parts.before_flush:
         before_flush(session)
+    # SQLAlchemy calls the listeners of one session after those of classes, in their order.
+    if any_versioned():
+        _listen_last(session)
 
 
 @event.listens_for(SessionWithContext, "transient_to_pending", raw=True)

@@ -122,9 +122,11 @@ class SessionPart:
     def roll_back_to(self, mark: Any) -> None:
         """Forget what came since; the mark is None where the part came after the savepoint."""
 
-    def flushing(self, session: Session) -> Callable[[Session], None] | None:
-        """Return what this flush calls after all ``before_flush`` listeners of the program."""
-        return None
+    def flushing(self, session: Session) -> None:
+        """All ``before_flush`` listeners of the program have run.
+
+        Called where a class is declared with ``version=True``.
+        """
 
     def before_flush(self, session: Session) -> None:
         """The session is about to flush."""
@@ -222,7 +224,7 @@ class SessionParts:
     released: tuple[Callable[[Sequence[ReleasedLock], str], None], ...] = ()
     using: tuple[Callable[[Engine | Connection], None], ...] = ()
     begun: NamedHook = ()
-    flushing: tuple[Callable[[Session], Callable[[Session], None] | None], ...] = ()
+    flushing: tuple[Callable[[Session], None], ...] = ()
     before_flush: tuple[Callable[[Session], None], ...] = ()
     before_commit: tuple[Callable[[], None], ...] = ()
     after_commit: tuple[Callable[[], None], ...] = ()

@@ -1,0 +1,190 @@
+"""The invariants of docs/invariants.md, each with a test that proves it and where that runs."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+INTEGRATION: Final = Path(__file__).parents[1] / "integration"
+
+
+class Invariant(NamedTuple):
+    """A sentence that always holds, and the test of it: ``locking/test_fresh.py::test_name``."""
+
+    sentence: str
+    test: str
+
+
+INVARIANTS: Final = {
+    "Who may hold what": [
+        Invariant(
+            "Of one document there is one holder of ForUpdate; the next waits until its transaction ends.",
+            "locking/test_for_update.py::test_the_second_waits_and_sees_what_the_first_wrote",
+        ),
+        Invariant(
+            "Readers by SharedRead are side by side, and a writer waits for them where the lock is a row lock.",
+            "lock_order/test_set_of_locks.py::test_readers_are_side_by_side_and_a_writer_is_not",
+        ),
+        Invariant(
+            "A lock is over when the session says so: after commit, rollback and close the next one gets it.",
+            "locking/test_freed_at_once.py::test_after_it_was_closed",
+        ),
+        Invariant(
+            "Many documents are locked in the order of their keys, whatever the order of the arguments.",
+            "lock_order/test_order_of_locking.py::test_who_waits_for_the_first_does_not_hold_the_second",
+        ),
+        Invariant(
+            "With `lock_order=`, a lock against the order is refused before anything is sent.",
+            "lock_order/test_lock_order.py::test_against_the_order_is_refused_before_anything_is_sent",
+        ),
+        Invariant(
+            "`held_locks` lists no lock that the server has given up with its transaction.",
+            "locking/test_another_transaction.py::test_the_next_lock_knows_it",
+        ),
+        Invariant(
+            "A row that is claimed is claimed once; that of a dead worker can be claimed again.",
+            "claims/test_processes.py::test_each_row_is_processed_by_one_and_that_of_the_dead_can_be_claimed_again",
+        ),
+        Invariant(
+            "A document that is checked out is locked by nobody else until the check-out expires or ends.",
+            "checkouts/test_two_people.py::test_no_lock_of_another_is_granted",
+        ),
+    ],
+    "What is read when": [
+        Invariant(
+            "What a lock returns is never older than the lock, also where the session has read it before.",
+            "locking/test_fresh.py::test_what_was_loaded_in_an_earlier_transaction",
+        ),
+        Invariant(
+            "So are the details that the session has loaded.",
+            "locking/test_fresh_details.py::test_lines_are_as_another_left_them",
+        ),
+        Invariant(
+            "So is what the program's own `with_for_update()` returns.",
+            "for_update/test_fresh.py::test_no_update_is_lost",
+        ),
+        Invariant(
+            "Header and parts belong together, also after a wait.",
+            "documents/test_consistent.py::test_after_a_wait_the_parts_are_those_of_now",
+        ),
+        Invariant(
+            "A SnapshotRead shows parts that are as old as the header.",
+            "documents/test_consistent.py::test_a_snapshot_shows_parts_as_old_as_the_header",
+        ),
+        Invariant(
+            "A document that is held already is read by nothing that is sent.",
+            "lock_order/test_held_already.py::test_where_all_are_held_nothing_is_sent",
+        ),
+        Invariant(
+            "A lock flushes nothing, and leaves pending changes of other objects alone.",
+            "lock_order/test_held_already.py::test_pending_changes_of_another_are_left_alone",
+        ),
+    ],
+    "What is refused": [
+        Invariant(
+            "A declared document is not written without its lock, by a flush or by a statement.",
+            "guard/test_statements.py::test_without_the_locks_it_is_refused",
+        ),
+        Invariant(
+            "So it is through a second class that is mapped on the same table.",
+            "guard/test_second_classes.py",
+        ),
+        Invariant(
+            "A lock on an AUTOCOMMIT connection is LockNotSupported.",
+            "lock_order/test_failures.py::test_autocommit_is_refused",
+        ),
+        Invariant(
+            "A `with_for_update()` of which nothing would be sent is LockNotSupported.",
+            "for_update/test_dropped.py::test_of_a_union",
+        ),
+        Invariant(
+            "Pending changes of what is locked are UnsavedChanges before anything is sent.",
+            "lock_order/test_held_already.py::test_pending_changes_of_any_are_refused_before_anything_is_sent",
+        ),
+        Invariant(
+            "A read lock is not raised to ForUpdate in the same transaction.",
+            "lock_order/test_held_already.py::test_an_upgrade_is_refused_before_anything_is_sent",
+        ),
+        Invariant(
+            "A form that is older than the document is StaleDocument.",
+            "versions/test_stale.py::test_a_newer_document_is_refused",
+        ),
+    ],
+    "What is not lost": [
+        Invariant(
+            "Nothing is flushed in another transaction than the one of the locks.",
+            "locking/test_another_transaction.py::test_nothing_is_flushed",
+        ),
+        Invariant(
+            "Nor is anything committed there.",
+            "locking/test_another_transaction.py::test_nothing_is_committed",
+        ),
+        Invariant(
+            "A program that executes no statement of its own, as text(), is asked nothing more.",
+            "locking/test_another_transaction.py::test_a_program_without_foreign_statements_is_asked_nothing",
+        ),
+        Invariant(
+            "What a failed lock has opened is rolled back.",
+            "lock_order/test_failures.py::test_what_it_has_opened_is_rolled_back",
+        ),
+        Invariant(
+            "Functions of `on_commit()` are called after the commit, and dropped with a rollback.",
+            "on_commit/test_never.py::test_the_end_of_the_transaction_drops_it",
+        ),
+        Invariant(
+            "Nobody at a gate is told that its change is saved before it is.",
+            "gate/test_combined_faults.py::test_a_process_is_killed",
+        ),
+    ],
+}
+
+
+def table() -> Iterator[str]:
+    """Yield the tables of the page."""
+    for title, invariants in INVARIANTS.items():
+        yield f"### {title}"
+        yield ""
+        yield "| always | test | on |"
+        yield "|---|---|---|"
+        for sentence, test in invariants:
+            yield f"| {sentence} | [`{test}`](../tests/integration/{test.partition('::')[0]}) | {_where(test)} |"
+        yield ""
+
+
+def _where(test: str) -> str:
+    """Return the databases of a test, as its marks say."""
+    file, _, name = test.partition("::")
+    module = ast.parse((INTEGRATION / file).read_text(encoding="utf-8"))
+    marked: list[ast.AST] = [
+        node.value
+        for node in module.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
+    ]
+    if name:
+        marked += function_named(module, name).decorator_list
+    marks = {
+        call.func.attr: [ast.literal_eval(one) for one in call.args]
+        for tree in marked
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr in ("databases", "not_databases")
+        and all(isinstance(one, ast.Constant) for one in call.args)
+    }
+    if "databases" in marks:
+        return ", ".join(marks["databases"])
+    without = [one for one in marks.get("not_databases", ()) if "-" not in one]
+    return f"all but {', '.join(without)}" if without else "all"
+
+
+def function_named(module: ast.Module, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef:
+    """Return the test of this name.
+
+    :raises KeyError: there is none.
+    """
+    for node in module.body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name:
+            return node
+    raise KeyError(name)
