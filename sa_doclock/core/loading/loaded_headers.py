@@ -41,14 +41,23 @@ class _Loaded(NamedTuple):
 class LoadedHeaders:
     """The headers of some hierarchies in one session, for the time of one statement.
 
+    :param checks_version: the statement is of ``Session.get()`` or ``refresh()``.
     :ivar read_again: those that the session had, and that the statement has locked.
     """
 
-    def __init__(self, session: Session, ledger: Ledger, roots: Iterable[Mapper[Any]]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        ledger: Ledger,
+        roots: Iterable[Mapper[Any]],
+        *,
+        checks_version: bool,
+    ) -> None:
         self._session = session
         self._ledger = ledger
         self.roots = frozenset(roots)
         self._loaded: list[_Loaded] = []
+        self._checks_version = checks_version
         self.read_again: Sequence[InstanceState[Any]] = ()
 
     @contextmanager
@@ -83,7 +92,10 @@ class LoadedHeaders:
 
     def _take_out(self, *, overwritten: bool) -> None:
         for state in self._session.identity_map.all_states():
-            if root_of(state.mapper) in self.roots and not self._is_held(state):
+            if root_of(state.mapper) not in self.roots or self._is_held(state):
+                continue
+            # SQLAlchemy compares the version by itself there: StaleDataError, if it is another.
+            if not (self._checks_version and state.mapper.version_id_col is not None):
                 columns = _columns_read_again(state.mapper)
                 if overwritten:
                     columns = columns & state.committed_state.keys()

@@ -33,6 +33,7 @@ from ..locking import LockContext, expire_documents, expire_parts
 from ..sqlalchemy_internals import (
     ForUpdate,
     buffer_rows,
+    checks_version,
     for_update_of,
     for_update_tables,
     overwrites_objects,
@@ -125,7 +126,9 @@ class _Adopted:
         self._opens = opens
         self.bind = session.get_bind(**request.bind_arguments)
         roots = {root_of(inspect(entity).mapper) for entity in entities}
-        self._loaded = LoadedHeaders(session, context.ledger, roots)
+        self._loaded = LoadedHeaders(
+            session, context.ledger, roots, checks_version=checks_version(options)
+        )
         self.headers: list[Any] = []
 
     def run(self, statement: Select[Any], run: Run) -> Result[Any]:
