@@ -123,6 +123,7 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 
 def _with_since(heading: re.Match[str]) -> str:
     name = _OF_A_MODULE.sub(r"sa_doclock.\1", heading["name"])
+    name = name.replace(".audit.watching.audit", ".audit")  # the package has the function's name
     version = SINCE.get(name)
     if version is None:
         return heading[0]
