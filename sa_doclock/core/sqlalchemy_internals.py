@@ -32,6 +32,7 @@ from sqlalchemy import (
 from sqlalchemy.engine import ChunkedIteratorResult, ExecutionContext, MergedResult
 from sqlalchemy.engine.cursor import FullyBufferedCursorFetchStrategy
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
+from sqlalchemy.exc import StatementError
 from sqlalchemy.orm import InstanceState, Session, SessionTransaction, loading
 from sqlalchemy.pool import ConnectionPoolEntry
 from sqlalchemy.pool.base import ResetStyle
@@ -364,6 +365,20 @@ def overwrites_objects(options: Mapping[str, Any]) -> bool:
     """
     found = options.get("_sa_orm_load_options")
     return bool(options.get("populate_existing") or getattr(found, "_populate_existing", False))
+
+
+def autoflush(session: Session, options: Mapping[str, Any]) -> None:
+    """Flush as SQLAlchemy does before it executes a statement with these execution options."""
+    of_query = getattr(options.get("_sa_orm_load_options"), "_autoflush", True)
+    if session.autoflush and of_query and options.get("autoflush", True) and not session._flushing:
+        try:
+            session.flush()
+        except StatementError as error:
+            error.add_detail(
+                "raised as a result of Query-invoked autoflush; consider using a session.no_autoflush "
+                "block if this flush is occurring prematurely"
+            )
+            raise
 
 
 def checks_version(options: Mapping[str, Any]) -> bool:

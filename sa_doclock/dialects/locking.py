@@ -86,6 +86,10 @@ class Locking:
     """The levels at which a plain read neither waits for a writer nor sees it before its commit, and
     at which no commit fails because of it; the test kit then runs fewer orders."""
 
+    conflict_levels: frozenset[str] = frozenset({"SERIALIZABLE"})
+    """The levels at which the server refuses to write a row that another transaction has changed since
+    this one has read it, or at which the read itself has locked the row."""
+
     sets_level_once: bool = False
     """The level can be set for the next transaction alone.  Where not, SQLAlchemy sets that of the
     connection, and sets it back before the connection goes to its pool."""

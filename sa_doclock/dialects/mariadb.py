@@ -10,10 +10,12 @@ from itertools import chain
 from typing import Any
 
 from sqlalchemy import Connection, Select, TextClause, bindparam, text
+from sqlalchemy.engine import Dialect
 
 from ..core.lock_info import Wait
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
 from ..options import LockOptions, may_queue, milliseconds
+from .base import REPEATABLE_READ
 from .connection import rewritten_statements
 from .innodb import InnoDBLocks, InnoDBMonitoring, restores_hold_limit
 from .locking import SECONDS_AFTER_GRANT, SECONDS_WITHOUT_WAIT
@@ -131,6 +133,11 @@ class MariaDBLocks(InnoDBLocks):
     breaks_connection = frozenset({1927})  # ER_CONNECTION_KILLED: by KILL, during a statement
     # 1206 ER_LOCK_TABLE_FULL: the locks do not fit into the buffer pool; it is no lock that failed.
     rolls_back_transaction = requires_rollback = frozenset({1213, 1020, 1206})
+
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__(dialect)
+        if (self.server_version or ()) >= (11, 6, 2):  # innodb_snapshot_isolation is on: 1020
+            self.conflict_levels = self.conflict_levels | {REPEATABLE_READ}
 
     def locks_one_table_of_join(self) -> bool:
         return False  # there is no FOR UPDATE OF: MDEV-17514

@@ -199,6 +199,7 @@ class SQLServerLocks(SQLServerErrors, LockStrategy):
     }
     kept_levels = {_FOR_UPDATE: frozenset(_STRICTER)}
     levels_past_writers = frozenset({SNAPSHOT})
+    conflict_levels = frozenset({*_STRICTER, SNAPSHOT})  # shared locks that stay; 3960
     queued = frozenset({_FOR_UPDATE})
     # with_for_update() compiles to nothing here, so only a hint locks.
     hints = {**{lock: f"WITH ({hints})" for lock, hints in _ROW_LOCKS.items()}, **_DIRTY}

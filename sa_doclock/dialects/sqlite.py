@@ -52,6 +52,7 @@ _CODES_ON_PYTHON_3_10 = {
 class SQLiteLocks(LockStrategy):
     name = "sqlite"
     levels = {}  # one level, SERIALIZABLE
+    conflict_levels = frozenset()  # the driver begins no transaction for a read
     queued = frozenset({LockOptions.ForUpdate})
     locks_database = notes_begin = mark_is_savepoint = True
     asks_server = False

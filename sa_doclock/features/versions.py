@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
-from typing import Any
+from typing import Any, Final
+from weakref import WeakSet
 
-from sqlalchemy import TypeDecorator, inspect
+from sqlalchemy import TypeDecorator, event, inspect
 from sqlalchemy.orm import InstanceState, Mapper, Session, object_mapper
 from sqlalchemy.orm.attributes import flag_modified, instance_state
 
 from ..core.documents import (
     HeaderResolver,
+    any_versioned,
     document_root,
     has_null,
     is_versioned,
@@ -44,13 +46,31 @@ class DocumentVersions(SessionPart):
             assert request.mapper is not None
             _refuse_stale(request.mapper, found, request.given["version"])
 
-    def flushing(self, session: Session) -> None:
-        """See :class:`SessionPart`: raise the versions of documents whose parts are written.
+    def opened(self, session: Session) -> None:
+        """See :class:`SessionPart`: listen, before the first flush of this transaction."""
+        if any_versioned() and session not in _listening:
+            _listening.add(session)
+            event.listen(session, "before_flush", _raise_after_all_others)
 
-        The program's own listeners may write parts, too, so that it comes after them.
+    def before_flush(self, session: Session) -> None:
+        """See :class:`SessionPart`: come after the listeners that the program has added since.
+
+        SQLAlchemy calls the listeners of one session in their order, and after those of classes.
         """
-        if modified_states(session) or new_states(session) or deleted_states(session):
+        if session in _listening:
+            event.remove(session, "before_flush", _raise_after_all_others)
+            event.listen(session, "before_flush", _raise_after_all_others)
+        elif any_versioned():  # the class was declared within this transaction
             _raise_versions(session)
+
+
+_listening: Final[WeakSet[Session]] = WeakSet()
+"""The sessions that raise versions after all listeners of the program, whose flush may write parts."""
+
+
+def _raise_after_all_others(session: Session, *_: object) -> None:
+    if modified_states(session) or new_states(session) or deleted_states(session):
+        _raise_versions(session)
 
 
 def _check_version(mapper: Mapper[Any], version: Any) -> None:

@@ -106,6 +106,10 @@ class LoadedDocuments:
         """Note an object that has come back, to another place of the identity map."""
         self._seen.pop(id(state.key), None)
 
+    def had(self, state: InstanceState[Any]) -> bool:
+        """Return whether the session had this object when ``of()`` was called last."""
+        return id(state.key) in self._seen
+
     def note_flush(self) -> None:
         """Note that what had pending changes may have none from now on."""
         for index in self._by_root.values():

@@ -1,23 +1,26 @@
 """The headers that a session had before the program's own ``with_for_update()``, read again by it.
 
-SQLAlchemy fills in only what an object lacks.  So the loaded values are taken out of the objects
-while the statement runs: it fills in those of the rows that it returns, and all others get their
-values back.  Nothing more is sent.
+The statement fills in the objects of its rows anew.  Where objects have pending changes, which there
+are without autoflush alone, SQLAlchemy would overwrite them.  There it fills in only what an object
+lacks: what was loaded of the headers is expired for the time of the statement, and those that it does
+not return get it back.  Nothing more is sent in either way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import event
+from sqlalchemy import Select
 from sqlalchemy.orm import InstanceState, LoaderCallableStatus, Mapper, Session
-from sqlalchemy.orm.attributes import flag_modified, set_committed_value
+from sqlalchemy.orm.attributes import flag_modified, instance_state, set_committed_value
 
 from ...options import LockOptions
 from ..documents import document_key, mapper_cache, root_of
+from ..sqlalchemy_internals import checks_version, modified_states, overwrites_objects
 from ..transaction import Ledger
+from .loaded import LoadedDocuments
 
 _KEEPS_OTHERS_OUT: Final = LockOptions.ForUpdate | LockOptions.SharedRead
 
@@ -41,124 +44,115 @@ class _Loaded(NamedTuple):
 class LoadedHeaders:
     """The headers of some hierarchies in one session, for the time of one statement.
 
-    :param checks_version: the statement is of ``Session.get()`` or ``refresh()``.
+    :param options: the execution options of the statement.
     :ivar read_again: those that the session had, and that the statement has locked.
     """
 
     def __init__(
         self,
         session: Session,
+        loaded: LoadedDocuments,
         ledger: Ledger,
         roots: Iterable[Mapper[Any]],
-        *,
-        checks_version: bool,
+        options: Mapping[str, Any],
     ) -> None:
         self._session = session
+        self._documents = loaded
         self._ledger = ledger
         self.roots = frozenset(roots)
-        self._loaded: list[_Loaded] = []
-        self._checks_version = checks_version
+        self._options = options
+        self._expired: list[_Loaded] = []
+        self._flushed = False
         self.read_again: Sequence[InstanceState[Any]] = ()
 
-    @contextmanager
-    def taken_out(self, *, overwritten: bool) -> Iterator[None]:
-        """Take the values out of the objects in the block, except while the session flushes.
-
-        :param overwritten: the statement fills in every object anew, as ``Session.get()`` has it, so
-            that only pending changes have to be kept from it.
-        """
+    def prepare(self, statement: Select[Any]) -> Select[Any]:
+        """Return the statement that reads them again; to be called after the autoflush."""
         session = self._session
-        changed = bool(session.new or session.dirty or session.deleted)
+        if not (session.identity_map and self.roots):
+            return statement
+        for root in self.roots:
+            self._documents.of(root)  # what comes from now on was not there before
+        if checks_version(self._options) and any(one.version_id_col for one in self.roots):
+            return statement  # SQLAlchemy compares the version itself: StaleDataError
+        if not modified_states(session):
+            return statement.execution_options(populate_existing=True)
+        self._expire()
+        return statement
 
-        def before_flush(*_: object) -> None:
-            self._put_back()
-
-        def after_flush(*_: object) -> None:
-            self._take_out(overwritten=overwritten)
-
-        if changed:  # the statement may flush them first, and a flush needs the values
-            event.listen(session, "before_flush", before_flush)
-            event.listen(session, "after_flush_postexec", after_flush)
-        try:
-            self._take_out(overwritten=overwritten)
-            yield
-        except BaseException:
-            self._put_back()
-            raise
-        finally:
-            if changed:
-                event.remove(session, "before_flush", before_flush)
-                event.remove(session, "after_flush_postexec", after_flush)
-
-    def _take_out(self, *, overwritten: bool) -> None:
+    def _expire(self) -> None:
+        overwritten = overwrites_objects(self._options)
         for state in self._session.identity_map.all_states():
-            if root_of(state.mapper) not in self.roots or self._is_held(state):
-                continue
-            # SQLAlchemy compares the version by itself there: StaleDataError, if it is another.
-            if not (self._checks_version and state.mapper.version_id_col is not None):
-                columns = _columns_read_again(state.mapper)
-                if overwritten:
+            if root_of(state.mapper) in self.roots and not self._is_held(state):
+                columns = _columns_read_again(state.mapper) & state.dict.keys()
+                if overwritten:  # all is filled in anew, so that only changes have to be kept
                     columns = columns & state.committed_state.keys()
-                self._take_out_one(state, columns)
+                self._expire_one(state, columns)
 
     def _is_held(self, state: InstanceState[Any]) -> bool:
         """Return whether a lock has kept others from changing the row since it was read."""
         held = self._ledger.held.get(document_key(state.mapper, state.identity or ()))
         return held is not None and bool(held & _KEEPS_OTHERS_OUT)
 
-    def _take_out_one(self, state: InstanceState[Any], columns: frozenset[str]) -> None:
+    def _expire_one(self, state: InstanceState[Any], columns: AbstractSet[str]) -> None:
         instance, loaded, changed = state.obj(), state.dict, state.committed_state
-        names = columns & loaded.keys()
-        if instance is None:
+        if instance is None or not columns:
             return
-        values = {name: loaded.pop(name) for name in names}
-        pending = {
-            name: _Pending(values.pop(name), changed.pop(name)) for name in names & changed.keys()
-        }
-        self._loaded.append(_Loaded(state, instance, values, pending))
+        pending = {name: _Pending(loaded[name], changed[name]) for name in columns & changed.keys()}
+        values = {name: loaded[name] for name in columns - pending.keys()}
+        # Expired, not removed: a listener that looks at it meanwhile has it loaded.
+        self._session.expire(instance, columns)
+        self._expired.append(_Loaded(state, instance, values, pending))
 
-    def _put_back(self) -> None:
-        """Give every object its values back, those that were read meanwhile excepted."""
-        for one in self._loaded:
+    def before_flush(self) -> None:
+        """Give all objects back what they had: a listener of the program flushes meanwhile."""
+        self._flushed = bool(self._expired)
+        self.put_back()
+
+    def put_back(self) -> None:
+        """Give all objects back what they had, except what was read meanwhile."""
+        for one in self._expired:
             if one.state.session is self._session and not one.state.expired:
                 for name in one.values.keys() - one.state.dict.keys():
                     set_committed_value(one.instance, name, one.values[name])
                 for name, pending in one.pending.items():
                     _set_pending(one, name, pending)
-        self._loaded = []
+        self._expired = []
 
-    def finish(self, returned: Sequence[Any]) -> Sequence[tuple[InstanceState[Any], str]]:
+    def finish(self, returned: Iterable[Any]) -> Sequence[tuple[InstanceState[Any], str]]:
         """Give the objects back what the statement has not read.
 
         :param returned: the objects of its rows.
         :returns: the attributes with a pending change whose column another has changed meanwhile.
         """
-        locked = set(map(id, returned))
-        again = [one for one in self._loaded if id(one.instance) in locked]
-        self._loaded = [one for one in self._loaded if id(one.instance) not in locked]
-        self._put_back()
-        self.read_again = [one.state for one in again]
+        states = [instance_state(one) for one in returned if one is not None]
+        self.read_again = [
+            one for one in states if self._documents.had(one) and not self._is_held(one)
+        ]
+        if self._flushed:
+            for state in self.read_again:
+                names = _columns_read_again(state.mapper) - state.committed_state.keys()
+                self._session.expire(state.obj(), names)
+        locked = set(states)
+        again = [one for one in self._expired if one.state in locked]
+        self._expired = [one for one in self._expired if one.state not in locked]
+        self.put_back()
         return [(one.state, name) for one in again for name in self._finish_one(one)]
 
     def _finish_one(self, one: _Loaded) -> Iterator[str]:
-        """Expire what the statement has not read of its row; yield the changes that collide."""
+        """Yield the pending changes that collide; what was not read of its row stays expired."""
         loaded = one.state.dict
-        unread = one.values.keys() - loaded.keys()
-        if unread:
-            self._session.expire(one.instance, unread)
         for name, (value, read) in one.pending.items():
             found = loaded.get(name, read)
             if _is_other(one.state.mapper, name, read, found):
                 yield name
             _set_pending(one, name, _Pending(value, found))
 
-    def expire(self) -> None:
-        """Expire what was loaded, for rows that are read one after the other from now on."""
-        for one in self._loaded:
-            self._session.expire(one.instance, one.values)
+    def keep_expired(self) -> None:
+        """Leave all of it expired, for rows that are read one after the other from now on."""
+        for one in self._expired:
             for name, pending in one.pending.items():
                 _set_pending(one, name, pending)
-        self._loaded = []
+        self._expired = []
 
 
 @mapper_cache
@@ -170,9 +164,8 @@ def _columns_read_again(mapper: Mapper[Any]) -> frozenset[str]:
 
 def _is_other(mapper: Mapper[Any], name: str, read: Any, found: Any) -> bool:
     """Return whether the row has another value than the one that was read, if one was."""
-    return read is not LoaderCallableStatus.NO_VALUE and not mapper.columns[
-        name
-    ].type.compare_values(read, found)
+    column = mapper.columns[name]
+    return read is not LoaderCallableStatus.NO_VALUE and not column.type.compare_values(read, found)
 
 
 def _set_pending(one: _Loaded, name: str, pending: _Pending) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 
 from ..documents import mapper_cache
-from ..loading.loaded import LoadedDocuments
+from ..loading import LoadedDocuments, LoadedHeaders
 from ..transaction import TransactionState, ranks_of
 from .wait_policy import WaitPolicy
 
@@ -46,6 +46,9 @@ class LockContext(TransactionState):
 
     added = False
     """True if an object was ever added to the session."""
+
+    adopted_headers: LoadedHeaders | None = None
+    """The headers that a ``with_for_update()`` of the program reads again just now."""
 
     loaded: LoadedDocuments | None = None
     """The objects of documents in the session, from the first lock on that finds some."""

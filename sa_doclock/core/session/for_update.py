@@ -32,11 +32,10 @@ from ..lock_info import DocumentKey, LockedName, public_key
 from ..locking import LockContext, expire_documents, expire_parts
 from ..sqlalchemy_internals import (
     ForUpdate,
+    autoflush,
     buffer_rows,
-    checks_version,
     for_update_of,
     for_update_tables,
-    overwrites_objects,
 )
 from ..statements import add_hints, add_suffixes
 from ..transaction import Ledger, LockRequest, add_document, make_plan
@@ -127,7 +126,7 @@ class _Adopted:
         self.bind = session.get_bind(**request.bind_arguments)
         roots = {root_of(inspect(entity).mapper) for entity in entities}
         self._loaded = LoadedHeaders(
-            session, context.ledger, roots, checks_version=checks_version(options)
+            session, context.loaded_documents(), context.ledger, roots, options
         )
         self.headers: list[Any] = []
 
@@ -139,15 +138,19 @@ class _Adopted:
         try:
             statement = _made_real(context, statement, request, strategy, self._entities, bind)
             _note_adopted(context, request.lock, bind)
-            with self._loaded.taken_out(overwritten=overwrites_objects(self._options)):
-                result = self._run(statement, run, strategy)
+            if self._entities:  # SQLAlchemy flushes before a statement of the ORM alone
+                autoflush(self._session, self._options)
+            context.adopted_headers = self._loaded
+            result = self._run(self._loaded.prepare(statement), run, strategy)
             if self.headers:
                 self._check_held(strategy)
-        except DocLockError as error:
-            add_document(error, request.entity, None, request.lock, product_of(bind.dialect))
+        except BaseException as error:
+            self._loaded.put_back()
+            if isinstance(error, DocLockError):
+                add_document(error, request.entity, None, request.lock, product_of(bind.dialect))
             raise
         finally:
-            context.adopting = None
+            context.adopting = context.adopted_headers = None
         return result
 
     def _run(self, statement: Select[Any], run: Run, strategy: LockStrategy) -> Result[Any]:
@@ -180,7 +183,7 @@ class _Adopted:
         """
         loaded, context = self._loaded, self._context
         if _is_streamed(self._options):
-            loaded.expire()
+            loaded.keep_expired()
             for root in loaded.roots:
                 load_again(self._session, expire_documents(context, root, None))
         collisions = loaded.finish(self.headers)

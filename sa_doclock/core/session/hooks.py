@@ -10,7 +10,6 @@ from sqlalchemy.orm import InstanceState, SessionTransaction
 
 from ...dialects import strategies
 from ...events import EventfulSession
-from ..documents import any_versioned
 from ..locking import LockContext
 from ..transaction import translate_errors
 
@@ -107,8 +106,9 @@ def _after_begin(
 def _after_transaction_create(session: SessionWithContext, transaction: SessionTransaction) -> None:
     if transaction.nested:
         session._context.open_savepoint(transaction)
-    elif transaction.parent is None and any_versioned():
-        _listen_last(session)
+    elif transaction.parent is None:
+        for opened in session._context.parts.opened:
+            opened(session)
 
 
 @event.listens_for(SessionWithContext, "after_rollback")
@@ -137,19 +137,6 @@ def _after_commit(session: SessionWithContext) -> None:
     session._context.after_commit()
 
 
-def _listen_last(session: SessionWithContext) -> None:
-    """Have _after_all_others() called after the listeners that the session has by now."""
-    if event.contains(session, "before_flush", _after_all_others):
-        event.remove(session, "before_flush", _after_all_others)
-    event.listen(session, "before_flush", _after_all_others)
-
-
-def _after_all_others(session: SessionWithContext, *_: Any) -> None:
-    """Tell the parts that no listener of the program comes any more."""
-    for flushing in session._context.parts.flushing:
-        flushing(session)
-
-
 @event.listens_for(SessionWithContext, "before_flush")
 def _before_flush(session: SessionWithContext, *_: Any) -> None:
     """Refuse to write in a snapshot, or without locks that were lost; tell the parts."""
@@ -157,11 +144,10 @@ def _before_flush(session: SessionWithContext, *_: Any) -> None:
     context.refuse_write()
     if context.loaded is not None:
         context.loaded.note_flush()
+    if context.adopted_headers is not None:
+        context.adopted_headers.before_flush()
     for before_flush in context.parts.before_flush:
         before_flush(session)
-    # SQLAlchemy calls the listeners of one session after those of classes, in their order.
-    if any_versioned():
-        _listen_last(session)
 
 
 @event.listens_for(SessionWithContext, "transient_to_pending", raw=True)

@@ -122,11 +122,8 @@ class SessionPart:
     def roll_back_to(self, mark: Any) -> None:
         """Forget what came since; the mark is None where the part came after the savepoint."""
 
-    def flushing(self, session: Session) -> None:
-        """All ``before_flush`` listeners of the program have run.
-
-        Called where a class is declared with ``version=True``.
-        """
+    def opened(self, session: Session) -> None:
+        """The session has opened a transaction; nothing is sent yet."""
 
     def before_flush(self, session: Session) -> None:
         """The session is about to flush."""
@@ -224,7 +221,7 @@ class SessionParts:
     released: tuple[Callable[[Sequence[ReleasedLock], str], None], ...] = ()
     using: tuple[Callable[[Engine | Connection], None], ...] = ()
     begun: NamedHook = ()
-    flushing: tuple[Callable[[Session], None], ...] = ()
+    opened: tuple[Callable[[Session], None], ...] = ()
     before_flush: tuple[Callable[[Session], None], ...] = ()
     before_commit: tuple[Callable[[], None], ...] = ()
     after_commit: tuple[Callable[[], None], ...] = ()

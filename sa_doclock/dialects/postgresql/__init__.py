@@ -66,6 +66,7 @@ class PostgreSQLLocks(LockStrategy):
     }
     # At SERIALIZABLE a read is remembered, and a commit can fail because of it (40001).
     levels_past_writers = frozenset({"READ UNCOMMITTED", READ_COMMITTED, REPEATABLE_READ})
+    conflict_levels = frozenset({REPEATABLE_READ, "SERIALIZABLE"})  # 40001
     # https://www.postgresql.org/docs/current/errcodes-appendix.html
     failures = {
         "55P03": LockNotAvailable,  # lock_not_available: NOWAIT and lock_timeout alike

@@ -19,7 +19,7 @@ from sqlalchemy.orm.attributes import instance_state
 
 from ...core.documents import UNKNOWN, HeaderResolver, document_key, has_null, key_attributes
 from ...core.lock_info import DocumentKey, Identity
-from ...core.sqlalchemy_internals import is_flushing, values_of
+from ...core.sqlalchemy_internals import autoflush, values_of
 from ...core.statements import chunks, key_in
 from ...dialects import schema_translation
 from .flush import FlushGuard
@@ -120,8 +120,7 @@ class DmlGuard:
         # The execution would flush too, but the rows that the check finds depend on it.
         session = self._session()
         options = {**statement.get_execution_options(), **how.get("execution_options", {})}
-        if session.autoflush and options.get("autoflush", True) and not is_flushing(session):
-            session.flush()
+        autoflush(session, options)
 
 
 class _Check:

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection
+from sqlalchemy.engine import Dialect
 
-#: By SQLAlchemy's name of the database: the levels at which a write to a row that another transaction
-#: has changed since the read is an error, or at which the read itself has locked the row.
-_PROTECTING: Final[Mapping[str, frozenset[str]]] = {
-    "postgresql": frozenset({"REPEATABLE READ", "SERIALIZABLE"}),  # 40001
-    "mysql": frozenset({"SERIALIZABLE"}),  # plain reads take shared locks
-    "mariadb": frozenset({"SERIALIZABLE"}),
-    "mssql": frozenset({"REPEATABLE READ", "SERIALIZABLE", "SNAPSHOT"}),  # shared locks; 3960
-    "sqlite": frozenset(),  # "SERIALIZABLE" is its only level; the driver begins no transaction for a read
-}
-_ONE_WRITER: Final = frozenset({"sqlite"})
-_OTHERS: Final = frozenset({"SERIALIZABLE"})
-_INNODB_DETECTS_SINCE: Final = (
-    11,
-    6,
-    2,
-)  # innodb_snapshot_isolation is on: 1020 at REPEATABLE READ
+from ...dialects import strategy_class
+from ...dialects.base import LockStrategy
+
+# The facts of a database, by the dialect of its engine, which all sessions share.
+_strategies: Final[WeakKeyDictionary[Dialect, LockStrategy]] = WeakKeyDictionary()
 
 
 def finds_conflicts(connection: Connection) -> bool:
@@ -30,18 +20,26 @@ def finds_conflicts(connection: Connection) -> bool:
 
     Nothing is sent: the level is that of the connection's options, or the engine's default.
     """
-    level = level_of(connection)
-    dialect: Any = connection.dialect
-    if getattr(dialect, "is_mariadb", False):
-        detects = (dialect.server_version_info or ()) >= _INNODB_DETECTS_SINCE
-        if detects and level == "REPEATABLE READ":
-            return True
-    return level in _PROTECTING.get(dialect.name, _OTHERS)
+    strategy = _strategy_of(connection)
+    levels = LockStrategy.conflict_levels if strategy is None else strategy.conflict_levels
+    return level_of(connection) in levels
 
 
 def has_one_writer(connection: Connection) -> bool:
     """Return whether a transaction that has written keeps all others from writing."""
-    return connection.dialect.name in _ONE_WRITER
+    strategy = _strategy_of(connection)
+    return strategy is not None and strategy.locks_database
+
+
+def _strategy_of(connection: Connection) -> LockStrategy | None:
+    """Return what is known of the database of a connection that is open; None where nothing is."""
+    dialect = connection.dialect
+    found = _strategies.get(dialect)
+    if found is None:
+        known = strategy_class(dialect)
+        if known is not None:
+            found = _strategies[dialect] = known(dialect)
+    return found
 
 
 def level_of(connection: Connection) -> str:

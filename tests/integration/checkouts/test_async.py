@@ -32,6 +32,23 @@ SHORT = timedelta(seconds=0.6)
 
 
 @asynccontextmanager
+async def renewed() -> AsyncIterator[None]:
+    """Return when a task of this loop has renewed a check-out, and has committed it."""
+    done = asyncio.Event()
+
+    def note(session: LockingSession, _checkout: object, change: str) -> None:
+        if change == "renewed":
+            sa.event.listen(session, "after_commit", lambda _: done.set(), once=True)
+
+    sa.event.listen(LockingSession, "checkout_changed", note)
+    try:
+        yield
+        await done.wait()
+    finally:
+        sa.event.remove(LockingSession, "checkout_changed", note)
+
+
+@asynccontextmanager
 async def sessions(database: Database, driver: str) -> AsyncIterator[Factory]:
     innodb = database.name in ("mysql", "mariadb")
     options = {"isolation_level": "READ COMMITTED"} if innodb else {}
@@ -72,9 +89,8 @@ async def test_leases(database: Database) -> None:
         keys = []
         async for lease in leases:
             async with lease:
-                before = lease.checkout.until
-                while lease.checkout.until == before:  # noqa: ASYNC110  # by a task of this loop
-                    await asyncio.sleep(0.01)
+                async with renewed():
+                    pass
                 async with lease.saving() as row:
                     row.total += 1
                 keys.append(lease.key)

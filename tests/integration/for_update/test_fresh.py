@@ -103,6 +103,34 @@ def test_what_the_statement_flushes_is_saved(session: Session) -> None:
     assert session.scalar(sa.select(Order.total).where(Order.id == 2)) == 6
 
 
+@pytest.mark.parametrize("name", ["before_flush", "do_orm_execute"])
+def test_a_listener_sees_the_pending_change_before_it_is_flushed(
+    session: Session, name: str
+) -> None:
+    order: Order = session.info["kept"][1]
+    order.total = 6
+    seen_by_listener: list[int] = []
+    event.listen(session, name, lambda *_: seen_by_listener.append(order.total))
+    session.scalars(STATEMENT).one()
+    assert seen_by_listener[0] == 6
+
+
+def test_without_autoflush_a_listener_may_read_and_flush(session: Session) -> None:
+    order: Order = session.info["kept"][1]
+    first: Order = session.info["kept"][0]
+    first.remark = "mine"
+    read: list[int] = []
+
+    @event.listens_for(session, "do_orm_execute", once=True)
+    def look(_: object) -> None:
+        read.append(order.total)
+        session.flush()
+
+    with session.no_autoflush:
+        assert session.scalars(STATEMENT).one().total == 40
+    assert (read, order.total, first.remark) == ([5], 5, "mine")
+
+
 def test_a_statement_that_fails_leaves_the_objects_as_they_were(session: Session) -> None:
     order: Order = session.info["kept"][0]
     session.begin()
