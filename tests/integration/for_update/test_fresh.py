@@ -49,6 +49,7 @@ def _read_before(session: Session, other: Session) -> None:
     """Have the session keep what it read before another session changed the document."""
     session.expire_on_commit = False
     kept = session.info["kept"] = [session.get_one(Order, 1), session.get_one(Order, 2)]
+    session.info["lines"] = list(kept[0].lines)  # else they are freed, and come back as new objects
     assert (*seen(kept[0]), kept[0].remark) == (*FIRST, "first")
     session.commit()
     add_ten(other)
@@ -129,6 +130,7 @@ def test_without_autoflush_a_listener_may_read_and_flush(session: Session) -> No
     with session.no_autoflush:
         assert session.scalars(STATEMENT).one().total == 40
     assert (read, order.total, first.remark) == ([5], 5, "mine")
+    assert first not in session.dirty  # its change was flushed
 
 
 def test_a_statement_that_fails_leaves_the_objects_as_they_were(session: Session) -> None:

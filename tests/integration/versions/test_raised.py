@@ -132,15 +132,18 @@ def _delete_one(session: LockingSession) -> None:
 
 
 @pytest.mark.parametrize("deed", [_change_one, _add_one, _delete_one])
-@pytest.mark.parametrize("own_class", [True, False], ids=["of its class", "of the session"])
+@pytest.mark.parametrize("listens", ["of its class", "of the session", "of the session, late"])
 def test_a_part_that_a_listener_writes_raises_it_in_the_same_flush(
-    engine: sa.Engine, deed: Any, own_class: bool
+    engine: sa.Engine, deed: Any, listens: str
 ) -> None:
     class Listened(LockingSession):
         pass
 
     with Listened(engine) as session:
-        target: Any = Listened if own_class else session
+        target: Any = Listened if listens == "of its class" else session
+        if listens == "of the session, late":
+            session.add(Numbered(id=4))
+            session.commit()
         event.listen(target, "before_flush", lambda *_: deed(session), once=True)
         with session.locked_document(Numbered, 1) as found:
             session.add(Numbered(id=3))
