@@ -381,11 +381,6 @@ def autoflush(session: Session, options: Mapping[str, Any]) -> None:
             raise
 
 
-def checks_version(options: Mapping[str, Any]) -> bool:
-    """Return whether a statement with these execution options compares the version of its row."""
-    return bool(getattr(options.get("_sa_orm_load_options"), "_version_check", False))
-
-
 class Values(NamedTuple):
     """The values of an INSERT or UPDATE, before its parameters are known."""
 

@@ -18,7 +18,7 @@ from sqlalchemy.orm.attributes import flag_modified, instance_state, set_committ
 
 from ...options import LockOptions
 from ..documents import document_key, mapper_cache, root_of
-from ..sqlalchemy_internals import checks_version, modified_states, overwrites_objects
+from ..sqlalchemy_internals import modified_states, overwrites_objects
 from ..transaction import Ledger
 from .loaded import LoadedDocuments
 
@@ -72,8 +72,6 @@ class LoadedHeaders:
             return statement
         for root in self.roots:
             self._documents.of(root)  # what comes from now on was not there before
-        if checks_version(self._options) and any(one.version_id_col for one in self.roots):
-            return statement  # SQLAlchemy compares the version itself: StaleDataError
         if not modified_states(session):
             return statement.execution_options(populate_existing=True)
         self._expire()
