@@ -361,7 +361,7 @@ def modified_states(session: Session) -> AbstractSet[InstanceState[Any]]:
 def overwrites_objects(options: Mapping[str, Any]) -> bool:
     """Return whether a statement with these execution options fills in every object anew.
 
-    ``Session.get()`` and ``refresh()`` say so by load options alone, which have no public name.
+    A Query says so by its load options, which have no public name.
     """
     found = options.get("_sa_orm_load_options")
     return bool(options.get("populate_existing") or getattr(found, "_populate_existing", False))

@@ -1,0 +1,61 @@
+"""``_sa_orm_load_options``: what a Query says of the statement that it executes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from sa_doclock.core.sqlalchemy_internals import autoflush, overwrites_objects
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Thing(Base):
+    __tablename__ = "thing"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(default="")
+
+
+class Noting(Session):
+    """A session that keeps the execution options of its last statement."""
+
+    options: dict[str, Any]
+
+    def execute(self, *args: Any, **kwargs: Any) -> Any:
+        self.options = dict(kwargs.get("execution_options") or {})
+        return super().execute(*args, **kwargs)
+
+
+@pytest.fixture
+def session() -> Any:
+    engine = sa.create_engine("sqlite://")
+    Base.metadata.create_all(engine)
+    with Noting(engine) as session:
+        session.add(Thing(id=1))
+        session.commit()
+        yield session
+
+
+def test_a_query_fills_in_its_objects_anew(session: Noting) -> None:
+    session.query(Thing).populate_existing().all()
+    assert overwrites_objects(session.options)
+
+
+def test_a_plain_query_leaves_them(session: Noting) -> None:
+    session.query(Thing).all()
+    assert "_sa_orm_load_options" in session.options
+    assert not overwrites_objects(session.options)
+
+
+@pytest.mark.parametrize("flushes", [True, False])
+def test_a_query_says_whether_it_flushes(session: Noting, flushes: bool) -> None:
+    session.query(Thing).autoflush(flushes).all()
+    thing = Thing(id=2)
+    session.add(thing)
+    autoflush(session, session.options)
+    assert (thing in session.new) is not flushes
