@@ -48,7 +48,7 @@ INVARIANTS: Final = {
             "claims/test_processes.py::test_each_row_is_processed_by_one_and_that_of_the_dead_can_be_claimed_again",
         ),
         Invariant(
-            "A document that is checked out is locked by nobody else until the check-out expires or ends.",
+            "In sessions with `checkouts=`, nobody else has the ForUpdate lock of a document that is checked out.",
             "checkouts/test_two_people.py::test_no_lock_of_another_is_granted",
         ),
     ],
@@ -78,13 +78,13 @@ INVARIANTS: Final = {
             "lock_order/test_held_already.py::test_where_all_are_held_nothing_is_sent",
         ),
         Invariant(
-            "A lock flushes nothing, and leaves pending changes of other objects alone.",
+            "A lock by a method of the session flushes nothing, and leaves pending changes of other documents alone.",
             "lock_order/test_held_already.py::test_pending_changes_of_another_are_left_alone",
         ),
     ],
     "What is refused": [
         Invariant(
-            "A declared document is not written without its lock, by a flush or by a statement.",
+            "A LockingSession writes no declared document without its lock, by a flush or by a construct.",
             "guard/test_statements.py::test_without_the_locks_it_is_refused",
         ),
         Invariant(
@@ -96,7 +96,7 @@ INVARIANTS: Final = {
             "lock_order/test_failures.py::test_autocommit_is_refused",
         ),
         Invariant(
-            "A `with_for_update()` of which nothing would be sent is LockNotSupported.",
+            "The `with_for_update()` of a UNION, of which SQLAlchemy sends nothing, is LockNotSupported.",
             "for_update/test_dropped.py::test_of_a_union",
         ),
         Invariant(
@@ -104,7 +104,7 @@ INVARIANTS: Final = {
             "lock_order/test_held_already.py::test_pending_changes_of_any_are_refused_before_anything_is_sent",
         ),
         Invariant(
-            "A read lock is not raised to ForUpdate in the same transaction.",
+            "No method of the session raises a read lock to ForUpdate in the same transaction.",
             "lock_order/test_held_already.py::test_an_upgrade_is_refused_before_anything_is_sent",
         ),
         Invariant(
@@ -122,7 +122,7 @@ INVARIANTS: Final = {
             "locking/test_another_transaction.py::test_nothing_is_committed",
         ),
         Invariant(
-            "A program that executes no statement of its own, as text(), is asked nothing more.",
+            "A program that executes no text(), DDL or other foreign SQL pays not one question more.",
             "locking/test_another_transaction.py::test_a_program_without_foreign_statements_is_asked_nothing",
         ),
         Invariant(

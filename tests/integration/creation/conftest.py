@@ -2,28 +2,4 @@
 
 from __future__ import annotations
 
-from tests.integration.locking.conftest import (
-    documents,
-    elsewhere,
-    engine,
-    keepers,
-    make_engine,
-    other,
-    pytest_configure,
-    read_committed,
-    session,
-    session_factory,
-)
-
-__all__ = [
-    "documents",
-    "elsewhere",
-    "engine",
-    "keepers",
-    "make_engine",
-    "other",
-    "pytest_configure",
-    "read_committed",
-    "session",
-    "session_factory",
-]
+from tests.integration.locking.conftest import *  # noqa: F403  # the fixtures that it names in __all__
