@@ -71,6 +71,7 @@ def _of_documents(
             reads = ReadProvenance(session, state)
             yield reads
         yield WriteGuard(state, options["guard"], reads)
+    _VERSIONS.follow(session)
     yield _VERSIONS  # raises versions where the guard has allowed the flush
 
 

@@ -46,10 +46,10 @@ class DocumentVersions(SessionPart):
             assert request.mapper is not None
             _refuse_stale(request.mapper, found, request.given["version"])
 
-    def opened(self, session: Session) -> None:
-        """See :class:`SessionPart`: listen, before the first flush of this transaction."""
-        if any_versioned() and session not in _listening:
-            _listening.add(session)
+    def follow(self, session: Session) -> None:
+        """Listen to the flushes of a session that was made just now."""
+        if any_versioned():
+            _followed.add(session)
             event.listen(session, "before_flush", _raise_after_all_others)
 
     def before_flush(self, session: Session) -> None:
@@ -57,15 +57,16 @@ class DocumentVersions(SessionPart):
 
         SQLAlchemy calls the listeners of one session in their order, and after those of classes.
         """
-        if session in _listening:
+        if session in _followed:
             event.remove(session, "before_flush", _raise_after_all_others)
             event.listen(session, "before_flush", _raise_after_all_others)
-        elif any_versioned():  # the class was declared within this transaction
+        elif any_versioned():  # the class was declared after the session was made
+            self.follow(session)  # from the next flush on
             _raise_versions(session)
 
 
-_listening: Final[WeakSet[Session]] = WeakSet()
-"""The sessions that raise versions after all listeners of the program, whose flush may write parts."""
+_followed: Final[WeakSet[Session]] = WeakSet()
+"""The sessions that raise versions after all listeners of the program, who may write parts, too."""
 
 
 def _raise_after_all_others(session: Session, *_: object) -> None:

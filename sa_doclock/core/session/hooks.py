@@ -106,9 +106,6 @@ def _after_begin(
 def _after_transaction_create(session: SessionWithContext, transaction: SessionTransaction) -> None:
     if transaction.nested:
         session._context.open_savepoint(transaction)
-    elif transaction.parent is None:
-        for opened in session._context.parts.opened:
-            opened(session)
 
 
 @event.listens_for(SessionWithContext, "after_rollback")

@@ -122,9 +122,6 @@ class SessionPart:
     def roll_back_to(self, mark: Any) -> None:
         """Forget what came since; the mark is None where the part came after the savepoint."""
 
-    def opened(self, session: Session) -> None:
-        """The session has opened a transaction; nothing is sent yet."""
-
     def before_flush(self, session: Session) -> None:
         """The session is about to flush."""
 
@@ -221,7 +218,6 @@ class SessionParts:
     released: tuple[Callable[[Sequence[ReleasedLock], str], None], ...] = ()
     using: tuple[Callable[[Engine | Connection], None], ...] = ()
     begun: NamedHook = ()
-    opened: tuple[Callable[[Session], None], ...] = ()
     before_flush: tuple[Callable[[Session], None], ...] = ()
     before_commit: tuple[Callable[[], None], ...] = ()
     after_commit: tuple[Callable[[], None], ...] = ()
