@@ -144,7 +144,7 @@ def check_wait(lock: LockOptions, lock_timeout: LockTimeout) -> tuple[LockOption
     """
     if lock_timeout is None:
         return lock, None
-    seconds = _seconds(lock_timeout)
+    seconds = min(check_time("lock_timeout", lock_timeout), LONGEST_WAIT)
     if not is_row_lock(lock):
         raise ValueError(
             f"lock_timeout={lock_timeout!r} has no meaning with {lock}: that read never waits"
@@ -176,17 +176,22 @@ def check_seconds(name: str, value: LockTimeout) -> float | None:
     :raises TypeError: not a number of seconds, a timedelta or None.
     :raises ValueError: negative, NaN or infinite.
     """
-    return None if value is None else _seconds(value, name)
+    return None if value is None else min(check_time(name, value), LONGEST_WAIT)
 
 
-def _seconds(value: object, name: str = "lock_timeout") -> float:
+def check_time(name: str, value: object) -> float:
+    """Return a time of the option ``name`` in seconds, however long.
+
+    :raises TypeError: neither a number of seconds nor a timedelta.
+    :raises ValueError: negative, NaN or infinite.
+    """
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be seconds, a timedelta or None, not {value!r}")
     if not 0 <= value < math.inf:  # NaN is neither
         raise ValueError(f"{name} must be zero or more seconds, not {value!r}")
-    return float(min(value, LONGEST_WAIT))
+    return float(value)
 
 
 def check_positive(name: str, value: object) -> int:

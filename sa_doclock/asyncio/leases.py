@@ -6,19 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Select
 
 from ..checkout_info import Checkout
-from ..claims import ClaimReport, Lease, Leases, Renewable, Schedule, check_factory
+from ..claims import FIVE_MINUTES, ClaimReport, Lease, Leases, Renewable, Schedule, check_factory
 from .claims import AsyncSessions, in_greenlet
 from .session import AsyncLockingSession
 
 T = TypeVar("T")
-
-_FIVE_MINUTES: Final = timedelta(minutes=5)
 
 
 class HeartbeatTask:
@@ -42,14 +40,19 @@ class HeartbeatTask:
         self._changed.set()
 
     async def _run(self) -> None:
-        while self._schedule:
-            due = self._schedule.due()
-            if not due:
-                self._changed.clear()
-                with suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), self._schedule.pause())
-            for lease in due:
-                await self._renew(lease)
+        try:
+            while self._schedule:
+                due = self._schedule.due()
+                if not due:
+                    self._changed.clear()
+                    with suppress(asyncio.TimeoutError):
+                        await asyncio.wait_for(self._changed.wait(), self._schedule.pause())
+                for lease in due:
+                    await self._renew(lease)
+        finally:
+            _tasks.pop(
+                asyncio.get_running_loop(), None
+            )  # it refers to the loop, which then is freed
 
     async def _renew(self, lease: Renewable) -> None:
         if lease not in self._schedule:
@@ -154,7 +157,7 @@ def async_lease_each(
     statement: Select[Any],
     *,
     owner: str,
-    lease: timedelta | float = _FIVE_MINUTES,
+    lease: timedelta | float = FIVE_MINUTES,
     note: str | None = None,
     limit: int | None = None,
     order_by: Any = None,

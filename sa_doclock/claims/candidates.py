@@ -14,11 +14,16 @@ from ..core.lock_info import Identity
 from .query import ClaimQuery
 from .report import ReportBuilder
 
-PAGE: Final = 1_000
-"""The number of keys that one read returns, and that are kept besides the remembered ones."""
-
+_PAGE: Final = 1_000  # keys that one read returns, and that are kept besides the remembered ones
+_SPARE_KEYS: Final = 100  # read beyond the limit, in place of those that others hold or process
 _FAILED_TRIES: Final = 3  # in a row: then other workers are at the same rows
 _LOOK_AHEAD: Final = 200
+
+
+def page_for(limit: int | None) -> int:
+    """Return the number of keys that one read returns, where so many rows are to come up at most."""
+    return _PAGE if limit is None else min(_PAGE, limit + _SPARE_KEYS)
+
 
 Read = Callable[[Select[Any]], Sequence[Identity]]
 

@@ -11,10 +11,10 @@ from sqlalchemy import Select
 
 from ..core.lock_info import Identity
 from ..core.session import LockingSession
-from ..errors import LockFailed, LockMisuse, LockNotAvailable
+from ..errors import CheckedOut, LockFailed, LockMisuse, LockNotAvailable
 from ..options import LockOptions, LockTimeout, check_positive, check_wait
-from .candidates import PAGE, Candidates
-from .locking import lock_matching
+from .candidates import Candidates, page_for
+from .locking import QUEUE, SKIP, lock_matching
 from .query import ClaimQuery
 from .report import ClaimReport, ReportBuilder
 from .sessions import ClaimSessions, discard_session
@@ -24,8 +24,6 @@ T = TypeVar("T")
 OnError = Literal["raise", "collect"]
 
 LARGEST_BATCH = 500
-_SPARE_KEYS = 100  # read beyond the limit, in place of those that others hold or process
-_QUEUE, _SKIP = LockOptions.ForUpdate, LockOptions.ForUpdate | LockOptions.SkipLocked
 
 
 class Claims(Generic[T]):
@@ -54,7 +52,7 @@ class Claims(Generic[T]):
         one_per: Any = None,
     ) -> None:
         self._query = ClaimQuery(statement, order_by, one_per)
-        self._lock, self._seconds = check_wait(_QUEUE, lock_timeout)
+        self._lock, self._seconds = check_wait(QUEUE, lock_timeout)
         self._skips = lock_timeout is None
         self._left: float = math.inf if limit is None else check_positive("limit", limit)
         self._batch = check_positive("batch", batch)
@@ -72,7 +70,7 @@ class Claims(Generic[T]):
             self._query,
             self._reader(),
             self._builder,
-            page=PAGE if limit is None else min(PAGE, limit + _SPARE_KEYS),
+            page=page_for(limit),
             until_empty=bool(until_empty),
             attempts=check_positive("attempts", attempts),
             sleep=sleep,
@@ -151,19 +149,33 @@ class Claims(Generic[T]):
         queues = self.report.serialised or not self._skips
         try:
             try:
-                return self._lock_keys(keys, self._lock if queues else _SKIP)
+                return self._lock_keys(keys, self._lock if queues else SKIP)
             except LockNotAvailable:
                 if not queues:
                     raise
             if len(keys) == 1 or self.report.serialised:
                 self._builder.skipped(keys)
                 return None
-            return self._lock_keys(keys, _SKIP)
+            return self._lock_keys(keys, SKIP)
+        except CheckedOut as taken:
+            return self._lock_others(keys, taken)
         except LockFailed as error:
             self._builder.failed(keys, error)
             if not self._collect:
                 raise
             return None
+
+    def _lock_others(
+        self, keys: Sequence[Identity], taken: CheckedOut
+    ) -> ClaimTransaction[T] | None:
+        """Lock the rows that are left, where somebody has one of them checked out."""
+        ident = None if taken.checkout is None else taken.checkout.ident
+        held = ident if isinstance(ident, tuple) else (ident,)
+        others = [key for key in keys if key != held]
+        if len(others) == len(keys):  # the database knows it by another key
+            others = []
+        self._builder.skipped([key for key in keys if key not in others])
+        return self._lock_free(others) if others else None
 
     def _lock_keys(self, keys: Sequence[Identity], lock: LockOptions) -> ClaimTransaction[T] | None:
         return self._open(lambda session: self._lock_rows(session, keys, lock))

@@ -102,12 +102,12 @@ class HeartbeatThread:
     def add(self, lease: Renewable) -> None:
         """Renew this lease from now on."""
         with self._changed:
-            self._schedule.add(lease)
             if self._thread is None:
-                self._thread = Thread(target=self._run, name="sa_doclock leases", daemon=True)
-                self._thread.start()
-            else:
-                self._changed.notify()
+                thread = Thread(target=self._run, name="sa_doclock leases", daemon=True)
+                thread.start()  # may fail, where the process has too many
+                self._thread = thread
+            self._schedule.add(lease)
+            self._changed.notify()
 
     def remove(self, lease: Renewable) -> None:
         """Renew it no more; a renewal that is under way may still end."""

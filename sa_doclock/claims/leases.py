@@ -31,10 +31,10 @@ from ..features.checkouts import (
     check_owner,
     checkouts_of,
 )
-from ..options import LockOptions, check_positive
-from .candidates import PAGE, Candidates
+from ..options import check_positive
+from .candidates import Candidates, page_for
 from .heartbeat import heartbeat
-from .locking import lock_matching
+from .locking import QUEUE, SKIP, lock_matching
 from .query import ClaimQuery
 from .report import ClaimReport, ReportBuilder
 from .sessions import ClaimSessions, check_factory
@@ -42,10 +42,8 @@ from .sessions import ClaimSessions, check_factory
 T = TypeVar("T")
 _log = logging.getLogger("sa_doclock")
 
-_FIVE_MINUTES: Final = timedelta(minutes=5)
-_SPARE_KEYS: Final = 100  # read beyond the limit, in place of those that others have
+FIVE_MINUTES: Final = timedelta(minutes=5)
 _KEYS_AT_ONCE: Final = 100  # that are looked for in the table of check-outs
-_QUEUE, _SKIP = LockOptions.ForUpdate, LockOptions.ForUpdate | LockOptions.SkipLocked
 
 
 class Lease(Generic[T]):
@@ -113,7 +111,11 @@ class Lease(Generic[T]):
 
     def __enter__(self) -> Lease[T]:
         self.enter()
-        heartbeat.add(self)
+        try:
+            heartbeat.add(self)
+        except BaseException as error:
+            self.leave(error)
+            raise
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
@@ -132,19 +134,27 @@ class Lease(Generic[T]):
     def leave(self, error: BaseException | None) -> None:
         """End the block, and check the row in.
 
+        A row that was saved counts as processed, also where it cannot be checked in: its time ends.
+
         :raises CheckoutLost: another worker has the row, and this one has saved nothing.
         """
         builder = self._leases.builder
         if error is not None:
             builder.failed([self.identity], error)
             self.check_in_quietly()
-            return
+        elif self._saved:
+            self.check_in_quietly()
+            builder.processed([self.identity])
+        else:
+            self._leave_unsaved()
+
+    def _leave_unsaved(self) -> None:
+        builder = self._leases.builder
         try:
             self.check_in()
-        except CheckoutLost as lost:
-            if not self._saved:
-                builder.failed([self.identity], lost)
-                raise
+        except BaseException as error:
+            builder.failed([self.identity], error)
+            raise
         builder.processed([self.identity])
 
     def check_in(self) -> None:
@@ -194,7 +204,7 @@ class Leases(Generic[T]):
             self._query,
             self._sessions.read,
             self.builder,
-            page=PAGE if limit is None else min(PAGE, limit + _SPARE_KEYS),
+            page=page_for(limit),
             until_empty=False,
             attempts=1,
             sleep=time.sleep,
@@ -249,7 +259,7 @@ class Leases(Generic[T]):
         """Check a row out, if it is free and still matches; None if it is not."""
         try:
             with self.open() as session, session.begin():
-                lock = _QUEUE if self.report.serialised else _SKIP
+                lock = QUEUE if self.report.serialised else SKIP
                 rows: dict[Identity, T] = lock_matching(session, self._query, keys, lock, None)
                 if not rows:
                     self._count_missing(session, keys)
@@ -275,7 +285,7 @@ def lease_each(
     statement: Select[Any],
     *,
     owner: str,
-    lease: timedelta | float = _FIVE_MINUTES,
+    lease: timedelta | float = FIVE_MINUTES,
     note: str | None = None,
     limit: int | None = None,
     order_by: Any = None,
@@ -298,7 +308,7 @@ def lease_each(
     :param session_factory: makes new :class:`LockingSession` objects, with ``checkouts=``.
     :param statement: a select of one class declared by ``@document(checkout=True)``, as that of
         claim_each().
-    :param owner: the name of this worker; of another one, should a row be leased to both.
+    :param owner: the name of this worker; each worker needs another one.
     :param lease: a timedelta, or seconds: longer than any pause of the process that is no failure.
     :param note: what others are shown beside the owner.
     :param limit: at most so many leases come up.

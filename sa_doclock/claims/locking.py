@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Select, inspect
 from sqlalchemy.orm import Session
@@ -16,6 +16,9 @@ from ..core.statements import lock_by_keys, parameters_by_keys, run_within
 from ..core.transaction import LockPlan, LockRequest, TransactionConnection
 from ..options import LockOptions, is_row_lock
 from .query import ClaimQuery
+
+QUEUE: Final = LockOptions.ForUpdate
+SKIP: Final = LockOptions.ForUpdate | LockOptions.SkipLocked
 
 
 def lock_matching(

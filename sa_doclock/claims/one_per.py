@@ -8,7 +8,7 @@ so nobody waits, and nothing is held but what is worked on.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Select
 
@@ -16,15 +16,13 @@ from ..core.documents import own_table, root_of
 from ..core.key_text import folded_key
 from ..core.lock_info import Identity
 from ..core.session import LockingSession
-from ..errors import LockFailed, LockNotAvailable
-from ..options import LockOptions
+from ..errors import CheckedOut, LockFailed, LockNotAvailable
 from .each import Claims
+from .locking import SKIP
 from .query import ClaimQuery
 from .transaction import ClaimTransaction
 
 T = TypeVar("T")
-
-_SKIP: Final = LockOptions.ForUpdate | LockOptions.SkipLocked
 
 
 class Groups:
@@ -34,6 +32,7 @@ class Groups:
         self._query = query
         self._values: dict[Identity, tuple[Any, ...]] = {}
         self._came_up: dict[tuple[Any, ...], set[Identity]] = {}
+        self._claimed: set[Identity] = set()  # of all values: a row may move to another value
         self._busy: dict[tuple[Any, ...], int] = {}
 
     def add(self, rows: Sequence[Sequence[Any]]) -> list[Identity]:
@@ -49,12 +48,13 @@ class Groups:
 
     def has_come_up(self, key: Identity) -> bool:
         """Return whether the row has been claimed in this call."""
-        return key in self._came_up.get(self._values[key], ())
+        return key in self._claimed
 
     def note_claimed(self, key: Identity, value: tuple[Any, ...]) -> None:
         """Note that the row has come up, and does not come up again."""
         self._values.setdefault(key, value)
         self._came_up.setdefault(value, set()).add(key)
+        self._claimed.add(key)
 
     def note_busy(self, value: tuple[Any, ...], number: int) -> None:
         """Note that another worker has this value, in the pass with this number."""
@@ -73,12 +73,12 @@ class Groups:
 
     def first(self, session: LockingSession, value: tuple[Any, ...]) -> Identity | None:
         """Return the first row of the value that matches now and has not come up; None without one."""
-        came_up = self._came_up.get(value, set())
-        for size in (1, len(came_up) + 1):
+        number = len(self._came_up.get(value, ()))
+        for size in sorted({1, number + 1, len(self._claimed) + 1}):
             rows = session.execute(self._query.first_of(value, size))
             found = dict.fromkeys(self._query.split(row)[0] for row in rows)
-            key = next((key for key in found if key not in came_up), None)
-            if key is not None or not came_up:
+            key = next((key for key in found if key not in self._claimed), None)
+            if key is not None or len(found) < size:
                 return key
         return None
 
@@ -118,7 +118,7 @@ class GroupedClaims(Claims[T]):
             return super()._lock_free(keys)
         try:
             claimed = self._open(lambda session: self._lock_first(session, value))
-        except LockNotAvailable:
+        except (LockNotAvailable, CheckedOut):
             self._groups.note_busy(value, self.report.passes)
             self._builder.skipped(keys)
             return None
@@ -144,7 +144,7 @@ class GroupedClaims(Claims[T]):
         while (first := self._groups.first(session, value)) is not None:
             if first == tried:
                 raise LockNotAvailable("another transaction holds the first row; try again later")
-            rows = self._lock_rows(session, [first], self._lock if queues else _SKIP)
+            rows = self._lock_rows(session, [first], self._lock if queues else SKIP)
             if rows:
                 self._groups.note_claimed(first, value)
                 return rows

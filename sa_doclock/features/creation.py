@@ -78,6 +78,7 @@ class Creation(Generic[T]):
         while (found := self.get(self.lock, left)) is None:
             if len(refused) == _REFUSED:
                 raise refused[-1]
+            self.session.flush()  # so that nothing but the row is written while others wait for it
             try:
                 if self._insert(left):
                     return self._inserted(), True
@@ -99,7 +100,6 @@ class Creation(Generic[T]):
         :raises IntegrityError: the key was taken meanwhile; or it is another constraint.
         """
         session, mapper = self.session, mapper_of(self.entity)
-        session.flush()  # so that nothing but the row is written while others wait for the name
         connection = session.connection(bind_arguments={"mapper": mapper})
         strategy = strategy_for(connection)
         if LockOptions.NoWait in self.lock or seconds == 0:

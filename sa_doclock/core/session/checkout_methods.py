@@ -147,15 +147,19 @@ class CheckoutMethods(CreateMethods):
             self._context.refuse_write()
             CheckoutChanges(part).check_in(checkout)
 
-    def checkout_of(self, entity: type[Any], ident: Any) -> Checkout | None:
+    def checkout_of(
+        self, entity: type[Any], ident: Any, *, expired: bool = False
+    ) -> Checkout | None:
         """Return who has a document checked out; None where nobody has, or the time is over.
 
         A plain read: it neither waits nor locks.
 
+        :param expired: also one whose time is over, while nobody else has taken the document: its
+            epoch is still good.
         :raises LockMisuse: as :meth:`check_out`.
         """
         self._context.refuse_failed()
-        return CheckoutChanges(checkouts_of(self._context)).find(entity, ident)
+        return CheckoutChanges(checkouts_of(self._context)).find(entity, ident, expired=expired)
 
     def checkouts(
         self,

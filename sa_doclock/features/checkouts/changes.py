@@ -28,7 +28,7 @@ from ...core.transaction import TransactionState, add_document, database_name
 from ...dialects import strategy_for
 from ...errors import CheckoutLost, DocLockError
 from ...events import listened
-from ...options import LockOptions, LockTimeout, check_seconds
+from ...options import LockOptions, LockTimeout, check_time
 from .conditions import lost
 from .keys import DocumentName, document_name, read_key, table_name
 from .part import CheckOuts, check_class
@@ -72,9 +72,7 @@ def check_lease(lease: LockTimeout) -> timedelta:
     :raises TypeError: it is neither a timedelta nor a number of seconds.
     :raises ValueError: it is not above 0, or longer than a hundred years.
     """
-    seconds = check_seconds("lease", lease)
-    if seconds is None:
-        raise TypeError("lease must be seconds or a timedelta, not None")
+    seconds = check_time("lease", lease)
     if not 0 < seconds <= _LONGEST_LEASE.total_seconds():
         raise ValueError(f"lease must be above 0 and at most 100 years, not {lease!r}")
     return -(-timedelta(seconds=seconds) // MILLISECOND) * MILLISECOND
@@ -162,8 +160,8 @@ class CheckoutChanges:
         self._part.read_again()
         self._report(checkout, "checked in")
 
-    def find(self, entity: type[Any], ident: Any) -> Checkout | None:
-        """Return the check-out of a document; None where nobody has it."""
+    def find(self, entity: type[Any], ident: Any, *, expired: bool) -> Checkout | None:
+        """Return the check-out of a document; None where nobody has it, or had it last."""
         mapper = mapper_of(entity)
         check_class(mapper)
         root, identity = root_of(mapper), identity_of(mapper, ident)
@@ -172,7 +170,8 @@ class CheckoutChanges:
             identity = stored.get(identity, identity)
         rows, name = self._rows_and_name(root, identity)
         row = rows.read_one(name, timed=False)
-        return row.as_checkout(root, identity) if row.is_valid else None
+        is_open = row.open_epoch is not None if expired else row.is_valid
+        return row.as_checkout(root, identity) if is_open else None
 
     def find_taken(self, root: Mapper[Any], identities: Sequence[Identity]) -> frozenset[Identity]:
         """Return those of these keys of rows whose documents somebody has."""

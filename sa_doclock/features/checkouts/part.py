@@ -161,6 +161,7 @@ class CheckOuts(SessionPart):
 
     def roll_back_to(self, mark: object) -> None:
         """See :class:`SessionPart`."""
+        self._adopting = None  # of a statement that has failed in the savepoint
         self.read_again()
 
     def ended(self, *, committed: bool) -> None:

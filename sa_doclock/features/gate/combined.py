@@ -46,8 +46,16 @@ class CombinedQueue:
         return self in others or any(one.reaches(others) for one in self.waits_for)
 
 
-_running: ContextVar[tuple[CombinedQueue, ...]] = ContextVar("sa_doclock.combined", default=())
-"""The queues whose functions this thread or task is in, the outermost first."""
+class _Turn:
+    """One transaction of a queue; a task that a function has started may outlive it."""
+
+    def __init__(self, queue: CombinedQueue) -> None:
+        self.queue = queue
+        self.is_over = False
+
+
+_running: ContextVar[tuple[_Turn, ...]] = ContextVar("sa_doclock.combined", default=())
+"""The turns whose functions this thread or task is in, the outermost first."""
 
 
 class CombinedCommits:
@@ -123,7 +131,7 @@ class CombinedCommits:
     @contextmanager
     def _entered(self, key: Hashable, call: Call) -> Iterator[tuple[CombinedQueue, bool]]:
         """Enter the queue; yield it, and whether this caller is its head."""
-        outer = _running.get()
+        outer = tuple(one.queue for one in _running.get() if not one.is_over)
         if any(one.document == call.document for one in outer):
             raise LockMisuse(
                 f"{call.label} is locked by the gate.run() that this function runs in, and which "
@@ -169,10 +177,11 @@ class CombinedCommits:
     def _run_batch(self, key: Hashable, queue: CombinedQueue, head: Call) -> None:
         """Run what waits, as far as it fits into one transaction; then the next one is the head."""
         head.leads = True
-        calls = self._calls(queue)
+        calls, turn = self._calls(queue), _Turn(queue)
         try:
-            Batch(head, calls, lambda: _running.set((*_running.get(), queue))).run()
+            Batch(head, calls, lambda: _running.set((*_running.get(), turn))).run()
         finally:
+            turn.is_over = True
             with self._mutex:
                 if head in queue.waiting:
                     queue.waiting.remove(head)

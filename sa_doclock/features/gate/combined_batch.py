@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing, nullcontext, suppress
 from contextvars import copy_context
 from typing import Any, TypeVar
@@ -78,13 +78,14 @@ class Call:
             return self._function(session, document)
 
         result = self.context.run(run)
-        if not inspect.iscoroutine(result):
+        if not inspect.isawaitable(result):
             return result
         if self.answer is None:
-            result.close()
-            raise TypeError("the function has returned a coroutine: use gate.async_run()")
-        task = self.context.run(asyncio.get_running_loop().create_task, result)
-        return await_only(task)
+            if inspect.iscoroutine(result):
+                result.close()
+            raise TypeError("the function has returned an awaitable: use gate.async_run()")
+        task = self.context.run(asyncio.get_running_loop().create_task, _awaited(result))
+        return await_only(_result_of(task))
 
     def run_on_commit(self) -> None:
         """Call what the function has asked for; an error is its caller's, and the commit is done."""
@@ -127,6 +128,26 @@ class _OnlyTheGateCommits(SessionPart):
                 "the transaction is the gate's, which commits it for several functions: leave out "
                 "commit(); flush() and save_changes() may be called"
             )
+
+
+class _FunctionCancelled(Exception):  # an event of one function, and no error of ours
+    """A function has raised CancelledError; the task that runs the functions was not cancelled."""
+
+
+async def _awaited(result: Awaitable[Any]) -> Any:
+    return await result
+
+
+async def _result_of(task: asyncio.Task[Any]) -> Any:
+    """Return the result of a function's task, which ends with the task that waits for it."""
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if task.cancelled():
+        raise _FunctionCancelled
+    return task.result()
 
 
 class Batch:
@@ -202,7 +223,8 @@ class Batch:
                 )
                 self._run_one(call, session, sync_session, state, document, savepoint)
             except Exception as error:  # noqa: BLE001  # its caller raises it
-                call.refuse(error)
+                cancelled = isinstance(error, _FunctionCancelled)
+                call.refuse(asyncio.CancelledError() if cancelled else error)
                 self._undo(savepoint, sync_session, state)
 
     def _run_one(

@@ -136,7 +136,7 @@ def _ask(
 ) -> Checkout | None:
     """Show who has the document, and ask whether to go on.  :raises typer.Exit: no."""
     with session.begin():
-        found = session.checkout_of(entity, key)
+        found = session.checkout_of(entity, key, expired=True)
     if found is None:
         typer.echo(f"{document_label(entity, key)}: nobody has it checked out")
     else:

@@ -154,3 +154,36 @@ def test_what_cannot_be_leased(factory: sessionmaker[LockingSession], engine: sa
         lease_each(factory, TODO, owner="")
     with pytest.raises(ValueError, match="lease must be above 0"):
         lease_each(factory, TODO, owner="one", lease=0)
+
+
+def test_a_heartbeat_that_cannot_start_fails_the_lease_and_no_later_one(
+    factory: sessionmaker[LockingSession], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    wait_until(lambda: heartbeat._thread is None)  # of the test before
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        leases = lease_each(factory, TODO, owner="one", lease=SHORT)
+        with pytest.raises(RuntimeError, match="new thread"), next(leases):
+            pass
+    assert owners(factory) == []
+    assert [failed.key for failed in leases.report.failed] == [1]
+    with next(lease_each(factory, TODO, owner="one", lease=SHORT)) as lease:
+        before = lease.checkout.until
+        wait_until(lambda: lease.checkout.until > before)
+
+
+def test_a_row_that_was_saved_is_processed_though_it_cannot_be_checked_in(
+    factory: sessionmaker[LockingSession], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("the database is away")
+
+    leases = lease_each(factory, TODO, owner="one", limit=1)
+    with next(leases) as lease:
+        with lease.saving() as row:
+            row.total = 1
+        monkeypatch.setattr(LockingSession, "check_in", fail)
+    assert (leases.report.processed, leases.report.failed) == (1, [])

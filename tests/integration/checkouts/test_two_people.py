@@ -339,3 +339,24 @@ def test_a_renewal_does_not_wait_for_the_lock(
         holder.get_one_entity(Order, 1, ForUpdate, checkout=mine)
         assert renewing.renew(mine).epoch == 1
         renewing.commit()
+
+
+def test_a_lease_may_be_long(session: LockingSession) -> None:
+    mine = session.check_out(Order, 1, "ann", lease=timedelta(days=30))
+    assert mine.until - mine.since == timedelta(days=30)
+    with pytest.raises(ValueError, match="100 years"):
+        session.check_out(Order, 1, "ann", lease=timedelta(days=36_600))
+
+
+def test_one_that_has_expired_is_found_if_it_is_asked_for(
+    session: LockingSession, engine: sa.Engine
+) -> None:
+    mine = session.check_out(Order, 1, "ann")
+    session.commit()
+    expire(engine)
+    assert session.checkout_of(Order, 1) is None
+    found = session.checkout_of(Order, 1, expired=True)
+    assert found is not None
+    assert (found.epoch, found.expired) == (mine.epoch, True)
+    session.check_in(found)
+    assert session.checkout_of(Order, 1, expired=True) is None

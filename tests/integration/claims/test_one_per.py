@@ -138,3 +138,15 @@ def test_four_processes_and_one_that_dies(
         of_group = [ident for ident in order if ident % GROUPS == group]
         assert of_group == sorted(of_group)
     assert {*order, *worked(session_factory, lock_timeout=20)} == set(ids)
+
+
+def test_a_row_that_moves_to_another_value_comes_up_once(session_factory: Factory) -> None:
+    keys = []
+    for claim in claim_each(session_factory, NEW, one_per=Job.weight):
+        with claim as job:
+            keys.append(job.id)
+            if job.id == 1:
+                job.weight = 98  # and it still matches
+            else:
+                run(job)
+    assert sorted(keys) == list(range(1, 11))

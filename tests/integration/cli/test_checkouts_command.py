@@ -85,6 +85,15 @@ def test_a_check_in_asks_before(database: Database, engine: sa.Engine) -> None:
     assert (status, output) == (0, "Order 1: nobody has it checked out\n")
 
 
+def test_a_check_in_ends_one_that_has_expired(database: Database, engine: sa.Engine) -> None:
+    expire(engine)
+    status, output = invoke(database, "check-in", "--yes", ORDER, "1")
+    assert status == 0
+    assert "Order 1: checked in" in output
+    with sessionmaker(engine, class_=LockingSession, checkouts=CHECKOUTS)() as session:
+        assert session.checkouts(expired=True) == []
+
+
 @pytest.mark.databases("sqlite")
 @pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize(

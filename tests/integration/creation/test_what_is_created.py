@@ -23,9 +23,7 @@ def with_lines(*values: int) -> Order:
 def statements_of(session: LockingSession, call: Callable[[], Any]) -> list[str]:
     sent: list[str] = []
     connection = session.connection()
-    dict(
-        session.held_locks
-    )  # who is given the connection may have ended the transaction: asked once
+    dict(session.held_locks)  # asks once: who has the connection may have ended the transaction
 
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         sent.append(statement)
@@ -135,3 +133,11 @@ def test_what_it_refuses(
     with pytest.raises(error, match=text):
         session.get_or_create_entity(Order, 7, **how)
     assert not session.in_transaction()
+
+
+def test_another_object_that_cannot_be_flushed_is_the_error_of_the_call(
+    session: LockingSession,
+) -> None:
+    session.add(Line(id=1, order_id=1, name="there already", value=1))
+    with pytest.raises(IntegrityError):
+        session.get_or_create_entity(Order, 7, defaults={"total": 1})

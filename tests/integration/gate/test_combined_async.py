@@ -141,3 +141,57 @@ async def test_a_hundred_tasks_lose_nothing(documents: Database) -> None:
         answers = await asyncio.gather(*calls)
         assert answers == list(range(31, 131))
         assert await total(makes) == 130
+
+
+@in_a_loop
+async def test_a_function_may_return_a_task(documents: Database) -> None:
+    gate = DocumentGate(combine=20)
+    async with opened(documents) as makes:
+
+        def start(session: Session, order: Any) -> asyncio.Task[int]:
+            return asyncio.create_task(add(5)(session, order))  # type: ignore[arg-type]
+
+        assert await gate.async_run(makes, Order, 1, start) == 35
+        assert await total(makes) == 35
+
+
+@in_a_loop
+async def test_a_function_that_is_cancelled_undoes_its_own_alone(documents: Database) -> None:
+    async def cancels(_session: Session, order: Any) -> None:
+        order.total = 99
+        raise asyncio.CancelledError
+
+    gate = DocumentGate(combine=20)
+    async with opened(documents) as makes, makes() as holder:
+        await holder.get_entity(Order, 1, LockOptions.ForUpdate)
+        callers = Callers(gate, makes)
+        calls = [await callers.send(one) for one in (add(1), cancels, add(2))]
+        await holder.commit()
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert isinstance(results[1], asyncio.CancelledError)
+        assert (results[0], results[2]) == (31, 33)
+        assert await total(makes) == 33
+
+
+@in_a_loop
+async def test_a_task_that_outlives_its_function_may_call_again(documents: Database) -> None:
+    gate, go_on = DocumentGate(combine=20), asyncio.Event()
+    async with opened(documents) as makes:
+
+        async def later() -> int:
+            await go_on.wait()
+            return int(await gate.async_run(makes, Order, 1, add(1)))
+
+        async def starts(session: Session, order: Any) -> asyncio.Task[int]:
+            await add(1)(session, order)
+            started.append(asyncio.create_task(later()))
+            return started[0]
+
+        started: list[asyncio.Task[int]] = []
+
+        async def function(session: Session, order: Any) -> None:
+            await starts(session, order)
+
+        await gate.async_run(makes, Order, 1, function)
+        go_on.set()
+        assert await started[0] == 32
