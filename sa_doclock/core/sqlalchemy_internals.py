@@ -367,6 +367,13 @@ def overwrites_objects(options: Mapping[str, Any]) -> bool:
     return bool(options.get("populate_existing") or getattr(found, "_populate_existing", False))
 
 
+def refreshed_by(options: Mapping[str, Any]) -> InstanceState[Any] | None:
+    """Return the object that ``Session.refresh()`` reads by a statement with these options."""
+    found: InstanceState[Any] | None
+    found = getattr(options.get("_sa_orm_load_options"), "_refresh_state", None)
+    return found
+
+
 def autoflush(session: Session, options: Mapping[str, Any]) -> None:
     """Flush as SQLAlchemy does before it executes a statement with these execution options."""
     of_query = getattr(options.get("_sa_orm_load_options"), "_autoflush", True)

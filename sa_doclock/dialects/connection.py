@@ -209,9 +209,10 @@ class ConnectionState:
     ) -> bool | None:
         """Return the same just after this statement has failed; here the server may be asked.
 
-        Of statements that SQLAlchemy has built, ``in_transaction()`` is asked instead.  It is asked over ``connection.connection.cursor()``, so that an error of the question is no
-        error of the session; an error that comes out of here is taken for None.  Codes in
-        ``rolls_back_transaction`` are not asked about.
+        Of statements that SQLAlchemy has built, ``in_transaction()`` is asked instead.  A question
+        goes over ``connection.connection.cursor()``, so that its error is none of the session; an
+        error that comes out of here is taken for None.  Codes in ``rolls_back_transaction`` are not
+        asked about.
         """
         return self.in_transaction(connection)
 

@@ -226,7 +226,7 @@ class InnoDBLocks(LockStrategy):
     def in_transaction_after_error(
         self, connection: Connection, statement: str, code: NativeCode | None
     ) -> bool | None:
-        # DDL commits before it fails; a procedure may have.
+        # DDL commits before it fails, and a procedure may have committed: only the server tells.
         return self.has_open_transaction(connection)
 
     def has_open_transaction(self, connection: Connection) -> bool | None:

@@ -43,6 +43,14 @@ def set_savepoint_mark(connection: Connection) -> object:
     return mark
 
 
+def is_spent(mark: object) -> bool:
+    """Return whether a mark was there, and was released: by another session on the Connection.
+
+    It says nothing about what comes after.
+    """
+    return isinstance(mark, SavepointMark) and mark.was_there is True
+
+
 def release_savepoint_mark(
     connection: Connection, mark: object, is_missing: Callable[[DBAPIError], bool]
 ) -> bool:

@@ -21,6 +21,8 @@ from ..core.documents import (
     any_versioned,
     document_root,
     has_null,
+    header_identity,
+    is_second_class,
     is_versioned,
     mapper_cache,
 )
@@ -148,6 +150,23 @@ def _changed_headers(session: Session) -> Iterator[Any]:
 
 
 def _changed_documents(session: Session) -> Iterator[tuple[Mapper[Any], Identity]]:
+    left_alone = set(_written_by_second_classes(session))
+    yield from (one for one in _documents_of(session) if one not in left_alone)
+
+
+def _written_by_second_classes(session: Session) -> Iterator[tuple[Mapper[Any], Identity]]:
+    """Yield the headers whose rows this flush deletes, or raises, as objects of another class."""
+    deleted = deleted_states(session)
+    for state in _written(session):
+        root = document_root(state.mapper)
+        if root is None or not is_second_class(state.mapper, root):
+            continue
+        if state in deleted or state.mapper.version_id_col is not None:
+            yield root, header_identity(state, root)
+
+
+def _documents_of(session: Session) -> Iterator[tuple[Mapper[Any], Identity]]:
+    """Yield the headers of the rows that this flush writes."""
     resolvers: dict[Mapper[Any], HeaderResolver] = {}
     for state in _written(session):
         root = document_root(state.mapper)

@@ -53,5 +53,5 @@ from .owners import (
     loaded_owner,
 )
 from .parts import Part
-from .roles import is_row_of_root
+from .roles import header_key, is_row_of_root, is_second_class
 from .stored_keys import compares_in_python, select_equal_keys, select_stored_keys

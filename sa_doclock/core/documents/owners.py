@@ -18,7 +18,7 @@ from ..lock_info import Identity
 from .declare import has_nested_headers, parts_with_detail
 from .mapping import key_attributes, mapper_cache, root_of
 from .parts import Part
-from .roles import is_row_of_root
+from .roles import header_key, is_row_of_root
 from .stored_keys import Types, compares_in_python, select_stored_keys
 
 UNKNOWN: Final[Identity] = ()
@@ -77,7 +77,7 @@ def is_header(root: Mapper[Any], mapper: Mapper[Any]) -> bool:
 def header_identity(state: InstanceState[Any], root: Mapper[Any]) -> Identity:
     """Return the primary key of a header; of one that is not inserted yet, as far as it is set."""
     if state.identity is not None:
-        return state.identity
+        return header_key(state.mapper, root, state.identity)
     return tuple(_plain(state.dict.get(name)) for name in key_attributes(root))
 
 

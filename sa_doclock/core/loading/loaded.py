@@ -28,13 +28,14 @@ from ..documents import (
     has_null,
     header_identity,
     is_header,
+    is_row_of_root,
+    is_second_class,
     key_attributes,
     loaded_headers,
     loaded_owner,
     mapper_cache,
     parts_of,
     parts_with_detail,
-    root_of,
 )
 from ..lock_info import Identity
 from ..session_ref import session_ref
@@ -70,7 +71,7 @@ class Role(NamedTuple):
 @mapper_cache
 def role_of(root: Mapper[Any], mapper: Mapper[Any]) -> Role | None:
     """Return what objects of this class are in documents of this root; None for nothing."""
-    header, parts = root_of(mapper) is root, parts_with_detail(root, mapper)
+    header, parts = is_row_of_root(mapper, root), parts_with_detail(root, mapper)
     if not (header or parts):
         return None
     below = {part.name: part for part in parts_of(root) if _may_own(mapper, part)}
@@ -78,6 +79,13 @@ def role_of(root: Mapper[Any], mapper: Mapper[Any]) -> Role | None:
     direct = parts[0].foreign_key if len(parts) == 1 and is_header(root, parts[0].owner) else None
     names = frozenset(below.keys() - raising)
     return Role(header, parts, direct, names, tuple(raising.values()))
+
+
+@mapper_cache
+def role_raises(root: Mapper[Any]) -> bool:
+    """Return whether headers of this root have parts that no access loads."""
+    roles = (role_of(root, mapper) for mapper in root.self_and_descendants)
+    return any(role is not None and role.raising for role in roles)
 
 
 def _may_own(mapper: Mapper[Any], part: Part) -> bool:
@@ -166,6 +174,8 @@ class DocumentIndex:
         self._fresh: list[InstanceState[Any]] = []  # loaded since they were looked at
         # Loaded since, too: the parts whose foreign key names the header, by that header.
         self._fresh_parts: dict[Identity, list[InstanceState[Any]]] = {}
+        # By header, the objects of other classes that are mapped on its table.
+        self._second: dict[Identity, set[InstanceState[Any]]] = {}
         self._held: list[InstanceState[Any]] = []  # loaded, and nobody else can change them
         self._headers: list[InstanceState[Any]] = []  # loaded, of documents that are not held
         self._pending: list[InstanceState[Any]] = []  # not expired, because of pending changes
@@ -202,6 +212,8 @@ class DocumentIndex:
 
     def _add_one(self, state: InstanceState[Any], role: Role) -> None:
         """Add an object whose headers have to be searched for."""
+        if role.header and state.key is not None and is_second_class(state.mapper, self._root):
+            self._second.setdefault(header_identity(state, self._root), set()).add(state)
         headers = self._headers_of(state, role)
         if UNKNOWN not in headers:
             self._by_header[UNKNOWN].discard(state)
@@ -255,9 +267,7 @@ class DocumentIndex:
         found.update(*self._parts_of_others())
         for identity in identities:
             found.update(self._by_header.get(identity, ()))
-            header = self._header(identity)
-            if header is not None:
-                found.add(header)
+            found.update(self._headers_of_row(identity))
         for state in found:
             changed = state in modified and session.is_modified(state.obj())
             if changed or state in deleted or state in new:
@@ -272,10 +282,17 @@ class DocumentIndex:
             if (entity, header) not in held:
                 yield states
 
-    def _header(self, identity: Identity) -> InstanceState[Any] | None:
+    def _headers_of_row(self, identity: Identity) -> Iterator[InstanceState[Any]]:
+        """Yield the objects of the header's row: of each class that is mapped on its table."""
         key = self._root.identity_key_from_primary_key(identity)
-        known = self._session().identity_map.get(key)
-        return None if known is None else instance_state(known)
+        found = self._session().identity_map.get(key)
+        if found is not None:
+            yield instance_state(found)
+        yield from self.second_objects(identity)
+
+    def second_objects(self, identity: Identity) -> Collection[InstanceState[Any]]:
+        """Return the objects of the header's row whose classes are not of its hierarchy."""
+        return self._second.get(identity, ())
 
     def expire(
         self, identities: Collection[Identity] | None, *, parts_alone: bool = False
@@ -297,15 +314,12 @@ class DocumentIndex:
                 self._expire_fresh(state, role, identities, unreadable)
         if identities is None:
             headers, self._headers = self._headers, []
-            for state in headers:
+            for state in chain(headers, *self._second.values()):
                 self._expire_header(state, unreadable)
         else:
-            for identity in identities:
-                header = self._header(identity)
-                if header is None:
-                    continue
+            for header in chain.from_iterable(map(self._headers_of_row, identities)):
                 if parts_alone:
-                    self._expire_collections_of(header)
+                    self._expire_collections_of(header, unreadable)
                 else:
                     self._expire_header(header, unreadable)
         return unreadable
@@ -320,17 +334,25 @@ class DocumentIndex:
         return fresh
 
     def _expire_header(self, state: InstanceState[Any], unreadable: Unreadable) -> None:
-        if not self._ledger.is_fresh((self._root.class_, state.identity or ())):
+        if not self._is_fresh_header(state):
             self._expire(state, unreadable)
 
-    def _expire_collections_of(self, header: InstanceState[Any]) -> None:
+    def _is_fresh_header(self, state: InstanceState[Any]) -> bool:
+        return self._ledger.is_fresh((self._root.class_, header_identity(state, self._root)))
+
+    def _expire_collections_of(self, header: InstanceState[Any], unreadable: Unreadable) -> None:
         """Expire the parts of a header that is fresh itself, except where they have changes."""
         role = role_of(self._root, header.mapper)
         instance = header.obj()
-        if role is not None and instance is not None:
-            names = role.collections & header.dict.keys() - header.committed_state.keys()
-            if names:
-                self._session().expire(instance, names)
+        if role is None or instance is None:
+            return
+        unchanged = header.dict.keys() - header.committed_state.keys()
+        raising = [part for part in role.raising if part.name in unchanged]
+        for part in raising:
+            unreadable.setdefault(part, []).append(instance)
+        names = (role.collections & unchanged).union(part.name for part in raising)
+        if names:
+            self._session().expire(instance, names)
 
     def _expire_fresh(
         self,
@@ -344,9 +366,9 @@ class DocumentIndex:
             self._expire_collections_with(state, role)
             self._expire(state, unreadable)
             return
-        if role.header and not self._ledger.is_fresh((self._root.class_, state.identity or ())):
+        if role.header and not self._is_fresh_header(state):
             self._headers.append(state)
-            if identities is not None and state.identity not in identities:
+            if identities is not None and header_identity(state, self._root) not in identities:
                 _expire_loaded(self._session(), state, role.collections)
         else:
             self._held.append(state)
@@ -392,6 +414,8 @@ class DocumentIndex:
                 self._by_header[header] = alive
             else:
                 del self._by_header[header]
+        for key, states in list(self._second.items()):
+            self._second[key] = {state for state in states if state.obj() is not None}
         for one in (
             self._fresh,
             *self._fresh_parts.values(),

@@ -1,9 +1,9 @@
 """The headers that a session had before the program's own ``with_for_update()``, read again by it.
 
-The statement fills in the objects of its rows anew.  Where objects have pending changes, which there
-are without autoflush alone, SQLAlchemy would overwrite them.  There it fills in only what an object
-lacks: what was loaded of the headers is expired for the time of the statement, and those that it does
-not return get it back.  Nothing more is sent in either way.
+The statement fills in the objects of its rows anew: nothing more is sent.  SQLAlchemy would overwrite
+pending changes then; without autoflush there may be some.  So it fills in only what an object lacks:
+what was loaded of the headers is expired for the time of the statement, and those that it does not
+return get it back.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Select
+from sqlalchemy.ext.mutable import MutableBase
 from sqlalchemy.orm import InstanceState, LoaderCallableStatus, Mapper, Session
 from sqlalchemy.orm.attributes import flag_modified, instance_state, set_committed_value
 
 from ...options import LockOptions
 from ..documents import document_key, mapper_cache, root_of
-from ..sqlalchemy_internals import modified_states, overwrites_objects
+from ..sqlalchemy_internals import modified_states, overwrites_objects, refreshed_by
 from ..transaction import Ledger
-from .loaded import LoadedDocuments
+from .loaded import LoadedDocuments, role_raises
 
 _KEEPS_OTHERS_OUT: Final = LockOptions.ForUpdate | LockOptions.SharedRead
 
@@ -72,10 +73,24 @@ class LoadedHeaders:
             return statement
         for root in self.roots:
             self._documents.of(root)  # what comes from now on was not there before
-        if not modified_states(session):
+        refreshed = refreshed_by(self._options)
+        if refreshed is not None:
+            self._expire_rest_of(refreshed)
+        elif modified_states(session) or any(role_raises(root) for root in self.roots):
+            self._expire()
+        else:
             return statement.execution_options(populate_existing=True)
-        self._expire()
         return statement
+
+    def _expire_rest_of(self, refreshed: InstanceState[Any]) -> None:
+        """Expire what ``refresh()`` of some attributes leaves as it is, except pending changes."""
+        self._expire_unchanged(refreshed)
+
+    def _expire_unchanged(self, state: InstanceState[Any]) -> None:
+        columns = _columns_read_again(state.mapper) & state.dict.keys()
+        unchanged = columns - state.committed_state.keys()
+        if unchanged:
+            self._session.expire(state.obj(), unchanged)
 
     def _expire(self) -> None:
         overwritten = overwrites_objects(self._options)
@@ -123,27 +138,34 @@ class LoadedHeaders:
         :returns: the attributes with a pending change whose column another has changed meanwhile.
         """
         states = [instance_state(one) for one in returned if one is not None]
-        self.read_again = [
-            one for one in states if self._documents.had(one) and not self._is_held(one)
-        ]
-        if self._flushed:
-            for state in self.read_again:
-                names = _columns_read_again(state.mapper) - state.committed_state.keys()
-                self._session.expire(state.obj(), names)
+        locked_now = [one for one in states if not self._is_held(one)]
+        self.read_again = [one for one in locked_now if self._documents.had(one)]
+        for state in self.read_again if self._flushed else ():
+            self._expire_unchanged(state)
+        for state in locked_now:
+            self._expire_second_classes(state)
         locked = set(states)
         again = [one for one in self._expired if one.state in locked]
         self._expired = [one for one in self._expired if one.state not in locked]
         self.put_back()
         return [(one.state, name) for one in again for name in self._finish_one(one)]
 
+    def _expire_second_classes(self, state: InstanceState[Any]) -> None:
+        """Expire the objects of other classes that are mapped on the row."""
+        root = root_of(state.mapper)
+        for other in self._documents.of(root).second_objects(state.identity or ()):
+            if other.session is self._session:
+                self._expire_unchanged(other)
+
     def _finish_one(self, one: _Loaded) -> Iterator[str]:
         """Yield the pending changes that collide; what was not read of its row stays expired."""
         loaded = one.state.dict
-        for name, (value, read) in one.pending.items():
-            found = loaded.get(name, read)
-            if _is_other(one.state.mapper, name, read, found):
-                yield name
-            _set_pending(one, name, _Pending(value, found))
+        for name, pending in one.pending.items():
+            found = loaded.get(name, pending.read)
+            if _is_other(one.state.mapper, name, pending, found):
+                yield name  # and once more, should the program try again
+                found = pending.read
+            _set_pending(one, name, _Pending(pending.value, found))
 
     def keep_expired(self) -> None:
         """Leave all of it expired, for rows that are read one after the other from now on."""
@@ -160,10 +182,14 @@ def _columns_read_again(mapper: Mapper[Any]) -> frozenset[str]:
     return frozenset(mapper.column_attrs.keys()) - key
 
 
-def _is_other(mapper: Mapper[Any], name: str, read: Any, found: Any) -> bool:
-    """Return whether the row has another value than the one that was read, if one was."""
-    column = mapper.columns[name]
-    return read is not LoaderCallableStatus.NO_VALUE and not column.type.compare_values(read, found)
+def _is_other(mapper: Mapper[Any], name: str, pending: _Pending, found: Any) -> bool:
+    """Return whether the row may have another value than the one that was read, if one was.
+
+    Of a value that was changed in place nobody knows what was read.
+    """
+    if pending.read is LoaderCallableStatus.NO_VALUE:
+        return isinstance(pending.value, MutableBase)
+    return not mapper.columns[name].type.compare_values(pending.read, found)
 
 
 def _set_pending(one: _Loaded, name: str, pending: _Pending) -> None:

@@ -78,7 +78,7 @@ def execute_for_update(
     """Run the statement, its lock made real, and record the headers whose rows it returns.
 
     :raises LockNotSupported: this database has no such lock, or not of such a statement.
-    :raises UnsavedChanges: the lock is held; a column that has a pending change here was changed.
+    :raises UnsavedChanges: another has changed a column that has a pending change here.
     """
     entities = _locked_entities(statement)
     request = _request_of(context, statement, lock, entities, bind_arguments)
@@ -94,7 +94,11 @@ def execute_for_update(
         result = adopted.run(statement, run)
         collisions = adopted.finish()
         if adopted.headers:
-            granted.extend(_adopt(context.ledger, adopted.headers, lock))
+            refused = {state for state, _ in collisions}
+            headers = [
+                one for one in adopted.headers if inspect(one, raiseerr=False) not in refused
+            ]
+            granted.extend(_adopt(context.ledger, headers, lock))
             _report_granted(context, granted, lock, clock() - started, opens=opens)
         if collisions:
             raise _unsaved(*collisions[0], lock, product_of(adopted.bind.dialect))
@@ -203,7 +207,10 @@ def _expire_parts(context: LockContext, headers: Iterable[InstanceState[Any]]) -
 def _unsaved(
     state: InstanceState[Any], name: str, lock: LockOptions, database: str
 ) -> UnsavedChanges:
-    """Return the error of a change that would overwrite another's; the lock is held, nothing is lost."""
+    """Return the error of a change that would overwrite another's, which stays pending.
+
+    The row is locked, and is not in ``held_locks``.
+    """
     error = UnsavedChanges(
         f"{name!r} has a pending change from before the lock, and somebody else has changed it in "
         "the row meanwhile; lock first, then change, or flush() before"

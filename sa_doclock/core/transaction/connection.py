@@ -10,6 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ...dialects import strategy_for
 from ...dialects.base import UNMARKED, LockStrategy
+from ...dialects.savepoint_mark import is_spent
 from ...errors import DocLockError, LockMisuse
 from ...options import LockOptions
 from ..pool import ReturnAction
@@ -77,7 +78,7 @@ class TransactionConnection:
         known, self.unmarked = self.known, False
         if known is None or known.in_transaction(self.connection) is False:
             return
-        if self.mark is None:
+        if self.mark is None or is_spent(self.mark):
             self.mark = UNMARKED  # what is sent for the mark is no foreign statement
             mark = known.mark_transaction(self.connection)
             self.unmarked = mark is UNMARKED

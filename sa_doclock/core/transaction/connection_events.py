@@ -33,9 +33,10 @@ _EVENTS: Final = (
 # SQLAlchemy's event of a savepoint comes before the savepoint has its name, and a program may write
 # its own.  SAVE TRANSACTION and ROLLBACK TRANSACTION with a name are those of SQL Server.
 _SAVEPOINT: Final = re.compile(
-    r"\s*(SAVEPOINT|SAVE\s+TRAN\w*|RELEASE(?:\s+SAVEPOINT)?"
-    r"|ROLLBACK(?:\s+(?:WORK|TRAN\w*))?(?:\s+TO(?:\s+SAVEPOINT)?)?)\s+(\S+?)\s*;?\s*$",
-    re.IGNORECASE,
+    r"(?:\s|/\*.*?\*/|--[^\n]*\n)*(SAVEPOINT|SAVE\s+TRAN\w*|RELEASE(?:\s+SAVEPOINT)?"
+    r"|ROLLBACK(?:\s+(?:WORK|TRAN\w*))?(?:\s+TO(?:\s+SAVEPOINT)?)?)"
+    r"""\s+("(?:[^"]|"")+"|`(?:[^`]|``)+`|\[[^\]]+\]|\S+?)\s*;?\s*$""",
+    re.IGNORECASE | re.DOTALL,
 )
 
 
@@ -144,7 +145,13 @@ class ConnectionEvents:
             state.before_foreign(connection)
 
     def after_cursor_execute(
-        self, connection: Connection, cursor: Any, statement: str, *_: object
+        self,
+        connection: Connection,
+        cursor: Any,
+        statement: str,
+        _parameters: Any,
+        context: Any,
+        *_: object,
     ) -> None:
         """Forget the locks that this statement has released."""
         state = self._state()
@@ -157,7 +164,8 @@ class ConnectionEvents:
         if strategy is None or not state.counts_on_transaction(strategy):
             return
         open_after = strategy.in_transaction_after(connection, cursor, statement)
-        if open_after is False or state.is_unmarked(connection):
+        foreign = found is None and not runs_built(context)
+        if open_after is False or (foreign and state.is_unmarked(connection)):
             self._end(state, connection, "lost")
 
     def _note_savepoint(self, state: TransactionFollower, verb: str, name: str) -> bool:

@@ -1,4 +1,7 @@
-"""Statements that neither this library nor the ORM has built: they may do anything."""
+"""Foreign statements, which SQLAlchemy has not built from constructs: they may end the transaction.
+
+Such are ``text()``, DDL, a procedure, ``exec_driver_sql()``, and the driver's own cursor.
+"""
 
 from __future__ import annotations
 

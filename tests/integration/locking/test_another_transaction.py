@@ -350,6 +350,49 @@ def test_two_sessions_on_one_connection(engine: sa.Engine, elsewhere: Run) -> No
     assert elsewhere(TOTALS) == [(31,), (6,)]
 
 
+@pytest.mark.databases("sqlite", "mysql", "mariadb")
+def test_a_mark_that_another_session_has_released_is_set_anew(
+    engine: sa.Engine, database: Database
+) -> None:
+    with engine.connect() as connection:
+        connection.begin()
+        one, two = (Session(connection, join_transaction_mode="rollback_only") for _ in range(2))
+        one.get_one_entity(Order, 1, ForUpdate)
+        two.get_one_entity(Order, 2, ForUpdate)
+        for session in (one, two):
+            session.execute(sa.text("SELECT 1"))
+        assert two.held_locks  # the mark of both is released
+        begin = "BEGIN IMMEDIATE" if database.name == "sqlite" else "BEGIN"
+        by_driver("COMMIT", begin)(one)
+        assert not one.held_locks
+        one.close()
+        two.close()
+
+
+@pytest.mark.parametrize(
+    ("savepoint", "back"),
+    [
+        ("/* mine */ SAVEPOINT p1", "/* mine */ ROLLBACK TO SAVEPOINT p1"),
+        ('SAVEPOINT "my point"', 'ROLLBACK TO SAVEPOINT "my point"'),
+    ],
+    ids=["a comment", "a quoted name"],
+)
+def test_savepoints_of_the_program_go_on(
+    session: Session, database: Database, savepoint: str, back: str
+) -> None:
+    if database.name in ("mysql", "mariadb"):
+        savepoint, back = savepoint.replace('"', "`"), back.replace('"', "`")
+    order = session.get_one_entity(Order, 1, ForUpdate)
+    session.execute(sa.text("SELECT 1")).close()
+    session.execute(sa.text(savepoint))
+    order.total = 99
+    session.flush()
+    session.execute(sa.text(back))
+    session.refresh(order)
+    assert order.total == 30
+    assert FIRST in session.held_locks
+
+
 def count_questions(session: Session, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that gets the name of each question about the transaction."""
     asked: list[str] = []

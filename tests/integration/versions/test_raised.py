@@ -119,6 +119,29 @@ def test_a_part_of_a_second_class_raises_it(session: LockingSession) -> None:
     assert session.get_one(Numbered, 1).version == 3
 
 
+class PlainHeader(Other):
+    """It has the version too, and raises it by itself."""
+
+    __table__ = Numbered.__table__
+    __mapper_args__ = {"version_id_col": Numbered.__table__.c.version}  # noqa: RUF012
+
+
+@pytest.mark.parametrize("deletes", [False, True])
+def test_a_header_that_a_second_class_writes_is_raised_once(
+    session: LockingSession, *, deletes: bool
+) -> None:
+    session.get_one_entity(Numbered, 2, LockOptions.ForUpdate)
+    plain: Any = session.get_one(PlainHeader, 2)
+    if deletes:
+        session.delete(plain)
+    else:
+        plain.total += 1
+    session.flush()
+    session.expire_all()
+    found = session.get(Numbered, 2)
+    assert found is None if deletes else found is not None and found.version == 2
+
+
 def _change_one(session: LockingSession) -> None:
     session.get_one(NumberedLine, 1).value = 77
 
