@@ -179,6 +179,9 @@ def check_seconds(name: str, value: LockTimeout) -> float | None:
     return None if value is None else min(check_time(name, value), LONGEST_WAIT)
 
 
+_LONGEST_TIME: Final = timedelta.max.total_seconds()
+
+
 def check_time(name: str, value: object) -> float:
     """Return a time of the option ``name`` in seconds, however long.
 
@@ -191,7 +194,7 @@ def check_time(name: str, value: object) -> float:
         raise TypeError(f"{name} must be seconds, a timedelta or None, not {value!r}")
     if not 0 <= value < math.inf:  # NaN is neither
         raise ValueError(f"{name} must be zero or more seconds, not {value!r}")
-    return float(value)
+    return float(min(value, _LONGEST_TIME))
 
 
 def check_positive(name: str, value: object) -> int:

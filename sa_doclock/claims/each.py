@@ -146,17 +146,8 @@ class Claims(Generic[T]):
 
     def _lock_free(self, keys: Sequence[Identity]) -> ClaimTransaction[T] | None:
         """Lock the rows that are free and still match; return None if there are none."""
-        queues = self.report.serialised or not self._skips
         try:
-            try:
-                return self._lock_keys(keys, self._lock if queues else SKIP)
-            except LockNotAvailable:
-                if not queues:
-                    raise
-            if len(keys) == 1 or self.report.serialised:
-                self._builder.skipped(keys)
-                return None
-            return self._lock_keys(keys, SKIP)
+            return self._lock_or_skip(keys)
         except CheckedOut as taken:
             return self._lock_others(keys, taken)
         except LockFailed as error:
@@ -164,6 +155,19 @@ class Claims(Generic[T]):
             if not self._collect:
                 raise
             return None
+
+    def _lock_or_skip(self, keys: Sequence[Identity]) -> ClaimTransaction[T] | None:
+        """Lock these rows; where one of them is held too long, those of them that are free."""
+        queues = self.report.serialised or not self._skips
+        try:
+            return self._lock_keys(keys, self._lock if queues else SKIP)
+        except LockNotAvailable:
+            if not queues:
+                raise
+        if len(keys) == 1 or self.report.serialised:
+            self._builder.skipped(keys)
+            return None
+        return self._lock_keys(keys, SKIP)
 
     def _lock_others(
         self, keys: Sequence[Identity], taken: CheckedOut

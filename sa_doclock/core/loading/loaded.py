@@ -408,14 +408,9 @@ class DocumentIndex:
             self._by_header[UNKNOWN].add(state)
 
     def _forget_freed(self) -> None:
-        for header, states in list(self._by_header.items()):
-            alive = {state for state in states if state.obj() is not None}
-            if alive or header is UNKNOWN:
-                self._by_header[header] = alive
-            else:
-                del self._by_header[header]
-        for key, states in list(self._second.items()):
-            self._second[key] = {state for state in states if state.obj() is not None}
+        unknown = set(_alive(self._by_header[UNKNOWN]))
+        self._by_header = {**_without_freed(self._by_header), UNKNOWN: unknown}
+        self._second = _without_freed(self._second)
         for one in (
             self._fresh,
             *self._fresh_parts.values(),
@@ -423,8 +418,18 @@ class DocumentIndex:
             self._headers,
             self._pending,
         ):
-            one[:] = [state for state in one if state.obj() is not None]
+            one[:] = _alive(one)
         self._size = sum(map(len, self._by_header.values()))
+
+
+def _alive(states: States) -> list[InstanceState[Any]]:
+    return [state for state in states if state.obj() is not None]
+
+
+def _without_freed(
+    index: Mapping[Identity, set[InstanceState[Any]]],
+) -> dict[Identity, set[InstanceState[Any]]]:
+    return {key: alive for key, states in index.items() if (alive := set(_alive(states)))}
 
 
 def _in_both(some: AbstractSet[Any], others: AbstractSet[Any]) -> set[Any]:

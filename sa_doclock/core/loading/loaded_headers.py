@@ -8,12 +8,12 @@ return get it back.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Select
-from sqlalchemy.ext.mutable import MutableBase
 from sqlalchemy.orm import InstanceState, LoaderCallableStatus, Mapper, Session
 from sqlalchemy.orm.attributes import flag_modified, instance_state, set_committed_value
 
@@ -64,7 +64,7 @@ class LoadedHeaders:
         self._options = options
         self._expired: list[_Loaded] = []
         self._flushed = False
-        self.read_again: Sequence[InstanceState[Any]] = ()
+        self.read_again: list[InstanceState[Any]] = []
 
     def prepare(self, statement: Select[Any]) -> Select[Any]:
         """Return the statement that reads them again; to be called after the autoflush."""
@@ -137,18 +137,21 @@ class LoadedHeaders:
         :param returned: the objects of its rows.
         :returns: the attributes with a pending change whose column another has changed meanwhile.
         """
-        states = [instance_state(one) for one in returned if one is not None]
-        locked_now = [one for one in states if not self._is_held(one)]
-        self.read_again = [one for one in locked_now if self._documents.had(one)]
-        for state in self.read_again if self._flushed else ():
-            self._expire_unchanged(state)
-        for state in locked_now:
-            self._expire_second_classes(state)
-        locked = set(states)
-        again = [one for one in self._expired if one.state in locked]
-        self._expired = [one for one in self._expired if one.state not in locked]
+        states = dict.fromkeys(instance_state(one) for one in returned if one is not None)
+        self._note_locked([one for one in states if not self._is_held(one)])
+        again = [one for one in self._expired if one.state in states]
+        self._expired = [one for one in self._expired if one.state not in states]
         self.put_back()
         return [(one.state, name) for one in again for name in self._finish_one(one)]
+
+    def _note_locked(self, states: Iterable[InstanceState[Any]]) -> None:
+        """Note those that the session had, and expire what the statement cannot have read."""
+        for state in states:
+            self._expire_second_classes(state)
+            if self._documents.had(state):
+                self.read_again.append(state)
+                if self._flushed:
+                    self._expire_unchanged(state)
 
     def _expire_second_classes(self, state: InstanceState[Any]) -> None:
         """Expire the objects of other classes that are mapped on the row."""
@@ -188,8 +191,14 @@ def _is_other(mapper: Mapper[Any], name: str, pending: _Pending, found: Any) -> 
     Of a value that was changed in place nobody knows what was read.
     """
     if pending.read is LoaderCallableStatus.NO_VALUE:
-        return isinstance(pending.value, MutableBase)
+        return _is_mutable(pending.value)
     return not mapper.columns[name].type.compare_values(pending.read, found)
+
+
+def _is_mutable(value: Any) -> bool:
+    """Return whether a value tells SQLAlchemy that it was changed in place."""
+    loaded = sys.modules.get("sqlalchemy.ext.mutable")  # its import listens to all mappers
+    return loaded is not None and isinstance(value, loaded.MutableBase)
 
 
 def _set_pending(one: _Loaded, name: str, pending: _Pending) -> None:
