@@ -17,7 +17,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import sessionmaker
 
-from sa_doclock import CheckoutLost, LockingSession, LockOptions, lease_each
+from sa_doclock import CheckoutLost, LockingSession, LockNotAvailable, LockOptions, lease_each
 from sa_doclock.dialects import strategy_for
 from tests.integration.checkouts.models import CHECKOUTS, Order, expire
 from tests.support.databases import Database
@@ -57,6 +57,16 @@ def tell(worker: Worker) -> None:
 def is_free(factory: sessionmaker[LockingSession]) -> bool:
     with factory() as session:
         return session.checkout_of(Order, 1) is None
+
+
+def is_unlocked(engine: sa.Engine) -> bool:
+    """Return whether the server has ended the transaction of a worker that was killed."""
+    with LockingSession(engine) as session:
+        try:
+            session.get_entity(Order, 1, LockOptions.ForUpdate | LockOptions.NoWait)
+        except LockNotAvailable:
+            return False
+        return True
 
 
 def save_as(factory: sessionmaker[LockingSession], owner: str) -> int:
@@ -112,6 +122,7 @@ def test_a_worker_that_is_killed_at_each_statement(
             break
         assert worker.returncode == -signal.SIGKILL
         killed += 1
+        wait_until(lambda: is_unlocked(engine))
         expire(engine)
         found = total(engine)
         if found:  # it was killed between its commit and its check-in
