@@ -35,7 +35,7 @@ def told(session: LockingSession) -> str:
     """Return the sentence of the refused flush that says where the row was read."""
     with pytest.raises(UnlockedWrite) as caught:
         session.flush()
-    _, _, sentence = caught.value.args[0].partition("LockOptions.ForUpdate).")
+    _, _, sentence = str(caught.value.args[0]).partition("LockOptions.ForUpdate).")
     return sentence.strip()
 
 
