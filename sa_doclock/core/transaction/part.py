@@ -19,6 +19,7 @@ from ...events import ReleasedLock
 from ...options import LockOptions
 from ..lock_info import DocumentKey, Identity, LockedName
 from .connection import TransactionConnection
+from .first_use import FirstUse
 from .lock_call import LockCall
 from .plan import LockPlan
 from .request import LockRequest
@@ -237,17 +238,27 @@ class SessionParts:
     def __init__(self, parts: tuple[SessionPart, ...] = ()) -> None:
         self.all = parts
         self.by_kind = {type(part): part for part in parts}
-        for hook, places in _places(tuple(self.by_kind)):
-            setattr(self, hook, tuple([getattr(parts[place], hook) for place in places]))
+
+
+def parts_with_hooks(parts: tuple[SessionPart, ...]) -> SessionParts:
+    """Return the parts with their hooks, each of which is made when it is called first."""
+    return _class_for(tuple([type(part) for part in parts]))(parts)
 
 
 @lru_cache(maxsize=256)  # the sessions of a program have few combinations of parts
-def _places(kinds: tuple[type[SessionPart], ...]) -> Sequence[tuple[str, Sequence[int]]]:
-    """Return the hooks that parts of these kinds override, each with the places of its parts."""
-    return [
-        (hook, [place for place, kind in enumerate(kinds) if hook in kind.hooks])
-        for hook in sorted(frozenset[str]().union(*(kind.hooks for kind in kinds)))
-    ]
+def _class_for(kinds: tuple[type[SessionPart], ...]) -> type[SessionParts]:
+    """Return the class with the hooks that parts of these kinds override.
+
+    A session that waits for a connection has made no hook yet.  A thousand of them would be 26,000
+    objects, through which Python's garbage collector goes again and again.
+    """
+    hooks = frozenset[str]().union(*(kind.hooks for kind in kinds))
+    return type("SessionParts", (SessionParts,), {hook: _hook(hook, kinds) for hook in hooks})
+
+
+def _hook(name: str, kinds: tuple[type[SessionPart], ...]) -> FirstUse[NamedHook]:
+    places = [place for place, kind in enumerate(kinds) if name in kind.hooks]
+    return FirstUse(lambda self: tuple([getattr(self.all[place], name) for place in places]))
 
 
 NO_PARTS: Final = SessionParts()

@@ -26,7 +26,7 @@ from .first_use import FirstUse
 from .ledger import Ledger, LedgerMark
 from .lock_call import LockCall
 from .lost_locks import LostLocks
-from .part import NO_PARTS, Block, SessionPart, SessionParts
+from .part import NO_PARTS, Block, SessionPart, SessionParts, parts_with_hooks
 from .request import LockRequest
 
 P = TypeVar("P", bound=SessionPart)
@@ -78,7 +78,7 @@ class TransactionState(TransactionFollower):
 
     def install(self, *parts: SessionPart) -> None:
         """Add features to this session, behind those that it has."""
-        self.parts = SessionParts((*self.parts.all, *parts))
+        self.parts = parts_with_hooks((*self.parts.all, *parts))
 
     def part(self, kind: type[P]) -> P | None:
         """Return the part of this kind, where the session has one."""
@@ -86,7 +86,7 @@ class TransactionState(TransactionFollower):
 
     def uninstall(self, part: SessionPart) -> None:
         """Take a feature out again."""
-        self.parts = SessionParts(tuple(one for one in self.parts.all if one is not part))
+        self.parts = parts_with_hooks(tuple(one for one in self.parts.all if one is not part))
 
     @FirstUse
     def _marks(self) -> WeakKeyDictionary[SessionTransaction, Mark]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from sqlalchemy.orm import InstanceState, Mapper
 
@@ -19,12 +19,13 @@ from .provenance import ReadProvenance
 from .writable import WritableDocuments
 
 GuardMode = Literal["raise", "warn", "off"]
+_MODES: Final = get_args(GuardMode)
 
 
 def check_guard_mode(mode: object) -> None:
     """Raise ValueError if there is no such mode."""
-    if mode not in get_args(GuardMode):
-        raise ValueError(f"guard is {', '.join(map(repr, get_args(GuardMode)))}, not {mode!r}")
+    if mode not in _MODES:
+        raise ValueError(f"guard is {', '.join(map(repr, _MODES))}, not {mode!r}")
 
 
 class Refusal(NamedTuple):

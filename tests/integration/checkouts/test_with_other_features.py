@@ -95,10 +95,10 @@ def test_a_combined_commit_is_refused_and_may_check_out(
     assert gate.run(factory, Order, 1, check_out) == 1  # the failed one is undone
     for _ in range(2):
         with pytest.raises(CheckedOut) as caught:
-            gate.run(factory, Order, 1, lambda session, order: None)
+            gate.run(factory, Order, 1, lambda *_: None)
         assert caught.value.checkout is not None
         assert caught.value.checkout.owner == "ann"
-    assert gate.run(factory, Order, 2, lambda session, order: order.id) == 2
+    assert gate.run(factory, Order, 2, lambda _, order: order.id) == 2
 
 
 @pytest.mark.databases("sqlite", "postgresql", "mysql")
