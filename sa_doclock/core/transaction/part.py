@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, ClassVar, Final
 
 from sqlalchemy import Connection, Engine
@@ -258,7 +259,8 @@ def _class_for(kinds: tuple[type[SessionPart], ...]) -> type[SessionParts]:
 
 def _hook(name: str, kinds: tuple[type[SessionPart], ...]) -> FirstUse[NamedHook]:
     places = [place for place, kind in enumerate(kinds) if name in kind.hooks]
-    return FirstUse(lambda self: tuple([getattr(self.all[place], name) for place in places]))
+    hook_of = attrgetter(name)
+    return FirstUse(lambda self: tuple(map(hook_of, map(self.all.__getitem__, places))))
 
 
 NO_PARTS: Final = SessionParts()
