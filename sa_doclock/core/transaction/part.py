@@ -179,6 +179,10 @@ class SessionPart:
         """
         return None
 
+    def around_unguarded(self) -> Block:
+        """Return a block in which declared documents are written without their lock."""
+        return None
+
     def around_save(self) -> Block:
         """Return a block around commit(), and around save_changes() where that commits."""
         return None
@@ -231,6 +235,7 @@ class SessionParts:
     around_dml: NamedHook = ()
     around_objects: tuple[Callable[[Collection[Any]], Block], ...] = ()
     around_rows: NamedHook = ()
+    around_unguarded: tuple[Callable[[], Block], ...] = ()
     around_save: tuple[Callable[[], Block], ...] = ()
     around_get_bind: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = ()
 
