@@ -54,7 +54,7 @@ def install_parts(session: Session, state: TransactionState, options: PartOption
         options = cast("PartOptions", {**options, **options_of_all})
     # The hooks named around_... of each stand around those before it.  A pipeline and a router put
     # their own in place of what is there, so that they come first of their kind.
-    state.install(
+    state.parts.add(
         *_of_documents(session, state, options),
         *_of_waits(session, state, options),
         *_of_reports(state, options),
@@ -105,17 +105,14 @@ def _of_waits(
         from .batch import BatchPriority
 
         yield BatchPriority(state, queue)  # tries again, each time at the gate
-    yield _checkouts(state, options)  # under the lock, however it was got
-
-
-def _checkouts(state: TransactionState, options: PartOptions) -> SessionPart:
-    """Return what asks under a lock whether somebody has the document checked out."""
     table = options["checkouts"]
     if table is None:
-        return _NO_CHECKOUTS
-    from .checkouts import CheckOuts, check_table
+        yield _NO_CHECKOUTS
+    else:
+        from .checkouts import CheckOuts, check_table
 
-    return CheckOuts(state, check_table(table), pipelined=options["pipeline"])
+        # Under the lock, however it was got.
+        yield CheckOuts(state, check_table(table), pipelined=options["pipeline"])
 
 
 def _of_reports(state: TransactionState, options: PartOptions) -> Iterator[SessionPart]:

@@ -205,10 +205,10 @@ class LockingSession(CheckoutMethods):
         from ...features.on_commit import AfterCommit  # noqa: PLC0415  # of a session that uses it
 
         context = self._context
-        part = context.part(AfterCommit)
+        part = context.parts.find(AfterCommit)
         if part is None:
             part = AfterCommit(context)
-            context.install(part)
+            context.parts.add(part)
         part.add(function)
 
     @contextmanager

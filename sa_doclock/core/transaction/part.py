@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from typing import Any, ClassVar, Final
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, TypeVar, cast
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Mapper, Session
@@ -22,6 +23,8 @@ from .connection import TransactionConnection
 from .lock_call import LockCall
 from .plan import LockPlan
 from .request import LockRequest
+
+P = TypeVar("P", bound="SessionPart")
 
 Take = Callable[[LockCall, LockRequest, Any], Any]
 """Takes the lock of a call: is given the call, the request as this try makes it, and the target."""
@@ -204,8 +207,10 @@ NamedHook = tuple[Callable[..., Any], ...]
 
 
 class SessionParts:
-    """The hooks of one session's parts, by their names, in the order of the parts."""
+    """The parts of one session, and their hooks by their names, in the order of the parts."""
 
+    all: tuple[SessionPart, ...] = ()
+    _by_kind: Mapping[type[SessionPart], SessionPart] = MappingProxyType({})
     route: tuple[Callable[[LockRequest], LockRequest], ...] = ()
     around_take: tuple[Callable[[Take], Take], ...] = ()
     check_request: tuple[Callable[[LockRequest], None], ...] = ()
@@ -239,10 +244,23 @@ class SessionParts:
     around_save: tuple[Callable[[], Block], ...] = ()
     around_get_bind: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = ()
 
-    def __init__(self, parts: tuple[SessionPart, ...] = ()) -> None:
+    def add(self, *parts: SessionPart) -> None:
+        """Add parts behind those that there are."""
+        self._set((*self.all, *parts))
+
+    def remove(self, part: SessionPart) -> None:
+        """Take a part out again."""
+        self._set(tuple([one for one in self.all if one is not part]))
+
+    def find(self, kind: type[P]) -> P | None:
+        """Return the part of this kind, where the session has one."""
+        return cast("P | None", self._by_kind.get(kind))
+
+    def _set(self, parts: tuple[SessionPart, ...]) -> None:
+        vars(self).clear()
         self.all = parts
-        self.by_kind = {type(part): part for part in parts}
-        for hook, places in _places(tuple(self.by_kind)):
+        self._by_kind = {type(part): part for part in parts}
+        for hook, places in _places(tuple(self._by_kind)):
             setattr(self, hook, tuple([getattr(parts[place], hook) for place in places]))
 
 
@@ -253,7 +271,3 @@ def _places(kinds: tuple[type[SessionPart], ...]) -> Sequence[tuple[str, Sequenc
         (hook, [place for place, kind in enumerate(kinds) if hook in kind.hooks])
         for hook in sorted(frozenset[str]().union(*(kind.hooks for kind in kinds)))
     ]
-
-
-NO_PARTS: Final = SessionParts()
-"""Those of a session without parts."""

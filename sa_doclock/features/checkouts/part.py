@@ -236,7 +236,7 @@ def _is_of_one(request: LockRequest) -> bool:
 
 def checkouts_of(state: TransactionState) -> CheckOuts:
     """Return the part of a session.  :raises LockMisuse: it was made without a table."""
-    part = state.part(CheckOuts)
+    part = state.parts.find(CheckOuts)
     if part is None:
         raise LockMisuse(NO_TABLE)
     return part
