@@ -77,7 +77,7 @@ def lock_by_statement(engine: sa.Engine) -> None:
         one.scalars(sa.select(Order).with_for_update()).one().total = 13
         assert one.held_locks == {(Order, (1,)): ForUpdate}
         one.commit()
-        assert refused(LockMisuse, lambda: one.get_entity(Order, 1, ForUpdate, checkout="me"))
+        assert refused(LockMisuse, lambda: one.get_entity(Order, 1, ForUpdate, checkout=1))
 
 
 def main() -> None:
