@@ -11,7 +11,7 @@ import pytest
 
 if TYPE_CHECKING:
     from sa_doclock import UnlockedWrite
-    from sa_doclock.features import GuardMode
+    from sa_doclock.options import GuardMode
 
 _OUTPUT = "sa_doclock_unlocked_writes"
 

@@ -42,8 +42,8 @@ from .errors import (
     WrongIsolation,
 )
 from .events import ReleasedLock
-from .features import DocumentGate
 from .features.checkouts import checkout_table
+from .features.gate import DocumentGate
 from .options import LockOptions
 from .retry import run_transaction
 from .tools.monitoring import lock_waits

@@ -6,7 +6,7 @@ import enum
 import functools
 import math
 from datetime import timedelta
-from typing import Final
+from typing import Final, Literal
 
 
 class LockOptions(enum.Flag):
@@ -56,6 +56,12 @@ QUEUEING: Final = (LockOptions.SharedRead, LockOptions.ForUpdate)
 """The locks that may have to wait for another holder."""
 
 LockTimeout = float | timedelta | None
+
+GuardMode = Literal["raise", "warn", "off"]
+Priority = Literal["interactive", "batch"]
+
+BATCH_WAIT: Final = 60.0
+"""Seconds that a batch session tries for a lock without a lock_timeout: no server ends it."""
 
 # A lock that is waited for longer than this is waited for without a limit: it
 # keeps every server's own range (PostgreSQL: 2**31 - 1 milliseconds) out of reach.
@@ -157,6 +163,12 @@ def check_wait(lock: LockOptions, lock_timeout: LockTimeout) -> tuple[LockOption
         raise ValueError(f"lock_timeout={lock_timeout!r} and LockOptions.NoWait collide")
     # SkipLocked skips rows; it may wait behind a lock on a table, a page or the table's definition.
     return lock, seconds
+
+
+def check_priority(priority: object) -> None:
+    """:raises ValueError: there is no such priority."""
+    if priority not in ("interactive", "batch"):
+        raise ValueError(f'priority must be "interactive" or "batch", not {priority!r}')
 
 
 def check_hold_limit(hold_limit: LockTimeout) -> float | None:

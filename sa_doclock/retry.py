@@ -246,7 +246,7 @@ class Attempts:
         """Note the failure of the block while the session still knows its cause."""
         attempt = _Attempt(session)
         token = _current.set(attempt)
-        context_of(session).install(attempt)
+        context_of(session).parts.add(attempt)
         try:
             yield
         except Exception as error:
@@ -256,7 +256,7 @@ class Attempts:
             raise
         finally:
             attempt.has_ended = True
-            context_of(session).uninstall(attempt)
+            context_of(session).parts.remove(attempt)
             _current.reset(token)
 
     def retrying_arguments(self) -> dict[str, Any]:

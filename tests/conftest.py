@@ -62,11 +62,11 @@ ONLY_NAMED = (PIPELINED, *POOLERS)
 SETS_CONNECTIONS = tuple(
     f"tests.integration.{name}"
     for name in (
-        "locking.test_deadlock_of_writes",
-        "locking.test_default_level",
-        "locking.test_read_only",
-        "locking.test_release",
-        "locking.test_held_locks_ends",
+        "locking.failures.test_deadlock_of_writes",
+        "locking.transactions.test_default_level",
+        "locking.kinds_of_locks.test_read_only",
+        "locking.blocks.test_release",
+        "locking.held_locks.test_held_locks_ends",
         "named_locks.test_release",
     )
 )

@@ -181,7 +181,8 @@ def warn_of_cluster(strategy: LockStrategy, lock: LockOptions, *, named: bool) -
 
     :param named: the lock is a key, and no row's.
     """
-    if strategy.cluster is None or not is_row_lock(lock):
+    cluster = None if strategy.cluster is None else strategy.cluster.name
+    if cluster is None or not is_row_lock(lock):
         return
     text = _NAMES if named else _ROWS
     with _mutex:
@@ -190,7 +191,7 @@ def warn_of_cluster(strategy: LockStrategy, lock: LockOptions, *, named: bool) -
         strategy.findings[text] = "warned"
     try:
         warn_program(
-            f"this server is a node of {strategy.cluster}: {text}; or send all writers to one node",
+            f"this server is a node of {cluster}: {text}; or send all writers to one node",
             ClusterLockWarning,
         )
     except ClusterLockWarning:  # it is an error here, for each lock

@@ -11,6 +11,7 @@ from ..core.lock_info import ACTIVE, IDLE, Identity, LockConnection, Wait
 from ..core.pool import CallFunction, ExecuteStatement, on_return, withdraw
 from ..options import LockOptions, base_of, milliseconds
 from .clock import ServerClock
+from .cluster import Cluster
 from .connection import (
     AUTOCOMMIT,
     UNMARKED,
@@ -35,6 +36,7 @@ __all__ = [
     "SNAPSHOT",
     "UNMARKED",
     "CallFunction",
+    "Cluster",
     "ConnectionState",
     "ErrorCodes",
     "ExecuteStatement",

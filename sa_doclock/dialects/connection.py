@@ -11,6 +11,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import LockNotSupported
+from .cluster import Cluster
 from .compatible_servers import FoundServer
 from .error_codes import NativeCode
 from .side_connection import side_connection
@@ -64,14 +65,8 @@ class ConnectionState:
     notes_begin: ClassVar[bool] = False
     """``note_begin()`` is called before any after_begin listener of the program."""
 
-    cluster: str | None = None
-    """The cluster that the server is a node of, where other nodes take writes too and do not know
-    the locks of this one; set by ``note_server()``."""
-
-    savepoint_hides_abort: bool = False
-    """A SAVEPOINT begins another transaction without an error, where the server has ended the one
-    before and no statement has failed since: ``find_abort()`` is called in front of it; set by
-    ``note_server()``."""
+    cluster: Cluster | None = None
+    """The cluster that the server is a node of; None: of none; set by ``note_server()``."""
 
     compatible: FoundServer | None = None
     """The product that answers in place of the one that the dialect is for; set by ``note_server()``."""
@@ -147,12 +142,6 @@ class ConnectionState:
 
     def before_savepoint(self, connection: Connection) -> None:
         """Send what a SAVEPOINT needs in front of it."""
-
-    def find_abort(self, connection: Connection) -> None:
-        """Send a statement that fails where the server has ended the transaction."""
-
-    def before_rollback(self, connection: Connection) -> None:
-        """Take the error that a ROLLBACK would meet; called only on a node of a cluster."""
 
     def commit_failed(self, connection: Connection) -> None:
         """End the transaction that a failed COMMIT has left open, which SQLAlchemy does not."""

@@ -27,6 +27,7 @@ from .base import (
 )
 from .compatible_servers import find_server
 from .connection import ask_driver
+from .innodb_cluster import cluster_of
 from .monitoring import connections_by_id
 from .names import schema_of, short_name
 from .recent_keys import remember_key
@@ -82,9 +83,6 @@ _SETTINGS = (
 _NO_SAVEPOINT = 1305  # ER_SP_DOES_NOT_EXIST
 _TRANSACTION_IS_OPEN = 1568  # ER_CANT_CHANGE_TX_CHARACTERISTICS
 _READ_ONLY = "a read-only {} cannot lock rows; read with SnapshotRead"
-_GALERA = "a Galera cluster"
-# Any row of InnoDB will do, and every account may read these.
-_FIND_ABORT = "SELECT 1 FROM information_schema.schemata LIMIT 1"
 _OLD_LIMIT = "@doclock_hold_limit"  # in a variable of the connection, so that nobody has to ask
 _LONGEST_NAME = 64
 # The server detects no deadlock between named locks and row locks, so every wait has a limit.
@@ -176,10 +174,7 @@ class InnoDBLocks(LockStrategy):
         self.compatible = find_server("mysql", told)
         if self.compatible is not None and not self.compatible.product.sets_next_level:
             self.sets_level_once = False
-        self.cluster = _cluster(settings)
-        # A member applies what another one has committed, and ends who is in the way of it: on a
-        # secondary, a SharedRead.
-        self.savepoint_hides_abort = bool(settings.get("group_replication_group_name"))
+        self.cluster = cluster_of(settings)
         if settings.get("innodb_rollback_on_timeout") == "ON":
             codes = self.rolls_back_transaction | {1205}
             self.rolls_back_transaction = self.requires_rollback = codes
@@ -238,8 +233,8 @@ class InnoDBLocks(LockStrategy):
 
     def mark_transaction(self, connection: Connection) -> object:
         # The id of a transaction can be read with a privilege on performance_schema, or with PROCESS.
-        if self.savepoint_hides_abort:
-            self.find_abort(connection)
+        if self.cluster is not None:
+            self.cluster.before_savepoint(connection)
         return set_savepoint_mark(connection)
 
     def has_mark(self, connection: Connection, mark: object) -> bool:
@@ -282,17 +277,6 @@ class InnoDBLocks(LockStrategy):
             f"SET {_OLD_LIMIT} = @@SESSION.{name}, SESSION {name} = "
             + self.hold_limit_expression.format(limit=limit)
         )
-
-    def find_abort(self, connection: Connection) -> None:
-        connection.exec_driver_sql(_FIND_ABORT)
-
-    def before_rollback(self, connection: Connection) -> None:
-        # Where another node's commit has ended the transaction, and no statement has failed since,
-        # the first ROLLBACK fails with 1213; the second, which is SQLAlchemy's, does not.
-        driver_error: Any = connection.dialect.loaded_dbapi.Error
-        if self.cluster == _GALERA and not (connection.closed or connection.invalidated):
-            with suppress(driver_error):
-                connection.connection.rollback()
 
     def take_key(
         self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
@@ -365,20 +349,6 @@ def _status(driver: Any) -> bool | None:
         return bool(status & _IN_TRANSACTION)
     found = getattr(driver, "in_transaction", None)  # mysql-connector
     return found if isinstance(found, bool) else None
-
-
-def _cluster(settings: Mapping[str, str]) -> str | None:
-    """Return what the server is a node of, where several nodes take writes."""
-    # https://mariadb.com/kb/en/galera-cluster-system-variables/; Percona XtraDB Cluster has the same
-    if settings.get("wsrep_on") == "ON" and settings.get("wsrep_provider") not in {"", "NONE"}:
-        return _GALERA
-    # https://dev.mysql.com/doc/refman/en/group-replication-system-variables.html
-    if (
-        settings.get("group_replication_single_primary_mode") == "OFF"
-        and settings["group_replication_group_name"]
-    ):
-        return "a group of several primaries (Group Replication)"
-    return None
 
 
 def restores_hold_limit(variable: str) -> ExecuteStatement:

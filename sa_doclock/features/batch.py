@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakSet, ref
 
 from sqlalchemy import Connection
@@ -34,18 +34,7 @@ from .gate import SessionQueue
 
 T = TypeVar("T")
 
-Priority = Literal["interactive", "batch"]
-
-BATCH_WAIT: Final = 60.0
-"""Seconds that a batch session tries for a lock without a lock_timeout: no server ends it."""
-
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
-
-
-def check_priority(priority: object) -> None:
-    """:raises ValueError: there is no such priority."""
-    if priority not in ("interactive", "batch"):
-        raise ValueError(f'priority must be "interactive" or "batch", not {priority!r}')
 
 
 class BatchPriority(SessionPart):

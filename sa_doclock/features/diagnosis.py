@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Table
@@ -14,7 +15,7 @@ from ..core.lock_info import Identity, LockConnection, short_statement
 from ..core.statements import MAX_PARAMETERS
 from ..core.transaction import LockCall, SessionPart, TransactionState
 from ..dialects import schema_translation, side_connection, strategy_for
-from ..dialects.monitoring import describe_connections
+from ..dialects.monitoring import LockMonitoring, describe_connections
 from ..errors import LockFailed, LockNotAvailable
 from ..options import LockOptions, base_of
 from .shared_query import SharedQueries
@@ -71,16 +72,7 @@ class Diagnosis(SessionPart):
         keys = _in_order_of(header, root_of(mapper).primary_key, keys)
         shared = base_of(lock) is LockOptions.SharedRead
         options = self._options(bind, ours)
-
-        def find(connection: Connection) -> Sequence[LockConnection]:
-            connection.execution_options(schema_translate_map=options.get("schema_translate_map"))
-            try:
-                found = monitoring.holders(connection, header, keys, shared=shared)
-                described = describe_connections(monitoring, connection, found)
-            finally:
-                connection.rollback()  # the next query sees the server as it is by then
-            return [replace(described[one], certain=found[one]) for one in sorted(found)]
-
+        find = partial(_holders, monitoring, options, header, keys, shared=shared)
         queries: SharedQueries[Connection, Sequence[LockConnection]] = strategy.findings.setdefault(
             SharedQueries, SharedQueries(under_asyncio=bind.dialect.is_async)
         )
@@ -92,6 +84,25 @@ class Diagnosis(SessionPart):
         of_session = getattr(self._session(), "execution_options", {})  # of SQLAlchemy 2.1
         of_connections = (one.get_execution_options() for one in reversed(ours))
         return schema_translation(bind.get_execution_options(), of_session, *of_connections)
+
+
+def _holders(
+    monitoring: LockMonitoring,
+    options: Mapping[str, Any],
+    header: Table,
+    keys: Keys,
+    connection: Connection,
+    *,
+    shared: bool,
+) -> Sequence[LockConnection]:
+    """Return who holds these rows, or may hold them, as the server tells it now."""
+    connection.execution_options(schema_translate_map=options.get("schema_translate_map"))
+    try:
+        found = monitoring.holders(connection, header, keys, shared=shared)
+        described = describe_connections(monitoring, connection, found)
+    finally:
+        connection.rollback()  # the next query sees the server as it is by then
+    return [replace(described[one], certain=found[one]) for one in sorted(found)]
 
 
 def _in_order_of(header: Table, columns: Sequence[Any], keys: Keys) -> Keys:

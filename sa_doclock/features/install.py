@@ -1,25 +1,25 @@
-"""The parts of a session, from the options that it is made with."""
+"""The parts of a session, from the options that it is made with.
+
+The guard and the versions, which every session has, are imported here at once.  Each other feature is
+imported for the first session that asks for it: a program without it loads nothing of it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
 
 from sqlalchemy import Table
 from sqlalchemy.orm import Session
 
 from ..core.transaction import SessionPart, TransactionState
-from ..options import LockTimeout, check_hold_limit, check_seconds
-from .batch import BatchPriority
-from .checkouts import CheckOuts, NoCheckOuts, check_table
-from .diagnosis import Diagnosis
-from .gate import DocumentGate, SessionQueue
-from .guard import GuardMode, ReadProvenance, WriteGuard, check_guard_mode
-from .held_warnings import HeldWarnings
-from .hold_limit import HoldLimit
-from .pipeline import SessionPipeline
-from .routing import BindRouter
+from ..options import GuardMode, LockTimeout, check_hold_limit, check_seconds
+from .guard import ReadProvenance, WriteGuard, check_guard_mode
+from .no_checkouts import NoCheckOuts
 from .versions import DocumentVersions
+
+if TYPE_CHECKING:
+    from .gate import DocumentGate
 
 
 class PartOptions(TypedDict):
@@ -54,7 +54,7 @@ def install_parts(session: Session, state: TransactionState, options: PartOption
         options = cast("PartOptions", {**options, **options_of_all})
     # The hooks named around_... of each stand around those before it.  A pipeline and a router put
     # their own in place of what is there, so that they come first of their kind.
-    state.install(
+    state.parts.add(
         *_of_documents(session, state, options),
         *_of_waits(session, state, options),
         *_of_reports(state, options),
@@ -81,33 +81,48 @@ def _of_waits(
     """Yield what chooses the database of a lock, and what limits, saves or follows its wait."""
     limit = queue = None
     if type(session).get_bind is not Session.get_bind:  # the program's own
+        from .routing import BindRouter
+
         yield BindRouter(state)  # before all that asks which database is meant
     seconds = check_hold_limit(options["hold_limit"])
     if seconds is not None:
+        from .hold_limit import HoldLimit
+
         limit = HoldLimit(state, seconds)
         yield limit
     if options["pipeline"]:
+        from .pipeline import SessionPipeline
+
         if session.twophase:
             raise ValueError("pipeline=True and twophase=True exclude each other")
         yield SessionPipeline(state, limit)  # sends what limits the wait and the hold
     if options["gate"] is not None:
+        from .gate import SessionQueue
+
         queue = SessionQueue(options["gate"], state)
         yield queue  # a try, and the connection for it, wait for their turn
     if options["batch"]:
+        from .batch import BatchPriority
+
         yield BatchPriority(state, queue)  # tries again, each time at the gate
     table = options["checkouts"]
-    # Under the lock, however it was got.
-    yield (
-        _NO_CHECKOUTS
-        if table is None
-        else CheckOuts(state, check_table(table), pipelined=options["pipeline"])
-    )
+    if table is None:
+        yield _NO_CHECKOUTS
+    else:
+        from .checkouts import CheckOuts, check_table
+
+        # Under the lock, however it was got.
+        yield CheckOuts(state, check_table(table), pipelined=options["pipeline"])
 
 
 def _of_reports(state: TransactionState, options: PartOptions) -> Iterator[SessionPart]:
     """Yield what tells of locks that were refused, or that are held for long."""
     if options["diagnose"]:
+        from .diagnosis import Diagnosis
+
         yield Diagnosis(state)
     seconds = check_seconds("warn_held_after", options["warn_held_after"])
     if seconds is not None:
+        from .held_warnings import HeldWarnings
+
         yield HeldWarnings(seconds)

@@ -105,7 +105,9 @@ class _Side:
     def queue(self) -> SessionQueue | None:
         """The place of a session at its gate."""
         return (
-            None if isinstance(self._who, Connection) else context_of(self._who).part(SessionQueue)
+            None
+            if isinstance(self._who, Connection)
+            else context_of(self._who).parts.find(SessionQueue)
         )
 
 

@@ -11,7 +11,7 @@ INTEGRATION: Final = Path(__file__).parents[1] / "integration"
 
 
 class Invariant(NamedTuple):
-    """A sentence that always holds, and the test of it: ``locking/test_fresh.py::test_name``."""
+    """A sentence that always holds, and the test of it: ``locking/freshness/test_fresh.py::test_name``."""
 
     sentence: str
     test: str
@@ -21,7 +21,7 @@ INVARIANTS: Final = {
     "Who may hold what": [
         Invariant(
             "Of one document there is one holder of ForUpdate; the next waits until its transaction ends.",
-            "locking/test_for_update.py::test_the_second_waits_and_sees_what_the_first_wrote",
+            "locking/kinds_of_locks/test_for_update.py::test_the_second_waits_and_sees_what_the_first_wrote",
         ),
         Invariant(
             "Readers by SharedRead are side by side, and a writer waits for them where the lock is a row lock.",
@@ -29,7 +29,7 @@ INVARIANTS: Final = {
         ),
         Invariant(
             "A lock is over when the session says so: after commit, rollback and close the next one gets it.",
-            "locking/test_freed_at_once.py::test_after_it_was_closed",
+            "locking/held_locks/test_freed_at_once.py::test_after_it_was_closed",
         ),
         Invariant(
             "Many documents are locked in the order of their keys, whatever the order of the arguments.",
@@ -41,7 +41,7 @@ INVARIANTS: Final = {
         ),
         Invariant(
             "`held_locks` lists no lock that the server has given up with its transaction.",
-            "locking/test_another_transaction.py::test_the_next_lock_knows_it",
+            "locking/lost_locks/test_another_transaction.py::test_the_next_lock_knows_it",
         ),
         Invariant(
             "A row that is claimed is claimed once; that of a dead worker can be claimed again.",
@@ -55,11 +55,11 @@ INVARIANTS: Final = {
     "What is read when": [
         Invariant(
             "What a lock returns is never older than the lock, also where the session has read it before.",
-            "locking/test_fresh.py::test_what_was_loaded_in_an_earlier_transaction",
+            "locking/freshness/test_fresh.py::test_what_was_loaded_in_an_earlier_transaction",
         ),
         Invariant(
             "So are the details that the session has loaded.",
-            "locking/test_fresh_details.py::test_lines_are_as_another_left_them",
+            "locking/freshness/test_fresh_details.py::test_lines_are_as_another_left_them",
         ),
         Invariant(
             "So is what the program's own `with_for_update()` returns.",
@@ -115,15 +115,15 @@ INVARIANTS: Final = {
     "What is not lost": [
         Invariant(
             "Nothing is flushed in another transaction than the one of the locks.",
-            "locking/test_another_transaction.py::test_nothing_is_flushed",
+            "locking/lost_locks/test_another_transaction.py::test_nothing_is_flushed",
         ),
         Invariant(
             "Nor is anything committed there.",
-            "locking/test_another_transaction.py::test_nothing_is_committed",
+            "locking/lost_locks/test_another_transaction.py::test_nothing_is_committed",
         ),
         Invariant(
             "A program that executes no text(), DDL or other foreign SQL pays not one question more.",
-            "locking/test_another_transaction.py::test_a_program_without_foreign_statements_is_asked_nothing",
+            "locking/lost_locks/test_another_transaction.py::test_a_program_without_foreign_statements_is_asked_nothing",
         ),
         Invariant(
             "What a failed lock has opened is rolled back.",

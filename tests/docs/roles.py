@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from sa_doclock.dialects.base import ConnectionState, ErrorCodes, Locking, LockMonitoring
+from sa_doclock.dialects.base import Cluster, ConnectionState, ErrorCodes, Locking, LockMonitoring
 
-ROLES = (Locking, ErrorCodes, ConnectionState, LockMonitoring)
+ROLES = (Locking, ErrorCodes, ConnectionState, LockMonitoring, Cluster)
 
 
 def table() -> Iterator[str]:

@@ -76,7 +76,13 @@ def test_a_whole_run(
     results = tmp_path / "proof.md"
     url = f"sqlite:///{tmp_path / 'proof.db'}"
     limits = ["--results", str(results), *ARGUMENTS]
-    tests = ["--", "tests/integration/locking/test_release.py", "-q", "-p", "no:cacheprovider"]
+    tests = [
+        "--",
+        "tests/integration/locking/blocks/test_release.py",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+    ]
     assert run(url, "sqlite", monkeypatch, *limits, *tests) == 0
     text = results.read_text("utf-8")
     assert text in capsys.readouterr().out
@@ -84,7 +90,7 @@ def test_a_whole_run(
     for title in ("Versions", "Blocking", "Stress", "Tests"):
         assert f"## {title}" in text
     assert "control: without locks" in text
-    assert "limited by `tests/integration/locking/test_release.py" in text
+    assert "limited by `tests/integration/locking/blocks/test_release.py" in text
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import Engine
 
 from sa_doclock.dialects import strategy_for
+from sa_doclock.dialects.base import Cluster
 from sa_doclock.dialects.innodb import InnoDBMonitoring
 from sa_doclock.dialects.postgresql.monitoring import PostgreSQLMonitoring
 from sa_doclock.tools.doctor import CHECKS, postgresql_poolers
@@ -218,7 +219,7 @@ def test_statements_that_a_pooler_sends_to_a_standby(
 @pytest.mark.parametrize("warning", [None, "a Galera cluster"])
 def test_a_node_of_a_cluster(warning: str | None) -> None:
     with serving("mariadb") as (engine, _):
-        strategy_for(engine).cluster = warning
+        strategy_for(engine).cluster = Cluster(warning)
         assert ("cluster" in codes(engine)) is (warning is not None)
 
 

@@ -20,7 +20,7 @@ CLONE = Path(".hidden", "my site-packages", "site-packages", "tests", "sa_docloc
 #: Those that tell the program's files from ours, or from those of SQLAlchemy.
 TESTS = (
     "tests/docs/test_tutorial.py",
-    "tests/integration/locking/test_call_budget.py",
+    "tests/integration/locking/transactions/test_call_budget.py",
     "tests/unit/test_linear.py",
     "tests/unit/test_warned_line.py",
     "tests/integration/guard/test_what_is_told.py",

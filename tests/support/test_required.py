@@ -20,7 +20,7 @@ TESTS = (
     "tests/reliability/failover",
     "tests/reliability/cluster/test_named_locks.py",
     "tests/integration/poolers/test_every_pooler.py::test_asyncpg_with_the_settings_of_the_page",
-    "tests/integration/locking/test_hot_standby_document.py",
+    "tests/integration/locking/hot_standby/test_hot_standby_document.py",
 )
 
 

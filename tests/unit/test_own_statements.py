@@ -72,7 +72,7 @@ BESIDE_THE_POOL = (
     "tools/explain/explanation.py:_Recorder._send_unlocked",
     "tools/explain/explanation.py:_lock",
     "tools/explain/explanation.py:_some_key",
-    "features/diagnosis.py:Diagnosis._find_blockers.find",
+    "features/diagnosis.py:_holders",
     "features/shared_query.py:SharedQueries._answer",
 )
 #: The lock: what begins its transaction, limits its wait, takes it, or makes it the victim of a deadlock.  They read no
@@ -103,7 +103,7 @@ LOCKS = (
 )
 #: About the connection or transaction of a lock, which no other can tell: next to the lock, or after its failure.
 OF_THE_CONNECTION = (
-    "dialects/innodb.py:InnoDBLocks.find_abort",
+    "dialects/innodb_cluster.py:GroupReplication.before_savepoint",
     "dialects/innodb.py:InnoDBLocks.has_open_transaction",
     "dialects/mssql.py:SQLServerLocks._refuse_read_only",
     "dialects/mssql.py:SQLServerLocks.has_mark",
@@ -115,7 +115,7 @@ OF_THE_CONNECTION = (
 #: The end of a transaction that the session has begun, or that the server has ended.
 ENDS = (
     "claims/transaction.py:ClaimTransaction._roll_back_block",
-    "dialects/innodb.py:InnoDBLocks.before_rollback",
+    "dialects/innodb_cluster.py:Galera.before_rollback",
     "dialects/sqlite.py:SQLiteLocks.commit_failed",
     "features/batch.py:BatchPriority._undone_by_savepoint",
     "features/gate/combined_batch.py:Batch._run_one",

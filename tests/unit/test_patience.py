@@ -14,8 +14,8 @@ from sqlalchemy.orm import sessionmaker
 from sa_doclock import AsyncLockingSession, LockingSession, LockNotAvailable, LockOptions
 from sa_doclock.core.locking import WaitPolicy
 from sa_doclock.core.session import context_of
-from sa_doclock.features.batch import BATCH_WAIT, retry_without_queueing
-from sa_doclock.options import base_of, is_row_lock, may_queue
+from sa_doclock.features.batch import retry_without_queueing
+from sa_doclock.options import BATCH_WAIT, base_of, is_row_lock, may_queue
 from tests.support.models import Order
 from tests.unit.test_lock_options import LEGAL
 from tests.unit.test_lock_timeout import NO_NUMBERS, NO_WAITS

@@ -116,13 +116,22 @@ def test_lines_out_of_order_are_found(text: str, wrong: list[str]) -> None:
     assert [line.strip() for line in lines_out_of_order(text)] == [line.strip() for line in wrong]
 
 
-def test_few_functions_have_many_branches() -> None:
-    long = [
-        f"{branches(node)} {place}"
+def many_branches() -> list[str]:
+    """Return the functions that have many branches, by place: those of the core begin "core/"."""
+    return sorted(
+        f"{place} {branches(node)}"
         for place, node in nodes(PACKAGE)
         if isinstance(node, Function) and branches(node) > MANY_BRANCHES
-    ]
-    assert len(long) <= 15, "\n".join(sorted(long, reverse=True))
+    )
+
+
+def test_few_functions_have_many_branches() -> None:
+    assert len(many_branches()) <= 4, "\n".join(many_branches())
+
+
+def test_no_function_of_the_core_has_many_branches() -> None:
+    others = ["core/locking/acquire.py _prepare 9"]  # is being cut by its owner
+    assert [one for one in many_branches() if one.startswith("core/") and one not in others] == []
 
 
 def test_branches_are_counted() -> None:

@@ -138,7 +138,7 @@ class LoadedHeaders:
         :returns: the attributes with a pending change whose column another has changed meanwhile.
         """
         states = dict.fromkeys(instance_state(one) for one in returned if one is not None)
-        self._note_locked([one for one in states if not self._is_held(one)])
+        self._note_locked(states)
         again = [one for one in self._expired if one.state in states]
         self._expired = [one for one in self._expired if one.state not in states]
         self.put_back()
@@ -146,7 +146,7 @@ class LoadedHeaders:
 
     def _note_locked(self, states: Iterable[InstanceState[Any]]) -> None:
         """Note those that the session had, and expire what the statement cannot have read."""
-        for state in states:
+        for state in [one for one in states if not self._is_held(one)]:
             self._expire_second_classes(state)
             if self._documents.had(state):
                 self.read_again.append(state)

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, Final, cast
-
-from sqlalchemy import inspect
+from typing import TYPE_CHECKING, Any, Final
 
 from ...checkout_info import Checkout
-from ...features.checkouts import (
-    ANYBODY,
-    CheckoutChanges,
-    Condition,
-    OwnedBy,
-    check_lease,
-    check_note,
-    check_owner,
-    checkouts_of,
-    undone_if_refused,
-)
-from ...options import LockOptions, LockTimeout
-from ..documents import document_key
+from ...options import LockTimeout
 from .create_methods import CreateMethods
+
+if TYPE_CHECKING:
+    from ...features.checkouts import CheckOutCalls
 
 _QUARTER_HOUR: Final = timedelta(minutes=15)
 
@@ -64,8 +53,7 @@ class CheckoutMethods(CreateMethods):
         :raises LockNotSupported: a primary key that cannot be written as a text.
         :raises ValueError: an owner, a lease or a note that cannot be stored.
         """
-        condition = OwnedBy(check_owner(owner))
-        return self._own(entity, ident, owner, condition, check_lease(lease), note, lock_timeout)
+        return self._checkouts().check_out(entity, ident, owner, lease, note, lock_timeout)
 
     def take_over(
         self,
@@ -82,37 +70,7 @@ class CheckoutMethods(CreateMethods):
         The epoch is always a new one, also of the same owner: whoever had the document cannot save
         any more, and gets :class:`CheckoutLost`.  What is not said here is as for :meth:`check_out`.
         """
-        check_owner(owner)
-        return self._own(entity, ident, owner, ANYBODY, check_lease(lease), note, lock_timeout)
-
-    def _own(
-        self,
-        entity: type[Any],
-        ident: Any,
-        owner: str,
-        condition: Condition,
-        lease: timedelta,
-        note: str | None,
-        lock_timeout: LockTimeout,
-    ) -> Checkout:
-        part = checkouts_of(self._context)
-        check_note(note)
-        changes, given, checkout = CheckoutChanges(part), cast("Any", condition), None
-        with undone_if_refused(self._context):
-            while checkout is None:  # again only after a renewal at the same moment
-                part.read_again()
-                found: Any = self.get_one_entity(
-                    entity,
-                    ident,
-                    LockOptions.ForUpdate,
-                    lock_timeout=lock_timeout,
-                    checkout=given,
-                )
-                state = inspect(found)
-                document = document_key(state.mapper, state.identity)
-                renews = condition is not ANYBODY
-                checkout = changes.write(document, owner, lease, note, renews=renews)
-        return checkout
+        return self._checkouts().take_over(entity, ident, owner, lease, note, lock_timeout)
 
     def renew(self, checkout: Checkout, lease: timedelta | float | None = None) -> Checkout:
         """Give a check-out the time anew, from now on.
@@ -126,12 +84,7 @@ class CheckoutMethods(CreateMethods):
         :returns: the same check-out with its new end.
         :raises CheckoutLost: the document was taken over, or checked in.
         """
-        part = checkouts_of(self._context)
-        time = None if lease is None else check_lease(lease)
-        with undone_if_refused(self._context):
-            self._context.refuse_failed()
-            self._context.refuse_write()
-            return CheckoutChanges(part).renew(checkout, time)
+        return self._checkouts().renew(checkout, lease)
 
     def check_in(self, checkout: Checkout) -> None:
         """End a check-out, so that the document is free.
@@ -141,11 +94,7 @@ class CheckoutMethods(CreateMethods):
 
         :raises CheckoutLost: the document was taken over, or is checked in already.
         """
-        part = checkouts_of(self._context)
-        with undone_if_refused(self._context):
-            self._context.refuse_failed()
-            self._context.refuse_write()
-            CheckoutChanges(part).check_in(checkout)
+        self._checkouts().check_in(checkout)
 
     def checkout_of(
         self, entity: type[Any], ident: Any, *, expired: bool = False
@@ -158,8 +107,7 @@ class CheckoutMethods(CreateMethods):
             epoch is still good.
         :raises LockMisuse: as :meth:`check_out`.
         """
-        self._context.refuse_failed()
-        return CheckoutChanges(checkouts_of(self._context)).find(entity, ident, expired=expired)
+        return self._checkouts().find(entity, ident, expired=expired)
 
     def checkouts(
         self,
@@ -179,6 +127,10 @@ class CheckoutMethods(CreateMethods):
             their ``expired`` is True.
         :raises LockMisuse: as :meth:`check_out`.
         """
-        self._context.refuse_failed()
-        changes = CheckoutChanges(checkouts_of(self._context))
-        return changes.find_all(entity, owner, expired=expired)
+        return self._checkouts().find_all(entity, owner, expired=expired)
+
+    def _checkouts(self) -> CheckOutCalls:
+        """Return what does it.  :raises LockMisuse: the session was made without ``checkouts=``."""
+        from ...features.checkouts import CheckOutCalls  # noqa: PLC0415  # of a session that uses it
+
+        return CheckOutCalls(self._context, self.get_one_entity)

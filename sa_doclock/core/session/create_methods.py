@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 from sqlalchemy.orm.interfaces import ORMOption
 
-from ...features import Creation, check_creation
 from ...options import LockOptions, LockTimeout
 from .block_methods import BlockMethods
 
@@ -52,6 +51,8 @@ class CreateMethods(BlockMethods):
         :raises TypeError: ``defaults`` is neither a mapping nor a function, or its function returns
             no object of the class.
         """
+        from ...features.creation import Creation, check_creation  # noqa: PLC0415  # at its first use
+
         lock, seconds = self._context.options.wait.resolve(lock, lock_timeout)
         check_creation(lock, defaults)
 

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, Engine, Table, TableClause
 from sqlalchemy.orm import Session
 
-from ...features import (
+from ...features import install_parts
+from ...options import (
     BATCH_WAIT,
-    AfterCommit,
-    DocumentGate,
     GuardMode,
+    LockOptions,
+    LockTimeout,
     Priority,
-    WriteGuard,
     check_priority,
-    install_parts,
 )
-from ...options import LockOptions, LockTimeout
 from ..lock_info import DocumentKey
 from ..locking import LockContext, WaitPolicy, session_options
 from ..transaction import around
 from .base_classes import refuse_methods_behind
 from .checkout_methods import CheckoutMethods
 from .hooks import context_of
+
+if TYPE_CHECKING:
+    from ...features.gate import DocumentGate
 
 _NO_LOCKS: Final[Mapping[DocumentKey, LockOptions]] = MappingProxyType({})
 
@@ -201,11 +202,13 @@ class LockingSession(CheckoutMethods):
 
         :raises TypeError: not a function.
         """
+        from ...features.on_commit import AfterCommit  # noqa: PLC0415  # of a session that uses it
+
         context = self._context
-        part = context.part(AfterCommit)
+        part = context.parts.find(AfterCommit)
         if part is None:
             part = AfterCommit(context)
-            context.install(part)
+            context.parts.add(part)
         part.add(function)
 
     @contextmanager
@@ -216,8 +219,7 @@ class LockingSession(CheckoutMethods):
         and at the end, unguarded, so that the guard looks at what is written outside alone.
         """
         self.flush()
-        guard = self._context.part(WriteGuard)
-        with nullcontext() if guard is None else guard.unguarded():
+        with around(self._context.parts.around_unguarded):
             yield
             self.flush()
 

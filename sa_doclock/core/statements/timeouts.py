@@ -53,37 +53,40 @@ def run_within(
     :raises LockNotAvailable: the row was held all the time.
     :raises sqlalchemy.exc.OperationalError: the statement was too slow by itself.
     """
-    statement = _timed(strategy, statement_for(lock), lock, seconds)
-    at_once = lock | LockOptions.NoWait
-
-    def last_try() -> T:
-        limit = None if seconds is None else max(seconds, SECONDS_WITHOUT_WAIT)
-        return run(_timed(strategy, statement_for(at_once), at_once, limit))
-
-    left = seconds or 0.0
+    statement, left = _timed(strategy, statement_for(lock), lock, seconds), seconds or 0.0
     while True:
         started = time.monotonic()
         try:
             return run(statement)
-        except LockNotAvailable as error:
-            if at_once != lock and _may_be_slow(seconds, strategy, error):
-                return last_try()
-            left -= time.monotonic() - started
-            again = strategy.server_limits - strategy.rolls_back_transaction
-            if left <= 0 or not _ended_by(again, strategy, error):
-                raise
         except DBAPIError as error:
-            by_limit = _ended_by(strategy.statement_limits, strategy, error)
-            if LockOptions.SkipLocked in lock or not by_limit:
+            left -= time.monotonic() - started
+            if _may_be_slow(error, strategy, lock, seconds):
+                break
+            if not _may_wait_again(error, strategy, left):
                 raise
-            return last_try()
         statement = strategy.timed(statement_for(lock), lock, left)
+    at_once = lock | LockOptions.NoWait
+    limit = None if seconds is None else max(seconds, SECONDS_WITHOUT_WAIT)
+    return run(_timed(strategy, statement_for(at_once), at_once, limit))
 
 
-def _may_be_slow(seconds: float | None, strategy: LockStrategy, error: DBAPIError) -> bool:
-    """Return whether our own limit ended it, which a busy server may exceed without a lock."""
-    short = seconds is not None and seconds < SECONDS_WITHOUT_WAIT
-    return short and _ended_by(strategy.statement_limits, strategy, error)
+def _may_be_slow(
+    error: DBAPIError, strategy: LockStrategy, lock: LockOptions, seconds: float | None
+) -> bool:
+    """Return whether a limit of whole statements ended it, perhaps with no lock in the way."""
+    if not _ended_by(strategy.statement_limits, strategy, error):
+        return False
+    if isinstance(error, LockNotAvailable):  # our own limit, too short for a busy server
+        short = seconds is not None and seconds < SECONDS_WITHOUT_WAIT
+        return short and LockOptions.NoWait not in lock
+    return LockOptions.SkipLocked not in lock
+
+
+def _may_wait_again(error: DBAPIError, strategy: LockStrategy, left: float) -> bool:
+    """Return whether the server's own limit ended the wait before ours, and nothing else."""
+    if left <= 0 or not isinstance(error, LockNotAvailable):
+        return False
+    return _ended_by(strategy.server_limits - strategy.rolls_back_transaction, strategy, error)
 
 
 def _ended_by(codes: frozenset[Any], strategy: LockStrategy, error: DBAPIError) -> bool:

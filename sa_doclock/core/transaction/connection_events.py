@@ -157,16 +157,29 @@ class ConnectionEvents:
         state = self._state()
         if state is None:
             return
-        found = _SAVEPOINT.match(statement)
-        if found is not None and self._note_savepoint(state, *found.groups()):
+        savepoint = _SAVEPOINT.match(statement)
+        if savepoint is not None and self._note_savepoint(state, *savepoint.groups()):
             return
+        foreign = savepoint is None and not runs_built(context)
+        if self._has_ended(state, connection, cursor, statement, foreign=foreign):
+            self._end(state, connection, "lost")
+
+    def _has_ended(
+        self,
+        state: TransactionFollower,
+        connection: Connection,
+        cursor: Any,
+        statement: str,
+        *,
+        foreign: bool,
+    ) -> bool:
+        """Return whether the transaction of the locks is gone after this statement."""
         strategy = self._strategy
         if strategy is None or not state.counts_on_transaction(strategy):
-            return
-        open_after = strategy.in_transaction_after(connection, cursor, statement)
-        foreign = found is None and not runs_built(context)
-        if open_after is False or (foreign and state.is_unmarked(connection)):
-            self._end(state, connection, "lost")
+            return False
+        if strategy.in_transaction_after(connection, cursor, statement) is False:
+            return True
+        return foreign and state.is_unmarked(connection)  # nobody could tell later
 
     def _note_savepoint(self, state: TransactionFollower, verb: str, name: str) -> bool:
         """Note what a statement has done to a savepoint; return whether it is one that we know."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ReferenceType
 
 from sqlalchemy import Connection, Engine, event
@@ -19,11 +19,10 @@ from sqlalchemy.util import immutabledict
 from ...dialects import (
     find_strategy,
     is_rolled_back_later,
-    strategies,
     strategy_for,
     wrapped_error,
 )
-from ...dialects.base import AUTOCOMMIT, LockStrategy
+from ...dialects.base import AUTOCOMMIT, Cluster, LockStrategy
 from ...errors import LockNotSupported, WrongIsolation
 from ...options import LockOptions, base_of
 from ..pool import (
@@ -75,9 +74,32 @@ def _level_before(
     return level
 
 
-def _level_to_set(plan: LockPlan, strategy: LockStrategy, level: str | None) -> str | None:
-    """Return the level to set for the lock; None where the other level protects it as well."""
-    return None if level in strategy.kept_levels.get(base_of(plan.lock), ()) else plan.level
+class _OpeningLevel(NamedTuple):
+    """The isolation level of a transaction that is opened for a lock.
+
+    :ivar before: the one that it would have without the lock.
+    :ivar option: the one that SQLAlchemy sets on the connection; None: it sets none.
+    :ivar once: the one that the dialect sets for this transaction alone; None: it sets none.
+    """
+
+    before: str | None
+    option: str | None = None
+    once: str | None = None
+
+
+def _opening_level(
+    session: Session, bind: Engine | Connection, strategy: LockStrategy, plan: LockPlan
+) -> _OpeningLevel:
+    """Return the level of the transaction; nothing is set where its own protects a document too.
+
+    :raises LockNotSupported: AUTOCOMMIT, which ends every lock with its statement.
+    """
+    level, wanted = _level_before(session, bind, strategy), plan.level
+    if wanted == level or level in strategy.kept_levels.get(base_of(plan.lock), ()):
+        return _OpeningLevel(level)
+    if strategy.sets_level_once and not session.twophase:  # XA START begins at once
+        return _OpeningLevel(level, once=wanted)
+    return _OpeningLevel(level, wanted)
 
 
 class TransactionConnections:
@@ -109,20 +131,23 @@ class TransactionConnections:
         if connection.engine not in self._by_engine:
             known = known or find_strategy(connection)
             self._by_engine[connection.engine] = added = TransactionConnection(connection, known)
-            if known is not None and (known.cluster is not None or known.savepoint_hides_abort):
-                self._listen_for_cluster(added, known)
-            if known is not None and known.begins_at_once and not self.is_lent(connection):
-                known.begin_now(connection)
+            if known is not None and (known.cluster is not None or known.begins_at_once):
+                self._note_begin(added, known)
         if self._session().in_nested_transaction():
             self.before_savepoint()
 
-    def _listen_for_cluster(self, one: TransactionConnection, known: LockStrategy) -> None:
+    def _note_begin(self, one: TransactionConnection, known: LockStrategy) -> None:
+        """Do what some databases need where a transaction begins."""
+        if known.cluster is not None:
+            self._listen_for_cluster(one, known.cluster)
+        if known.begins_at_once and not self.is_lent(one.connection):
+            known.begin_now(one.connection)
+
+    def _listen_for_cluster(self, one: TransactionConnection, cluster: Cluster) -> None:
         """Have the end of a transaction by another node of the cluster noticed."""
         one.listened = True
-        if known.cluster is not None:
-            event.listen(one.connection, "rollback", known.before_rollback)
-        if known.savepoint_hides_abort:
-            event.listen(one.connection, "savepoint", self._find_abort)
+        event.listen(one.connection, "rollback", cluster.before_rollback)
+        event.listen(one.connection, "savepoint", self._before_savepoint)
 
     def watch(self, one: TransactionConnection, *, lent: bool = False) -> None:
         """Follow what the program does with this connection."""
@@ -163,11 +188,12 @@ class TransactionConnections:
                 one.known.before_savepoint(one.connection)
                 one.begun = one.begun or one.known.in_transaction(one.connection) is True
 
-    def _find_abort(self, connection: Connection, _name: str) -> None:
-        """Raise in front of a SAVEPOINT, if the server has ended the transaction with its locks."""
-        strategy, follower = strategies.get(connection.dialect), self._follower()
-        if strategy is not None and follower is not None and follower.holds_locks():
-            strategy.find_abort(connection)
+    def _before_savepoint(self, connection: Connection, _name: str) -> None:
+        """Raise in front of a SAVEPOINT, if another node has ended the transaction with its locks."""
+        known, follower = self._by_engine[connection.engine].known, self._follower()
+        cluster = None if known is None else known.cluster
+        if cluster is not None and follower is not None and follower.holds_locks():
+            cluster.before_savepoint(connection)
 
     def find(self, connection: Connection) -> TransactionConnection | None:
         """Return what is known of this connection, if it takes part in the transaction."""
@@ -298,43 +324,25 @@ class TransactionConnections:
         known = self._by_engine.get(bind.engine)
         if known is not None or (isinstance(bind, Connection) and bind.in_transaction()):
             return self._join(known, bind, strategy, plan, seconds, upgrades=upgrades)
-        session, options = self._session(), None
-        level = _level_before(session, bind, strategy)
-        is_right = plan.level is None or plan.level == level
-        new_level = None if is_right else _level_to_set(plan, strategy, level)
-        once = strategy.sets_level_once and not session.twophase  # XA START begins at once
-        if new_level is not None and not once:
-            options = immutabledict({ISOLATION: new_level})
-        savepoint = session.in_nested_transaction()
-        self._begin(bind, options, before_savepoint=savepoint)
+        level = _opening_level(self._session(), bind, strategy, plan)
+        self._begin(bind, level.option)
         opened = self._by_engine[bind.engine]
-        opened.level = new_level or level
-        if options is not None:
+        opened.level = level.option or level.once or level.before
+        if level.option is not None:
             on_return(opened.connection, GUARD_ISOLATION_LEVEL)
-            opened.level_before = level if isinstance(bind, Connection) else None
-        strategy.check_autocommit(opened.connection)
-        if new_level is not None and once:
-            strategy.set_level_once(opened.connection, new_level)
-        opened.begun = False  # a BEGIN in front of a savepoint may be taken back
-        strategy.begin(opened.connection, plan.lock, seconds)
-        opened.opened_for = plan.lock
-        if plan.lock is LockOptions.SnapshotRead:
-            self.reads_snapshot = True
-        if savepoint:
-            Session.connection(session, {"bind": bind})  # sends the SAVEPOINT
+            opened.level_before = level.before if isinstance(bind, Connection) else None
+        self._open(opened, bind, strategy, plan, seconds, level.once)
         return opened
 
-    def _begin(
-        self,
-        bind: Engine | Connection,
-        options: immutabledict[str, Any] | None,
-        *,
-        before_savepoint: bool,
-    ) -> None:
-        """Connect, and begin the transaction of the session on this connection."""
+    def _begin(self, bind: Engine | Connection, level: str | None) -> None:
+        """Connect, and begin the transaction of the session on this connection.
+
+        :param level: the isolation level to set; None to leave it as it is.
+        """
         session, started = self._session(), time.monotonic()
+        options = None if level is None else immutabledict({ISOLATION: level})
         try:
-            if before_savepoint:  # what must come first comes before the SAVEPOINT
+            if session.in_nested_transaction():  # what must come first comes before the SAVEPOINT
                 root = session.get_transaction()
                 assert root is not None
                 root.connection(None, execution_options=options, bind=bind)
@@ -348,6 +356,28 @@ class TransactionConnections:
                 raise wrapped_error(error, bind.dialect, f"SET {ISOLATION}") from error
             raise
         self.connecting += time.monotonic() - started
+
+    def _open(
+        self,
+        opened: TransactionConnection,
+        bind: Engine | Connection,
+        strategy: LockStrategy,
+        plan: LockPlan,
+        seconds: float | None,
+        level_once: str | None,
+    ) -> None:
+        """Send what must come first in a transaction that is opened for this lock."""
+        strategy.check_autocommit(opened.connection)
+        if level_once is not None:
+            strategy.set_level_once(opened.connection, level_once)
+        opened.begun = False  # a BEGIN in front of a savepoint may be taken back
+        strategy.begin(opened.connection, plan.lock, seconds)
+        opened.opened_for = plan.lock
+        if plan.lock is LockOptions.SnapshotRead:
+            self.reads_snapshot = True
+        session = self._session()
+        if session.in_nested_transaction():
+            Session.connection(session, {"bind": bind})  # sends the SAVEPOINT
 
     def _join(
         self,
@@ -382,7 +412,8 @@ class TransactionConnections:
         joined.level = self.current_level(joined)
         if joined.known is None:  # the server could not be asked when it began
             joined.known = strategy
-            self._listen_for_cluster(joined, strategy)
+            if strategy.cluster is not None:
+                self._listen_for_cluster(joined, strategy.cluster)
 
     def current_level(self, joined: TransactionConnection) -> str | None:
         """Return the isolation level of the transaction that is open on this connection."""
@@ -397,7 +428,7 @@ class TransactionConnections:
         for one in ended:
             connection, level = one.connection, one.level_before
             if one.listened:
-                _stop_listening(one, self._find_abort)
+                _stop_listening(one, self._before_savepoint)
             if connection.closed or connection.invalidated:
                 continue
             if not connection.in_transaction():  # else the lender's transaction goes on
@@ -441,8 +472,7 @@ def _stop_listening(
     if one.events is not None:
         one.events.remove(one.connection)
     if one.known is not None and one.known.cluster is not None:
-        event.remove(one.connection, "rollback", one.known.before_rollback)
-    if one.known is not None and one.known.savepoint_hides_abort:
+        event.remove(one.connection, "rollback", one.known.cluster.before_rollback)
         event.remove(one.connection, "savepoint", before_savepoint)
 
 

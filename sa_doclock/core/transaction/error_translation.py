@@ -18,6 +18,7 @@ from ...errors import DocLockError, LockFailed, LockLost, LockNotAvailable
 from ...options import LockOptions
 from ..lock_info import public_key
 from .foreign import runs_built
+from .lock_call import LockCall
 from .lock_lost import lost_with_connection
 from .request import add_document, reason
 from .state import TransactionState
@@ -52,20 +53,22 @@ def _listen_to_errors(dialect: Dialect) -> None:
 
 
 def _on_error(context: ExceptionContext) -> BaseException | None:
-    if context.connection is None:
-        return None
-    known = _states.get(context.connection, ())
-    # A session that was collected, with its transaction open, may leave its state for a moment.
-    states = [
-        state for one in known if (state := one()) is not None and state.session() is not None
-    ]
-    if not states:
+    connection = context.connection
+    states = [] if connection is None else _states_of(connection)
+    if connection is None or not states:
         return None
     if context.sqlalchemy_exception is None:
-        return _reason_of_noise(states, context.connection, context) or _interruption_of(context)
+        return _reason_of_noise(states, connection, context) or _interruption_of(context)
     # A Connection that was lent, and is used by its lender now, is in no state's transaction.
-    states = [one for one in states if context.connection in one.connections.all()]
-    return _translate(states, context.connection, context) if states else None
+    states = [one for one in states if connection in one.connections.all()]
+    return _translate(states, connection, context) if states else None
+
+
+def _states_of(connection: Connection) -> list[TransactionState]:
+    """Return the states of the sessions that this connection belongs to."""
+    known = [own() for own in _states.get(connection, ())]
+    # A session that was collected, with its transaction open, may leave its state for a moment.
+    return [state for state in known if state is not None and state.session() is not None]
 
 
 def _interruption_of(context: ExceptionContext) -> BaseException | None:
@@ -105,27 +108,47 @@ def _translate(
     The words are those of the call that is under way; the consequences are for all sessions whose
     transaction it was.
     """
-    state = next((one for one in states if one.call is not None), states[-1])
     strategy = find_strategy(connection)
     code = None if strategy is None else strategy.native_code(context.original_exception)
     lost = _lost_with_connection(states, strategy, code, context)
     if strategy is None or (context.is_disconnect and code not in strategy.ends_connection):
         return lost
+    state = next((one for one in states if one.call is not None), states[-1])
     noise = _reason_of_noise([state], connection, context)
     if noise is not None:
         return noise
     if context.statement is None:  # BEGIN, COMMIT, ROLLBACK
         strategy.commit_failed(connection)
+    return _translate_answer(states, state, strategy, code, context)
+
+
+def _translate_answer(
+    states: Sequence[TransactionState],
+    state: TransactionState,
+    strategy: LockStrategy,
+    code: NativeCode | None,
+    context: ExceptionContext,
+) -> DocLockError | None:
+    """Return our own error of what the server has answered, and note what it has ended.
+
+    :param state: the one in whose words it is told.
+    """
     error = _typed_error(state, strategy, code, context)
-    advice = None if error is not None or code is None else strategy.advice.get(code)
-    if advice is not None and context.sqlalchemy_exception is not None:
-        context.sqlalchemy_exception.add_detail(advice)
+    if error is None:
+        _add_advice(strategy, code, context)
     ended = _has_ended(states, strategy, code, context)
     for one in states:
         _note(one, strategy, code, context, error, ended=ended)
     if state.call is None and isinstance(error, LockFailed):
         state.instrumentation.report_failed(error, None)
     return error
+
+
+def _add_advice(strategy: LockStrategy, code: NativeCode | None, context: ExceptionContext) -> None:
+    """Add to the driver's error what people should know of it."""
+    advice = None if code is None else strategy.advice.get(code)
+    if advice is not None and context.sqlalchemy_exception is not None:
+        context.sqlalchemy_exception.add_detail(advice)
 
 
 def _lost_with_connection(
@@ -262,21 +285,43 @@ def _note(
     ended: bool,
 ) -> None:
     """Note in this state what the error has ended."""
-    call = state.call
-    met = error or context.sqlalchemy_exception or context.original_exception
-    assert context.connection is not None
     if strategy.aborts_on_error and code is not None and context.statement is not None:
-        undone = call is not None and call.undone_by_savepoint
-        if not (undone and isinstance(error, LockNotAvailable)):
-            state.note_abort(context.connection, error or context.original_exception)
-    connection = state.connections.find(context.connection)
+        _note_abort(state, context, error)
     if ended:
         state.failure.note_server_rollback()
-    elif strategy.error_ends_unseen and connection is not None and connection.mark is not None:
-        state.failure.doubt(connection, met)
-    if call is not None:
-        if error is not None:
-            call.engine, call.met = context.connection.engine, error
-        return  # it is refused when the call has put back what it had set
-    if ended or code in strategy.requires_rollback:
-        state.failure.refuse_from_now_on(met)
+    elif strategy.error_ends_unseen:
+        _doubt(state, context, error)
+    if state.call is not None:
+        _note_met(state.call, context, error)
+    elif ended or code in strategy.requires_rollback:
+        state.failure.refuse_from_now_on(_met(context, error))
+
+
+def _note_met(call: LockCall, context: ExceptionContext, error: DocLockError | None) -> None:
+    """Note the error in its call, which refuses it when it has put back what it had set."""
+    if error is not None:
+        assert context.connection is not None
+        call.engine, call.met = context.connection.engine, error
+
+
+def _note_abort(
+    state: TransactionState, context: ExceptionContext, error: DocLockError | None
+) -> None:
+    """Note that the error has aborted the transaction, where no savepoint of the call undoes it."""
+    undone = state.call is not None and state.call.undone_by_savepoint
+    if not (undone and isinstance(error, LockNotAvailable)):
+        assert context.connection is not None
+        state.note_abort(context.connection, error or context.original_exception)
+
+
+def _doubt(state: TransactionState, context: ExceptionContext, error: DocLockError | None) -> None:
+    """Have the server asked later whether the error has ended a transaction with locks."""
+    assert context.connection is not None
+    connection = state.connections.find(context.connection)
+    if connection is not None and connection.mark is not None:
+        state.failure.doubt(connection, _met(context, error))
+
+
+def _met(context: ExceptionContext, error: DocLockError | None) -> BaseException:
+    """Return the error that comes out of the statement."""
+    return error or context.sqlalchemy_exception or context.original_exception

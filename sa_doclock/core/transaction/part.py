@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from operator import attrgetter
-from typing import Any, ClassVar, Final
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, TypeVar, cast
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Mapper, Session
@@ -20,10 +20,11 @@ from ...events import ReleasedLock
 from ...options import LockOptions
 from ..lock_info import DocumentKey, Identity, LockedName
 from .connection import TransactionConnection
-from .first_use import FirstUse
 from .lock_call import LockCall
 from .plan import LockPlan
 from .request import LockRequest
+
+P = TypeVar("P", bound="SessionPart")
 
 Take = Callable[[LockCall, LockRequest, Any], Any]
 """Takes the lock of a call: is given the call, the request as this try makes it, and the target."""
@@ -181,6 +182,10 @@ class SessionPart:
         """
         return None
 
+    def around_unguarded(self) -> Block:
+        """Return a block in which declared documents are written without their lock."""
+        return None
+
     def around_save(self) -> Block:
         """Return a block around commit(), and around save_changes() where that commits."""
         return None
@@ -202,8 +207,10 @@ NamedHook = tuple[Callable[..., Any], ...]
 
 
 class SessionParts:
-    """The hooks of one session's parts, by their names, in the order of the parts."""
+    """The parts of one session, and their hooks by their names, in the order of the parts."""
 
+    all: tuple[SessionPart, ...] = ()
+    _by_kind: Mapping[type[SessionPart], SessionPart] = MappingProxyType({})
     route: tuple[Callable[[LockRequest], LockRequest], ...] = ()
     around_take: tuple[Callable[[Take], Take], ...] = ()
     check_request: tuple[Callable[[LockRequest], None], ...] = ()
@@ -233,35 +240,34 @@ class SessionParts:
     around_dml: NamedHook = ()
     around_objects: tuple[Callable[[Collection[Any]], Block], ...] = ()
     around_rows: NamedHook = ()
+    around_unguarded: tuple[Callable[[], Block], ...] = ()
     around_save: tuple[Callable[[], Block], ...] = ()
     around_get_bind: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = ()
 
-    def __init__(self, parts: tuple[SessionPart, ...] = ()) -> None:
+    def add(self, *parts: SessionPart) -> None:
+        """Add parts behind those that there are."""
+        self._set((*self.all, *parts))
+
+    def remove(self, part: SessionPart) -> None:
+        """Take a part out again."""
+        self._set(tuple([one for one in self.all if one is not part]))
+
+    def find(self, kind: type[P]) -> P | None:
+        """Return the part of this kind, where the session has one."""
+        return cast("P | None", self._by_kind.get(kind))
+
+    def _set(self, parts: tuple[SessionPart, ...]) -> None:
+        vars(self).clear()
         self.all = parts
-        self.by_kind = {type(part): part for part in parts}
-
-
-def parts_with_hooks(parts: tuple[SessionPart, ...]) -> SessionParts:
-    """Return the parts with their hooks, each of which is made when it is called first."""
-    return _class_for(tuple([type(part) for part in parts]))(parts)
+        self._by_kind = {type(part): part for part in parts}
+        for hook, places in _places(tuple(self._by_kind)):
+            setattr(self, hook, tuple([getattr(parts[place], hook) for place in places]))
 
 
 @lru_cache(maxsize=256)  # the sessions of a program have few combinations of parts
-def _class_for(kinds: tuple[type[SessionPart], ...]) -> type[SessionParts]:
-    """Return the class with the hooks that parts of these kinds override.
-
-    A session that waits for a connection has made no hook yet.  A thousand of them would be 26,000
-    objects, through which Python's garbage collector goes again and again.
-    """
-    hooks = frozenset[str]().union(*(kind.hooks for kind in kinds))
-    return type("SessionParts", (SessionParts,), {hook: _hook(hook, kinds) for hook in hooks})
-
-
-def _hook(name: str, kinds: tuple[type[SessionPart], ...]) -> FirstUse[NamedHook]:
-    places = [place for place, kind in enumerate(kinds) if name in kind.hooks]
-    hook_of = attrgetter(name)
-    return FirstUse(lambda self: tuple(map(hook_of, map(self.all.__getitem__, places))))
-
-
-NO_PARTS: Final = SessionParts()
-"""Those of a session without parts."""
+def _places(kinds: tuple[type[SessionPart], ...]) -> Sequence[tuple[str, Sequence[int]]]:
+    """Return the hooks that parts of these kinds override, each with the places of its parts."""
+    return [
+        (hook, [place for place, kind in enumerate(kinds) if hook in kind.hooks])
+        for hook in sorted(frozenset[str]().union(*(kind.hooks for kind in kinds)))
+    ]

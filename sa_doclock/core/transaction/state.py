@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from sqlalchemy import Connection
@@ -26,10 +26,8 @@ from .first_use import FirstUse
 from .ledger import Ledger, LedgerMark
 from .lock_call import LockCall
 from .lost_locks import LostLocks
-from .part import NO_PARTS, Block, SessionPart, SessionParts, parts_with_hooks
+from .part import Block, SessionParts
 from .request import LockRequest
-
-P = TypeVar("P", bound=SessionPart)
 
 _NOTHING: Final = nullcontext()
 
@@ -53,9 +51,6 @@ class TransactionState(TransactionFollower):
     began_by_savepoint = False
     """True if the transaction has begun with ``begin_nested()``, and not with ``begin()``."""
 
-    parts: SessionParts = NO_PARTS
-    """The features of this session."""
-
     _committed = False
 
     def __init__(self, session: EventfulSession, ranks: Mapping[type[Any], int]) -> None:
@@ -69,24 +64,14 @@ class TransactionState(TransactionFollower):
         """The connections of the transaction."""
         self.lost = LostLocks()
         """The locks that another than the session has ended."""
+        self.parts = SessionParts()
+        """The features of this session."""
         # What each lock reads several times is not a default of the class: Python finds what the
         # object itself has without a search.
         self.call: LockCall | None = None
         """The call for a lock that is under way."""
         self.failed: FailedTransaction | None = None
         """The failure, because of which all is refused; None in a session where nothing has failed."""
-
-    def install(self, *parts: SessionPart) -> None:
-        """Add features to this session, behind those that it has."""
-        self.parts = parts_with_hooks((*self.parts.all, *parts))
-
-    def part(self, kind: type[P]) -> P | None:
-        """Return the part of this kind, where the session has one."""
-        return cast("P | None", self.parts.by_kind.get(kind))
-
-    def uninstall(self, part: SessionPart) -> None:
-        """Take a feature out again."""
-        self.parts = parts_with_hooks(tuple(one for one in self.parts.all if one is not part))
 
     @FirstUse
     def _marks(self) -> WeakKeyDictionary[SessionTransaction, Mark]:

@@ -28,23 +28,10 @@ from ...dialects import product_of
 from ...dialects.base import Read
 from ...errors import DocLockError, LockMisuse
 from ...options import LockOptions, base_of
+from ..no_checkouts import NO_TABLE
 from .conditions import FREE, Condition, condition_of
 from .reader import CheckoutReader
 from .rows import CheckoutRow
-
-_NO_TABLE = (
-    "this session knows no check-outs: make it with LockingSession(checkouts=table), the table by "
-    "checkout_table(metadata)"
-)
-
-
-class NoCheckOuts(SessionPart):
-    """The part of a session that is made without a table: it refuses ``checkout=``."""
-
-    def check_request(self, request: LockRequest) -> None:
-        """See :class:`SessionPart`.  :raises LockMisuse: a check-out was given."""
-        if "checkout" in request.given:
-            raise LockMisuse(_NO_TABLE)
 
 
 class CheckOuts(SessionPart):
@@ -249,9 +236,9 @@ def _is_of_one(request: LockRequest) -> bool:
 
 def checkouts_of(state: TransactionState) -> CheckOuts:
     """Return the part of a session.  :raises LockMisuse: it was made without a table."""
-    part = state.part(CheckOuts)
+    part = state.parts.find(CheckOuts)
     if part is None:
-        raise LockMisuse(_NO_TABLE)
+        raise LockMisuse(NO_TABLE)
     return part
 
 

@@ -173,7 +173,7 @@ class Batch:
             session = self._head.session_factory()
             sync_session, state = _checked(session)
             with closing(sync_session):
-                state.install(self._part)
+                state.parts.add(self._part)
                 sync_session.begin()
                 self._run_all(session, sync_session, state)
                 sync_session.commit()
@@ -211,7 +211,7 @@ class Batch:
         document = sync_session.get_one_document(
             head.entity, head.ident, LockOptions.ForUpdate, lock_timeout=left
         )
-        pipeline = state.part(SessionPipeline)
+        pipeline = state.parts.find(SessionPipeline)
         if pipeline is not None:
             pipeline.keep_savepoints()
         for call in self._calls:
@@ -237,7 +237,7 @@ class Batch:
         savepoint: SessionTransaction,
     ) -> None:
         """Run one function, and release its savepoint."""
-        before = state.part(AfterCommit)
+        before = state.parts.find(AfterCommit)
         mark = 0 if before is None else before.mark()
         self._part.running = True
         try:
@@ -249,10 +249,10 @@ class Batch:
                 "the function has ended the savepoint that it was run in; leave out rollback(), and "
                 "raise an error to undo what it has done"
             )
-        after = state.part(AfterCommit)
+        after = state.parts.find(AfterCommit)
         if after is not None:
             call.on_commit = after.take_since(mark)
-        pipeline = state.part(SessionPipeline)
+        pipeline = state.parts.find(SessionPipeline)
         with nullcontext() if pipeline is None else pipeline.sent_together():
             sync_session.flush()
         savepoint.commit()

@@ -187,11 +187,15 @@ class SessionQueue(SessionPart):
         if asked:
             self._find_in_ledger(asked)
             self._gate.note_granted([place for place in asked if self._is_held(place)])
-            self._leave([place for place in asked if not place.granted])
-        held = is_row_lock(request.lock) and not self._ledger.empty
-        if held and self._gate.refuses_second_session:
+            self._leave_ungranted()
+        if is_row_lock(request.lock) and not self._ledger.empty:
+            self._note_held(request.document)
+
+    def _note_held(self, document: str) -> None:
+        """Note which connections the task holds with a lock, where it may want no second one."""
+        if self._gate.refuses_second_session:
             pools = [one.engine.pool for one in self._connections.all()]
-            self._in_task.hold(request.document, pools)
+            self._in_task.hold(document, pools)
 
     def _find_in_ledger(self, asked: Sequence[QueueEntry]) -> None:
         """Note the ledger's name of a document that was asked for by another form of its key.

@@ -8,5 +8,5 @@ It keeps the headers that a transaction has inserted, which need no lock (``mark
 
 from . import written_rows
 from .provenance import ReadProvenance
-from .refusals import GuardMode, check_guard_mode
+from .refusals import check_guard_mode
 from .write_guard import WriteGuard

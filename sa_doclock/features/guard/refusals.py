@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 from sqlalchemy.orm import InstanceState, Mapper
 
@@ -14,11 +14,10 @@ from ...core.key_text import key_text
 from ...core.lock_info import Identity, public_key
 from ...core.transaction import TransactionState, add_document, database_name
 from ...errors import UnlockedWrite, UnlockedWriteWarning
-from ...options import lock_label
+from ...options import GuardMode, lock_label
 from .provenance import ReadProvenance
 from .writable import WritableDocuments
 
-GuardMode = Literal["raise", "warn", "off"]
 _MODES: Final = get_args(GuardMode)
 
 

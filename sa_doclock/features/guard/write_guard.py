@@ -10,10 +10,11 @@ from sqlalchemy.orm import Mapper, Session
 
 from ...core.documents import any_declared
 from ...core.transaction import Block, FirstUse, SessionPart, TransactionState, state_of
+from ...options import GuardMode
 from .dml import DmlGuard
 from .flush import FlushGuard
 from .provenance import ReadProvenance
-from .refusals import GuardMode, Refusals
+from .refusals import Refusals
 from .rows import Write, rows_of_flush
 from .writable import WritableDocuments
 
@@ -21,7 +22,7 @@ from .writable import WritableDocuments
 def guard_of(session: Session | None) -> WriteGuard | None:
     """Return the guard of this session; None where it has none, or there is no session."""
     state = None if session is None else state_of(session)
-    return None if state is None else state.part(WriteGuard)
+    return None if state is None else state.parts.find(WriteGuard)
 
 
 class WriteGuard(SessionPart):
@@ -59,6 +60,10 @@ class WriteGuard(SessionPart):
         """
         if any_declared():
             self.flushes.check_flush(rows_of_flush(session))
+
+    def around_unguarded(self) -> Block:
+        """See :class:`SessionPart`."""
+        return self.unguarded()
 
     def around_dml(
         self, statement: Any, parameters: Any, how: Mapping[str, Any]

@@ -142,9 +142,10 @@ def cluster(subject: Subject) -> Iterator[Problem]:
     """The server is a node of a cluster in which other nodes accept writes too. Its locks are local:
     a session at another node does not wait, and one of both fails at its COMMIT.
     """
-    if subject.strategy.cluster is not None:
+    found = subject.strategy.cluster
+    if found is not None and found.name is not None:
         yield Problem(
-            f"the server is a node of {subject.strategy.cluster}: locks are local to this node",
+            f"the server is a node of {found.name}: locks are local to this node",
             "send all programs that lock to one node, and repeat transactions by run_transaction()",
         )
 

@@ -18,7 +18,7 @@ from sa_doclock import (
     with_lock,
 )
 from sa_doclock.core.pool import ExecuteStatement
-from sa_doclock.features import BATCH_WAIT
+from sa_doclock.options import BATCH_WAIT
 from tests.integration.batch.batches import seeing_tries
 from tests.integration.locking.steps import finds_held, recorded
 from tests.integration.timeouts.ways import WAYS, hold

@@ -322,7 +322,7 @@ def scalar_line(session: LockingSession) -> Any:
 
 
 def reads_of(session: LockingSession) -> list[provenance.Execution]:
-    part = context_of(session).part(provenance.ReadProvenance)
+    part = context_of(session).parts.find(provenance.ReadProvenance)
     assert part is not None
     return part._reads
 

@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import LockingSession, LockOptions, SnapshotConflict, run_transaction
-from tests.integration.locking.test_conflicts import is_lenient, tells_517
+from tests.integration.locking.failures.test_conflicts import is_lenient, tells_517
 from tests.integration.retry.counting import NAMES, Counted, Session, rename
 from tests.support.databases import Database
 from tests.support.models import Customer, Order

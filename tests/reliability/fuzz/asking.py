@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import InvalidRequestError
 
 from sa_doclock import DocLockError, LockingSession, LockOptions, UnlockedWriteWarning
-from sa_doclock.features import GuardMode
+from sa_doclock.options import GuardMode
 from tests.reliability.fuzz.entities import Shape
 from tests.reliability.fuzz.states import STATES
 from tests.reliability.fuzz.words import Asked, missing

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy.exc import NoResultFound
 
 from sa_doclock import AsyncLockingSession, DocLockError, LockingSession, LockOptions
-from sa_doclock.features import GuardMode
+from sa_doclock.options import GuardMode
 from tests.reliability.fuzz.asking import BASES, Sessions, Wish, answer, is_ours
 from tests.reliability.fuzz.choices import (
     batches,

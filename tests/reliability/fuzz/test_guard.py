@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sqlalchemy import update
 
 from sa_doclock import DocLockError, LockingSession, LockOptions, UnlockedWrite, WrongIsolation
-from sa_doclock.features import GuardMode
+from sa_doclock.options import GuardMode
 from tests.reliability.fuzz.asking import MODIFIERS, VALID, Sessions, Wish, answer
 from tests.reliability.fuzz.choices import batches, states, the_same_always
 from tests.reliability.fuzz.entities import CLASSES

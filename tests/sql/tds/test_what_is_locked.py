@@ -1,7 +1,7 @@
 """Every statement that locks, locks the header's row: not an entry of an index, and not nothing.
 
 By the model of plans.py, which is made of sentences of Microsoft's documentation.  What a real
-optimizer does is asked of a real server in tests/integration/locking/test_plans.py.
+optimizer does is asked of a real server in tests/integration/locking/sets/test_plans.py.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .... import LockOptions
-from ....features import GuardMode
+from ....options import GuardMode, LockOptions
 from .model import LARGEST, NAMES, State
 
 

@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 from sa_doclock import LockingSession, LockOptions
+from tests.integration.locking.sqlite.test_sqlite_begin import hooked
 from tests.integration.locking.steps import finds_held
-from tests.integration.locking.test_sqlite_begin import hooked
 from tests.support.actors import Actor
 from tests.support.models import Customer, Order
 from tests.support.waits import wait_until_blocked

@@ -11,8 +11,13 @@ import pytest
 import sqlalchemy as sa
 
 from sa_doclock import LockingSession, LockOptions
+from tests.integration.locking.held_locks.test_stopped_process import (
+    LIMIT,
+    started,
+    stop_with_lock,
+    wake,
+)
 from tests.integration.locking.steps import soon_free
-from tests.integration.locking.test_stopped_process import LIMIT, started, stop_with_lock, wake
 from tests.support.databases import Database
 from tests.support.models import Base, Line, Order, refill
 from tests.support.servers import UnavailableError, start_private

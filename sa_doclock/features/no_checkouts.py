@@ -1,0 +1,22 @@
+"""The refusal of ``checkout=`` in a session that is made without a table of check-outs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..core.transaction import LockRequest, SessionPart
+from ..errors import LockMisuse
+
+NO_TABLE: Final = (
+    "this session knows no check-outs: make it with LockingSession(checkouts=table), the table by "
+    "checkout_table(metadata)"
+)
+
+
+class NoCheckOuts(SessionPart):
+    """The part of a session without check-outs; it keeps nothing of it."""
+
+    def check_request(self, request: LockRequest) -> None:
+        """See :class:`SessionPart`.  :raises LockMisuse: a check-out was given."""
+        if "checkout" in request.given:
+            raise LockMisuse(NO_TABLE)

@@ -1,0 +1,100 @@
+"""Locks documents on SQLite with the core alone; run by test_core_alone.py in a copy of the package."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+from sa_doclock.core import session as copied
+from sa_doclock.core.documents import document
+from sa_doclock.core.session import LockingSession
+from sa_doclock.core.statements import with_lock
+from sa_doclock.errors import LockMisuse, LockNotAvailable, UnlockedWrite
+from sa_doclock.options import LockOptions
+
+ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+@document(parts=["lines"])
+class Order(Base):
+    __tablename__ = "orders"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    total: Mapped[int]
+    lines: Mapped[list[Line]] = relationship(back_populates="order")
+
+
+class Line(Base):
+    __tablename__ = "lines"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    order_id: Mapped[int] = mapped_column(sa.ForeignKey("orders.id"))
+    value: Mapped[int]
+    order: Mapped[Order] = relationship(back_populates="lines")
+
+
+def refused(kind: type[Exception], call: object) -> bool:
+    try:
+        call()  # type: ignore[operator]
+    except kind:
+        return True
+    return False
+
+
+def lock_and_read(engine: sa.Engine) -> None:
+    """The lock, what is read again under it, the end of the wait, and the guard."""
+    with LockingSession(engine) as one, LockingSession(engine, lock_timeout=0.05) as other:
+        order = one.get_one(Order, 1)
+        assert [line.value for line in order.lines] == [5]
+        one.commit()
+        with other.begin():  # changes what the first session has in memory
+            changed = other.get_one_entity(Order, 1, ForUpdate)
+            changed.total, changed.lines[0].value = 11, 6
+        order = one.get_document(Order, 1, ForUpdate)
+        assert (order.total, [line.value for line in order.lines]) == (11, [6])
+        assert one.held_locks == {(Order, (1,)): ForUpdate}
+        assert refused(LockNotAvailable, lambda: other.get_entity(Order, 1, ForUpdate))
+        other.rollback()
+        one.commit()
+        other.get_one(Order, 1).total = 12
+        assert refused(UnlockedWrite, other.flush)
+
+
+def lock_by_statement(engine: sa.Engine) -> None:
+    """A shared lock, a set, and the adoption of SQLAlchemy's own ``with_for_update()``."""
+    with LockingSession(engine) as one:
+        one.get_entity(Order, 1, SharedRead)
+        assert one.held_locks == {(Order, (1,)): SharedRead}
+        one.rollback()
+        assert len(one.scalars(with_lock(sa.select(Order), ForUpdate)).all()) == 1
+        assert one.held_locks == {(Order, (1,)): ForUpdate}
+        one.rollback()
+        one.scalars(sa.select(Order).with_for_update()).one().total = 13
+        assert one.held_locks == {(Order, (1,)): ForUpdate}
+        one.commit()
+        assert refused(LockMisuse, lambda: one.get_entity(Order, 1, ForUpdate, checkout=1))
+
+
+def main() -> None:
+    here = Path(__file__).parent
+    assert here in Path(str(copied.__file__)).parents, copied.__file__
+    engine = sa.create_engine(f"sqlite:///{here / 'orders.db'}")
+    Base.metadata.create_all(engine)
+    with sa.orm.Session(engine) as session:
+        session.add(Order(id=1, total=10, lines=[Line(id=1, value=5)]))
+        session.commit()
+    lock_and_read(engine)
+    lock_by_statement(engine)
+    engine.dispose()
+    missing = {"sa_doclock.features.gate", "sa_doclock.features.checkouts", "sa_doclock.tools"}
+    assert not missing & set(sys.modules)
+    print("done")
+
+
+if __name__ == "__main__":
+    main()
