@@ -56,7 +56,9 @@ def classes(tmp_path: Path) -> Iterator[Classes]:
 
 def lock_first(classes: Classes) -> None:
     with LockingSession(classes.engine) as session:
-        session.get_document(classes.order, 1, LockOptions.ForUpdate)
+        order = session.get_one(classes.order, 1)
+        assert order.lines
+        assert session.get_document(classes.order, 1, LockOptions.ForUpdate) is order
 
 
 def in_another_thread(function: Callable[..., Any], *args: Any) -> Callable[..., None]:
@@ -149,12 +151,12 @@ def test_classes_are_declared_while_others_look_for_documents() -> None:
     class Base(DeclarativeBase):
         pass
 
-    barrier, done = threading.Barrier(8), threading.Event()
+    barrier, done, declared = threading.Barrier(8), threading.Event(), list[type[Any]]()
 
     def declare() -> None:
         barrier.wait(30)
-        for number in range(100):
-            document(type(f"Declared{number}", (), {}))
+        for number in range(500):
+            declared.append(document(type(f"Declared{number}", (), {})))
         done.set()
 
     def look() -> None:
