@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 import os
 import subprocess
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import sqlalchemy as sa
 
@@ -64,7 +64,7 @@ def run_component(component: Component) -> Result:
         component.product,
         versions.pop(component.product),
         ", ".join(f"{name} {version}" for name, version in versions.items()),
-        datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        dt.datetime.now(dt.timezone.utc).date().isoformat(),
         passed,
         failed,
         skipped,
@@ -130,7 +130,7 @@ def _counted(report: Path, log: Path) -> tuple[int, dict[str, int], int]:
     if not report.exists():
         raise RuntimeError(log.read_text(encoding="utf-8"))
     passed, failed, skipped = 0, 0, Counter[str]()
-    for case in ElementTree.parse(report).iter("testcase"):
+    for case in ET.parse(report).iter("testcase"):
         reason = case.find("skipped")
         if case.find("failure") is not None or case.find("error") is not None:
             failed += 1

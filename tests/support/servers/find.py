@@ -14,7 +14,6 @@ from tests.support.servers import (
     mssql,
     mysql,
     mysqld_versions,
-    postgresql,
     postgresql_versions,
 )
 from tests.support.servers.model import (
@@ -29,7 +28,7 @@ from tests.support.servers.probe import version_at
 
 #: Servers that this package starts itself, without Docker.
 LOCAL: Mapping[str, Callable[[], Server]] = {
-    "postgresql": postgresql.start,
+    "postgresql": postgresql_versions.start_by_flavour,
     "mysql": mysql.start,
     "mariadb": mariadb.start,
     "firebird": firebird.start,  # of an example: no column of the matrix
