@@ -60,14 +60,10 @@ def _driver(
 
 def _drivers() -> Iterator[Component]:
     yield from _driver("psycopg", "postgresql", "3.1", extra="[binary]")
-    yield Component(
-        "psycopg-python",
-        "psycopg",
-        NEWEST["postgresql"],
-        requirements=("psycopg",),
-        package="psycopg",
-        driver="psycopg",
-    )
+    for name, requirement in (("psycopg-python", "psycopg"), ("psycopg-c", "psycopg[c]")):
+        yield Component(
+            name, "psycopg", NEWEST["postgresql"], requirements=(requirement,), package="psycopg"
+        )
     yield from _driver("psycopg2-binary", "postgresql", "2.9.10", driver="psycopg2")
     yield from _driver("pg8000", "postgresql", "1.31", driver="pg8000")
     yield from _driver("asyncpg", "postgresql", "0.29", async_driver="asyncpg")

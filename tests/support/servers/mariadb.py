@@ -12,10 +12,7 @@ from tests.support.servers.model import Server, UnavailableError
 from tests.support.servers.process import installed, new_folder, run
 
 #: The package of a suite, where it has the version in its name.
-_PACKAGES: Mapping[str, str] = {
-    "bullseye": "mariadb-server-core-10.5",
-    "jammy": "mariadb-server-core-10.6",
-}
+_PACKAGES: Mapping[str, str] = {"jammy": "mariadb-server-core-10.6"}
 
 # What mariadb-install-db feeds to the server, in its order, less the help texts. The script itself
 # cannot be used: it would start an unpacked server with the machine's own libraries.
@@ -23,8 +20,8 @@ _SYSTEM_TABLES = (
     "m*_system_tables.sql",
     "m*_performance_tables.sql",
     "m*_system_tables_data.sql",
+    "m*_sys_schema.sql",
 )
-_SYS_SCHEMA = "m*_sys_schema.sql"  # since 10.6
 
 
 def start(suite: str | None = None) -> Server:
@@ -98,6 +95,5 @@ def _bootstrap(share: Path) -> str:
             "use mysql;",
             "SET @auth_root_socket=NULL;",
             *(script.read_text(encoding="utf-8") for script in scripts if script),
-            *(script.read_text(encoding="utf-8") for script in share.glob(_SYS_SCHEMA)),
         ]
     )

@@ -15,7 +15,6 @@ STARTS: Mapping[str, Callable[[], Server]] = {
     "mysql-8.0": partial(mysql.start, "noble"),
     "mysql-8.4": partial(mysql.start, "resolute"),
     "mysql-9.7": partial(mysql.start, "sid"),
-    "mariadb-10.5": partial(mariadb.start, "bullseye"),
     "mariadb-10.6": partial(mariadb.start, "jammy"),
     "mariadb-10.11": partial(mariadb.start, "bookworm"),
     "mariadb-11.8": partial(mariadb.start, "sid"),
