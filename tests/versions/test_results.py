@@ -44,6 +44,11 @@ def test_each_python_of_the_classifiers_was_run() -> None:
     assert not {*claimed} - ran
 
 
+def test_a_build_without_the_gil_is_claimed_only_if_it_was_run() -> None:
+    ran = [one for one in RESULTS.values() if "free-threaded" in one.version]
+    assert bool(ran) or "Free Threading" not in PYPROJECT
+
+
 def test_the_oldest_and_the_newest_of_each_driver_was_run() -> None:
     allowed = oldest_allowed()
     assert len(allowed) == 6
