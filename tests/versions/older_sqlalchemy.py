@@ -16,4 +16,4 @@ def _get_one(session: Any, entity: Any, ident: Any, **options: Any) -> Any:
 
 
 if not hasattr(Session, "get_one"):  # since 2.0.22
-    Session.get_one = _get_one
+    Session.get_one = _get_one  # type: ignore[method-assign,assignment]

@@ -123,8 +123,8 @@ def _source(suite: str) -> str:
     """Write the apt source of another suite, for Debian on the mirror that this machine uses."""
     if suite in UBUNTU:
         keys = unpacked_alone("ubuntu-keyring", licence="GPL-2.0", suite="sid")
-        keyring = keys / "usr/share/keyrings/ubuntu-archive-keyring.gpg"
-        return _deb822(_UBUNTU_MIRROR, f"{suite} {suite}-updates", "main universe", str(keyring))
+        keyring = str(keys / "usr/share/keyrings/ubuntu-archive-keyring.gpg")
+        return _deb822(_UBUNTU_MIRROR, f"{suite} {suite}-updates", "main universe", keyring)
     own = platform.freedesktop_os_release().get("VERSION_CODENAME", "sid")
     listed = run(
         [
