@@ -59,9 +59,7 @@ def _driver(
 
 
 def _drivers() -> Iterator[Component]:
-    yield from _driver(
-        "psycopg", "postgresql", "3.1", extra="[binary]", oldest_python="3.10"
-    )
+    yield from _driver("psycopg", "postgresql", "3.1", extra="[binary]", oldest_python="3.10")
     for name, requirement in (("psycopg-python", "psycopg"), ("psycopg-c", "psycopg[c]")):
         yield Component(
             name, "psycopg", NEWEST["postgresql"], requirements=(requirement,), package="psycopg"

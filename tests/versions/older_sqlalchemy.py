@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy.exc import NoResultFound
+from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 
@@ -15,5 +16,11 @@ def _get_one(session: Any, entity: Any, ident: Any, **options: Any) -> Any:
     return found
 
 
-if not hasattr(Session, "get_one"):  # since 2.0.22
-    Session.get_one = _get_one  # type: ignore[method-assign,assignment]
+async def _get_one_async(session: Any, entity: Any, ident: Any, **options: Any) -> Any:
+    return await session.run_sync(_get_one, entity, ident, **options)
+
+
+if not hasattr(Session, "get_one"):  # this and reset() since 2.0.22
+    for session, get_one in ((Session, _get_one), (AsyncSession, _get_one_async)):
+        session.get_one = get_one  # type: ignore[attr-defined]
+        session.reset = session.close  # type: ignore[attr-defined]
