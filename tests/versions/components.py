@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from tests.support.servers import mysqld_versions, postgresql_versions
 from tests.versions.component import Component
-from tests.versions.essentials import ASYNCIO
+from tests.versions.essentials import ASYNCIO, ESSENTIALS, OTHER_DRIVER
 
 NEWEST: Mapping[str, str] = {
     "postgresql": "postgresql-18",
@@ -44,6 +44,7 @@ def _driver(
     :param extra: as in ``[binary]``.
     :param oldest_python: the Python of the oldest version, where it has no wheels for newer ones.
     """
+    tests = ASYNCIO if async_driver else OTHER_DRIVER if driver else ESSENTIALS
     for age, requirement in (("oldest", f"=={oldest}"), ("newest", "")):
         yield Component(
             f"{package}-{age}",
@@ -54,7 +55,7 @@ def _driver(
             package=package,
             driver=driver,
             async_driver=async_driver,
-            tests=ASYNCIO if async_driver else Component.tests,
+            tests=tests,
         )
 
 

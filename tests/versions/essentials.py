@@ -27,6 +27,13 @@ def _files(folders: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
 
 ESSENTIALS = tuple(_files(_INTEGRATION))
 
+#: For another driver than the default one, which alone has a pipeline, and the options of these engines.
+OTHER_DRIVER = tuple(
+    _files(
+        {name: _INTEGRATION[name] for name in _INTEGRATION if name not in ("pipeline", "doctor")}
+    )
+)
+
 #: For a driver that only asyncio has.
 ASYNCIO = (
     *_files({"asyncio": _INTEGRATION["asyncio"]}),
