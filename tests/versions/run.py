@@ -55,7 +55,7 @@ def run_component(component: Component) -> Result:
             subprocess.run(
                 command, cwd=_ROOT, env=variables, stdout=output, stderr=output, check=False
             )
-        passed, skipped, failed = _counted(report, log)
+        passed, skipped, failed = counted(report, log)
         if failed:
             say(log.read_text(encoding="utf-8"))
         versions = _versions(component, python, server, variables)
@@ -125,7 +125,7 @@ def _versions(
     return found
 
 
-def _counted(report: Path, log: Path) -> tuple[int, dict[str, int], int]:
+def counted(report: Path, log: Path) -> tuple[int, dict[str, int], int]:
     """Return how many tests have passed, were skipped by their reasons, and have failed."""
     if not report.exists():
         raise RuntimeError(log.read_text(encoding="utf-8"))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import sysconfig
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,15 +11,6 @@ from sa_doclock.tools.cli.database import open_database
 from sa_doclock.tools.cli.workload import Plan, fresh_tables, run
 from tests.reliability.stress.test_stress import told
 from tests.support.databases import Database
-
-
-@pytest.fixture(autouse=True)
-def _without_gil() -> Iterator[None]:
-    """See that a free-threaded Python has no GIL, whatever the test has imported."""
-    yield
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        assert not sys._is_gil_enabled()  # type: ignore[attr-defined]
-
 
 WAYS: dict[str, dict[str, Any]] = {
     "plain": {},

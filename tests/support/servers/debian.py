@@ -52,6 +52,17 @@ def unpacked_alone(*packages: str, licence: str, suite: str | None = None) -> Pa
     return cached(key, lambda root: _unpack(packages, suite, licence, root, alone=True))
 
 
+def source(package: str, suite: str, *, licence: str) -> Path:
+    """Return a folder with the sources of a package of this Debian suite, without Debian's changes.
+
+    :param licence: of the package, for whoever waits.
+    """
+    _own_suite(package)
+    return cached(
+        f"{package}-source-{suite}", lambda root: _unpack_source(package, suite, licence, root)
+    )
+
+
 def command(root: Path, program: str) -> list[str]:
     """Return how to run a program out of such a folder: with the folder's own C library."""
     loaders = [*root.glob("usr/lib/*/ld-linux*.so.*"), *root.glob("lib/*/ld-linux*.so.*")]
@@ -81,6 +92,16 @@ def _unpack(
         run(["dpkg-deb", "--extract", str(archive), str(root)])
 
 
+def _unpack_source(package: str, suite: str, licence: str, root: Path) -> None:
+    apt_get = _own_apt_get(suite, root, kinds="deb-src")
+    archives = root.parent / "apt" / "archives"
+    get = [*apt_get, "source", "--download-only", package]
+    with downloading(_announced(get, [package], suite, licence), folder=archives):
+        run(["env", f"--chdir={archives}", *get], seconds=_PATIENCE)
+    (archive,) = archives.glob("*.orig.tar.*[!c]")  # not its signature, .asc
+    run(["tar", "--extract", "--strip-components=1", f"--file={archive}", f"--directory={root}"])
+
+
 def _announced(get: list[str], packages: Sequence[str], suite: str, licence: str) -> Download:
     """Ask apt what it is going to download."""
     # A line for each package, as in: 'http://...deb' mysql_9.7_amd64.deb 12345 SHA256:...
@@ -92,13 +113,15 @@ def _announced(get: list[str], packages: Sequence[str], suite: str, licence: str
     return Download(what, f"{distribution_of(suite)} {suite}", sum(sizes), licence)
 
 
-def _own_apt_get(suite: str, root: Path) -> list[str]:
+def _own_apt_get(suite: str, root: Path, kinds: str = "deb") -> list[str]:
     """Return the command, with lists that are fresh and a state in which nothing is installed."""
     apt = root.parent / "apt"
     for folder in ("lists/partial", "archives/partial"):
         (apt / folder).mkdir(parents=True)
     (apt / "status").touch()
-    (apt / "list.sources").write_text(_source(suite), encoding="utf-8")
+    (apt / "list.sources").write_text(
+        _source(suite).replace("Types: deb\n", f"Types: {kinds}\n"), encoding="utf-8"
+    )
     options = {
         "Dir::State": apt,
         "Dir::State::status": apt / "status",
