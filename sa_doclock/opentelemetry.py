@@ -50,6 +50,7 @@ Attributes = dict[str, Any]
 Call = tuple[trace.Span, Token[context.Context]]
 
 _changing = Lock()
+# Threads: changed under the lock.
 _active: _Telemetry | None = None
 
 
@@ -226,6 +227,8 @@ def _calls_of(session: Session) -> list[Call]:
 
 
 # Global, as instrument() is: a call may end after it was called once more.
+# Threads: a session is used by one thread at a time, and setdefault() is one operation of the
+# dict.
 _calls: WeakKeyDictionary[Session, list[Call]] = WeakKeyDictionary()
 
 

@@ -78,6 +78,7 @@ _IN_SQL = {
 }
 
 
+# Threads: the caches are of functions that have one answer.
 @functools.cache
 def base_of(lock: LockOptions) -> LockOptions:
     """Return the lock without its modifiers."""

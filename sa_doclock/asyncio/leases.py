@@ -66,6 +66,7 @@ class HeartbeatTask:
 
 
 # Global: one task for each event loop.
+# Threads: a loop has one thread, and setdefault() is one operation of the dict.
 _tasks: WeakKeyDictionary[asyncio.AbstractEventLoop, HeartbeatTask] = WeakKeyDictionary()
 
 

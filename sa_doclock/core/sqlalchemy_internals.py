@@ -15,6 +15,7 @@ from functools import partial
 from inspect import signature
 from itertools import chain
 from operator import attrgetter
+from threading import Lock
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import (
@@ -132,6 +133,58 @@ def collect_listeners(session_class: type[Session]) -> None:
     lock: one of two threads that do so at once may find none of them.  A sessionmaker makes a class.
     """
     _ = object.__new__(session_class).dispatch
+
+
+class _Listeners(tuple[Any, ...]):  # noqa: SLOT001  # a tuple's subclass can have none
+    """The listeners of an event: a tuple, in whose place another comes when one is added or removed.
+
+    SQLAlchemy has them in a deque.  A thread that goes through it, while another adds one, gets
+    "deque mutated during iteration"; so event.listen() may not be called while the event is run,
+    says its documentation.  A thread that goes through a tuple does not see the new one yet.
+    """
+
+    # Threads: each change is made under this lock, to what is there then.
+    changing = Lock()
+    collection: Any  # SQLAlchemy's, whose listeners these are
+
+    def append(self, listener: Any) -> None:
+        self._change(lambda now: (*now, listener))
+
+    def appendleft(self, listener: Any) -> None:
+        self._change(lambda now: (listener, *now))
+
+    def extend(self, listeners: Iterable[Any]) -> None:
+        self._change(lambda now: (*now, *listeners))
+
+    def remove(self, listener: Any) -> None:
+        self._change(lambda now: (one for one in now if one != listener))
+
+    def clear(self) -> None:
+        self._change(lambda _now: ())
+
+    def _change(self, change: Callable[[tuple[Any, ...]], Iterable[Any]]) -> None:
+        with self.changing:
+            _put_listeners(self.collection, change(self.collection.listeners))
+
+
+def _put_listeners(collection: Any, listeners: Iterable[Any]) -> None:
+    put = _Listeners(listeners)
+    put.collection = collection
+    collection.listeners = put
+
+
+def allow_listening(owners: Iterable[Any], name: str) -> None:
+    """Allow event.listen() for an event from now on, also while other threads run it.
+
+    A lock listens to its classes when they are locked first, and other threads use them by then.
+
+    :param owners: what has the event itself, not by inheritance: attributes, mappers, a dialect.
+    """
+    for owner in owners:
+        dispatch = owner.dispatch
+        collection = getattr(dispatch, name).for_modify(dispatch)
+        if not isinstance(collection.listeners, _Listeners):
+            _put_listeners(collection, collection.listeners)
 
 
 class ForUpdate(NamedTuple):

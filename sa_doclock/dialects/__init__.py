@@ -13,6 +13,7 @@ from .registry import (
     by_keys_hints,
     find_strategy,
     hints_of,
+    known_strategies,
     product_of,
     strategies,
     strategy_class,

@@ -23,6 +23,11 @@ from .monitoring import elapsed_seconds
 from .numbers import text_with_numbers
 from .recent_keys import recent_keys
 
+# https://mariadb.com/kb/en/changes-and-improvements-in-mariadb-106/
+_HAS_SKIP_LOCKED = (10, 6)
+# innodb_snapshot_isolation is on, error 1020: https://mariadb.com/kb/en/mariadb-11-6-2-release-notes/
+_DETECTS_CONFLICTS = (11, 6, 2)
+
 # INNODB_LOCKS has only the locks that somebody waits for, and those that are waited for.  Our own wait
 # has ended: without another waiter we know only which connections hold any locks of rows, or of tables.
 _HOLDERS = text(
@@ -136,7 +141,7 @@ class MariaDBLocks(InnoDBLocks):
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
-        if (self.server_version or ()) >= (11, 6, 2):  # innodb_snapshot_isolation is on: 1020
+        if (self.server_version or ()) >= _DETECTS_CONFLICTS:
             self.conflict_levels = self.conflict_levels | {REPEATABLE_READ}
 
     def locks_one_table_of_join(self) -> bool:
@@ -144,8 +149,8 @@ class MariaDBLocks(InnoDBLocks):
 
     def check_support(self, lock: LockOptions) -> None:
         super().check_support(lock)
-        version = self.server_version or (10, 6)
-        if LockOptions.SkipLocked in lock and version < (10, 6):
+        version = self.server_version or _HAS_SKIP_LOCKED
+        if LockOptions.SkipLocked in lock and version < _HAS_SKIP_LOCKED:
             raise LockNotSupported(f"SKIP LOCKED needs MariaDB 10.6, this is {version}")
 
     def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:

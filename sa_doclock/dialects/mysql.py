@@ -29,6 +29,9 @@ from .names import quoted_name, schema_of
 from .numbers import text_with_numbers
 from .recent_keys import recent_keys
 
+# NOWAIT, SKIP LOCKED, FOR SHARE and OF: https://dev.mysql.com/doc/relnotes/mysql/8.0/en/news-8-0-1.html
+_HAS_MODIFIERS = (8, 0, 1)
+
 # Line breaks in names and comments are written as \n there.
 _ENGINE = re.compile(r"^\) ENGINE=(\w+)", re.MULTILINE)
 _TABLEACCESS_DENIED = 1142  # to an account that has privileges on columns alone
@@ -221,12 +224,12 @@ class MySQLLocks(InnoDBLocks):
         self._spells_share = hasattr(dialect, "use_mysql_for_share")
 
     def locks_one_table_of_join(self) -> bool:
-        return self._version >= (8, 0, 1)
+        return self._version >= _HAS_MODIFIERS
 
     def check_support(self, lock: LockOptions) -> None:
         super().check_support(lock)
         modifier = lock & (LockOptions.NoWait | LockOptions.SkipLocked)
-        if modifier and self._version < (8, 0, 1):
+        if modifier and self._version < _HAS_MODIFIERS:
             raise LockNotSupported(f"{modifier} needs MySQL 8.0.1, this is {self._version}")
         if base_of(lock) is LockOptions.SharedRead and not self._spells_share:
             raise LockNotSupported("SharedRead on MySQL needs SQLAlchemy 2.0.45 or newer")
@@ -286,4 +289,4 @@ class MySQLLocks(InnoDBLocks):
 
     @property
     def _version(self) -> tuple[Any, ...]:
-        return self.server_version or (8, 0, 1)
+        return self.server_version or _HAS_MODIFIERS

@@ -8,6 +8,7 @@ from threading import Lock
 _KEPT = 1_000
 _LONGEST = 255  # characters; of a longer one lock_waits() tells the name at the server
 # Global: a name does not depend on the engine, and lock_waits() asks over an engine of its own.
+# Threads: changed and copied under the lock; to look for a name is one operation of the dict.
 _keys: dict[str, str] = {}
 _changing = Lock()
 

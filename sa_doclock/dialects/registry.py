@@ -29,10 +29,13 @@ ENTRY_POINT_GROUP = "sa_doclock.dialects"
 _BUILT_IN = (PostgreSQLLocks, MySQLLocks, MariaDBLocks, SQLServerLocks, SQLiteLocks)
 # Global, since sessions, gates and plain functions ask for the strategy of the same engine, and
 # what it has learned from its server must not be asked again.  An entry goes with its engine.
+# Threads: of two threads that ask a server at once both get the strategy of the first that is
+# done.
 strategies: WeakKeyDictionary[Dialect, LockStrategy] = WeakKeyDictionary()
 _strategies_lock = Lock()
 
 
+# Threads: a cache of what does not change.
 @cache
 def strategy_classes() -> dict[str, type[LockStrategy]]:
     """Return all strategies by the names of their databases; a built-in one wins.
@@ -127,6 +130,13 @@ def _learn(dialect: Dialect, strategy: LockStrategy, connection: Connection) -> 
 def _remember(dialect: Dialect, strategy: LockStrategy) -> LockStrategy:
     with _strategies_lock:
         return strategies.setdefault(dialect, strategy)
+
+
+def known_strategies() -> list[LockStrategy]:
+    """Return the strategies of all engines so far, copied at once: there may be another meanwhile."""
+    dialects = (reference() for reference in strategies.keyrefs())
+    found = (strategies.get(dialect) for dialect in dialects if dialect is not None)
+    return [strategy for strategy in found if strategy is not None]
 
 
 def hints_of(bind: Engine | Connection) -> Mapping[LockOptions, str]:

@@ -13,9 +13,13 @@ from sqlalchemy.exc import DBAPIError
 
 from .connection import UNMARKED, wrapped_error
 
+# Threads: two threads may get the same number, without a GIL and before Python 3.14; a name has
+# to differ from others of its own connection alone, which one thread uses at a time.
 _numbers: Final = count(1)
 # Several sessions may have been given one Connection.  To release one of two savepoints would
 # release the other too, so they share one.
+# Threads: a Connection is used by one thread at a time, and each use is one operation of a dict,
+# which is atomic.
 _marks: WeakKeyDictionary[Connection, ReferenceType[SavepointMark]]
 _marks = WeakKeyDictionary()
 

@@ -8,8 +8,9 @@ writers from committing (rollback journal).  Either is stronger than what was as
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import Connection, DateTime, Table, false, update
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -51,7 +52,7 @@ _CODES_ON_PYTHON_3_10 = {
 
 class SQLiteLocks(LockStrategy):
     name = "sqlite"
-    levels = {}  # one level, SERIALIZABLE
+    levels: ClassVar[Mapping[LockOptions, tuple[str, ...]]] = {}  # one level, SERIALIZABLE
     conflict_levels = frozenset()  # the driver begins no transaction for a read
     queued = frozenset({LockOptions.ForUpdate})
     locks_database = notes_begin = mark_is_savepoint = True

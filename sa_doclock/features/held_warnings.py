@@ -13,7 +13,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
 from threading import Condition, Thread
 from typing import Any, Final
 from weakref import ref
@@ -25,7 +24,6 @@ from ..events import ReleasedLock
 from ..options import LockOptions, lock_label
 
 _log = logging.getLogger("sa_doclock")
-_numbers = count()
 
 
 @dataclass(eq=False)
@@ -34,7 +32,6 @@ class _HeldLock:
     lock: LockOptions
     line: str | None
     since: float = field(default_factory=time.monotonic)
-    number: int = field(default_factory=lambda: next(_numbers))
 
     def warn(self, held: float, outcome: str, words: str) -> None:
         if not _log.isEnabledFor(logging.WARNING):
@@ -89,7 +86,7 @@ class _Watcher:
     def reset(self) -> None:
         """Begin again without a thread, as in the child of a fork, where there is none."""
         self._changed = Condition()  # on an RLock: a collection of garbage may come in between
-        self._waiting: dict[float, dict[int, ref[_HeldLock]]] = {}
+        self._waiting: dict[float, dict[ref[_HeldLock], None]] = {}
         self._thread: Thread | None = None
 
     def add(self, held: _HeldLock, seconds: float) -> None:
@@ -97,7 +94,7 @@ class _Watcher:
         with self._changed:
             of_same_time = self._waiting.setdefault(seconds, {})
             is_first = not of_same_time
-            of_same_time[held.number] = ref(held)
+            of_same_time[ref(held)] = None
             if self._thread is None:
                 self._thread = Thread(target=self._run, name="sa_doclock held locks", daemon=True)
                 with suppress(RuntimeError):  # the interpreter ends
@@ -108,7 +105,7 @@ class _Watcher:
     def remove(self, held: _HeldLock, seconds: float) -> None:
         """Warn of it no more: it was released."""
         with self._changed:
-            self._waiting.get(seconds, {}).pop(held.number, None)
+            self._waiting.get(seconds, {}).pop(ref(held), None)
 
     def _run(self) -> None:
         while True:
@@ -126,17 +123,19 @@ class _Watcher:
         pauses = []
         for seconds, waiting in [*self._waiting.items()]:
             while waiting:
-                number, reference = next(iter(waiting.items()))
+                reference = next(iter(waiting))
                 held = reference()
                 if held is not None and held.since + seconds > now:
                     pauses.append(held.since + seconds - now)
                     break
-                waiting.pop(number, None)
+                waiting.pop(reference, None)
                 if held is not None:
                     due.append(held)
         return due, min(pauses, default=None)
 
 
-_watcher: Final = _Watcher()  # global: one thread for the process
+# Global: one thread for the process.
+# Threads: all that it has is read and changed under its condition.
+_watcher: Final = _Watcher()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_watcher.reset)

@@ -40,6 +40,7 @@ class PartOptions(TypedDict):
 _VERSIONS: Final = DocumentVersions()
 _NO_CHECKOUTS: Final = NoCheckOuts()
 
+# Threads: a test run sets it before it makes sessions, which read it at once.
 options_of_all: dict[str, Any] = {}
 """Options that every session has from now on, whatever it is made with: those of a test run."""
 

@@ -67,6 +67,7 @@ class DocumentVersions(SessionPart):
             _raise_versions(session)
 
 
+# Threads: a set's add() and the search in it are atomic.
 _followed: Final[WeakSet[Session]] = WeakSet()
 """The sessions that raise versions after all listeners of the program, who may write parts, too."""
 

@@ -1,6 +1,6 @@
 """A kit for the tests of programs that lock documents; it does not need pytest."""
 
-from .audit import Audit, AuditFinding, audit
+from .audit import Audit, AuditFinding, audit, explore_finding
 from .concurrent import Outcome, async_two_at_once, two_at_once
 from .exploration import Exploration, Failure, explore
 from .records import LockRecord, assert_locked, recorded_locks
@@ -18,6 +18,7 @@ __all__ = [
     "async_two_at_once",
     "audit",
     "explore",
+    "explore_finding",
     "recorded_locks",
     "rollback_session",
     "two_at_once",

@@ -25,6 +25,7 @@ from tests.integration.mistakes import rows
 from tests.reliability import soaked
 from tests.sql.models import Lease, Line, Order
 from tests.sql.servers import serving
+from tests.versions import table as versions
 
 PRODUCTS: Mapping[str, str] = {
     "postgresql": "PostgreSQL",
@@ -34,15 +35,6 @@ PRODUCTS: Mapping[str, str] = {
     "sqlite": "SQLite",
 }
 """The databases by dialect file, in the order of the tables."""
-
-RUN_ON: Mapping[str, str] = {
-    "postgresql": "16, 18",
-    "mysql": "9.7",
-    "mariadb": "10.11, 11.8",
-    "mssql": "none: [evidence](docs/mssql.md#evidence)",
-    "sqlite": "3.40",
-}
-"""On which versions the tests have run."""
 
 _FOR_UPDATE, _SHARED, _SNAPSHOT = (
     LockOptions.ForUpdate,
@@ -111,11 +103,16 @@ def _as_on_a_page(statement: str) -> str:
 
 def first_screen() -> Iterator[str]:
     """Yield the databases, and what the two locks are made of."""
-    yield "| | `ForUpdate` | `SharedRead` | tests have run on |"
+    yield "| | `ForUpdate` | `SharedRead` | [tests have run on](docs/versions-tested.md) |"
     yield "|---|---|---|---|"
     for database, product in PRODUCTS.items():
         locks = " | ".join(_cell(database, lock) for lock in (_FOR_UPDATE, _SHARED))
-        yield f"| [{product}](docs/{database}.md) | {locks} | {RUN_ON[database]} |"
+        yield f"| [{product}](docs/{database}.md) | {locks} | {_run_on(database, product)} |"
+
+
+def _run_on(database: str, product: str) -> str:
+    told = versions.in_words(product)
+    return f"{told}: [evidence](docs/mssql.md#evidence)" if database == "mssql" else told
 
 
 def lock_options() -> Iterator[str]:
@@ -251,6 +248,7 @@ PARTS: Mapping[str, Callable[[], Iterable[str]]] = {
     "module-map": module_map,
     "public-names": public_names.table,
     "failovers": soaked.failovers,
+    "versions-tested": versions.table,
     "reliability": soaked.in_short,
     "reliability-at-length": soaked.at_length,
     **{f"sent-to-{database}": partial(sent_to, database) for database in PRODUCTS},

@@ -101,6 +101,14 @@ def test_a_program_prints_twice_what_the_page_says(program: Block, tmp_path: Pat
         assert done.stdout == PROGRAMS[program].text + "\n"
 
 
+def test_the_finding_of_the_page_on_audits_is_replayed(tmp_path: Path) -> None:
+    for block in BLOCKS:
+        if block.page == "docs/audit.md" and block.is_file:
+            (tmp_path / str(block.name)).write_text(block.text + "\n", encoding="utf-8")
+    done = run_python(tmp_path, "replay.py")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_program_of_the_readme_is_short() -> None:
     (program,) = (block for block in PROGRAMS if block.page == "README.md")
     assert len([line for line in program.text.splitlines() if line]) <= 30

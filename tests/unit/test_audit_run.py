@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import DDL, Engine, create_engine, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from sa_doclock.testing import Audit
+from sa_doclock.testing import Audit, audit, explore_finding
 from sa_doclock.testing.audit.finding import CODES, AuditFinding
 from sa_doclock.testing.audit.sarif import sarif_of
 from sa_doclock.testing.audit.tally import Tally
+from sa_doclock.tools.cli.audit import progress_lines
 
 SHOP = """
 import os
@@ -222,3 +228,95 @@ def test_what_had_no_room_is_told() -> None:
         "the audit has failed 1 times, so findings may be missing; the first:",
         "Traceback",
     ]
+
+
+class Lines(io.StringIO):
+    """A stream that tells when a line was written to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flushed = threading.Event()
+
+    def flush(self) -> None:
+        self.flushed.set()
+
+
+def test_a_long_run_shows_how_far_it_is() -> None:
+    lines = Lines()
+    with audit() as found, progress_lines(found, lines, seconds=0.001):
+        with create_engine("sqlite://").connect() as connection:
+            connection.execute(text("SELECT 1"))
+        lines.flushed.clear()
+        assert lines.flushed.wait(30)
+    written = lines.getvalue().splitlines()
+    assert written[-1] == "sa-doclock audit: 0 s, 1 statements, 1 transactions"
+
+
+def test_a_short_run_shows_nothing() -> None:
+    lines = Lines()
+    with audit() as found, progress_lines(found, lines):
+        pass
+    assert lines.getvalue() == ""
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Counter(Base):
+    __tablename__ = "counter"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    value: Mapped[int]
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    engine = create_engine(f"sqlite:///{tmp_path / 'file.db'}")
+    Base.metadata.create_all(engine)
+    start_over(engine)
+    yield engine
+    engine.dispose()
+
+
+def start_over(engine: Engine) -> None:
+    with Session(engine) as session:
+        session.merge(Counter(id=1, value=0))
+        session.commit()
+
+
+def count(engine: Engine, *, migrates: bool = False) -> None:
+    with Session(engine) as session:
+        counter = session.get_one(Counter, 1)
+        counter.value += 1
+        if migrates:
+            session.execute(DDL("CREATE TABLE IF NOT EXISTS another (id INTEGER)"))
+        session.commit()
+
+
+@pytest.mark.parametrize("migrates", [False, True])
+def test_a_migration_has_no_certain_lost_update(engine: Engine, migrates: bool) -> None:
+    with audit() as found:
+        count(engine, migrates=migrates)
+    assert [(one.code, one.certain) for one in found.findings] == [("lost-update", not migrates)]
+
+
+def test_a_finding_is_replayed(engine: Engine) -> None:
+    with audit() as found:
+        count(engine)
+    (finding,) = found.findings
+
+    def value() -> int:
+        with Session(engine) as session:
+            return session.get_one(Counter, 1).value
+
+    replayed = explore_finding(
+        finding,
+        lambda: count(engine),
+        before=lambda: start_over(engine),
+        invariant=lambda: value() == 2,
+    )
+    assert {one.anomaly for one in replayed.failures} == {"lost update"}
+    with pytest.raises(ValueError, match=r"do not execute the lines of this lost-update: .*\.py:"):
+        explore_finding(
+            finding, lambda: value() and None, before=lambda: None, invariant=lambda: True
+        )

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import product
 from typing import Any, NamedTuple, TypeVar, overload
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import event, inspect
 from sqlalchemy.exc import ArgumentError, InvalidRequestError
@@ -35,12 +35,16 @@ class _Declaration(NamedTuple):
 
 
 # Global, as mapped classes are: a declaration holds for all sessions of the process.
+# Threads: each use is one operation of a dict or list, which is atomic; whoever goes through them
+# copies the keys first, in one operation too.
 _declared: WeakKeyDictionary[type[Any], _Declaration] = WeakKeyDictionary()
-_unchecked: WeakSet[type[Any]] = WeakSet()
+_unchecked: WeakKeyDictionary[type[Any], None] = WeakKeyDictionary()
 _listeners: list[Listener] = []
 
 # SQLAlchemy calls after_configured when other threads use the mappers already.  Before they write,
 # they compare the number of configurations with the number that the listeners were notified of.
+# Threads: _configurations is raised under SQLAlchemy's lock; of two threads that set _notified,
+# the one with the older number only has the listeners called once more.
 _configurations = 0
 _notified = 0
 
@@ -110,7 +114,7 @@ def document(
             raise TypeError(f"@document is for a class, not {declared!r}")
         _listen_to_mappers()
         _declared[declared] = _Declaration(paths, no_key, version, checkout)
-        _unchecked.add(declared)
+        _unchecked[declared] = None
         clear_mapper_caches()
         if any(inspect(mapped).configured for mapped in _mapped_classes(declared)):
             _mappers_configured()  # SQLAlchemy has no more event for it
@@ -125,6 +129,7 @@ def _checked_path(path: object) -> str:
     return path
 
 
+# Threads: two that miss the cache at once listen with the same functions, which SQLAlchemy has once.
 @lru_cache(maxsize=1)
 def _listen_to_mappers() -> None:
     """Check declarations from now on whenever SQLAlchemy configures mappers."""
@@ -136,6 +141,12 @@ def _listen_to_mappers() -> None:
 def _configuration_begins() -> None:
     global _configurations  # noqa: PLW0603  # SQLAlchemy holds its lock here
     _configurations += 1
+
+
+def _classes_in(declarations: WeakKeyDictionary[type[Any], Any]) -> list[type[Any]]:
+    """Return the classes, copied at once: another thread may declare one while this goes on."""
+    found = (reference() for reference in declarations.keyrefs())
+    return [one for one in found if one is not None]
 
 
 def _mapped_classes(declared: type[Any]) -> Iterator[type[Any]]:
@@ -152,11 +163,11 @@ def _mapped_classes(declared: type[Any]) -> Iterator[type[Any]]:
 
 def _declare_subclasses() -> None:
     """Declare the mapped classes below each declared class that is not mapped."""
-    for declared, declaration in list(_declared.items()):
+    for declared in _classes_in(_declared):
         for mapped in _mapped_classes(declared):
             if mapped not in _declared:
-                _declared[mapped] = declaration
-                _unchecked.add(mapped)
+                _declared[mapped] = _declared[declared]
+                _unchecked[mapped] = None
                 clear_mapper_caches()
 
 
@@ -191,10 +202,10 @@ def _check_declarations() -> None:
     # Each is checked once, so that a wrong one does not fail whatever is configured later; each
     # use of the wrong one raises the error again.
     wrong: ArgumentError | None = None
-    for declared in list(_unchecked):
+    for declared in _classes_in(_unchecked):
         mapper = inspect(declared, raiseerr=False)
         if isinstance(mapper, Mapper):  # else it is mapped later
-            _unchecked.discard(declared)
+            _unchecked.pop(declared, None)
             try:
                 parts_of(root_of(mapper))
                 _check_version_column(mapper)
@@ -224,7 +235,7 @@ def listen_for_documents(listener: Listener) -> Listener:
 @mapper_cache
 def any_versioned() -> bool:
     """Return whether a document is declared whose parts raise its version."""
-    return any(declaration.version for declaration in _declared.values())
+    return any(_declared[one].version for one in _classes_in(_declared))
 
 
 @mapper_cache
@@ -341,7 +352,7 @@ def has_nested_headers(root: Mapper[Any]) -> bool:
 
 def declared_roots() -> list[Mapper[Any]]:
     """Return the roots of the hierarchies that have a declared document."""
-    mappers = (inspect(entity, raiseerr=False) for entity in list(_declared))
+    mappers = (inspect(entity, raiseerr=False) for entity in _classes_in(_declared))
     roots = (root_of(mapper) for mapper in mappers if isinstance(mapper, Mapper))
     return list(dict.fromkeys(roots))
 

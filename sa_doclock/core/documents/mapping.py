@@ -32,7 +32,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 # Global, as SQLAlchemy's event for configured mappers is, which clears all caches.
+# Threads: what a cache misses at once in two threads is computed twice, with the same result;
+# imports alone append to the list.
 _clear_functions: list[Callable[[], None]] = []
+_cleared = object()  # another one each time that the caches were emptied
 
 
 def mapper_cache(function: Callable[P, T]) -> Callable[P, T]:
@@ -41,7 +44,12 @@ def mapper_cache(function: Callable[P, T]) -> Callable[P, T]:
     @lru_cache(maxsize=1024)
     def cached(*args: P.args, **kwargs: P.kwargs) -> T:
         listen_to_mappers()  # here, in a miss: a hit must cost nothing more
-        return function(*args, **kwargs)
+        while True:
+            started = _cleared
+            found = function(*args, **kwargs)
+            # Else another thread has emptied the cache meanwhile, into which this would go for ever.
+            if _cleared is started:
+                return found
 
     _clear_functions.append(cached.cache_clear)
     return cast("Callable[P, T]", update_wrapper(cached, function))
@@ -54,6 +62,8 @@ def clear_with_mappers(clear: Callable[[], None]) -> None:
 
 def clear_mapper_caches() -> None:
     """Empty all caches that :func:`mapper_cache` has made."""
+    global _cleared  # noqa: PLW0603  # whichever thread sets it last, it is another object
+    _cleared = object()
     for clear in _clear_functions:
         clear()
 

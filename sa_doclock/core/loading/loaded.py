@@ -39,7 +39,7 @@ from ..documents import (
 )
 from ..lock_info import Identity
 from ..session_ref import session_ref
-from ..sqlalchemy_internals import deleted_states, modified_states, new_states
+from ..sqlalchemy_internals import allow_listening, deleted_states, modified_states, new_states
 from ..transaction import Ledger
 
 Unreadable = dict[Part, list[Any]]
@@ -467,9 +467,12 @@ def _is_pending(session: Session, instance: Any, state: InstanceState[Any]) -> b
 # Events of the classes of documents that were locked.
 
 # Global, since a listener is given the session alone, whose info is the program's.
+# Threads: a session is used by one thread at a time, and each use is one operation of a dict,
+# which is atomic.
 _by_session: WeakKeyDictionary[Session, LoadedDocuments] = WeakKeyDictionary()
 
 # Global, as mapped classes are: each attribute is listened to once, for all sessions of the process.
+# Threads: read and changed under the lock.
 _followed: WeakKeyDictionary[type[Any], set[str]] = WeakKeyDictionary()
 _following = Lock()  # a thread that finds a class followed must find its listeners, too
 
@@ -486,12 +489,14 @@ def _listen_to(root: Mapper[Any]) -> None:
 
 
 def _listen_once(mapper: Mapper[Any], names: Iterable[str]) -> None:
-    entity = mapper.class_
+    entity, all_of_them = mapper.class_, tuple(mapper.self_and_descendants)
     if entity not in _followed:
         _followed[entity] = set()
+        allow_listening((one.class_manager for one in all_of_them), "refresh")
         event.listen(entity, "refresh", _note, raw=True, propagate=True)
     for name in set(names).difference(_followed[entity]):
         _followed[entity].add(name)
+        allow_listening((getattr(one.class_, name) for one in all_of_them), "set")
         event.listen(getattr(entity, name), "set", _note, raw=True, propagate=True)
 
 

@@ -60,7 +60,7 @@ from .refresh import expire_documents, forget_vanished, refuse_unsaved
 T = TypeVar("T")
 
 _NO_RELATIONSHIPS: Final[frozenset[Any]] = frozenset()
-_NOTHING: Final[Unreadable] = {}
+_NOTHING: Final[Unreadable] = {}  # Threads: it is never changed.
 
 
 def identities_of(mapper: Mapper[Any], idents: Iterable[Any]) -> list[Identity]:

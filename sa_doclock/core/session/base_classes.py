@@ -72,6 +72,7 @@ def _codes(code: CodeType | None) -> Iterator[CodeType]:
                 yield from _codes(constant)
 
 
+# Threads: the cache is safe; two threads that miss at once make two classes that do the same.
 @lru_cache(maxsize=64)  # more than a program has; a class that is dropped from it is made again
 def with_locks(session_class: type[Any], ours: type[S]) -> type[S]:
     """Return this class of sessions itself where it is one of ours, or else one made of both."""

@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 # A statement by key is the same object every time, and so it is with its limit: SQLAlchemy keeps
 # what it knows of a statement on the object.  An entry lives as long as its statement.
+# Threads: an entry is one tuple, read and replaced at once; of two threads' statements, which do
+# the same, the later one stays.
 _last: WeakKeyDictionary[Select[Any], tuple[ref[LockStrategy], float, Select[Any]]]
 _last = WeakKeyDictionary()
 

@@ -17,6 +17,7 @@ from ...dialects.base import LockStrategy, NativeCode
 from ...errors import DocLockError, LockFailed, LockLost, LockNotAvailable
 from ...options import LockOptions
 from ..lock_info import public_key
+from ..sqlalchemy_internals import allow_listening
 from .foreign import runs_built
 from .lock_call import LockCall
 from .lock_lost import lost_with_connection
@@ -26,8 +27,11 @@ from .state import TransactionState
 # SQLAlchemy tells of an error by its dialect, which all sessions of an engine share.  So what
 # finds the sessions that a connection belongs to is global.  Several sessions may have been given
 # one Connection: each keeps its own state.
+# Threads: a Connection is used by one thread at a time, and each entry is a tuple that is
+# replaced.
 _states: WeakKeyDictionary[Connection, tuple[ReferenceType[TransactionState], ...]]
 _states = WeakKeyDictionary()
+# Threads: it is changed under the lock, behind the listening.
 _listened: WeakSet[Dialect] = WeakSet()
 _first = Lock()
 
@@ -48,6 +52,7 @@ def translate_errors(connection: Connection, state: TransactionState) -> None:
 def _listen_to_errors(dialect: Dialect) -> None:
     with _first:
         if dialect not in _listened:
+            allow_listening([dialect], "handle_error")
             event.listen(dialect, "handle_error", _on_error)
             _listened.add(dialect)
 

@@ -264,6 +264,7 @@ class SessionParts:
             setattr(self, hook, tuple([getattr(parts[place], hook) for place in places]))
 
 
+# Threads: a cache of a function that has one answer.
 @lru_cache(maxsize=256)  # the sessions of a program have few combinations of parts
 def _places(kinds: tuple[type[SessionPart], ...]) -> Sequence[tuple[str, Sequence[int]]]:
     """Return the hooks that parts of these kinds override, each with the places of its parts."""

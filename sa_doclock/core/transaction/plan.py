@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Table
 from sqlalchemy.orm import Mapper
 
-from ...dialects import strategies
+from ...dialects import known_strategies
 from ...dialects.base import LockStrategy
 from ...options import LockOptions
 from ..documents import clear_with_mappers, own_table
@@ -47,7 +47,7 @@ def make_plan(mapper: Mapper[Any] | None, lock: LockOptions, strategy: LockStrat
 
 
 def _clear_plans() -> None:
-    for strategy in list(strategies.values()):
+    for strategy in known_strategies():
         strategy.plans.clear()
 
 

@@ -318,6 +318,8 @@ class _Batch:
         return self._writes[at]
 
 
+# Threads: a Connection is used by one thread at a time, and each use is one operation of a dict,
+# which is atomic.
 # By connection, the pipeline that keeps its writes back now, and must not be kept alive here.
 _keeping: WeakKeyDictionary[Connection, ref[PsycopgPipeline]] = WeakKeyDictionary()
 
@@ -327,6 +329,8 @@ def keeps_writes(connection: Connection) -> bool:
     return connection in _keeping
 
 
+# Threads: read and changed under the lock.  The event is that of a class, whose listeners are
+# few.
 _listened: Final[set[type[Dialect]]] = set()
 _listening = Lock()
 

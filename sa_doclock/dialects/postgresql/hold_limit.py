@@ -10,7 +10,7 @@ from ...options import milliseconds
 
 _IDLE: Final = "idle_in_transaction_session_timeout"
 _WHOLE: Final = "transaction_timeout"
-_HAS_WHOLE: Final = (17,)
+_HAS_WHOLE: Final = (17,)  # https://www.postgresql.org/docs/release/17.0/
 
 # set_config(.., true) is SET LOCAL.  A shorter limit of the server's own stays; 0 is none.
 _LIMITED: Final = (

@@ -16,8 +16,11 @@ from sqlalchemy.engine import Dialect
 from .deferred_writes import keeps_writes
 from .pipeline import PipelineBlock, run_steps
 
+# Threads: read and changed under the lock.  The event is that of a class, whose listeners are
+# few.
 _listened: Final[set[type[Dialect]]] = set()
 _listening = Lock()
+# Threads: a set's add() and the search in it are atomic.
 # Each is the session's own, and goes with its transaction.
 _limited: Final[WeakSet[Connection]] = WeakSet()
 

@@ -15,6 +15,9 @@ from ..monitoring import connections_by_id, elapsed_seconds
 from ..names import quoted_name
 from ..recent_keys import recent_keys
 
+# pg_locks.waitstart: https://www.postgresql.org/docs/release/14.0/
+_HAS_WAIT_START = (14,)
+
 # Each number is asked for in a query of its own, which may end in an error.
 _MOST_NUMBERS = 50
 
@@ -106,8 +109,9 @@ class PostgreSQLMonitoring(LockMonitoring):
         return _owners(connection, rows, shared=shared)
 
     def waits(self, connection: sa.Connection) -> Iterable[Wait]:
-        version = connection.dialect.server_version_info or (14,)
-        since = "COALESCE(w.waitstart, a.query_start)" if version >= (14,) else "a.query_start"
+        version = connection.dialect.server_version_info or _HAS_WAIT_START
+        has_start = version >= _HAS_WAIT_START
+        since = "COALESCE(w.waitstart, a.query_start)" if has_start else "a.query_start"
         rows = _query(connection, sa.text(_WAITS.format(since=since, key_mark=KEY_MARK)))
         keys = recent_keys()
         places = _Places(connection)

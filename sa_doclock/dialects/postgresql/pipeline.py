@@ -167,6 +167,7 @@ def starts_transaction(driver: Any) -> bool:
     return not driver.autocommit and driver.pgconn.transaction_status == TransactionStatus.IDLE
 
 
+# Threads: a cache of a function that has one answer.
 @lru_cache
 def _begin(level: IsolationLevel | None, read_only: bool | None, deferrable: bool | None) -> bytes:
     """Return the BEGIN that the driver would send, by what is documented to be in it."""

@@ -177,6 +177,7 @@ class _Template(NamedTuple):
 # Global, since a statement that reads parts is the same object every time, in all sessions.  It
 # must not refer to the dialect, which would keep the statement, and itself, alive: as a processor
 # of values may.
+# Threads: an entry is one tuple, read and replaced at once; two threads may make the same one.
 _templates: WeakKeyDictionary[Select[Any], tuple[ref[Dialect], _Template | None]]
 _templates = WeakKeyDictionary()
 

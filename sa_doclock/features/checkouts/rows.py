@@ -206,6 +206,7 @@ def _select_row(table: Table, now: ColumnElement[datetime]) -> Select[Any]:
     return select(now.label("now"), *(table.c[name] for name in _ROW))
 
 
+# Threads: a cache of statements; two threads that miss at once make two that are the same.
 @lru_cache(maxsize=64)
 def _rows_by_id(table: Table, clock: ServerClock, *, latest: bool) -> Select[Any]:
     """Return the SELECT of the rows with these ``:ids``."""

@@ -298,6 +298,7 @@ class _DocumentQueue:
 
 
 # Global, for a process that forks: whoever waits in the parent does not leave in the child.
+# Threads: add() is atomic; only the child of a fork goes through it, which has one thread.
 _gates: weakref.WeakSet[DocumentGate] = weakref.WeakSet()
 
 

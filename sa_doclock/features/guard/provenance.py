@@ -20,7 +20,7 @@ from sqlalchemy.orm import InstanceState, Mapper, ORMExecuteState, Session
 
 from ...core.caller import frame_of_program
 from ...core.documents import declared_roots, mapper_cache, parts_of
-from ...core.sqlalchemy_internals import merged_results, run_before, run_of
+from ...core.sqlalchemy_internals import allow_listening, merged_results, run_before, run_of
 from ...core.transaction import SessionPart, TransactionState
 
 READS_REMEMBERED: Final = 2000
@@ -109,6 +109,7 @@ def _sentence(found: Execution) -> str:
 
 
 # Global, as mappers are: each is listened to once, for all sessions of the process.
+# Threads: read and changed under the lock.
 _followed: WeakSet[Mapper[Any]] = WeakSet()
 _following = Lock()
 
@@ -118,8 +119,12 @@ def _follow_documents() -> None:
     """Listen to the classes of all documents that are declared by now."""
     with _following:
         for root in declared_roots():
-            for mapper in {root, *(part.detail for part in parts_of(root))} - {*_followed}:
+            for mapper in {root, *(part.detail for part in parts_of(root))}:
+                if mapper in _followed:
+                    continue
                 _followed.add(mapper)
+                managers = (one.class_manager for one in mapper.self_and_descendants)
+                allow_listening(managers, "refresh")
                 event.listen(mapper.class_, "refresh", _note_refresh, raw=True, propagate=True)
 
 

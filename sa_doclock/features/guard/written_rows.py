@@ -12,10 +12,12 @@ from sqlalchemy.orm import InstanceState, Mapper
 from sqlalchemy.orm.interfaces import EXT_CONTINUE
 
 from ...core.documents import listen_for_documents
+from ...core.sqlalchemy_internals import allow_listening
 from .rows import Write
 from .write_guard import guard_of
 
 # Global, as mappers are: each is listened to once, for all sessions of the process.
+# Threads: read and changed under the lock.
 _followed: WeakSet[Mapper[Any]] = WeakSet()
 _following = Lock()  # a thread that finds a mapper followed must find its listeners, too
 
@@ -27,6 +29,7 @@ def _follow(mappers: Collection[Mapper[Any]]) -> None:
             if mapper not in _followed:
                 _followed.add(mapper)
                 for name, check in _WRITES.items():
+                    allow_listening(mapper.self_and_descendants, name)
                     # With retval, or SQLAlchemy puts a function around ours, for each row a call.
                     event.listen(mapper, name, check, raw=True, propagate=True, retval=True)
 

@@ -34,6 +34,7 @@ def is_computed(
     return _is_computed(attribute, assigned, read, names, frozenset(keys))
 
 
+# Threads: the caches are of functions of source files, which have one answer.
 @lru_cache(maxsize=4096)
 def _is_computed(
     attribute: str,

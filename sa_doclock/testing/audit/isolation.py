@@ -12,6 +12,7 @@ from ...dialects import strategy_class
 from ...dialects.base import LockStrategy
 
 # The facts of a database, by the dialect of its engine, which all sessions share.
+# Threads: the audit's listeners run in one thread at a time.
 _strategies: Final[WeakKeyDictionary[Dialect, LockStrategy]] = WeakKeyDictionary()
 
 

@@ -68,7 +68,8 @@ class LostUpdate(Rule):
 
     def _note(self, transaction: Transaction, key: tuple[str, ...], *, certain: bool) -> None:
         def end(committed: bool) -> None:
-            self.tally.add((*key, certain and committed))
+            alone = transaction.changes_schema
+            self.tally.add((*key, certain and committed and not alone))
 
         transaction.later(end)
 

@@ -35,6 +35,7 @@ _INSTALLED: Final = tuple(
         site.getusersitepackages(),
     }
 )
+# Threads: each use is one operation of a dict, which is atomic; two threads find the same.
 _is_program: dict[str, bool] = {}  # by file
 
 

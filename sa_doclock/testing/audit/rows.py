@@ -26,6 +26,7 @@ class Header(NamedTuple):
     owns: bool  # the header's relationship deletes rows that it loses
 
 
+# Threads: the audit's listeners run in one thread at a time.
 _names: WeakKeyDictionary[Mapper[Any], str] = WeakKeyDictionary()
 _headers: WeakKeyDictionary[Mapper[Any], tuple[Header, ...]] = WeakKeyDictionary()
 

@@ -72,6 +72,7 @@ class UpdateSent:
     )  # the parameters that the whole primary key is equal to
 
 
+# Threads: the audit's listeners run in one thread at a time; the caches are safe by themselves.
 _known: WeakKeyDictionary[Any, Sent] = WeakKeyDictionary()  # by the compiled statement
 
 

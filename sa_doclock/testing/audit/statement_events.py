@@ -69,6 +69,7 @@ class StatementEvents:
         transaction = watched.transaction_of(connection)
         watched.measure_idle(transaction)
         sent = facts_of(text, context)
+        transaction.changes_schema |= bool(getattr(context, "isddl", False))
         if sent.locks_widely or sent.begins:
             watched.note_wide_lock(connection, sent)
         if sent.asks or sent.is_select:

@@ -81,6 +81,7 @@ class Transaction:
     )
     has_gate: bool = False  # others queue at that lock before they lock any row
     has_written: bool = False
+    changes_schema: bool = False  # a migration, which runs alone
     has_file_lock: bool = False  # SQLite's, which stands for all row locks
     locks: dict[Row, RowLock] = field(default_factory=dict)
     tables_locked: set[str] = field(default_factory=set)  # rows of them, which are not known
@@ -99,6 +100,7 @@ class Transaction:
         self.finds_conflicts |= other.finds_conflicts
         self.has_wide_lock |= other.has_wide_lock
         self.has_gate |= other.has_gate
+        self.changes_schema |= other.changes_schema
         self.has_file_lock |= other.has_file_lock
 
     def protects(self, row: Row, read: Read, headers: frozenset[Row] = frozenset()) -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import runpy
 import shutil
 import sys
+import time
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final, Optional
+from threading import Event, Thread
+from typing import Annotated, Final, Optional, TextIO
 
 import typer
 
@@ -21,6 +23,7 @@ from .database import BadUsage
 
 _PYTHONS: Final = ("python", "python3")
 _ERRORS_FOUND: Final = 2
+_ON_TERMINAL, _ELSEWHERE = 5.0, 60.0  # seconds from one line of progress to the next
 
 
 def audit(
@@ -49,7 +52,7 @@ def audit(
         raise typer.BadParameter("--json and --sarif FILE exclude each other")
     with errors_as_text():
         run = _runner_of(program)
-    with audited() as found:
+    with audited() as found, progress_lines(found, sys.stderr):
         status = _status_of(run, quiet=json_wanted)
     if json_wanted:
         typer.echo(found.to_json())
@@ -57,6 +60,32 @@ def audit(
         _report(found, sarif)
     errors = any(one.severity == "error" for one in found.findings)
     raise typer.Exit(status or (_ERRORS_FOUND if errors else 0))
+
+
+@contextmanager
+def progress_lines(found: Audit, stream: TextIO, seconds: float | None = None) -> Iterator[None]:
+    """Write a line from time to time in the block, as long as the program runs.
+
+    :param stream: not that of the program's output.
+    :param seconds: from line to line; by default 5 on a terminal and 60 elsewhere.
+    """
+    pause = seconds or (_ON_TERMINAL if stream.isatty() else _ELSEWHERE)
+    began, ended = time.monotonic(), Event()
+
+    def write() -> None:
+        while not ended.wait(pause):
+            ran = time.monotonic() - began
+            counts = f"{found.statements} statements, {found.transactions} transactions"
+            stream.write(f"sa-doclock audit: {ran:.0f} s, {counts}\n")
+            stream.flush()
+
+    thread = Thread(target=write, name="sa_doclock audit", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _report(found: Audit, sarif: Path | None) -> None:

@@ -11,7 +11,9 @@ _WITH_SKIP_LOCKED = (10, 6)
 
 @check("mariadb-version", "warning")
 def version(subject: Subject) -> Iterator[Problem]:
-    """The version is older than 10.6: there is no SKIP LOCKED, and claiming work fails."""
+    """The version is older than 10.6, the oldest that is supported: there is no SKIP LOCKED, claiming work
+    fails, and not every wait is seen.
+    """
     if subject.version and subject.version < _WITH_SKIP_LOCKED:
         found = ".".join(map(str, subject.version))
         yield Problem(f"MariaDB {found} has no SKIP LOCKED", "upgrade to MariaDB 10.11 or 11.8")

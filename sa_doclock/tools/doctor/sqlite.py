@@ -9,6 +9,7 @@ from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
 from .check import Problem, Subject, check, checks_in
 
+_OLDEST: Final = (3, 34)
 _SHORT_WAIT: Final = 1_000  # milliseconds; sqlite3's default is 5000
 # https://www.sqlite.org/wal.html#walresetbug: 3.7.0 to 3.51.2, but for these
 _WAL_FIXED: Final = (3, 51, 3)
@@ -88,10 +89,16 @@ def foreign_keys(subject: Subject) -> Iterator[Problem]:
 
 @check("sqlite-version", "warning")
 def version(subject: Subject) -> Iterator[Problem]:
-    """The file is in WAL mode, and the library is older than 3.51.3 (3.50.7, 3.44.6): two connections that
-    write and checkpoint at the same moment can, very rarely, corrupt it.
+    """The library is older than 3.34, the oldest on which the tests have run; or the file is in WAL mode, and
+    it is older than 3.51.3 (3.50.7, 3.44.6), where two connections that write and checkpoint at the same
+    moment can, very rarely, corrupt the file.
     """
     found = tuple(map(int, str(subject.ask("SELECT sqlite_version()")).split(".")))
+    if found < _OLDEST:
+        yield Problem(
+            f"SQLite {'.'.join(map(str, found))} is older than 3.34, the oldest that was tested",
+            "upgrade SQLite; it comes with Python or the system",
+        )
     if corrupts_wal(found) and subject.ask("PRAGMA journal_mode") == "wal":
         yield Problem(
             f"SQLite {'.'.join(map(str, found))} can, very rarely, corrupt a file in WAL mode",

@@ -24,6 +24,8 @@ DRIVERS: Mapping[str, tuple[str, ...]] = {
     "mssql": ("aioodbc",),
     "sqlite": ("aiosqlite",),
 }
+if _named := os.environ.get("SA_DOCLOCK_TEST_ASYNC_DRIVER"):  # one alone, as make versions has it
+    DRIVERS = dict.fromkeys(DRIVERS, (_named,))
 
 
 def drivers_of(column: str) -> tuple[str, ...]:

@@ -63,7 +63,8 @@ async def test_a_rollback_meets_no_error(url: sa.URL, clock: Clock) -> None:
 
 
 async def limits_of(session: Session, database: Database) -> tuple[object, ...]:
-    return known((await session.execute(sa.text(LIMITS[database.name]))).one())
+    limits = (await session.execute(sa.text(LIMITS[database.name]))).one()
+    return known(limits, session.get_bind().dialect)
 
 
 @pytest.mark.databases(*LIMITS)

@@ -146,6 +146,16 @@ def test_a_version_of_sqlite_that_can_corrupt_a_file_in_wal_mode(
 
 
 @pytest.mark.databases("sqlite")
+def test_a_version_of_sqlite_older_than_those_tested(
+    codes: Codes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sa_doclock.tools.doctor.sqlite._WAL_FIXED", (3,))
+    for oldest, found in (((99,), True), ((3,), False)):
+        monkeypatch.setattr("sa_doclock.tools.doctor.sqlite._OLDEST", oldest)
+        assert ("sqlite-version" in codes({})) is found
+
+
+@pytest.mark.databases("sqlite")
 def test_a_file_that_is_opened_read_only(tmp_path: Path) -> None:
     path = tmp_path / "shop.db"
     path.touch()

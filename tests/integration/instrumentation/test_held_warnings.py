@@ -108,7 +108,7 @@ def test_one_thread_for_all(engine: sa.Engine, log: Callable[[str], list[Any]]) 
 def test_it_keeps_no_session_alive(engine: sa.Engine) -> None:
     session = Session(engine, warn_held_after=600)
     session.get_one_entity(Order, 1, ForUpdate)
-    (held,) = [one() for one in held_warnings._watcher._waiting[600.0].values()]
+    (held,) = [one() for one in held_warnings._watcher._waiting[600.0]]
     referred = gc.get_referents(vars(held))
     assert not any(isinstance(one, (Session, sa.Connection)) for one in referred)
     session.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 import sqlalchemy as sa
@@ -33,7 +34,7 @@ class Clock:
 #: The limits of a connection, in seconds or as the server writes them.
 LIMITS = {
     "postgresql": "SELECT current_setting('idle_in_transaction_session_timeout'), "
-    "current_setting('transaction_timeout', true)",  # NULL before PostgreSQL 17
+    "current_setting('transaction_timeout', true)",
     "mysql": "SELECT @@SESSION.wait_timeout",
     "mariadb": "SELECT @@SESSION.idle_transaction_timeout",
 }
@@ -47,13 +48,18 @@ def limits_of(bind: sa.Engine | Session, database: str) -> tuple[object, ...]:
     """Return the limits of the connection that is used next."""
     statement = sa.text(LIMITS[database])
     if isinstance(bind, Session):
-        return known(bind.execute(statement).one())
+        return known(bind.execute(statement).one(), bind.get_bind().dialect)
     with bind.connect() as connection:
-        return known(connection.execute(statement).one())
+        return known(connection.execute(statement).one(), bind.dialect)
 
 
-def known(limits: sa.Row[Any]) -> tuple[object, ...]:
-    """Return the limits; skip the rest of the test on a server that has only one of them."""
-    if None in limits:
-        pytest.skip("transaction_timeout came with PostgreSQL 17")
-    return tuple(limits)
+def known(limits: sa.Row[Any], dialect: sa.Dialect) -> tuple[object, ...]:
+    """Return the limits; what equals any text for transaction_timeout, where it is not set.
+
+    It came with PostgreSQL 17, and sa_doclock sets it with psycopg 3 alone.
+    """
+    first, *others = limits
+    missing = None in others or (
+        dialect.name == "postgresql" and dialect.driver.removesuffix("_async") != "psycopg"
+    )
+    return (first, *([ANY] * len(others) if missing else others))

@@ -6,11 +6,11 @@ For each database the first way that applies is taken:
 2. Docker, where its engine answers, with the services of docker-compose.yml;
 3. an installed server, PostgreSQL's wheel, or Debian packages unpacked into a cache folder.
 
-``SA_DOCLOCK_TEST_SERVERS=oldest`` asks the third way for the oldest versions that it can get
-instead of the newest. SQL Server has no third way. SQLite needs no server and is not here.
+``SA_DOCLOCK_TEST_SERVERS=oldest`` asks the third way for PostgreSQL 14 (16, the older one of the
+wheel, where there is no npm) and MariaDB 10.11 instead of the newest. SQL Server has no third way. SQLite needs no server and is not here.
 
-``postgresql-14`` to ``postgresql-18`` are PostgreSQL of these major versions, by the third way alone
-(postgresql_versions.py). No test of the matrix runs on them, but where their URL is given to it:
+``postgresql-12`` to ``postgresql-18``, ``mysql-8.0``, ``mariadb-10.6`` and so on are these versions, by
+the third way alone (postgresql_versions.py, mysqld_versions.py). No test of the matrix runs on them, but where their URL is given to it, as ``make versions`` does:
 ``python -m tests.support.servers postgresql-14 --for -- make test ARGS="--databases postgresql"``.
 """
 

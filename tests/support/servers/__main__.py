@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tests.support.progress import progress
 from tests.support.servers import NAMES, Missing, Server, find_servers, url_variable
-from tests.support.servers.postgresql_versions import STARTS
+from tests.support.servers.find import LOCAL
 
 
 def main() -> int:
@@ -59,7 +59,7 @@ def _arguments() -> tuple[argparse.Namespace, list[str]]:
         "names",
         nargs="*",
         metavar="NAME",
-        help=f"of {', '.join(NAMES)}; firebird, {', '.join(STARTS)}; without names, the first four",
+        help=f"of {', '.join(dict.fromkeys((*NAMES, *LOCAL)))}; without names, the first four",
     )
     parser.add_argument(
         "--for", action="store_true", dest="command", help="run the command after -- with them"

@@ -1,4 +1,4 @@
-"""A Debian package and all that it depends on, unpacked into a folder without installing anything.
+"""A package of Debian or Ubuntu and all that it depends on, unpacked into a folder, not installed.
 
 Needs apt and dpkg, not root. apt works on lists and a package state of its own here: it thinks that
 nothing is installed, so its solver names the whole closure, the C library included, and a server
@@ -20,6 +20,10 @@ from tests.support.servers.process import run
 
 _PATIENCE = 1800  # seconds for one download
 
+#: Suites of Ubuntu, which keeps the versions that Debian has never released.
+UBUNTU = ("jammy", "noble", "resolute")
+_UBUNTU_MIRROR = "http://archive.ubuntu.com/ubuntu"
+
 
 def unpacked(package: str, suite: str, *, licence: str) -> Path:
     """Return a folder with ``package`` of this Debian suite, and its dependencies, unpacked.
@@ -29,6 +33,11 @@ def unpacked(package: str, suite: str, *, licence: str) -> Path:
     _own_suite(package)
     key = f"{package}-{suite}-{platform.machine()}"
     return cached(key, lambda root: _unpack((package,), suite, licence, root))
+
+
+def distribution_of(suite: str) -> str:
+    """Return the name of the distribution that has this suite."""
+    return "Ubuntu" if suite in UBUNTU else "Debian"
 
 
 def unpacked_alone(*packages: str, licence: str, suite: str | None = None) -> Path:
@@ -41,6 +50,17 @@ def unpacked_alone(*packages: str, licence: str, suite: str | None = None) -> Pa
     suite = suite or own_suite
     key = f"{packages[0]}-alone-{suite}-{platform.machine()}"
     return cached(key, lambda root: _unpack(packages, suite, licence, root, alone=True))
+
+
+def source(package: str, suite: str, *, licence: str) -> Path:
+    """Return a folder with the sources of a package of this Debian suite, without Debian's changes.
+
+    :param licence: of the package, for whoever waits.
+    """
+    _own_suite(package)
+    return cached(
+        f"{package}-source-{suite}", lambda root: _unpack_source(package, suite, licence, root)
+    )
 
 
 def command(root: Path, program: str) -> list[str]:
@@ -72,6 +92,16 @@ def _unpack(
         run(["dpkg-deb", "--extract", str(archive), str(root)])
 
 
+def _unpack_source(package: str, suite: str, licence: str, root: Path) -> None:
+    apt_get = _own_apt_get(suite, root, kinds="deb-src")
+    archives = root.parent / "apt" / "archives"
+    get = [*apt_get, "source", "--download-only", package]
+    with downloading(_announced(get, [package], suite, licence), folder=archives):
+        run(["env", f"--chdir={archives}", *get], seconds=_PATIENCE)
+    (archive,) = archives.glob("*.orig.tar.*[!c]")  # not its signature, .asc
+    run(["tar", "--extract", "--strip-components=1", f"--file={archive}", f"--directory={root}"])
+
+
 def _announced(get: list[str], packages: Sequence[str], suite: str, licence: str) -> Download:
     """Ask apt what it is going to download."""
     # A line for each package, as in: 'http://...deb' mysql_9.7_amd64.deb 12345 SHA256:...
@@ -80,16 +110,18 @@ def _announced(get: list[str], packages: Sequence[str], suite: str, licence: str
     more = len(sizes) - len(packages)
     what = " ".join(packages) + (f" and {more} packages that it needs" if more else "")
     licence += ", and other free licences" if more else ""
-    return Download(what, f"Debian {suite}", sum(sizes), licence)
+    return Download(what, f"{distribution_of(suite)} {suite}", sum(sizes), licence)
 
 
-def _own_apt_get(suite: str, root: Path) -> list[str]:
+def _own_apt_get(suite: str, root: Path, kinds: str = "deb") -> list[str]:
     """Return the command, with lists that are fresh and a state in which nothing is installed."""
     apt = root.parent / "apt"
     for folder in ("lists/partial", "archives/partial"):
         (apt / folder).mkdir(parents=True)
     (apt / "status").touch()
-    (apt / "list.sources").write_text(_source(suite), encoding="utf-8")
+    (apt / "list.sources").write_text(
+        _source(suite).replace("Types: deb\n", f"Types: {kinds}\n"), encoding="utf-8"
+    )
     options = {
         "Dir::State": apt,
         "Dir::State::status": apt / "status",
@@ -103,14 +135,19 @@ def _own_apt_get(suite: str, root: Path) -> list[str]:
     }
     apt_get = ["apt-get", "--quiet", "--assume-yes"]
     apt_get += [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
-    say(f"Downloading the list of packages, from Debian {suite}: about 10 MB")
-    with progress(lambda: f"the list of packages of Debian {suite}"):
+    where = f"{distribution_of(suite)} {suite}"
+    say(f"Downloading the list of packages, from {where}: about 10 MB")
+    with progress(lambda: f"the list of packages of {where}"):
         run([*apt_get, "update"], seconds=_PATIENCE)
     return apt_get
 
 
 def _source(suite: str) -> str:
-    """Write the apt source of another suite, on the mirror that this machine uses for its own."""
+    """Write the apt source of another suite, for Debian on the mirror that this machine uses."""
+    if suite in UBUNTU:
+        keys = unpacked_alone("ubuntu-keyring", licence="GPL-2.0", suite="sid")
+        keyring = str(keys / "usr/share/keyrings/ubuntu-archive-keyring.gpg")
+        return _deb822(_UBUNTU_MIRROR, f"{suite} {suite}-updates", "main universe", keyring)
     own = platform.freedesktop_os_release().get("VERSION_CODENAME", "sid")
     listed = run(
         [
@@ -121,9 +158,14 @@ def _source(suite: str) -> str:
     for line in listed.splitlines():
         release, component, mirror = line.split(maxsplit=2)
         if (release, component) == (own, "main"):
-            return (
-                f"Types: deb\nURIs: {mirror}\nSuites: {suite}\nComponents: main\n"
-                "Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg\n"
-            )
+            keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+            return _deb822(mirror, suite, "main", keyring)
     msg = f"apt knows no mirror for Debian {own}"
     raise UnavailableError(msg)
+
+
+def _deb822(mirror: str, suites: str, components: str, keyring: str) -> str:
+    return (
+        f"Types: deb\nURIs: {mirror}\nSuites: {suites}\nComponents: {components}\n"
+        f"Signed-By: {keyring}\n"
+    )

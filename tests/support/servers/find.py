@@ -13,7 +13,7 @@ from tests.support.servers import (
     mariadb,
     mssql,
     mysql,
-    postgresql,
+    mysqld_versions,
     postgresql_versions,
 )
 from tests.support.servers.model import (
@@ -28,11 +28,12 @@ from tests.support.servers.probe import version_at
 
 #: Servers that this package starts itself, without Docker.
 LOCAL: Mapping[str, Callable[[], Server]] = {
-    "postgresql": postgresql.start,
+    "postgresql": postgresql_versions.start_by_flavour,
     "mysql": mysql.start,
     "mariadb": mariadb.start,
     "firebird": firebird.start,  # of an example: no column of the matrix
     **postgresql_versions.STARTS,
+    **mysqld_versions.STARTS,
 }
 
 

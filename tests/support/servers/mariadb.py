@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.support.servers import debian, mysqld
 from tests.support.servers.flavour import oldest_wanted
 from tests.support.servers.model import Server, UnavailableError
 from tests.support.servers.process import installed, new_folder, run
+
+#: The package of a suite, where it has the version in its name.
+_PACKAGES: Mapping[str, str] = {"jammy": "mariadb-server-core-10.6"}
 
 # What mariadb-install-db feeds to the server, in its order, less the help texts. The script itself
 # cannot be used: it would start an unpacked server with the machine's own libraries.
@@ -21,9 +24,12 @@ _SYSTEM_TABLES = (
 )
 
 
-def start() -> Server:
-    """Start a new, empty server."""
-    program, share, options, origin = installation()
+def start(suite: str | None = None) -> Server:
+    """Start a new, empty server.
+
+    :param suite: of Debian or Ubuntu, whose packages are unpacked; None: see :func:`installation`.
+    """
+    program, share, options, origin = installation() if suite is None else unpacked(suite)
     with new_folder() as folder:
         make_data(program, share, options, folder / "data")
         return mysqld.start("mariadb", program, options, folder, origin)
@@ -44,8 +50,13 @@ def installation() -> tuple[list[str], Path, list[str], str]:
     if found and not oldest_wanted():
         told = run([found, "--no-defaults", "--verbose", "--help"])
         return [found], scripts_of(Path(found), told), [], found
-    suite = "bookworm" if oldest_wanted() else "sid"
-    root = debian.unpacked("mariadb-server-core", suite, licence="GPL-2.0")
+    return unpacked("bookworm" if oldest_wanted() else "sid")
+
+
+def unpacked(suite: str) -> tuple[list[str], Path, list[str], str]:
+    """Return the same as :func:`installation`, for the packages of a suite."""
+    package = _PACKAGES.get(suite, "mariadb-server-core")
+    root = debian.unpacked(package, suite, licence="GPL-2.0")
     shares = [path.parent for path in root.glob("usr/share/*/m*_system_tables.sql")]
     options = [f"--lc-messages-dir={shares[0]}", f"--character-sets-dir={shares[0] / 'charsets'}"]
     options += [f"--plugin-dir={root / 'usr/lib/mysql/plugin'}"]
@@ -53,7 +64,7 @@ def installation() -> tuple[list[str], Path, list[str], str]:
         debian.command(root, "usr/sbin/mariadbd"),
         shares[0],
         options,
-        f"Debian {suite}, unpacked",
+        f"{debian.distribution_of(suite)} {suite}, unpacked",
     )
 
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.support.servers import debian, mysqld
 from tests.support.servers.model import Server
 from tests.support.servers.process import installed, new_folder, run
 
+#: The package of a suite, where it has the version in its name.
+_PACKAGES: Mapping[str, str] = {"noble": "mysql-server-core-8.0"}
+
 #: A port and a folder, which are not for us.
 CLOSED = ("--mysqlx=OFF", "--secure-file-priv=NULL")
 
 
-def start() -> Server:
-    """Start a new, empty server."""
-    program, options, origin = installation()
+def start(suite: str | None = None) -> Server:
+    """Start a new, empty server.
+
+    :param suite: of Debian or Ubuntu, whose packages are unpacked; None: see :func:`installation`.
+    """
+    program, options, origin = installation() if suite is None else unpacked(suite)
     with new_folder() as folder:
         make_data(program, options, folder / "data")
         options += [*CLOSED]
@@ -35,8 +41,15 @@ def installation() -> tuple[list[str], list[str], str]:
     # MariaDB installs a program of this name too.
     if found and "MariaDB" not in run([found, "--version"]):
         return [found], [], found
-    root = debian.unpacked("mysql-server-core", "sid", licence="GPL-2.0")
+    return unpacked("sid")
+
+
+def unpacked(suite: str) -> tuple[list[str], list[str], str]:
+    """Return the same as :func:`installation`, for the packages of a suite."""
+    package = _PACKAGES.get(suite, "mysql-server-core")
+    root = debian.unpacked(package, suite, licence="GPL-2.0")
     share = root / "usr/share/mysql"
     options = [f"--lc-messages-dir={share}", f"--character-sets-dir={share / 'charsets'}"]
     options += [f"--plugin-dir={root / 'usr/lib/mysql/plugin'}"]
-    return debian.command(root, "usr/sbin/mysqld"), options, "Debian sid, unpacked"
+    origin = f"{debian.distribution_of(suite)} {suite}, unpacked"
+    return debian.command(root, "usr/sbin/mysqld"), options, origin

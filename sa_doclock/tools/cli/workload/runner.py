@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Barrier, Event, Thread
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import Engine, func, select
 from sqlalchemy.exc import DBAPIError
@@ -64,7 +64,9 @@ def check_locks(engine: Engine, plan: Plan) -> None:
             session.get_entity(Document, 0, lock)
 
 
-def run(engine: Engine, plan: Plan, watch: Callable[[Tally], None] | None = None) -> Outcome:
+def run(
+    engine: Engine, plan: Plan, watch: Callable[[Tally], None] | None = None, **options: Any
+) -> Outcome:
     """Carry out the plan in tables that are there (see ``fresh_tables``); fill them before.
 
     An error of a thread is counted, never raised.  Ctrl-C ends the run after the operations
@@ -72,11 +74,12 @@ def run(engine: Engine, plan: Plan, watch: Callable[[Tally], None] | None = None
 
     :param engine: its pool must have a connection for every thread.
     :param watch: called in this thread, some times in a second.
+    :param options: of LockingSession, such as a gate.
     """
     first = plan.first_states()
     fill(engine, first)
     histories = {number: History(state) for number, state in first.items()}
-    sessions = sessionmaker(engine, class_=LockingSession, guard=plan.guard)
+    sessions = sessionmaker(engine, class_=LockingSession, guard=plan.guard, **options)
     start, stop = Barrier(plan.threads), Event()
     workers = [Worker(sessions, plan, histories, stop) for _ in range(plan.threads)]
     threads = [

@@ -1,0 +1,32 @@
+"""Eight threads on one engine, with each way in which sessions of a process meet; also without a GIL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sa_doclock import DocumentGate
+from sa_doclock.tools.cli.database import open_database
+from sa_doclock.tools.cli.workload import Plan, fresh_tables, run
+from tests.reliability.stress.test_stress import told
+from tests.support.databases import Database
+
+WAYS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "pipeline": {"pipeline": True},
+    "gate": {"gate": True},
+    "reports": {"warn_held_after": 30, "diagnose": True},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+def test_eight_threads_lose_nothing(database: Database, way: str) -> None:
+    if way == "pipeline" and "psycopg" not in database.url:
+        pytest.skip("needs psycopg 3")
+    options = {"gate": DocumentGate()} if way == "gate" else WAYS[way]
+    plan = Plan(threads=8, iterations=250, whole=True, seed=1)
+    with open_database(database.url, plan.threads) as target, fresh_tables(target.engine):
+        outcome = run(target.engine, plan, **options)
+    assert outcome.ok, told(outcome)

@@ -1,0 +1,172 @@
+"""First locks, declarations and new classes, while other threads use the classes."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from sqlalchemy import Engine, ForeignKey, Integer, create_engine, event, inspect, text
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import DeclarativeBase, Session, mapped_column, relationship
+
+from sa_doclock import LockingSession, LockOptions, document
+from sa_doclock.core.documents import any_declared, declared_roots, mapper_cache
+from sa_doclock.core.documents.mapping import clear_mapper_caches
+
+
+class Classes(NamedTuple):
+    engine: Engine
+    order: type[Any]
+    line: type[Any]
+
+
+def new_class(base: type[Any], name: str, **columns: Any) -> type[Any]:
+    key = mapped_column(Integer, primary_key=True)
+    return type(name, (base,), {"__tablename__": name.lower(), "id": key, **columns})
+
+
+@pytest.fixture
+def classes(tmp_path: Path) -> Iterator[Classes]:
+    """Make classes that no session has used, and one row of each."""
+
+    class Base(DeclarativeBase):
+        pass
+
+    order = new_class(Base, "Orders", note=mapped_column(Integer))
+    line = new_class(
+        Base,
+        "Lines",
+        order_id=mapped_column(ForeignKey("orders.id")),
+        order=relationship(order, backref="lines"),
+    )
+    engine = create_engine(f"sqlite:///{tmp_path / 'file.db'}")
+    Base.metadata.create_all(engine)
+    with Session(engine) as session:
+        session.add(line(id=1, order=order(id=1)))
+        session.commit()
+    yield Classes(engine, order, line)
+    engine.dispose()
+
+
+def lock_first(classes: Classes) -> None:
+    with LockingSession(classes.engine) as session:
+        order = session.get_one(classes.order, 1)
+        assert order.lines
+        assert session.get_document(classes.order, 1, LockOptions.ForUpdate) is order
+
+
+def in_another_thread(function: Callable[..., Any], *args: Any) -> Callable[..., None]:
+    """Return a listener that has the function run in another thread, once."""
+    numbers = count()
+
+    def listener(*_: Any, **__: Any) -> None:
+        if next(numbers) == 0:
+            with ThreadPoolExecutor() as pool:
+                pool.submit(function, *args).result(timeout=30)
+
+    return listener
+
+
+def test_a_first_lock_comes_while_an_attribute_is_set(classes: Classes) -> None:
+    event.listen(classes.line.order, "set", in_another_thread(lock_first, classes))
+    line, order = classes.line(), classes.order()
+    line.order = order
+    assert order.lines == [line]
+
+
+def test_a_first_lock_comes_while_an_object_is_refreshed(classes: Classes) -> None:
+    event.listen(classes.order, "refresh", in_another_thread(lock_first, classes))
+    with Session(classes.engine) as session:
+        session.refresh(session.get(classes.order, 1))
+
+
+def test_a_first_lock_comes_while_an_error_is_handled(classes: Classes) -> None:
+    event.listen(classes.engine, "handle_error", in_another_thread(lock_first, classes))
+    with classes.engine.connect() as connection, pytest.raises(OperationalError):
+        connection.execute(text("SELECT no_such_column"))
+
+
+def test_a_document_is_declared_while_its_rows_are_written(classes: Classes) -> None:
+    declare = in_another_thread(document, classes.order)
+    event.listen(classes.order, "after_update", declare)
+    with Session(classes.engine) as session:
+        session.get_one(classes.order, 1).note = 1
+        session.commit()
+
+
+def test_the_program_adds_and_removes_listeners_after_a_lock_as_before(classes: Classes) -> None:
+    session = LockingSession(classes.engine)
+    document(classes.order)
+    session.get_one_document(classes.order, 1, LockOptions.ForUpdate)
+    heard: list[str] = []
+    listeners = {name: in_order(heard, name) for name in ("last", "first")}
+    for name, listener in listeners.items():
+        event.listen(classes.order, "before_update", listener, insert=name == "first")
+    session.get_one(classes.order, 1).note = 1
+    session.flush()
+    event.remove(classes.order, "before_update", listeners["first"])
+    session.get_one(classes.order, 1).note = 2
+    session.flush()
+    assert heard == ["first", "last", "last"]
+    session.close()
+
+
+def in_order(heard: list[str], name: str) -> Callable[..., None]:
+    def listener(*_: Any) -> None:
+        heard.append(name)
+
+    return listener
+
+
+def test_what_was_computed_from_old_mappers_is_not_cached() -> None:
+    answers = count()
+
+    @mapper_cache
+    def answer() -> int:
+        number = next(answers)
+        if number == 0:
+            clear_mapper_caches()  # as another thread does, which has configured a class
+        return number
+
+    assert (answer(), answer()) == (1, 1)
+
+
+@pytest.fixture
+def switches() -> Iterator[None]:
+    """Have threads change as often as they can."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("switches")
+def test_classes_are_declared_while_others_look_for_documents() -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    barrier, done, declared = threading.Barrier(8), threading.Event(), list[type[Any]]()
+
+    def declare() -> None:
+        barrier.wait(30)
+        for number in range(500):
+            declared.append(document(type(f"Declared{number}", (), {})))
+        done.set()
+
+    def look() -> None:
+        barrier.wait(30)
+        while not done.is_set():
+            declared_roots()
+            any_declared()
+
+    order = document(new_class(Base, "Orders"))
+    with ThreadPoolExecutor(8) as pool:
+        for step in [pool.submit(declare), *(pool.submit(look) for _ in range(7))]:
+            step.result(timeout=60)
+    assert inspect(order) in declared_roots()

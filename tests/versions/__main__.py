@@ -1,0 +1,50 @@
+"""``python -m tests.versions [COMPONENT...]``: run the essential tests, and write the results.
+
+The results of the components that are not named stay as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.docs import tables
+from tests.support.progress import say
+from tests.support.servers import UnavailableError
+from tests.versions.components import COMPONENTS
+from tests.versions.result import save
+from tests.versions.run import run_component
+
+
+def main() -> int:
+    """Run the components that are named, or all; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.versions", description=__doc__)
+    parser.add_argument("components", nargs="*", metavar="COMPONENT", help=" ".join(COMPONENTS))
+    parser.add_argument("--jobs", type=int, default=2, help="so many at the same time (2)")
+    arguments = parser.parse_args()
+    wanted: list[str] = arguments.components or [*COMPONENTS]
+    if unknown := set(wanted) - {*COMPONENTS}:
+        parser.error(f"no such component: {' '.join(sorted(unknown))}")
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        all_well = [*pool.map(_run, wanted)]
+    tables.main()
+    return 0 if all(all_well) else 1
+
+
+def _run(name: str) -> bool:
+    """Run a component and write its result; return whether all went well."""
+    try:
+        result = run_component(COMPONENTS[name])
+    except UnavailableError as reason:
+        say(f"{name}: NOT RUN: {reason}")
+        return False
+    save(result)
+    skipped = sum(result.skipped.values())
+    told = f"{result.passed} passed, {skipped} skipped, {result.failed} failed"
+    say(f"{name}: {result.product} {result.version}: {told}")
+    return result.failed == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

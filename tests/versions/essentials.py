@@ -1,0 +1,42 @@
+"""The essential tests: what a user of a lock relies on first, in a minute for each component."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+_INTEGRATION: Mapping[str, tuple[str, ...]] = {
+    "locking": (
+        *("conflicts", "deadlock", "fresh", "fresh_details", "hold_limit", "release"),
+        *("shared_read", "skip_locked", "snapshot_read", "stopped_process"),
+    ),
+    "timeouts": ("nothing_left", "one_limit_on_innodb", "same_meaning"),
+    "named_locks": ("conflicts", "not_granted", "release", "sqlite"),
+    "claims": ("loop", "processes", "sharing", "sqlite"),
+    "monitoring": ("blockers", "lock_waits"),
+    "pipeline": ("errors", "round_trips", "same_results"),
+    "guard": ("permitted", "refused"),
+    "asyncio": ("cancellation", "hold_limit", "lock_key", "waiting"),
+    "doctor": ("settings",),
+}
+
+
+def _files(folders: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    for folder, names in folders.items():
+        yield from (f"tests/integration/{folder}/test_{name}.py" for name in names)
+
+
+ESSENTIALS = tuple(_files(_INTEGRATION))
+
+#: For another driver than the default one, which alone has a pipeline, and the options of these engines.
+OTHER_DRIVER = tuple(
+    _files(
+        {name: _INTEGRATION[name] for name in _INTEGRATION if name not in ("pipeline", "doctor")}
+    )
+)
+
+#: For a driver that only asyncio has.
+ASYNCIO = (
+    *_files({"asyncio": _INTEGRATION["asyncio"]}),
+    *_files({"claims": ("async", "async_leaving"), "timeouts": ("async",)}),
+    "tests/integration/documents/test_async.py",
+)

@@ -1,0 +1,14 @@
+"""A plugin of pytest: each test ends without a GIL, which an extension module may switch on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _no_gil() -> Iterator[None]:
+    yield
+    assert not sys._is_gil_enabled(), "an extension module has switched the GIL on"  # type: ignore[attr-defined]

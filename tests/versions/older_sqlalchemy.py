@@ -1,0 +1,26 @@
+"""A plugin of pytest: what tests use of SQLAlchemy, and its first releases of 2.0 do not have yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy.exc import NoResultFound
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
+
+
+def _get_one(session: Any, entity: Any, ident: Any, **options: Any) -> Any:
+    found = session.get(entity, ident, **options)
+    if found is None:
+        raise NoResultFound
+    return found
+
+
+async def _get_one_async(session: Any, entity: Any, ident: Any, **options: Any) -> Any:
+    return await session.run_sync(_get_one, entity, ident, **options)
+
+
+if not hasattr(Session, "get_one"):  # this and reset() since 2.0.22
+    for session, get_one in ((Session, _get_one), (AsyncSession, _get_one_async)):
+        session.get_one = get_one  # type: ignore[attr-defined]
+        session.reset = session.close  # type: ignore[attr-defined]
