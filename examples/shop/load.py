@@ -18,11 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
-from sqlalchemy import func, select
-
 from shop.__main__ import migrate
 from shop.database import Session
 from shop.models import Item, Line, Mail, Order, Payment
+from sqlalchemy import func, select
 
 HERE = Path(__file__).parent
 
@@ -49,11 +48,15 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def send(client: httpx.Client, ports: list[int], method: str, path: str, **more: object) -> httpx.Response:
+def send(
+    client: httpx.Client, ports: list[int], method: str, path: str, **more: object
+) -> httpx.Response:
     """Send the request, again and again until there is an answer that is not 'busy'."""
     while True:
         try:
-            answer = client.request(method, f"http://127.0.0.1:{random.choice(ports)}{path}", **more)
+            answer = client.request(
+                method, f"http://127.0.0.1:{random.choice(ports)}{path}", **more
+            )
         except httpx.TransportError:
             time.sleep(0.05)
             continue
@@ -112,7 +115,9 @@ def wait_for_mails(sent: Path, deaths: int) -> None:
         known = set(session.scalars(select(Mail.id)))
     count = collections.Counter(int(line.split()[0]) for line in sent.read_text().splitlines())
     assert set(count) == known, "a mail was not sent"
-    assert sum(count.values()) <= len(known) + deaths, "a mail was sent twice, and no worker has died"
+    assert sum(count.values()) <= len(known) + deaths, (
+        "a mail was sent twice, and no worker has died"
+    )
 
 
 def run(seconds: float, customers: int, kill_every: float) -> str:
@@ -120,7 +125,7 @@ def run(seconds: float, customers: int, kill_every: float) -> str:
     migrate()
     with Session() as session:
         assert not session.scalar(select(func.count()).select_from(Order)), "the shop is not empty"
-        stock = dict(session.execute(select(Item.id, Item.stock)).tuples().all())
+        stock = {item.id: item.stock for item in session.scalars(select(Item))}
     sent = Path(tempfile.mkdtemp()) / "sent.txt"
     ports = [free_port(), free_port()]
     web = [Process("web", "--port", str(port)) for port in ports]
@@ -150,7 +155,7 @@ def run(seconds: float, customers: int, kill_every: float) -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--customers", type=int, default=6)
-    parser.add_argument("--kill-every", type=float, default=2)
+    parser.add_argument("--kill-every", type=float, default=5)
     print(run(*vars(parser.parse_args()).values()))

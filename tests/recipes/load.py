@@ -48,7 +48,7 @@ def breaks(load: Callable[[], object], *symptoms: type[Exception]) -> bool:
     for _ in range(ROUNDS):
         try:
             load()
-        except (AssertionError, *symptoms):
+        except (AssertionError, *symptoms):  # noqa: PERF203
             return True
     return False
 

@@ -17,7 +17,7 @@ RANGES = [(tenant, year) for tenant in ("ann", "bob") for year in (2026, 2027)]
 UNLOCKED = (
     ("class_=LockingSession", 'class_=LockingSession, guard="off"'),
     (
-        "session.get_or_create_entity(NumberRange, (tenant, year), defaults={\"last\": 0})",
+        'session.get_or_create_entity(NumberRange, (tenant, year), defaults={"last": 0})',
         "session.merge(session.get(NumberRange, (tenant, year)) or NumberRange(tenant=tenant, year=year, last=0)), True",
     ),
 )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from sa_doclock import DeadlockDetected, LockingSession
+from sa_doclock import DeadlockDetected
 from tests.recipes.conftest import Recipe
 from tests.recipes.load import at_once, breaks
 
@@ -43,12 +43,17 @@ def test_money_moves_without_a_deadlock(recipe: Recipe) -> None:
 
 
 @pytest.mark.databases("postgresql")
-@pytest.mark.parametrize(("what", "symptom"), [("lock", AssertionError), ("order", DeadlockDetected)])
+@pytest.mark.parametrize(
+    ("what", "symptom"), [("lock", AssertionError), ("order", DeadlockDetected)]
+)
 def test_without_it_goes_wrong(recipe: Recipe, what: str, symptom: type[Exception]) -> None:
     program = recipe(
         "moving-money",
         (BY_ONE, WITHOUT[what]),
         ("from sa_doclock", "from contextlib import nullcontext\nfrom sa_doclock"),
-        ("class_=LockingSession", f'class_=LockingSession, guard="{"off" if what == "lock" else "raise"}"'),
+        (
+            "class_=LockingSession",
+            f'class_=LockingSession, guard="{"off" if what == "lock" else "raise"}"',
+        ),
     )
     assert breaks(lambda: load(program), symptom)

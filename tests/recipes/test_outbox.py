@@ -57,7 +57,9 @@ def run_until_all_is_sent(program: str, url: str, folder: Path) -> int:
     return died
 
 
-def arrived(recipe: Recipe, database: Database, folder: Path, *change: str) -> tuple[list[str], int]:
+def arrived(
+    recipe: Recipe, database: Database, folder: Path, *change: str
+) -> tuple[list[str], int]:
     """Place orders, let workers send and die; return what has arrived, and how many have died."""
     program = recipe("outbox")
     at_once([partial(program.place_order, f"customer {n}") for n in range(ORDERS)])

@@ -47,5 +47,7 @@ def test_what_is_reserved_was_there(recipe: Recipe) -> None:
 @pytest.mark.databases("postgresql")
 @pytest.mark.parametrize("what", WITHOUT)
 def test_without_it_goes_wrong(recipe: Recipe, what: str) -> None:
-    program = recipe("stock", WITHOUT[what], ('CheckConstraint("stock >= 0")', 'CheckConstraint("1 = 1")'))
+    program = recipe(
+        "stock", WITHOUT[what], ('CheckConstraint("stock >= 0")', 'CheckConstraint("1 = 1")')
+    )
     assert breaks(lambda: load(program), DBAPIError)

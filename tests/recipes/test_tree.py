@@ -27,7 +27,8 @@ def load(program: Any) -> None:
         session.add_all(program.Project(id=root, root_id=root) for root in ROOTS)
         session.flush()
         session.add_all(
-            program.Project(id=leaf, root_id=1 + leaf % 2, parent_id=1 + leaf % 2) for leaf in LEAVES
+            program.Project(id=leaf, root_id=1 + leaf % 2, parent_id=1 + leaf % 2)
+            for leaf in LEAVES
         )
     calls = [partial(program.add_cost, leaf, 5) for leaf in LEAVES for _ in range(3)]
     for _ in range(25):

@@ -42,7 +42,9 @@ def load(program: Any) -> None:
         assert not session.scalars(sa.select(program.Order).where(~program.Order.booked)).all()
 
 
-@pytest.mark.not_databases("sqlite", "sqlite-journal")  # their file would be one; the page's own sample has two
+@pytest.mark.not_databases(
+    "sqlite", "sqlite-journal"
+)  # their file would be one; the page's own sample has two
 def test_each_order_is_booked_once(recipe: Recipe) -> None:
     load(recipe("two-databases"))
 

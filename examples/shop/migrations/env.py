@@ -1,7 +1,6 @@
 """The migrations run on the engine of the shop."""
 
 from alembic import context
-
 from shop.database import engine
 from shop.models import Base
 

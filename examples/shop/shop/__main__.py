@@ -22,7 +22,9 @@ def migrate() -> None:
 def main() -> None:
     """Read the command line, and run."""
     parser = argparse.ArgumentParser("shop")
-    parser.add_argument("part", choices=("all", "migrate", "web", "worker"), nargs="?", default="all")
+    parser.add_argument(
+        "part", choices=("all", "migrate", "web", "worker"), nargs="?", default="all"
+    )
     parser.add_argument("--port", type=int, default=8000)
     wanted = parser.parse_args()
     if wanted.part in ("all", "migrate"):

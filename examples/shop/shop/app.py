@@ -1,6 +1,7 @@
 """The HTTP interface.  Each request may be sent again after a lost connection."""
 
 from datetime import datetime, timezone
+from typing import Annotated
 
 from fastapi import FastAPI, Header, Request
 from fastapi.responses import JSONResponse
@@ -23,7 +24,7 @@ def show(ident: str) -> dict[str, object]:
 
 
 @app.post("/orders/{ident}/payment")
-def pay(ident: str, idempotency_key: str = Header()) -> dict[str, int]:
+def pay(ident: str, idempotency_key: Annotated[str, Header()]) -> dict[str, int]:
     year = datetime.now(timezone.utc).year
     return {"invoice": orders.pay(ident, idempotency_key, year)}
 

@@ -9,6 +9,7 @@ from sa_doclock import LockingSession, LockOptions
 from shop.database import Session
 from shop.models import Item, Line, Mail, NumberRange, Order, Payment
 
+
 class Refused(Exception):
     """The shop does not do that; the text is for the customer."""
 
@@ -46,9 +47,7 @@ def pay(ident: str, key: str, year: int) -> int:
     """
     with Session.begin() as session:
         order = session.get_one_entity(Order, ident, LockOptions.ForUpdate)
-        payment, created = session.get_or_create_entity(
-            Payment, key, defaults={"order_id": ident}
-        )
+        payment, created = session.get_or_create_entity(Payment, key, defaults={"order_id": ident})
         if payment.order_id != ident:
             raise Refused("this key was used for another order")
         if created:
@@ -73,16 +72,15 @@ def cancel(ident: str) -> None:
     :raises sqlalchemy.exc.NoResultFound: there is no such order.
     :raises Refused: the order is paid.
     """
-    with Session.begin() as session:
-        with session.locked_document(Order, ident) as order:
-            if order.state == "paid":
-                raise Refused("the order is paid")
-            if order.state == "cancelled":
-                return
-            back = {line.item_id: line.quantity for line in order.lines}
-            for item in session.get_entities(Item, list(back), LockOptions.ForUpdate):
-                item.stock += back[item.id]
-            order.state = "cancelled"
+    with Session.begin() as session, session.locked_document(Order, ident) as order:
+        if order.state == "paid":
+            raise Refused("the order is paid")
+        if order.state == "cancelled":
+            return
+        back = {line.item_id: line.quantity for line in order.lines}
+        for item in session.get_entities(Item, list(back), LockOptions.ForUpdate):
+            item.stock += back[item.id]
+        order.state = "cancelled"
 
 
 def show(ident: str) -> dict[str, object]:

@@ -1,11 +1,10 @@
 """An empty shop for each test, on the database of SHOP_URL."""
 
 import pytest
-from sqlalchemy import delete
-
 from shop.__main__ import migrate
 from shop.database import Session
 from shop.models import Base, Item
+from sqlalchemy import delete
 
 
 @pytest.fixture(scope="session", autouse=True)

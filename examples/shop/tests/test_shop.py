@@ -1,13 +1,13 @@
 """Two customers at once."""
 
 from fastapi.testclient import TestClient
-
-from sa_doclock import LockOptions
-from sa_doclock.testing import assert_locked, two_at_once
 from shop import orders, worker
 from shop.app import app
 from shop.database import Session
 from shop.models import Item, Order
+
+from sa_doclock import LockOptions
+from sa_doclock.testing import assert_locked, two_at_once
 
 client = TestClient(app)
 

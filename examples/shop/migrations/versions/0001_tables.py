@@ -24,7 +24,9 @@ def upgrade() -> None:
     op.create_table(
         "order_lines",
         sa.Column("id", sa.Integer, primary_key=True),
-        sa.Column("order_id", sa.String(36), sa.ForeignKey("orders.id"), nullable=False, index=True),
+        sa.Column(
+            "order_id", sa.String(36), sa.ForeignKey("orders.id"), nullable=False, index=True
+        ),
         sa.Column("item_id", sa.Integer, sa.ForeignKey("items.id"), nullable=False),
         sa.Column("quantity", sa.Integer, nullable=False),
         sa.Column("price", sa.Integer, nullable=False),
@@ -37,7 +39,9 @@ def upgrade() -> None:
     op.create_table(
         "payments",
         sa.Column("key", sa.String(100), primary_key=True),
-        sa.Column("order_id", sa.String(36), sa.ForeignKey("orders.id"), nullable=False, index=True),
+        sa.Column(
+            "order_id", sa.String(36), sa.ForeignKey("orders.id"), nullable=False, index=True
+        ),
         sa.Column("year", sa.Integer),
         sa.Column("invoice", sa.Integer),
         sa.UniqueConstraint("year", "invoice"),
