@@ -17,7 +17,10 @@ from tests.support.databases import Database
 
 WORKERS, ORDERS = 3, 30
 SEND = "            send(message.id, message.text)\n"
-EARLY = SEND.replace("send(", "claim.session.on_commit(lambda: send(").replace("text)", "text))")
+EARLY = (
+    "            ident, text = message.id, message.text\n"
+    "            claim.session.on_commit(lambda ident=ident, text=text: send(ident, text))\n"
+)
 FATE = '''
 
 import os
@@ -67,6 +70,7 @@ def arrived(
     if change:
         assert change[0] in text
         text = text.replace(*change)
+    (folder / "arrived").touch()
     died = run_until_all_is_sent(text, database.url, folder)
     with program.Session() as session:
         wanted = session.scalars(sa.select(program.Message.text)).all()
