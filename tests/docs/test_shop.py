@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,19 +17,24 @@ NO_PLUGINS = ("-p", "no:cacheprovider", "-p", "no:randomly")
 
 
 @pytest.fixture
-def shop(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a copy of the shop that uses the database, without its tables."""
+def shop(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Yield a copy of the shop that uses the database, without its tables."""
     pytest.importorskip(
         "fastapi", reason="THE SHOP DID NOT RUN: pip install fastapi uvicorn httpx alembic"
     )
     pytest.importorskip(
         "uvicorn", reason="THE SHOP DID NOT RUN: pip install fastapi uvicorn httpx alembic"
     )
+    _drop_tables(database)
+    monkeypatch.setenv("SHOP_URL", database.url)
+    yield Path(shutil.copytree(ROOT / "examples" / "shop", tmp_path / "shop"))
+    _drop_tables(database)
+
+
+def _drop_tables(database: Database) -> None:
     with database.engine().begin() as connection:
         for table in TABLES:
             connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
-    monkeypatch.setenv("SHOP_URL", database.url)
-    return Path(shutil.copytree(ROOT / "examples" / "shop", tmp_path / "shop"))
 
 
 @pytest.mark.slow
