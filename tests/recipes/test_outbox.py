@@ -15,7 +15,7 @@ from tests.recipes.conftest import Recipe, text_of_program
 from tests.recipes.load import at_once
 from tests.support.databases import Database
 
-WORKERS, ORDERS = 3, 30
+WORKERS, ORDERS = 3, 12
 SEND = "            send(message.id, message.text)\n"
 EARLY = (
     "            ident, text = message.id, message.text\n"
@@ -29,7 +29,7 @@ import signal
 
 def send(ident: int, text: str) -> None:
     """Write the message down; some workers die before it, and some after it."""
-    fate = (ident + os.getpid()) % 9
+    fate = (ident + os.getpid()) % 7
     if fate == 0:
         os.kill(os.getpid(), signal.SIGKILL)
     with open("arrived", "a") as arrived:
