@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.exc import CompileError, DBAPIError
@@ -57,7 +57,7 @@ class Order(Base):
     version: Mapped[int] = mapped_column(default=1)
 
 
-ORDERS = sa.inspect(Order).local_table.to_metadata(sa.MetaData())
+ORDERS = Base.metadata.tables["lk_idioms"].to_metadata(sa.MetaData())
 
 
 class Versioned(DeclarativeBase):
@@ -68,7 +68,7 @@ class VersionedOrder(Versioned):
     """The same row, with a version."""
 
     __table__ = ORDERS.to_metadata(Versioned.metadata)
-    __mapper_args__: ClassVar = {"version_id_col": __table__.c.version}
+    __mapper_args__ = {"version_id_col": __table__.c.version}  # noqa: RUF012  # as SQLAlchemy has it
 
 
 class Busy(Exception):

@@ -45,10 +45,11 @@ def at_once(calls: Iterable[Callable[[], Any]], *expected: type[Exception]) -> l
 
 def breaks(load: Callable[[], object], *symptoms: type[Exception]) -> bool:
     """Return whether the load goes wrong, in one of some rounds."""
+    wrong: tuple[type[Exception], ...] = (AssertionError, *symptoms)
     for _ in range(ROUNDS):
         try:
             load()
-        except (AssertionError, *symptoms):  # noqa: PERF203
+        except wrong:  # noqa: PERF203
             return True
     return False
 
