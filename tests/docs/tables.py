@@ -18,7 +18,7 @@ from sqlalchemy import select
 import sa_doclock
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
 from sa_doclock.dialects import strategy_for
-from tests.docs import compatible, doctor, invariants, public_names, roles
+from tests.docs import compatible, doctor, idioms, invariants, public_names, roles
 from tests.docs.pages import ROOT, generated_parts, pages, with_generated_parts
 from tests.integration.lock_errors.rows import table as not_granted
 from tests.integration.mistakes import rows
@@ -242,6 +242,7 @@ PARTS: Mapping[str, Callable[[], Iterable[str]]] = {
     "dialect-roles": roles.table,
     "compatible-servers": compatible.sections,
     "doctor-checks": doctor.sections,
+    "idioms": idioms.table,
     "invariants": invariants.table,
     "lock-options": lock_options,
     "mistakes": rows.table,

@@ -1,0 +1,10 @@
+"""The migrations run on the engine of the shop."""
+
+from alembic import context
+from shop.database import engine
+from shop.models import Base
+
+with engine.connect() as connection:
+    context.configure(connection=connection, target_metadata=Base.metadata)
+    with context.begin_transaction():
+        context.run_migrations()

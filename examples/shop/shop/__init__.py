@@ -1,0 +1,1 @@
+"""A shop: orders, stock, payments, invoices without gaps, and mails."""

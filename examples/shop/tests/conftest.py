@@ -1,0 +1,20 @@
+"""An empty shop for each test, on the database of SHOP_URL."""
+
+import pytest
+from shop.__main__ import migrate
+from shop.database import Session
+from shop.models import Base, Item
+from sqlalchemy import delete
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tables() -> None:
+    migrate()
+
+
+@pytest.fixture(autouse=True)
+def empty_shop(tables: None) -> None:
+    with Session.begin() as session, session.unguarded():
+        for table in reversed(Base.metadata.sorted_tables):
+            session.execute(delete(table))
+        session.add_all([Item(id=1, price=10, stock=5), Item(id=2, price=20, stock=1)])

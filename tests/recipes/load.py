@@ -1,0 +1,59 @@
+"""Many calls at the same time."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+THREADS = 8
+ROUNDS = 20
+
+
+def at_once(calls: Iterable[Callable[[], Any]], *expected: type[Exception]) -> list[Any]:
+    """Return what each call returned, in their order, or the expected exception that it raised.
+
+    All threads begin together, in a random order of the calls.
+
+    :raises Exception: whatever else a call raised.
+    """
+    todo = list(calls)
+    start = threading.Barrier(min(THREADS, len(todo)), timeout=30)
+    waiting = iter(random.sample(range(len(todo)), len(todo)))
+    lock = threading.Lock()
+    answers: list[Any] = [None] * len(todo)
+
+    def work() -> None:
+        start.wait()
+        while True:
+            with lock:
+                index = next(waiting, None)
+            if index is None:
+                return
+            try:
+                answers[index] = todo[index]()
+            except expected as error:
+                answers[index] = error
+
+    with ThreadPoolExecutor(THREADS) as threads:
+        for worker in [threads.submit(work) for _ in range(start.parties)]:
+            worker.result()
+    return answers
+
+
+def breaks(load: Callable[[], object], *symptoms: type[Exception]) -> bool:
+    """Return whether the load goes wrong, in one of some rounds."""
+    wrong: tuple[type[Exception], ...] = (AssertionError, *symptoms)
+    for _ in range(ROUNDS):
+        try:
+            load()
+        except wrong:  # noqa: PERF203
+            return True
+    return False
+
+
+def without(*answers: type[Exception], of: Sequence[Any]) -> list[Any]:
+    """Return the answers that are none of these exceptions."""
+    return [one for one in of if not isinstance(one, answers)]
