@@ -16,7 +16,7 @@ instead of the newest. SQL Server has no third way. SQLite needs no server and i
 
 from __future__ import annotations
 
-from tests.support.servers.find import find_servers, start_private
+from tests.support.servers.find import find_servers, start_private, why_unobtainable
 from tests.support.servers.model import NAMES, Missing, Server, UnavailableError, url_variable
 
 __all__ = [
@@ -27,4 +27,5 @@ __all__ = [
     "find_servers",
     "start_private",
     "url_variable",
+    "why_unobtainable",
 ]
