@@ -141,7 +141,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     columns = _named(metafunc.config.getoption("databases"))
     if metafunc.definition.get_closest_marker("poolers"):
         columns = [*POOLERS] if set(columns) & {"postgresql", *POOLERS} else []
-    elif _is_own_logic(metafunc.definition):
+    elif is_own_logic(metafunc.definition):
         columns = [one for one in columns if one != "sqlite-journal"]
     if metafunc.module.__name__ in SETS_CONNECTIONS:
         columns = [one for one in columns if one not in POOLERS]
@@ -157,7 +157,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out a test that is for none of the databases of this run, and what ``--pairwise`` does not select."""
     selected = [item for item in items if not _uses_database(item) or _column_of(item)]
     if config.getoption("pairwise"):
-        selected = pairwise.select(selected, _is_own_logic)
+        selected = pairwise.select(selected, is_own_logic)
     kept = set(selected)
     if others := [item for item in items if item not in kept]:
         config.hook.pytest_deselected(items=others)
@@ -407,7 +407,7 @@ def _file_of(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0]
 
 
-def _is_own_logic(item: pytest.Item) -> bool:
+def is_own_logic(item: pytest.Item) -> bool:
     folders = item.nodeid.partition("::")[0].split("/")
     return folders[:2] == ["tests", "integration"] and folders[2] in OWN_LOGIC
 
