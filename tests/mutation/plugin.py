@@ -105,7 +105,6 @@ class Mutants:
 
         pairwise = set(select(session.items, is_own_logic))
         reached = self._run_original(session.items)
-        used = {item for items in reached.values() for item in items}
         caught = [0, 0]
         for number in range(len(self._sample.drawn)):
             items = reached.get(number, [])
@@ -119,7 +118,7 @@ class Mutants:
             told = self._sample.told.get(number, "a module that no test imports")
             _say(f"{number + 1}. {how} ({len(first)} and {len(rest)} tests): {told}")
         _say(
-            f"{len(self._sample.drawn)} of {self._sample.of} mutants; {len(used)} tests reach one of them. "
+            f"{len(self._sample.drawn)} of {self._sample.of} mutants; a test reaches {len(reached)} of them. "
             f"Caught by all combinations ({len(session.items)} tests): {caught[1]}; "
             f"pairwise ({len(pairwise)} tests): {caught[0]}"
         )
