@@ -132,6 +132,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if absent := _required() - set(map(product, wanted)):
         msg = f"SA_DOCLOCK_TEST_REQUIRE names what --databases leaves out: {', '.join(absent)}"
         raise pytest.UsageError(msg)
+    for name in sorted(_required() & {*config.stash[UNOBTAINABLE]}):
+        raise _required_is_missing(name, config.stash[UNOBTAINABLE][name])
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -380,8 +382,11 @@ def _check_required(found: Found) -> None:
     for name in sorted(_required()):
         server = found.get(name)
         if isinstance(server, Missing):
-            msg = f"SA_DOCLOCK_TEST_REQUIRE names {name}, but there is none: {server.reason}"
-            raise pytest.UsageError(msg)
+            raise _required_is_missing(name, server.reason)
+
+
+def _required_is_missing(name: str, why: str) -> pytest.UsageError:
+    return pytest.UsageError(f"SA_DOCLOCK_TEST_REQUIRE names {name}, but there is none: {why}")
 
 
 def _versions(found: Found) -> list[str]:
