@@ -108,7 +108,7 @@ class _Changer(ast.NodeTransformer):
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         negates = isinstance(node.op, ast.Not)
-        return self._switch(node, lambda one: one.operand) if negates else self._visited(node)
+        return self._switch(node, _operand) if negates else self._visited(node)
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
         return self._switch(node, _next_value) if type(node.value) in {bool, int} else node
@@ -173,6 +173,11 @@ def _swap_operator(node: ast.expr) -> ast.expr:
     assert isinstance(node, (ast.BoolOp, ast.BinOp))
     node.op = _OTHER[type(node.op)]()  # type: ignore[assignment]
     return node
+
+
+def _operand(node: ast.expr) -> ast.expr:
+    assert isinstance(node, ast.UnaryOp)
+    return node.operand
 
 
 def _next_value(node: ast.expr) -> ast.expr:

@@ -17,7 +17,7 @@ import heapq
 import itertools
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -42,7 +42,7 @@ def select(
     return [item for item in items if item.nodeid in kept]
 
 
-def cover(rows: dict[str, Pairs]) -> Iterator[str]:
+def cover(rows: Mapping[str, Pairs]) -> Iterator[str]:
     """Generate the names of rows that have all pairs of all rows: each time one with the most that are new.
 
     :param rows: the pairs of each row, by its name.
