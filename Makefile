@@ -38,11 +38,11 @@ demo: $(VENV)/installed-cli ## Show on an SQLite file what goes wrong without lo
 	$(BIN)/sa-doclock demo
 
 test-quick: $(VENV)/installed-test ## Test the essentials on SQLite and PostgreSQL, in a minute
-	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' --databases sqlite,postgresql \
-		--own-logic-on sqlite $(QUICK) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' --pairwise --databases sqlite,postgresql \
+		$(QUICK) $(ARGS)
 
-test: $(VENV)/installed-test ## Test on every database that can be had here, less what is slow
-	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' --own-logic-on sqlite,postgresql,mssql $(ARGS)
+test: $(VENV)/installed-test ## Test pairwise on every database that can be had here, less what is slow
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' --pairwise $(ARGS)
 
 test-all: $(VENV)/installed-test ## Test everything, also what CI leaves out
 	$(BIN)/python -m pytest -n $(WORKERS) --slow-limit 5 $(ARGS)

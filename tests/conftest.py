@@ -3,8 +3,9 @@
 A test that asks for the fixture ``database`` runs once on each database. It limits itself with
 ``@pytest.mark.databases("postgresql", "mysql")`` or ``@pytest.mark.not_databases("sqlite")``.
 ``--databases`` limits a run; ``postgresql-pipeline`` and the poolers run only where they are named there. A database
-that is not there is skipped, with a line in the summary that says why, unless
-``SA_DOCLOCK_TEST_REQUIRE`` names it: then nothing runs at all.
+that is not there is left out, with a line in the summary that says why, unless
+``SA_DOCLOCK_TEST_REQUIRE`` names it: then nothing runs at all. ``--pairwise`` runs a selection
+(support/pairwise.py).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from sqlalchemy.orm import sessionmaker
 from sa_doclock import LockingSession
 from tests.sql.tds.engines import ENGINES
 from tests.sql.tsql.wheels import PARSER
+from tests.support import pairwise
 from tests.support.actors import Actor
 from tests.support.controller import Controller, Found, register_tests
 from tests.support.databases import MATRIX, PIPELINED, POOLERS, Database, new_sqlite_file, product
@@ -29,7 +31,7 @@ from tests.support.poolers import FOUND as FOUND_POOLERS
 from tests.support.poolers import PROGRAMS, Poolers
 from tests.support.progress import keep_terminal
 from tests.support.scheduling import GroupScheduling
-from tests.support.servers import Missing, Server
+from tests.support.servers import NAMES, Missing, Server, why_unobtainable
 from tests.support.servers.postgresql_versions import STARTS
 from tests.support.shares import SECOND, server_of, servers_for
 from tests.support.silence import NoSilence
@@ -86,6 +88,7 @@ TOOLS = (PARSER, *ENGINES)
 
 CONTROLLER = pytest.StashKey[Controller]()
 SERVERS = pytest.StashKey[Found]()
+UNOBTAINABLE = pytest.StashKey[dict[str, str]]()
 PRODUCTS = tuple(dict.fromkeys(map(product, MATRIX)))
 
 
@@ -97,9 +100,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help=f"the databases to test on, separated by commas; of {', '.join(MATRIX)}",
     )
     parser.addoption(
-        "--own-logic-on",
-        default=",".join((*PRODUCTS, *ONLY_NAMED)),
-        help=f"of these, the ones for the tests of {', '.join(OWN_LOGIC)}",
+        "--pairwise",
+        action="store_true",
+        help="pairs of test, database and parameters in place of all combinations",
     )
     parser.addoption(
         "--slow-limit",
@@ -124,10 +127,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[CONTROLLER] = Controller()
     config.stash[SERVERS] = {}
     config.stash[FOUND_POOLERS] = Poolers(config)
+    config.stash[UNOBTAINABLE] = {name: why for name in NAMES if (why := why_unobtainable(name))}
     wanted = _named(config.getoption("databases"))
     if absent := _required() - set(map(product, wanted)):
         msg = f"SA_DOCLOCK_TEST_REQUIRE names what --databases leaves out: {', '.join(absent)}"
         raise pytest.UsageError(msg)
+    for name in sorted(_required() & {*config.stash[UNOBTAINABLE]}):
+        raise _required_is_missing(name, config.stash[UNOBTAINABLE][name])
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -137,24 +143,27 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     columns = _named(metafunc.config.getoption("databases"))
     if metafunc.definition.get_closest_marker("poolers"):
         columns = [*POOLERS] if set(columns) & {"postgresql", *POOLERS} else []
-    elif metafunc.module.__name__.removeprefix("tests.integration.").split(".")[0] in OWN_LOGIC:
-        wanted = _named(metafunc.config.getoption("own_logic_on"))
-        columns = [one for one in columns if one in wanted and one != "sqlite-journal"]
+    elif is_own_logic(metafunc.definition):
+        columns = [one for one in columns if one != "sqlite-journal"]
     if metafunc.module.__name__ in SETS_CONNECTIONS:
         columns = [one for one in columns if one not in POOLERS]
     for mark in metafunc.definition.iter_markers("databases"):
         columns = [column for column in columns if column in _columns(mark.args)]
     for mark in metafunc.definition.iter_markers("not_databases"):
         columns = [column for column in columns if column not in _columns(mark.args)]
-    metafunc.parametrize("database", columns, indirect=True)
+    metafunc.parametrize("database", _obtainable(metafunc.config, columns), indirect=True)
 
 
+@pytest.hookimpl(trylast=True)  # after -m and -k: pairs of what they leave
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out a test that is for none of the databases of this run."""
-    idle = [item for item in items if _uses_database(item) and _column_of(item) is None]
-    if idle:
-        config.hook.pytest_deselected(items=idle)
-        items[:] = [item for item in items if item not in idle]
+    """Leave out a test that is for none of the databases of this run, and what ``--pairwise`` does not select."""
+    selected = [item for item in items if not _uses_database(item) or _column_of(item)]
+    if config.getoption("pairwise"):
+        selected = pairwise.select(selected, is_own_logic)
+    kept = set(selected)
+    if others := [item for item in items if item not in kept]:
+        config.hook.pytest_deselected(items=others)
+        items[:] = selected
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest prints what the next hook returns
@@ -355,6 +364,14 @@ def _named(option: str) -> list[str]:
     return [one for one in _columns(names) if one not in ONLY_NAMED or one in names]
 
 
+def _obtainable(config: pytest.Config, columns: list[str]) -> list[str]:
+    """Return the columns whose server can be had here; have the summary say loudly which cannot."""
+    missing = config.stash[UNOBTAINABLE]
+    for name in {product(column) for column in columns} & {*missing}:
+        note_skipped(config, f"DATABASE {name}", missing[name])
+    return [column for column in columns if product(column) not in missing]
+
+
 def _required() -> set[str]:
     # Of these, chromium is the business of tests/docs/test_site.py; the others are those of the tests that use them.
     names = required() - {"chromium", *PROGRAMS, *CLUSTERS, *STARTS, *TOOLS}
@@ -365,8 +382,11 @@ def _check_required(found: Found) -> None:
     for name in sorted(_required()):
         server = found.get(name)
         if isinstance(server, Missing):
-            msg = f"SA_DOCLOCK_TEST_REQUIRE names {name}, but there is none: {server.reason}"
-            raise pytest.UsageError(msg)
+            raise _required_is_missing(name, server.reason)
+
+
+def _required_is_missing(name: str, why: str) -> pytest.UsageError:
+    return pytest.UsageError(f"SA_DOCLOCK_TEST_REQUIRE names {name}, but there is none: {why}")
 
 
 def _versions(found: Found) -> list[str]:
@@ -390,6 +410,11 @@ def _group_of(item: pytest.Item, found: Found) -> str:
 
 def _file_of(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0]
+
+
+def is_own_logic(item: pytest.Item) -> bool:
+    folders = item.nodeid.partition("::")[0].split("/")
+    return folders[:2] == ["tests", "integration"] and folders[2] in OWN_LOGIC
 
 
 def _uses_database(item: pytest.Item) -> bool:

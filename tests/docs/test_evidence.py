@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.docs.pages import ROOT, text_of
+from tests.support.rows import rows
 
 PAGE = "docs/mssql.md"
 TESTS = ROOT / "tests"
@@ -60,7 +61,7 @@ def test_there_are_claims() -> None:
     assert frozenset().union(*(claim.letters for claim in CLAIMS)) == set("TPSWLMBQ")
 
 
-@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.text[:60])
+@rows("claim", CLAIMS, ids=lambda claim: claim.text[:60])
 def test_a_claim_rests_on_the_tests_that_it_names(claim: Claim) -> None:
     missing = [file for file in claim.files if not (TESTS / file).is_file()]
     assert missing == []
@@ -69,13 +70,13 @@ def test_a_claim_rests_on_the_tests_that_it_names(claim: Claim) -> None:
     } == claim.letters - OF_OTHERS
 
 
-@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.text[:60])
+@rows("claim", CLAIMS, ids=lambda claim: claim.text[:60])
 def test_what_rests_on_documentation_says_which(claim: Claim) -> None:
     if "M" in claim.letters:
         assert re.search(r"https://|the same$|the guide$", claim.text + claim.where)
 
 
-@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.text[:60])
+@rows("claim", CLAIMS, ids=lambda claim: claim.text[:60])
 def test_what_others_have_seen_has_a_source_or_says_that_it_was_not_published(claim: Claim) -> None:
     if "Q" in claim.letters:
         assert re.search(r"https://|not published", claim.text + claim.where)

@@ -31,6 +31,7 @@ from tests.docs.pages import (
 from tests.docs.programs import run_python
 from tests.docs.samples import LIBRARIES, NotAsPromised, in_order, libraries_of, missing_for, run
 from tests.docs.tables import PARTS, PRODUCTS, current
+from tests.support.rows import rows
 
 PAGES = pages()
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
@@ -125,7 +126,7 @@ def test_the_samples_for_a_library_run(page: str, library: str, module: ModuleTy
         run(block, vars(module))
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=str)
+@rows("block", BLOCKS, ids=str)
 def test_a_block_is_in_a_language_that_is_checked(block: Block) -> None:
     assert block.language in LANGUAGES
     # tests/docs/test_queries.py runs the queries of these pages
@@ -156,7 +157,7 @@ def test_every_table_is_on_a_page() -> None:
     assert sorted(name for page in PAGES for name in generated_parts(page)) == sorted(PARTS)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@rows("page", PAGES)
 def test_the_links_of_a_page_lead_somewhere(page: str) -> None:
     for link in links(text_of(page)):
         if link.startswith("https://"):
@@ -171,7 +172,7 @@ def test_the_links_of_a_page_lead_somewhere(page: str) -> None:
 INTERNAL = {"LockCall", "LockMonitoring", "LockPlan", "LockRequest", "LockStrategy", "LockTarget"}
 
 
-@pytest.mark.parametrize("page", PAGES)
+@rows("page", PAGES)
 def test_a_page_names_nothing_that_is_not_there(page: str) -> None:
     public = {*sa_doclock.__all__, *dir(sa_doclock.LockOptions), *dir(sa_doclock.LockingSession)}
     public |= {*sa_doclock.testing.__all__, "LockEvents"}

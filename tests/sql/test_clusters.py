@@ -25,6 +25,7 @@ from sa_doclock.dialects import strategy_for
 from tests.sql.models import Order
 from tests.sql.script import Script
 from tests.sql.servers import SERVERS, OperationalError, serving
+from tests.support.rows import rows
 
 ForUpdate = LockOptions.ForUpdate
 PROVIDER = ("wsrep_provider", "/usr/lib/libgalera_smm.so")
@@ -94,8 +95,8 @@ NO_NODES: list[tuple[str, list[tuple[str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "settings"), NODES)
-@pytest.mark.parametrize("lock", [for_update, shared_read, by_sqlalchemy, many, a_set])
+@rows(("name", "settings"), NODES)
+@rows("lock", [for_update, shared_read, by_sqlalchemy, many, a_set])
 def test_the_first_lock_of_rows_warns_and_says_what_to_do(
     name: str, settings: list[tuple[str, str]], lock: Callable[[LockingSession], Any]
 ) -> None:

@@ -19,6 +19,7 @@ from tests.sql.driver import PsycopgConnection
 from tests.sql.models import Order
 from tests.sql.script import Script
 from tests.sql.servers import mysql, serving
+from tests.support.rows import rows
 
 Act = Callable[[LockingSession], object]
 
@@ -117,8 +118,8 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("name", ACTS)
-@pytest.mark.parametrize(("version", "product", "refused"), CASES)
+@rows("name", ACTS)
+@rows(("version", "product", "refused"), CASES)
 def test_locks_that_are_not_real_are_refused_and_nothing_is_sent(
     version: str, product: str | None, refused: set[str], name: str
 ) -> None:

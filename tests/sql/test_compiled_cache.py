@@ -11,6 +11,7 @@ from sqlalchemy.orm import sessionmaker
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, claim_each
 from tests.sql.models import Delivery, Lease, Order
 from tests.sql.servers import DATABASES, serving
+from tests.support.rows import rows
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 Step = Callable[[LockingSession, float], object]
@@ -58,8 +59,8 @@ WAYS: dict[str, Step] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", DATABASES)
+@rows("way", WAYS)
+@rows("name", DATABASES)
 def test_no_limit_has_a_statement_of_its_own(name: str, way: str) -> None:
     cache: dict[object, object] = {}
     with serving(name) as (engine, _):

@@ -24,6 +24,7 @@ from tests.sql.driver import PsycopgConnection
 from tests.sql.native import odbc18
 from tests.sql.script import Script
 from tests.sql.servers import mysql, serving
+from tests.support.rows import rows
 
 Connect = Callable[[Script], Engine]
 
@@ -111,7 +112,7 @@ def codes(engine: Engine) -> set[str]:
     return {one.code for one in check_scripted(engine)}
 
 
-@pytest.mark.parametrize("case", CASES, ids=[f"{one.code}-{one.database}" for one in CASES])
+@rows("case", CASES, ids=[f"{one.code}-{one.database}" for one in CASES])
 def test_a_fault_is_found_and_none_where_there_is_none(case: Case) -> None:
     for answer, found in ((case.fault, True), (case.healthy, False)):
         with serving(case.database) as (engine, script):

@@ -14,6 +14,7 @@ from sa_doclock.core.statements.by_key import select_by_key, select_by_keys
 from sa_doclock.core.statements.with_lock import refuse_other_lock
 from tests.sql.models import Order
 from tests.sql.servers import DATABASES, serving
+from tests.support.rows import rows
 
 ForUpdate, NoKey = LockOptions.ForUpdate, LockOptions.NoKey
 MODIFIERS = (LockOptions.None_, LockOptions.NoWait, LockOptions.SkipLocked)
@@ -48,8 +49,8 @@ def test_postgresql_leaves_the_key_to_others(modifier: LockOptions) -> None:
     assert no_key == plain.replace("FOR UPDATE OF", "FOR NO KEY UPDATE OF")
 
 
-@pytest.mark.parametrize("modifier", MODIFIERS, ids=str)
-@pytest.mark.parametrize("server", [one for one in DATABASES if one != "postgresql"])
+@rows("modifier", MODIFIERS, ids=str)
+@rows("server", [one for one in DATABASES if one != "postgresql"])
 def test_elsewhere_the_text_is_that_of_for_update(server: str, modifier: LockOptions) -> None:
     plain = _text(with_lock(select(Order), ForUpdate | modifier), server)
     assert _text(with_lock(select(Order), ForUpdate | NoKey | modifier), server) == plain

@@ -1,4 +1,4 @@
-"""tests/README.md has a line for each folder, CI tests what make test leaves out, and slow tests are told."""
+"""tests/README.md has a line for each folder, no combination is left to nobody, and slow tests are told."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import OWN_LOGIC
 from tests.docs.pages import ROOT, text_of
 from tests.support.slow import UnmarkedSlowTests
 
@@ -31,12 +30,13 @@ def test_two_pages_say_the_same_of_the_time_of_make_test() -> None:
     assert re.findall(row, text_of("CONTRIBUTING.md"), re.MULTILINE) == [told]
 
 
-def test_ci_tests_the_own_logic_on_mysql() -> None:
-    """``make test`` leaves it out there."""
-    (folders,) = re.findall(
-        r"--own-logic-on mysql \\\n +\$\(echo tests/integration/\{(.*)\}\)", text_of(".ci/run")
-    )
-    assert tuple(folders.split(",")) == OWN_LOGIC
+def test_every_combination_runs_in_make_test_all_and_in_the_public_workflow() -> None:
+    recipes = dict(re.findall(r"^([a-z-]+): .*\n((?:\t.*\n)+)", text_of("Makefile"), re.MULTILINE))
+    assert {name for name, recipe in recipes.items() if "--pairwise" in recipe} == {
+        "test",
+        "test-quick",
+    }
+    assert "--pairwise" not in text_of(".github/workflows/ci.yml")
 
 
 def test_a_slow_test_without_its_mark_is_listed() -> None:

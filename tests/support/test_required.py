@@ -64,6 +64,25 @@ def test_those_that_are_not_named_are_skipped_loudly() -> None:
         assert f"SKIPPED {what}: nothing is installed" in output
 
 
+def test_a_database_that_cannot_be_had_here_is_left_out_loudly_or_an_error(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.delenv("SA_DOCLOCK_TEST_MSSQL_URL", raising=False)
+    monkeypatch.setenv("SA_DOCLOCK_TEST_PROPRIETARY", "no")  # where there is Docker, too
+    words = ["-q", "--databases=sqlite,mssql", "tests/support/test_harness.py", "-k", "comes_out"]
+    loud = "SKIPPED DATABASE mssql: SA_DOCLOCK_TEST_MSSQL_URL is not set; "
+    monkeypatch.setenv("SA_DOCLOCK_TEST_REQUIRE", "sqlite")
+    left_out = pytester.runpytest_subprocess("-p", "no:randomly", *words)
+    assert left_out.ret is pytest.ExitCode.OK
+    assert loud in left_out.stdout.str()
+    assert "skipped" not in left_out.stdout.str()
+    monkeypatch.setenv("SA_DOCLOCK_TEST_REQUIRE", "sqlite,mssql")
+    required = pytester.runpytest_subprocess(*words)
+    assert required.ret is pytest.ExitCode.USAGE_ERROR
+    required.stderr.fnmatch_lines("*SA_DOCLOCK_TEST_REQUIRE names mssql, but there is none: *")
+
+
 WIRE = "tests/sql/tds/test_isolation.py"
 PARSED = "tests/sql/tsql/test_sent.py"
 

@@ -11,6 +11,7 @@ from sqlalchemy.orm import aliased, selectinload
 
 from sa_doclock import LockingSession, LockMisuse, LockNotSupported, LockOptions, with_lock
 from tests.support.models import Customer, Order
+from tests.support.rows import rows
 
 FOR_UPDATE = LockOptions.ForUpdate
 Call = Callable[[LockingSession, Any], Any]
@@ -42,7 +43,7 @@ def unused(session: LockingSession, sent: list[str]) -> Iterator[LockingSession]
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-@pytest.mark.parametrize("entity", NO_ENTITIES.values(), ids=NO_ENTITIES)
+@rows("entity", NO_ENTITIES.values(), ids=NO_ENTITIES)
 def test_what_is_no_mapped_class(unused: LockingSession, call: Call, entity: Any) -> None:
     with pytest.raises(TypeError, match="a mapped class is needed"):
         call(unused, entity)
@@ -154,7 +155,7 @@ def test_use_after_close(
     assert sent == []
 
 
-@pytest.mark.parametrize("call", AFTER_CLOSE.values(), ids=AFTER_CLOSE)
+@rows("call", AFTER_CLOSE.values(), ids=AFTER_CLOSE)
 def test_a_session_without_an_engine(call: Callable[[LockingSession], Any]) -> None:
     with LockingSession() as session, pytest.raises(exc.UnboundExecutionError):
         call(session)

@@ -18,6 +18,7 @@ from sqlalchemy.types import TypeEngine, UserDefinedType
 
 from sa_doclock import LockNotSupported
 from sa_doclock.features.checkouts.keys import read_key, written_key
+from tests.support.rows import rows
 
 BERLIN = timezone(timedelta(hours=1))
 NOON = datetime(2026, 11, 25, 12, 0, 0, 1, tzinfo=timezone.utc)
@@ -60,7 +61,7 @@ def mapper_with(*types: TypeEngine[Any]) -> Mapper[Any]:
     return mappers.map_imperatively(type("Document", (), {}), table)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("column_type", "value", "text"),
     [
         (sa.Integer(), -42, "-42"),

@@ -35,6 +35,7 @@ from sa_doclock import (
 )
 from sa_doclock.errors import outcome_of
 from tests.support.models import Order, Voucher
+from tests.support.rows import rows
 
 PARENTS: dict[type[DocLockError], type[Exception]] = {
     LockFailed: DocLockError,
@@ -62,8 +63,8 @@ COPIES: dict[str, Callable[[Any], Any]] = {
     "pickle": lambda error: pickle.loads(pickle.dumps(error)),
     "pickle, oldest": lambda error: pickle.loads(pickle.dumps(error, 2)),
 }
-each_kind = pytest.mark.parametrize("kind", PARENTS, ids=lambda kind: kind.__name__)
-each_copy = pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+each_kind = rows("kind", PARENTS, ids=lambda kind: kind.__name__)
+each_copy = rows("copied", COPIES.values(), ids=COPIES)
 
 
 def _failed(kind: type[LockFailed], **more: Any) -> LockFailed:
@@ -98,8 +99,8 @@ def test_retryable_says_whether_the_same_again_may_succeed(kind: type[DocLockErr
     assert kind("text").retryable is (kind in RETRYABLE)
 
 
-@pytest.mark.parametrize("kind", FROM_DATABASE)
-@pytest.mark.parametrize("caught", [exc.OperationalError, exc.DBAPIError, exc.SQLAlchemyError])
+@rows("kind", FROM_DATABASE)
+@rows("caught", [exc.OperationalError, exc.DBAPIError, exc.SQLAlchemyError])
 def test_what_the_database_said_is_caught_as_before(
     kind: type[LockFailed], caught: type[Exception]
 ) -> None:

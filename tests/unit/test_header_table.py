@@ -40,6 +40,7 @@ from tests.support.models import (
     Ticket,
     Voucher,
 )
+from tests.support.rows import rows
 from tests.unit.mappings import Car, Circle, Joined, NightTaxi, Selected, Shape, Taxi, Vehicle
 
 TABLES = {
@@ -62,7 +63,7 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize(("entity", "name"), TABLES.items())
+@rows(("entity", "name"), TABLES.items())
 def test_the_header_is_the_table_of_the_root(entity: type[Any], name: str) -> None:
     table = header_table(entity)
     assert isinstance(table, Table)
@@ -71,7 +72,7 @@ def test_the_header_is_the_table_of_the_root(entity: type[Any], name: str) -> No
     assert table is root_of(mapper_of(entity)).local_table
 
 
-@pytest.mark.parametrize(("entity", "name"), TABLES.items())
+@rows(("entity", "name"), TABLES.items())
 def test_in_a_flat_alias_it_is_the_alias_of_that_table(entity: type[Any], name: str) -> None:
     table = header_table(aliased(entity, flat=True))
     assert isinstance(table, Alias)

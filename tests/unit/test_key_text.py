@@ -14,6 +14,7 @@ import sa_doclock
 from sa_doclock.core.key_text import key_text, printable, told_text
 from sa_doclock.core.lock_info import LockConnection, LockWait, document_label
 from tests.support.models import Order
+from tests.support.rows import rows
 
 PACKAGE = Path(sa_doclock.__file__).parent
 FORGED = "x\nWARNING sa_doclock Order 1: \x1b[2Jlost\u202e\u2028"
@@ -137,7 +138,7 @@ def has_key(node: ast.AST) -> bool:
 MODULES = {str(path.relative_to(PACKAGE)): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
-@pytest.mark.parametrize("module", MODULES)
+@rows("module", MODULES)
 def test_no_text_of_ours_formats_a_key_as_it_is(module: str) -> None:
     assert list(raw_keys(ast.parse(MODULES[module].read_text()))) == []
 

@@ -21,6 +21,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 from sa_doclock.core.documents import key_values
 from sa_doclock.core.documents.key_values import key_value, plain_type, some_value
 from tests.support.models import Order
+from tests.support.rows import rows
 
 
 class Season(enum.Enum):
@@ -220,14 +221,14 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("type_", "given", "found"), CONVERTED)
+@rows(("type_", "given", "found"), CONVERTED)
 def test_a_value_is_the_one_that_rows_have(type_: TypeEngine[Any], given: Any, found: Any) -> None:
     value = key_value(type_, given)
     assert value == found
     assert type(value) is type(found)
 
 
-@pytest.mark.parametrize("name", TYPES)
+@rows("name", TYPES)
 def test_a_value_that_rows_have_stays_as_it_is(name: str) -> None:
     type_, values, *_ = TYPES[name]
     for value in values.values():
@@ -235,7 +236,7 @@ def test_a_value_that_rows_have_stays_as_it_is(name: str) -> None:
     assert key_value(type_, None) is None
 
 
-@pytest.mark.parametrize(("type_", "error", "given"), REFUSED)
+@rows(("type_", "error", "given"), REFUSED)
 def test_another_value_is_refused_in_a_short_text(
     type_: TypeEngine[Any], error: type[Exception], given: Any
 ) -> None:
@@ -265,7 +266,7 @@ def test_only_integers_and_texts_need_no_look() -> None:
     assert plain == integers | {"String", "Text"}
 
 
-@pytest.mark.parametrize("name", TYPES)
+@rows("name", TYPES)
 def test_some_value_is_one_that_the_column_can_have(name: str) -> None:
     type_ = TYPES[name][0]
     if name in ("TypeDecorator", "a type of a driver", "another type for each database"):

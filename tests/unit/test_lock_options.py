@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 from sa_doclock import LockingSession, LockOptions, with_lock
 from sa_doclock.options import base_of, check_lock, is_row_lock, lock_label
 from tests.support.models import Order
+from tests.support.rows import rows
 
 VALUES = {
     "None_": 0,
@@ -66,7 +67,7 @@ def test_a_legal_set_comes_back(lock: LockOptions) -> None:
     assert check_lock(lock) is lock
 
 
-@pytest.mark.parametrize("lock", CONTRADICTORY, ids=str)
+@rows("lock", CONTRADICTORY, ids=str)
 def test_a_contradictory_set_is_refused_by_the_names_of_two_members(lock: LockOptions) -> None:
     with pytest.raises(ValueError, match="collide") as caught:
         check_lock(lock)
@@ -105,7 +106,7 @@ def test_every_call_refuses_what_is_no_lock_option(
     assert sent == []
 
 
-@pytest.mark.parametrize("lock", ALL, ids=str)
+@rows("lock", ALL, ids=str)
 def test_a_set_stays_itself_when_copied_pickled_or_hashed(lock: LockOptions) -> None:
     assert pickle.loads(pickle.dumps(lock)) is lock
     assert copy.deepcopy(lock) is lock

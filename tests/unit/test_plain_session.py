@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session, scoped_session, selectinload, sessionmaker
 
 from sa_doclock import LockingSession, LockOptions
 from tests.support.models import Order
+from tests.support.rows import rows
 from tests.unit.plain_use import USES
 
 Outcome = tuple[Any, list[str]]
@@ -70,10 +71,8 @@ def outcome(filled: Path, tmp_path: Path) -> Callable[..., Outcome]:
     return use
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"autoflush": False}, {"expire_on_commit": False}], ids=str
-)
 @pytest.mark.parametrize("act", USES.values(), ids=USES)
+@rows("options", [{}, {"autoflush": False}, {"expire_on_commit": False}], ids=str)
 def test_it_does_what_a_session_does(
     outcome: Callable[..., Outcome], act: Callable[[Session], Any], options: dict[str, Any]
 ) -> None:

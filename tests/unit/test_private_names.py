@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import sa_doclock
+from tests.support.rows import rows
 
 PACKAGE = Path(sa_doclock.__file__).parent
 MODULES = {str(path.relative_to(PACKAGE)): path for path in sorted(PACKAGE.rglob("*.py"))}
@@ -84,7 +85,7 @@ def findings(source: str, module: str, ours: set[str]) -> list[str]:
 OURS = {name for path in MODULES.values() for name in defined(ast.parse(path.read_text()))}
 
 
-@pytest.mark.parametrize("module", MODULES)
+@rows("module", MODULES)
 def test_a_module_reads_no_private_name_of_others(module: str) -> None:
     found = findings(MODULES[module].read_text(), module, OURS)
     if module.startswith("core/session/"):  # its modules work on one session together

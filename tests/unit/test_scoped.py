@@ -15,6 +15,7 @@ from sa_doclock import (
     LockingScopedSession,
     LockingSession,
 )
+from tests.support.rows import rows
 
 PAIRS: dict[type[Any], tuple[type[Any], type[Any], type[Any]]] = {
     LockingScopedSession: (scoped_session, LockingSession, Session),
@@ -40,7 +41,7 @@ def test_it_has_the_names_of_the_session(scoped: type[Any]) -> None:
     assert own(scoped, its_base) == own(session, base) != set()
 
 
-@pytest.mark.parametrize(("scoped", "name"), METHODS)
+@rows(("scoped", "name"), METHODS)
 def test_a_method_is_that_of_the_session(scoped: type[Any], name: str) -> None:
     session = PAIRS[scoped][1]
     ours, theirs = (inspect.getattr_static(kind, name) for kind in (scoped, session))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from sqlalchemy import ForeignKey, Integer, func, literal_column, select
 from sqlalchemy.orm import (
     DeclarativeBase,
@@ -17,6 +16,7 @@ from sqlalchemy.orm import (
 )
 
 from sa_doclock.core.documents import mapper_of, spans_rows
+from tests.support.rows import rows
 
 
 class Base(DeclarativeBase):
@@ -115,7 +115,7 @@ class GivenByOption(Base):
     given: Mapped[int] = query_expression()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("entity", "expected", "undeferred"),
     [
         (Plain, False, False),

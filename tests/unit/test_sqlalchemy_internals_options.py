@@ -43,6 +43,7 @@ from sa_doclock.core.sqlalchemy_internals import (
 )
 from sa_doclock.core.statements import relationships_with_options
 from tests.support.models import Contract, Lease, Line, Order
+from tests.support.rows import rows
 
 alias = aliased(Order)
 
@@ -112,7 +113,7 @@ def test_details_by_the_locking_statement_are_refused_in_get_entity(
     assert sent == []
 
 
-@pytest.mark.parametrize(("option", "relationships"), ALLOWED.values(), ids=ALLOWED)
+@rows(("option", "relationships"), ALLOWED.values(), ids=ALLOWED)
 def test_what_reads_details_by_another_statement_is_allowed(
     option: Any, relationships: set[str]
 ) -> None:

@@ -16,6 +16,7 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sa_doclock import LockingSession
 from sa_doclock.core.sqlalchemy_internals import Values, values_of
 from tests.support.models import Line, Order
+from tests.support.rows import rows
 
 LINES: Any = Line.__table__
 POSITIONS = [column.key for column in LINES.columns]
@@ -67,7 +68,7 @@ TOLD: dict[str, tuple[Any, list[dict[str, Any]]]] = {
 }
 
 
-@pytest.mark.parametrize(("statement", "rows"), TOLD.values(), ids=TOLD)
+@rows(("statement", "rows"), TOLD.values(), ids=TOLD)
 def test_what_is_set_is_told_row_by_row(statement: Any, rows: list[dict[str, Any]]) -> None:
     values = values_of(statement)
     assert plain(values) == rows

@@ -15,6 +15,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sa_doclock import AsyncLockingSession, LockingSession, LockOptions
 from sa_doclock.testing import assert_locked
 from tests.support.models import Order, Voucher
+from tests.support.rows import rows
 
 ForUpdate = LockOptions.ForUpdate
 LOCKS = (LockOptions.None_, LockOptions.NoLock, LockOptions.SharedRead, ForUpdate)
@@ -108,7 +109,7 @@ KEYS: dict[str, tuple[type[Any], Any, type[Exception]]] = {
     "text: NUL": (Country, "a\0", ValueError),
     "text: 5,000 digits": (Country, 10**5000, ValueError),
 }
-each_key = pytest.mark.parametrize(("entity", "ident", "error"), KEYS.values(), ids=KEYS)
+each_key = rows(("entity", "ident", "error"), KEYS.values(), ids=KEYS)
 
 
 def assert_short(entity: type[Any], error: BaseException) -> None:
@@ -117,8 +118,8 @@ def assert_short(entity: type[Any], error: BaseException) -> None:
     assert len(str(error)) < 300
 
 
-@each_key
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+@each_key
 def test_a_method_refuses_it(
     session: LockingSession,
     sent: list[str],
@@ -135,8 +136,8 @@ def test_a_method_refuses_it(
     assert not session.in_transaction()
 
 
-@each_key
 @pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
+@each_key
 def test_a_block_refuses_it(
     session: LockingSession,
     sent: list[str],

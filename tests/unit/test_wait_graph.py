@@ -9,6 +9,7 @@ import pytest
 
 from sa_doclock.core.lock_info import Wait
 from sa_doclock.tools.monitoring.wait_graph import WaitGraph
+from tests.support.rows import rows
 from tests.support.work import calls_of
 
 Pairs = list[tuple[int, int]]
@@ -132,7 +133,7 @@ def roots_of(connection: int, pairs: Iterable[tuple[int, int]]) -> set[int]:
     return {one for one in reached if one not in blockers}
 
 
-@pytest.mark.parametrize("seed", range(200))
+@rows("seed", range(200))
 def test_any_graph(seed: int) -> None:
     numbers = random.Random(seed)
     many = numbers.randint(2, 12)

@@ -24,6 +24,7 @@ from sqlalchemy.orm import Session, aliased
 from sa_doclock import LockMisuse, LockNotSupported, LockOptions, with_lock
 from sa_doclock.core.statements.with_lock import LOCK_OPTION
 from tests.support.models import Customer, Invoice, Lease, Line, Order
+from tests.support.rows import rows
 from tests.unit.mappings import Circle, Joined, Selected, Shape
 
 LOCKS = [
@@ -32,7 +33,7 @@ LOCKS = [
     LockOptions.ForUpdate,
     LockOptions.SnapshotRead,
 ]
-each_lock = pytest.mark.parametrize("lock", [LockOptions.None_, *LOCKS])
+each_lock = rows("lock", [LockOptions.None_, *LOCKS])
 
 NO_STATEMENTS: dict[str, Any] = {
     "str": "SELECT 1",
@@ -66,14 +67,14 @@ NO_ORM_SELECTS: dict[str, Callable[[], Any]] = {
 
 
 @each_lock
-@pytest.mark.parametrize("thing", NO_STATEMENTS.values(), ids=NO_STATEMENTS)
+@rows("thing", NO_STATEMENTS.values(), ids=NO_STATEMENTS)
 def test_what_is_no_statement_is_a_type_error(thing: Any, lock: LockOptions) -> None:
     with pytest.raises(TypeError, match="an ORM select is needed, not"):
         with_lock(thing, lock)
 
 
 @each_lock
-@pytest.mark.parametrize("make", NO_ORM_SELECTS.values(), ids=NO_ORM_SELECTS)
+@rows("make", NO_ORM_SELECTS.values(), ids=NO_ORM_SELECTS)
 def test_what_is_no_orm_select_is_not_supported(make: Callable[[], Any], lock: LockOptions) -> None:
     with pytest.raises(LockNotSupported, match="lock an ORM select"):
         with_lock(make(), lock)
@@ -89,8 +90,8 @@ DERIVED: dict[str, Callable[[], Select[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("lock", LOCKS)
-@pytest.mark.parametrize("make", DERIVED.values(), ids=DERIVED)
+@rows("lock", LOCKS)
+@rows("make", DERIVED.values(), ids=DERIVED)
 def test_rows_of_derived_tables_are_not_supported(
     make: Callable[[], Select[Any]], lock: LockOptions
 ) -> None:

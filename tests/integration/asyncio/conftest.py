@@ -26,9 +26,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Forget the drivers that belong to other databases: those are no tests."""
-    items[:] = [item for item in items if _fits(item)]
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the drivers that belong to other databases: those are no tests."""
+    if others := [item for item in items if not _fits(item)]:
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if _fits(item)]
 
 
 def _fits(item: pytest.Item) -> bool:

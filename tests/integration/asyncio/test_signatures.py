@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any
 
-import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from sa_doclock import AsyncLockingSession, LockingSession
+from tests.support.rows import rows
 
 SYNC_THERE_TOO = {"entity_set", "held_locks", "on_commit"}
 BLOCKS = {
@@ -38,7 +38,7 @@ def _member(kind: type[Any], name: str) -> Any:
     return inspect.getattr_static(kind, name)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@rows("name", METHODS)
 def test_the_arguments_are_the_same(name: str) -> None:
     ours, theirs = _member(AsyncLockingSession, name), _member(LockingSession, name)
     assert isinstance(ours, property) is isinstance(theirs, property)
@@ -53,7 +53,7 @@ def test_the_arguments_are_the_same(name: str) -> None:
         assert ours.return_annotation == theirs.return_annotation
 
 
-@pytest.mark.parametrize("name", METHODS)
+@rows("name", METHODS)
 def test_it_is_awaited_unless_it_only_makes_a_statement(name: str) -> None:
     member = _member(AsyncLockingSession, name)
     if name in BLOCKS:
@@ -63,7 +63,7 @@ def test_it_is_awaited_unless_it_only_makes_a_statement(name: str) -> None:
         assert inspect.iscoroutinefunction(member) is (name not in SYNC_THERE_TOO)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@rows("name", METHODS)
 def test_it_is_documented_and_leads_to_the_synchronous_one(name: str) -> None:
     told = inspect.getdoc(_member(AsyncLockingSession, name)) or ""
     documented = inspect.getdoc(_member(LockingSession, name))

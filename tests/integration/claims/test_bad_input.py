@@ -29,6 +29,7 @@ from sa_doclock import (
     with_lock,
 )
 from tests.integration.claims.jobs import NEW, Base, Job, Step
+from tests.support.rows import rows
 
 
 class Unsent:
@@ -102,7 +103,7 @@ each = pytest.mark.parametrize("claim", [claim_each, async_claim_each])
 
 
 @each
-@pytest.mark.parametrize("name", STATEMENTS)
+@rows("name", STATEMENTS)
 def test_a_statement(name: str, claim: Any) -> None:
     statement, kind = STATEMENTS[name]
     with pytest.raises(kind):
@@ -110,7 +111,7 @@ def test_a_statement(name: str, claim: Any) -> None:
 
 
 @each
-@pytest.mark.parametrize("name", ARGUMENTS)
+@rows("name", ARGUMENTS)
 def test_an_argument(name: str, claim: Any) -> None:
     arguments, kind = ARGUMENTS[name]
     with pytest.raises(kind):

@@ -13,6 +13,7 @@ from sa_doclock.tools.doctor import CHECKS, COMMON_CHECKS
 from tests.integration.doctor.settings import ALL, CASES, GLOBAL, INNODB, SERVERS, Case, Options
 from tests.integration.monitoring.accounts import account
 from tests.support.databases import Database
+from tests.support.rows import rows
 
 Codes = Callable[[Options], set[str]]
 
@@ -191,7 +192,7 @@ def test_there_are_at_least_25_checks_with_codes_of_their_own() -> None:
     assert len({one.code for one in CHECKED}) == len(CHECKED) >= 25
 
 
-@pytest.mark.parametrize("code", sorted(one.code for one in CHECKED))
+@rows("code", sorted(one.code for one in CHECKED))
 def test_a_check_has_a_test(code: str) -> None:
     files = [
         *Path(__file__).parent.glob("*.py"),

@@ -19,6 +19,7 @@ from tests.sql.models import Customer, Order
 from tests.sql.native import odbc18
 from tests.sql.script import Script
 from tests.sql.servers import serving
+from tests.support.rows import rows
 
 
 @pytest.fixture
@@ -79,6 +80,6 @@ def refuses(session: LockingSession) -> bool:
     return False
 
 
-@pytest.mark.parametrize("row", MSSQL, ids=lambda row: str(row.number))
+@rows("row", MSSQL, ids=lambda row: str(row.number))
 def test_nothing_is_left_of_a_transaction_that_the_strategy_calls_gone(row: Row) -> None:
     assert (row.left is Left.GONE) is (row.number in SQLServerLocks.rolls_back_transaction)

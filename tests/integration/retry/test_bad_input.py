@@ -20,6 +20,7 @@ from sa_doclock import (
 )
 from tests.integration.asyncio.drivers import in_a_loop
 from tests.integration.retry.counting import Counted
+from tests.support.rows import rows
 
 NAN, INFINITE = float("nan"), float("inf")
 
@@ -39,7 +40,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"max_backoff": None}, TypeError, "max_backoff must be a number"),
     ({"retry_not_available": 1}, TypeError, "retry_not_available must be True or False, not 1"),
 ]
-each_wrong = pytest.mark.parametrize(("how", "kind", "words"), WRONG, ids=str)
+each_wrong = rows(("how", "kind", "words"), WRONG, ids=str)
 
 
 def never() -> LockingSession:
@@ -86,7 +87,7 @@ FUNCTIONS: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fn", "words"), FUNCTIONS)
+@rows(("fn", "words"), FUNCTIONS)
 def test_a_function(fn: Any, words: str) -> None:
     with pytest.raises(TypeError, match=words):
         run_transaction(never, fn)

@@ -1,8 +1,7 @@
 """Two nodes of a cluster that both take writes; or one line that says loudly why there are none.
 
 Each test runs on MariaDB with Galera, and on MySQL with Group Replication. The clusters are started for
-these tests alone. ``--databases`` or ``--own-logic-on`` without ``mariadb``, or without ``mysql``, leaves
-them out, so that CI, which runs all tests twice, starts each once.
+these tests alone. ``--databases`` without ``mariadb``, or without ``mysql``, leaves them out.
 """
 
 from __future__ import annotations
@@ -50,12 +49,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is for another run, and mark the rest: to start the nodes takes long."""
-    options = [config.getoption(name).split(",") for name in ("databases", "own_logic_on")]
+    databases = config.getoption("databases").split(",")
     others = []
     for item in items:
         if isinstance(item, pytest.Function) and "cluster" in item.fixturenames:
             database, _ = CLUSTERS[str(item.callspec.params["cluster"])]
-            if all(database in option for option in options):
+            if database in databases:
                 item.add_marker("slow")
             else:
                 others.append(item)

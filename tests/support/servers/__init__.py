@@ -16,7 +16,7 @@ the third way alone (postgresql_versions.py, mysqld_versions.py). No test of the
 
 from __future__ import annotations
 
-from tests.support.servers.find import find_servers, start_private
+from tests.support.servers.find import find_servers, start_private, why_unobtainable
 from tests.support.servers.model import NAMES, Missing, Server, UnavailableError, url_variable
 
 __all__ = [
@@ -27,4 +27,5 @@ __all__ = [
     "find_servers",
     "start_private",
     "url_variable",
+    "why_unobtainable",
 ]

@@ -43,12 +43,8 @@ def start(name: str) -> Server:
 
     A service that was up already is used as it is, and is still up afterwards.
     """
-    with _one_at_a_time:
-        reason = _why_not()
-    if reason:
+    if reason := why_not(name):
         raise UnavailableError(reason)
-    if name == "mssql":
-        refuse_proprietary("SQL Server")
     _pull(name)
     was_up = name in run([*_COMPOSE, "ps", "--services", "--status", "running"]).split()
     stop = no_stop if was_up else functools.partial(_remove, name)
@@ -60,6 +56,19 @@ def start(name: str) -> Server:
     except BaseException:
         stop()
         raise
+
+
+def why_not(name: str) -> str | None:
+    """Return why Docker cannot give this service here; None where it may."""
+    with _one_at_a_time:
+        reason = _why_not()
+    if reason or name != "mssql":
+        return reason
+    try:
+        refuse_proprietary("SQL Server")
+    except UnavailableError as exc:
+        return str(exc)
+    return None
 
 
 def _pull(name: str) -> None:

@@ -36,6 +36,8 @@ LOCAL: Mapping[str, Callable[[], Server]] = {
     **mysqld_versions.STARTS,
 }
 
+_NOT_UNPACKABLE = "it cannot be unpacked and started here"
+
 
 def find_servers(names: Iterable[str]) -> dict[str, Server | Missing]:
     """Provide a server for each of these databases, or say why there is none.
@@ -56,6 +58,18 @@ def start_private(name: str) -> Server:
     :raises UnavailableError: it cannot be unpacked and started here.
     """
     return _start_local(name)
+
+
+def why_unobtainable(name: str) -> str:
+    """Return why no way can lead to a server of this database here; nothing where one may."""
+    if os.environ.get(url_variable(name)) or _is_unpackable(name):
+        return ""
+    why = docker.why_not(name)
+    return f"{url_variable(name)} is not set; {why}; {_NOT_UNPACKABLE}" if why else ""
+
+
+def _is_unpackable(name: str) -> bool:
+    return name in LOCAL and sys.platform != "win32"
 
 
 def _find(name: str) -> Server | Missing:
@@ -85,9 +99,8 @@ def _attempt(way: Callable[[str], Server], name: str) -> Server | str:
 
 
 def _start_local(name: str, tries: int = 3) -> Server:
-    if name not in LOCAL or sys.platform == "win32":
-        msg = "it cannot be unpacked and started here"
-        raise UnavailableError(msg)
+    if not _is_unpackable(name):
+        raise UnavailableError(_NOT_UNPACKABLE)
     try:
         return LOCAL[name]()
     except EndedError:  # its port was taken meanwhile, or the machine has too many of its kind

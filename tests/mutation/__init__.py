@@ -1,0 +1,1 @@
+"""Mutants of the package: what the selection of --pairwise catches, and what all combinations catch."""

@@ -1,0 +1,96 @@
+"""The selection of ``--pairwise``: pairs of test, database and parameters in place of all combinations.
+
+The items of one file are a table.  Its columns are the test, the database, and each parameter by its name.
+The selection has each pair of values that the table has, in as few rows as a greedy search finds: each
+test on each database and with each value of each of its parameters; in some test of the file, each value on each database,
+and any two values of two parameters together.  Both journals of SQLite, and PostgreSQL with and without a
+pipeline, are one database here, and each is in the selection of a file that has it.
+
+Where the library decides by itself, the database is no part of a pair: each is somewhere in the file.
+
+The selection depends on nothing but the items.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from tests.support.databases import product
+
+Pairs = frozenset[Hashable]
+
+
+def select(
+    items: Sequence[pytest.Item], is_own_logic: Callable[[pytest.Item], bool]
+) -> list[pytest.Item]:
+    """Return the items that are selected, in their order.
+
+    :param is_own_logic: whether an item is about what the library decides by itself.
+    """
+    files: defaultdict[str, dict[str, Pairs]] = defaultdict(dict)
+    for item in items:
+        pairs = _pairs(item, own_logic=is_own_logic(item))
+        files[item.nodeid.partition("::")[0]][item.nodeid] = pairs
+    kept = set(itertools.chain.from_iterable(map(cover, files.values())))
+    return [item for item in items if item.nodeid in kept]
+
+
+def cover(rows: Mapping[str, Pairs]) -> Iterator[str]:
+    """Generate the names of rows that have all pairs of all rows: each time one with the most that are new.
+
+    :param rows: the pairs of each row, by its name.
+    """
+    names = sorted(rows, key=lambda name: (zlib.crc32(name.encode()), name))
+    heap = [(-len(rows[name]), order) for order, name in enumerate(names)]
+    heapq.heapify(heap)
+    left: set[Hashable] = set().union(*rows.values())
+    while left:
+        expected, order = heap[0]
+        row = rows[names[order]]
+        if (new := len(row & left)) < -expected:  # it was counted before others were taken
+            heapq.heapreplace(heap, (-new, order))
+            continue
+        heapq.heappop(heap)
+        left -= row
+        yield names[order]
+
+
+def _pairs(item: pytest.Item, *, own_logic: bool) -> Pairs:
+    test = item.nodeid.partition("[")[0]
+    callspec = getattr(item, "callspec", None)
+    if callspec is None:
+        return frozenset({test})
+    values = [
+        (name, _comparable(value, callspec.indices[name]))
+        for name, value in sorted(callspec.params.items())
+        if name != "database"
+    ]
+    pairs: list[Hashable] = [test, *((test, value) for value in values)]
+    pairs += itertools.combinations(values, 2)
+    column = callspec.params.get("database")
+    if isinstance(column, str):
+        pairs.append(column)
+        if not own_logic:
+            pairs.append((test, product(column)))
+            pairs += [(value, _family(column)) for value in values]
+    return frozenset(pairs)
+
+
+def _family(column: str) -> str:
+    name = product(column)
+    return "mysql" if name == "mariadb" else name
+
+
+def _comparable(value: Any, index: int) -> Hashable:
+    try:
+        hash(value)
+    except Exception:  # noqa: BLE001  # the keys of some tests are as bad as a key can be
+        return index
+    return type(value), value
