@@ -70,6 +70,12 @@ class Target(NamedTuple):
         except (KeyError, UnmappedColumnError):
             return key
 
+    def column_of(self, name: str, table: Any) -> Any:
+        """Return the column that an attribute maps, which may be one of an association table."""
+        if self.mapper is None:
+            return table.columns[name]
+        return self.mapper.column_attrs[name].columns[0]
+
 
 def is_header_target(target: Target) -> bool:
     """Return whether the rows may be headers."""
@@ -96,7 +102,7 @@ def targets_of(statement: Any) -> tuple[Target, ...]:
 
 
 def _targets_of_first_table(statement: Any) -> tuple[Target, ...]:
-    entity = _entity_of(statement)
+    entity = entity_of(statement)
     if entity is not None:
         mapper = inspect(entity).mapper
         # A class that is mapped on an association table is no part itself, but its table is.
@@ -106,7 +112,8 @@ def _targets_of_first_table(statement: Any) -> tuple[Target, ...]:
     return _targets_of_table(statement.table)
 
 
-def _entity_of(statement: Any) -> Any:
+def entity_of(statement: Any) -> Any:
+    """Return the class that an INSERT, UPDATE or DELETE names; None where it names a table."""
     try:
         return statement.entity_description.get("entity")
     except KeyError:  # a Core statement whose WHERE names mapped attributes
