@@ -110,6 +110,7 @@ OF_THE_CONNECTION = (
     "dialects/mssql.py:SQLServerLocks.mark_transaction",
     "dialects/mssql.py:SQLServerMonitoring.connection_id",
     "dialects/postgresql/__init__.py:PostgreSQLLocks._transaction_id",
+    "dialects/postgresql/__init__.py:PostgreSQLLocks.hides_rows",
     "dialects/savepoint_mark.py:_send",
 )
 #: The end of a transaction that the session has begun, or that the server has ended.
@@ -139,8 +140,12 @@ DOCUMENTS = (
     "claims/sessions.py:ClaimSessions.read",
     "core/documents/owners.py:HeaderResolver._select",
     "core/documents/stored_keys.py:select_equal_keys",
-    "features/guard/dml.py:_Check._check_keys",
-    "features/guard/dml.py:_Check._check_where",
+    "core/locking/hidden_rows.py:refuse_hidden",
+    "claims/locking.py:_refuse_hidden",
+    "features/guard/dml.py:DmlGuard._asked",
+    "features/guard/insert_select.py:InsertedFromSelect._execute",
+    "features/guard/statement_check.py:StatementCheck._check_keys",
+    "features/guard/statement_check.py:StatementCheck._check_where",
     "core/locking/by_key.py:OneByKey._take_row",
     "core/locking/by_key.py:_lock_and_read",
     "core/locking/by_key.py:_select",

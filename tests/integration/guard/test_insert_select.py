@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
 from sa_doclock import LockingSession
-from tests.integration.guard.models import Line, Order, Step, order_tag
+from tests.integration.guard.models import Line, Order, Plan, Step, order_tag
 from tests.integration.guard.steps import count, hold, refused
 
 LINES: Any = Line.__table__
@@ -35,7 +35,9 @@ def test_without_the_lock_it_is_refused(session: LockingSession) -> None:
 def test_with_the_locks_it_goes_through(session: LockingSession) -> None:
     held = hold(session, Order, 1, 2)
     session.execute(copied())
-    session.execute(sa.insert(LINES).from_select(NAMES, sa.select(50, sa.literal(1), 5)))
+    session.execute(
+        sa.insert(LINES).from_select(NAMES, sa.select(sa.literal(50), sa.literal(1), sa.literal(5)))
+    )
     session.commit()
     assert held
     assert count(session, Line) == 7
@@ -55,18 +57,29 @@ def test_bound_values_are_those_of_the_execution(session: LockingSession) -> Non
     assert held
 
 
-def test_links_and_parts_with_several_owners(session: LockingSession) -> None:
-    links = sa.insert(order_tag).from_select(["order_id", "tag_id"], sa.select(Order.id, 3))
-    with refused(session, Order, 1):
-        session.execute(links.from_select(["order_id", "tag_id"], sa.select(sa.literal(1), 3)))
-    held = hold(session, Order, 1, 2)
+def test_links_need_the_locks_too(session: LockingSession) -> None:
+    links = sa.insert(order_tag).from_select(
+        ["order_id", "tag_id"], sa.select(Order.id, sa.literal(3))
+    )
+    held = hold(session, Order, 1)
+    with refused(session, Order, 2):
+        session.execute(links)
+    held += hold(session, Order, 2)
     session.execute(links)
+    session.commit()
+    assert held
+
+
+def test_parts_with_several_owners(session: LockingSession) -> None:
     steps = sa.insert(Step).from_select(
         ["id", "plan_id", "parent_id"],
-        sa.select(Step.id + 1000, Step.plan_id, Step.parent_id).where(Step.id == 111),
+        sa.select(Step.id + 1000, Step.plan_id, Step.parent_id).where(Step.id.in_((1, 111))),
     )
-    with pytest.raises(sa.exc.DBAPIError if False else Exception, match="Plan 1"):
+    with refused(session, Plan, 1):
         session.execute(steps)
+    held = hold(session, Plan, 1)
+    session.execute(steps)
+    session.commit()
     assert held
 
 
