@@ -42,7 +42,7 @@ from .errors import (
     WrongIsolation,
 )
 from .events import ReleasedLock
-from .features import DocumentGate
+from .features import DocumentGate, atomic_update
 from .features.checkouts import checkout_table
 from .options import LockOptions
 from .retry import run_transaction
@@ -112,6 +112,7 @@ __all__ = [
     "async_lease_each",
     "async_lock_waits",
     "async_run_transaction",
+    "atomic_update",
     "check_database",
     "checkout_table",
     "claim_each",

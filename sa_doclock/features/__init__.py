@@ -3,6 +3,6 @@
 from .batch import BATCH_WAIT, Priority, check_priority
 from .creation import Creation, check_creation
 from .gate import DocumentGate
-from .guard import GuardMode, WriteGuard
+from .guard import GuardMode, WriteGuard, atomic_update
 from .install import install_parts, options_of_all
 from .on_commit import AfterCommit

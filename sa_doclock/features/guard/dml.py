@@ -13,7 +13,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import Insert, Select, Update
+from sqlalchemy import Insert, Update
 from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.attributes import instance_state
 
@@ -25,7 +25,14 @@ from .refusals import Refusals
 from .returned import keys_of_result
 from .rows import Write
 from .statement_check import StatementCheck, listed
-from .targets import Row, Target, is_header_target, targets_of, targets_of_class
+from .targets import (
+    Row,
+    Target,
+    is_header_target,
+    targets_of,
+    targets_of_class,
+    targets_of_new_kinds,
+)
 from .touched import covers, rows_written, select_number
 
 
@@ -48,7 +55,7 @@ class DmlGuard:
         :param how: the execution options and bind arguments that it is executed with.
         :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
         """
-        targets = targets_of(statement) if self._refusals.enabled else ()
+        targets = targets_of(statement, listed(parameters)) if self._refusals.enabled else ()
         if targets:
             self._flush_before(statement, how)
         write = _write_of(statement)
@@ -70,11 +77,10 @@ class DmlGuard:
             return None
         if len(checks) == 1 and covers(checks[0].target, statement):
             return asked[0]
-        number: Select[int] = select_number(statement)
-        session = self._session()
+        number, session = select_number(statement), self._session()
         with session.no_autoflush:
             counts = [session.execute(number, one, **how) for one in listed(parameters)]
-        return sum(count.scalar_one() for count in counts)
+        return sum(int(count.scalar_one()) for count in counts)
 
     def _after(
         self,
@@ -127,6 +133,8 @@ class DmlGuard:
         :raises UnlockedWrite: one of them is of a document that is not held ForUpdate.
         """
         targets = targets_of_class(mapper) if self._refusals.enabled else ()
+        if write is Write.UPDATE:
+            targets += tuple(targets_of_new_kinds(targets, rows))
         with self._run(targets, write, lambda check: check.rows(rows)):
             yield
         if write is Write.INSERT:  # return_defaults=True has set the keys that the database gave

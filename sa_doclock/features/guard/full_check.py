@@ -18,6 +18,7 @@ from ...core.documents import (
     header_identity,
     is_row_of_root,
     key_attributes,
+    kinds_of,
     mapper_of,
 )
 from ...core.lock_info import DocumentKey, Identity, document_label, public_key
@@ -49,6 +50,8 @@ class FullCheck:
         for state, rules, write in to_check:
             if rules.root is not None:
                 self._check_documents(rules.root, state, write, None)
+            if self.written and write is Write.UPDATE:
+                self._check_new_kind(rules, state)
             related = rules.deletes if write is Write.DELETE else rules.updates
             for name, root in related.items():
                 for other in _touched(state, name, write):
@@ -64,10 +67,7 @@ class FullCheck:
         write: Write,
         through: tuple[str, str] | None,
     ) -> None:
-        resolver = self.resolvers.get(root)
-        if resolver is None:
-            resolver = self.resolvers[root] = HeaderResolver(self.session, root, ask=True)
-        for identity in resolver.headers(state):
+        for identity in self._resolver(root).headers(state):
             if self.refusals.permits(root, identity) or (root.class_, identity) in self._inserted:
                 continue
             by = through
@@ -77,6 +77,24 @@ class FullCheck:
                     return
                 by = attribute, attribute
             self.found.append(_refusal(root, identity, state, write, by))
+
+    def _check_new_kind(self, rules: WriteRules, state: InstanceState[Any]) -> None:
+        """Check a row that was written as one of another class: only the database knows its owners."""
+        changed = rules.kind.intersection(state.committed_state)
+        for new in (kind for name in changed for kind in kinds_of(state.mapper, state.dict[name])):
+            root = document_root(new)
+            if root is None or state.mapper.isa(new):
+                continue
+            for identity in self._resolver(root).stored_headers(new, state.identity or ()):
+                if not self.refusals.permits(root, identity):
+                    by = f"{_row(state)}.{next(iter(changed))}", f"{state.class_.__name__} rows"
+                    self.found.append(_refusal(root, identity, state, Write.UPDATE, by))
+
+    def _resolver(self, root: Mapper[Any]) -> HeaderResolver:
+        resolver = self.resolvers.get(root)
+        if resolver is None:
+            resolver = self.resolvers[root] = HeaderResolver(self.session, root, ask=True)
+        return resolver
 
     def _expected(self) -> set[type[Any]]:
         """Return the classes of the headers inserted along whose key may be another in Python."""

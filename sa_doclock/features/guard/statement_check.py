@@ -9,10 +9,11 @@ from typing import Any
 from sqlalchemy import ClauseElement, Insert, select
 from sqlalchemy.orm import Mapper, Session
 
-from ...core.documents import UNKNOWN, HeaderResolver, document_key, has_null, key_attributes
+from ...core.documents import UNKNOWN, HeaderResolver, document_key, has_null, key_attributes, takes
 from ...core.lock_info import DocumentKey, Identity
 from ...core.sqlalchemy_internals import values_of
 from ...core.statements import chunks, key_in
+from .atomic import needs_no_lock
 from .insert_select import InsertedFromSelect, inserted_rows
 from .refusals import Refusal, Refusals
 from .rows import Write
@@ -86,7 +87,7 @@ class StatementCheck:
         """Check a statement; return the new documents."""
         if self._write is Write.INSERT:
             return self._check_insert(statement, listed(parameters), how)
-        if self._refusals.active:
+        if self._refusals.active and not needs_no_lock(statement, self.target, listed(parameters)):
             self._check_touched(statement, parameters, how)
             self._settle()
         return []
@@ -155,11 +156,12 @@ class StatementCheck:
         touched = select_touched(statement, self.target.columns)
         self.asked = 0
         for parameters in given:
-            for row in values:
-                self._check_owners({**row, **self.target.by_attribute(parameters)})
+            new = [{**row, **self.target.by_attribute(parameters)} for row in values]
+            for row in new:
+                self._check_owners(row, of_row=False)
             for *found, rows in self._session.execute(touched, parameters, **how).all():
                 self.asked += rows
-                self._check_row(tuple(found))
+                self._check_row(tuple(found), new)
                 self._note_new_keys(tuple(found), values)
 
     def _note_new_keys(self, identity: Identity, values: Iterable[Row]) -> None:
@@ -176,8 +178,7 @@ class StatementCheck:
     def _check_keys(self, keys: Iterable[Identity | None]) -> None:
         """Check the documents that rows of these primary keys belong to now."""
         target = self.target
-        assert target.mapper is not None
-        columns = [getattr(target.mapper.class_, name) for name in key_attributes(target.mapper)]
+        columns = target.key_columns
         for some in chunks([key for key in keys if key is not None]):
             touched = select(*target.columns).where(key_in(columns, some))
             for row in self._session.execute(touched).all():
@@ -193,25 +194,41 @@ class StatementCheck:
             else:
                 self._check_headers(target.mapper, identity)
 
-    def _check_row(self, row: Identity) -> None:
-        """Check the documents of a row of ``target.columns``."""
+    def _check_row(self, row: Identity, new: Iterable[Row] = ()) -> None:
+        """Check the documents of a row of ``target.columns``, which gets new values."""
         if self.target.by_identity:
             assert self.target.mapper is not None
             self._check_headers(self.target.mapper, row)
             return
         for link in self.target.links:
-            key, row = row[: len(link.names)], row[len(link.names) :]
-            if not has_null(key):
-                self._check_link(link, key)
+            now = dict(zip(link.read, row, strict=False))
+            row = row[len(link.read) :]
+            if self.target.of_any_kind or takes(link.discriminators, now):
+                self._check_owner(link, now)
+            for values in new if link.discriminators else ():
+                known = {name: literal(value, values) for name, value in values.items()}
+                if takes(link.discriminators, {**now, **known}):
+                    self._check_owner(link, {**now, **known})
 
-    def _check_owners(self, row: Row) -> None:
-        """Check the documents that a new row, or new values of a row, come to."""
+    def _check_owner(self, link: Link, row: Row) -> None:
+        key = tuple(row.get(name) for name in link.names)
+        if not has_null(key) and not any(isinstance(one, ClauseElement) for one in key):
+            self._check_link(link, key)
+
+    def _check_owners(self, row: Row, *, of_row: bool = True) -> None:
+        """Check the documents that a new row, or new values of a row, come to.
+
+        :param of_row: False: where the values of the row itself tell, it is checked with these.
+        """
+        known = {name: literal(value, row) for name, value in row.items()}
         for link in self.target.links:
-            key = tuple(literal(row.get(name), row) for name in link.names)
+            key = tuple(known.get(name) for name in link.names)
+            if not takes(link.discriminators, known):
+                continue
             if self._is_unclear(link, row, key):
                 names = " and ".join(link.names)
                 self._refuse(UNKNOWN, f"a statement whose {names} does not tell of what,")
-            elif not has_null(key):
+            elif not has_null(key) and (of_row or not link.discriminators):
                 part, resolver = link.part, self._resolver
                 owners = [key] if part is None else resolver.owners_by_reference(part, key)
                 for owner in owners:

@@ -75,7 +75,7 @@ def test_a_row_that_cannot_be_locked(
     engine: sa.Engine, way: Callable[[LockingSession], Any]
 ) -> None:
     with LockingSession(engine) as session:
-        with pytest.raises(LockNotSupported, match="Doc 2 can be read.* row-level security"):
+        with pytest.raises(LockNotSupported, match=r"Doc 2 can be read.* row-level security"):
             way(session)
         session.rollback()
         assert session.get_one_entity(Doc, 1, LockOptions.ForUpdate).mine
@@ -87,14 +87,17 @@ def test_a_row_that_cannot_be_locked(
 
 @pytest.mark.parametrize("batch", [1, 2])
 def test_a_claim(engine: sa.Engine, batch: int) -> None:
-    claimed = []
+    claimed: list[int] = []
     with pytest.raises(LockNotSupported, match="Doc 2 can be read"):
-        for claim in claim_each(
-            lambda: LockingSession(engine), sa.select(Doc).order_by(Doc.id), batch=batch
-        ):
-            with claim as row:
-                claimed.append(row.id)
+        _claim_all(engine, batch, claimed)
     assert claimed == ([1] if batch == 1 else [])
+
+
+def _claim_all(engine: sa.Engine, batch: int, claimed: list[int]) -> None:
+    docs = sa.select(Doc).order_by(Doc.id)
+    for claim in claim_each(lambda: LockingSession(engine), docs, batch=batch):
+        with claim as row:
+            claimed.append(row.id)
 
 
 def test_a_row_that_another_holds_is_skipped(engine: sa.Engine, database: Database) -> None:
