@@ -72,4 +72,5 @@ def test_it_waits_for_who_holds_the_document(
     alice.does(_saves)
     added.result()
     assert stored(Order.total, 1) == 45
-    assert documents and held
+    assert documents
+    assert held
