@@ -134,8 +134,8 @@ ENDS = (
 DOCUMENTS = (
     "claims/each.py:Claims._lock_rows",
     "claims/leases.py:Leases._count_missing",
-    "claims/locking.py:_MatchingRows.send",
-    "claims/locking.py:_MatchingRows.send.read",
+    "claims/locking.py:_MatchingRows._send",
+    "claims/locking.py:_MatchingRows._send.read",
     "claims/one_per.py:Groups.first",
     "claims/sessions.py:ClaimSessions.read",
     "core/documents/owners.py:HeaderResolver._select",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import BindParameter, ClauseElement, Update
@@ -53,12 +54,18 @@ def needs_no_lock(statement: Any, target: Target, parameters: Iterable[Row]) -> 
     """Return whether atomic_update() has made the statement, and it changes headers in place."""
     if not statement.get_execution_options().get(_OPTION):
         return False
-    if not is_header_target(target) or not is_header(target.root, target.root):
-        return False
-    given = {name for row in parameters for name in target.by_attribute(row)}
     changed = {name for row in values_of(statement).rows for name in target.by_attribute(row)}
-    attributes = {one.key for one in target.root.column_attrs}
-    links = {name for link in target.links for name in link.names}
-    return given.isdisjoint(attributes) and changed.isdisjoint(
-        {*key_attributes(target.root), *links}
-    )
+    given = {name for row in parameters for name in target.by_attribute(row)}
+    return is_header_target(target) and _stays_in_place(target, changed, given)
+
+
+def _stays_in_place(target: Target, changed: set[str], given: set[str]) -> bool:
+    """Return whether a change of these attributes is one of the header's own row alone.
+
+    :param given: the names of the parameters, which are no values of attributes.
+    """
+    root, links = target.root, target.links
+    deciding = {*key_attributes(root), *chain.from_iterable(link.names for link in links)}
+    attributes = {one.key for one in root.column_attrs}
+    stays = changed.isdisjoint(deciding) and given.isdisjoint(attributes)
+    return stays and is_header(root, root)

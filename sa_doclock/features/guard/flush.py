@@ -105,8 +105,6 @@ class FlushGuard:
         changed = state.committed_state
         if rules.updates and not rules.updates.keys().isdisjoint(changed):
             return False
-        if state.key is not None and not rules.kind.isdisjoint(changed):
-            return False
         if state.key is None:
             return rules.header or self._new_row_is_held(rules, state)
         return rules.moves.isdisjoint(changed) and self._row_is_held(rules, state)

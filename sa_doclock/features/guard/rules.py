@@ -79,12 +79,22 @@ def rules_for(mapper: Mapper[Any]) -> WriteRules | None:
         for one, other in related
         if one.secondary is not None or one.back_populates is None
     }
-    deletes = {one.key: other for one, other in related}
+    deletes, kind = {one.key: other for one, other in related}, _kind(mapper)
     if root is None:
-        kind = _kind(mapper)
-        return _rules_of_related(mapper, updates, deletes, kind) if related or kind else None
+        return _rules_of_related(mapper, updates, deletes, kind) if deletes or kind else None
+    return _rules_of_document(root, mapper, updates, deletes, kind)
+
+
+def _rules_of_document(
+    root: Mapper[Any],
+    mapper: Mapper[Any],
+    updates: Mapping[str, Mapper[Any]],
+    deletes: Mapping[str, Mapper[Any]],
+    kind: frozenset[str],
+) -> WriteRules:
+    """Return the rules of a class whose rows are headers or parts."""
     parts = parts_with_detail(root, mapper)
-    moves = frozenset(_owner_attributes(parts))
+    moves = frozenset(_owner_attributes(parts)) | kind
     keys = _header_keys(root, mapper)
     own = names_of_parts(root, mapper)  # deleted with the row, under the same lock
     header, direct = is_header(root, mapper), _direct_part(root, parts)
@@ -95,9 +105,9 @@ def rules_for(mapper: Mapper[Any]) -> WriteRules | None:
         direct=direct,
         moves=moves,
         keys=keys,
-        elsewhere=moves | updates.keys() | _kind(mapper),
-        checked=moves | keys | updates.keys() | _kind(mapper),
-        kind=_kind(mapper),
+        elsewhere=moves | updates.keys(),
+        checked=moves | keys | updates.keys(),
+        kind=kind,
         updates=updates,
         deletes={name: other for name, other in deletes.items() if name not in own},
         named=_named_headers(header, direct),
@@ -111,14 +121,14 @@ def _rules_of_related(
     kind: frozenset[str],
 ) -> WriteRules:
     """Return the rules of a class that is in no document, and whose flush writes to some."""
-    none, checked = frozenset[str](), frozenset(updates) | kind
+    checked = frozenset(updates) | kind
     return WriteRules(
         None,
         mapper.class_,
         header=False,
         direct=None,
-        moves=none,
-        keys=none,
+        moves=kind,
+        keys=frozenset(),
         elsewhere=checked,
         checked=checked,
         kind=kind,

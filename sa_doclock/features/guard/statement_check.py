@@ -222,17 +222,18 @@ class StatementCheck:
         """
         known = {name: literal(value, row) for name, value in row.items()}
         for link in self.target.links:
-            key = tuple(known.get(name) for name in link.names)
-            if not takes(link.discriminators, known):
-                continue
-            if self._is_unclear(link, row, key):
-                names = " and ".join(link.names)
-                self._refuse(UNKNOWN, f"a statement whose {names} does not tell of what,")
-            elif not has_null(key) and (of_row or not link.discriminators):
-                part, resolver = link.part, self._resolver
-                owners = [key] if part is None else resolver.owners_by_reference(part, key)
-                for owner in owners:
-                    self._check_link(link, owner)
+            if takes(link.discriminators, known):
+                self._check_new_owner(link, known, of_row=of_row)
+
+    def _check_new_owner(self, link: Link, row: Row, *, of_row: bool) -> None:
+        key = tuple(row.get(name) for name in link.names)
+        if self._is_unclear(link, row, key):
+            names = " and ".join(link.names)
+            self._refuse(UNKNOWN, f"a statement whose {names} does not tell of what,")
+        elif not has_null(key) and (of_row or not link.discriminators):
+            part, resolver = link.part, self._resolver
+            for owner in [key] if part is None else resolver.owners_by_reference(part, key):
+                self._check_link(link, owner)
 
     def _is_unclear(self, link: Link, row: Row, key: Identity) -> bool:
         """Return whether the values do not say which owner the row comes to.

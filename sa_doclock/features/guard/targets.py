@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import chain, product
 from typing import Any, NamedTuple
 
@@ -127,20 +126,13 @@ def targets_of(statement: Any, parameters: Iterable[Row]) -> tuple[Target, ...]:
 
 def targets_of_new_kinds(found: Sequence[Target], rows: Iterable[Row]) -> Iterator[Target]:
     """Yield the targets of rows that become rows of another class of their hierarchy."""
-    mapper = next((target.mapper for target in found if target.mapper is not None), None)
+    mapper = found[0].mapper if found else None
     kind = None if mapper is None else kind_attribute(mapper)
-    if mapper is None or kind is None:
-        return
-    set_to = [
-        literal(value, row)
-        for row in rows
-        for name, value in row.items()
-        if found[0].attribute_of(name) == kind
-    ]
-    for new in dict.fromkeys(chain.from_iterable(map(partial(kinds_of, mapper), set_to))):
-        for target in targets_of_class(new):
-            if target.mapper is new:
-                yield _of_any_kind(target)
+    if mapper is not None and kind is not None:
+        named = (literal(found[0].by_attribute(row).get(kind), row) for row in rows)
+        for new in dict.fromkeys(chain.from_iterable(kinds_of(mapper, one) for one in named)):
+            own = (target for target in targets_of_class(new) if target.mapper is new)
+            yield from map(_of_any_kind, own)
 
 
 def _of_any_kind(target: Target) -> Target:

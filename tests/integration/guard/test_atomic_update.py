@@ -41,9 +41,9 @@ def test_of_parts_keys_and_given_values_it_is_guarded(session: LockingSession) -
         session.execute(atomic_update(sa.update(Line).values(value=Line.value + 1)))
     with refused(session, Order, 1):
         session.execute(atomic_update(sa.update(Order).values(id=Order.id + 100)))
-    given = sa.update(Order).values(total=Order.total + sa.bindparam("more"))
+    given = sa.update(Order).where(Order.id == 2).values(total=Order.total + sa.bindparam("more"))
     with refused(session, Order, 2):
-        session.execute(atomic_update(given), [{"id": 2, "more": 1, "customer_id": 2}])
+        session.execute(atomic_update(given), {"more": 1, "customer_id": 2})
 
 
 def _locks(session: LockingSession) -> Order:

@@ -49,7 +49,9 @@ def test_a_select_of_no_row_needs_no_lock(session: LockingSession) -> None:
 
 
 def test_bound_values_are_those_of_the_execution(session: LockingSession) -> None:
-    statement = copied(Line.id == sa.bindparam("which"))
+    rows = sa.select(LINES.c.id + 10, LINES.c.order_no, LINES.c.value)
+    which = LINES.c.id == sa.bindparam("which")
+    statement = sa.insert(LINES).from_select(NAMES, rows.where(which))
     held = hold(session, Order, 1)
     with refused(session, Order, 2):
         session.execute(statement, {"which": 3})

@@ -90,6 +90,7 @@ def test_it_becomes_a_part(session: LockingSession, deed: Deed) -> None:
     assert session.get_one(Repair, 3).fault_id == 1
 
 
+@pytest.mark.filterwarnings("ignore:Flushing object")
 @pytest.mark.parametrize("how", ["flush", "update"])
 def test_it_leaves_one_document_for_another(session: LockingSession, how: str) -> None:
     with session.unguarded():

@@ -1,0 +1,83 @@
+"""Random programs, other ones in every run: no update is lost, and nothing is written without its lock.
+
+The seed stands in the summary of the run; ``SA_DOCLOCK_ATTACK_SEED=7`` repeats it, and
+``SA_DOCLOCK_ATTACK_SECONDS=600`` goes on for longer than the 15 seconds of every day.
+hypothesis shrinks a program that fails.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+from tests.reliability.attack.deeds import FREE, LOCKS, WRITES
+from tests.reliability.attack.models import DOCS
+from tests.reliability.attack.scenario import DISTURBANCES, Scenario, Step
+from tests.reliability.attack.world import World
+from tests.reliability.record import Reliability
+from tests.support.databases import Database
+
+SEED = int(os.environ.get("SA_DOCLOCK_ATTACK_SEED") or random.SystemRandom().randrange(2**32))
+SECONDS = float(os.environ.get("SA_DOCLOCK_ATTACK_SECONDS") or 15)
+
+docs = st.sampled_from(DOCS)
+locks = st.builds(Step, st.just("lock"), st.sampled_from(sorted(LOCKS)), docs)
+writes = st.builds(Step, st.just("write"), st.sampled_from(sorted(WRITES)), docs)
+free = st.builds(Step, st.just("free"), st.sampled_from(sorted(FREE)), docs)
+others = st.builds(Step, st.just("others"), st.just(""), docs)
+disturbances = st.builds(Step, st.sampled_from(DISTURBANCES))
+programs = st.lists(
+    st.one_of(locks, locks, writes, writes, free, others, disturbances), min_size=1, max_size=10
+)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+@pytest.mark.not_databases("mssql", "sqlite-journal")
+def test_no_program_loses_an_update(database: Database, reliability: Reliability) -> None:
+    world = World(database)
+    end = time.monotonic() + SECONDS
+    run = failed = 0
+
+    @seed(SEED)
+    @settings(
+        max_examples=1_000_000,
+        deadline=None,
+        database=None,
+        print_blob=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(steps=programs)
+    def attack(steps: list[Step]) -> None:
+        nonlocal run, failed
+        if not failed and time.monotonic() > end:
+            raise _TimeIsUp
+        run += 1
+        try:
+            Scenario(world).run(steps)
+        except BaseException:
+            failed += 1
+            raise
+
+    try:
+        attack()
+    except _TimeIsUp:
+        pass
+    finally:
+        name = f"programs against the locks on {database.name}, seed {SEED}"
+        reliability.inputs[name] += run
+
+
+class _TimeIsUp(BaseException):
+    """The end of a run in which nothing was found; no Exception, which hypothesis would shrink."""
+
+
+def test_the_programs_have_every_way(database: Any = None) -> None:
+    assert len(LOCKS) > 15
+    assert len(WRITES) > 10
