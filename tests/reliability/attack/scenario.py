@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.exc import PendingRollbackError
@@ -11,7 +11,7 @@ from sqlalchemy.orm import SessionTransaction
 
 from sa_doclock import DocLockError, LockingSession, LockOptions, UnlockedWrite
 from tests.reliability.attack.deeds import FREE, LOCKS, WRITES
-from tests.reliability.attack.models import DOCS, Line, LineAgain, Order, OrderAgain, Remark
+from tests.reliability.attack.models import DOCS, Line, LineAgain, Order, OrderAgain, Remark, Task
 from tests.reliability.attack.world import Counters, World
 
 
@@ -27,7 +27,7 @@ class Step(NamedTuple):
 
 
 DISTURBANCES = (
-    *("read", "expire", "forget", "select 1", "savepoint", "back to savepoint", "release"),
+    *("read", "expire", "forget", "SELECT 1", "savepoint", "back to savepoint", "release"),
     *("COMMIT", "ROLLBACK", "commit", "rollback"),
 )
 
@@ -47,13 +47,16 @@ class Scenario:
         """Run the program, and commit; then look at the counters."""
         with self.session:
             for step in [*steps, Step("commit")]:
-                try:
-                    self._take(step)
-                    self._check_locks()
-                except (DocLockError, PendingRollbackError) as error:
-                    self._check_refusal(step, error)
-                    self._roll_back()
+                self._try(step)
         assert self.world.counters() == self.committed
+
+    def _try(self, step: Step) -> None:
+        try:
+            self._take(step)
+            self._check_locks()
+        except (DocLockError, PendingRollbackError) as error:
+            self._check_refusal(step, error)
+            self._roll_back()
 
     def _take(self, step: Step) -> None:
         session, doc = self.session, step.doc
@@ -75,30 +78,47 @@ class Scenario:
 
     def _disturb(self, step: Step) -> None:
         session = self.session
-        if step.what == "read":
-            for entity in (Order, Line, OrderAgain, LineAgain, Remark):
-                self.kept += session.scalars(sa.select(entity)).all()  # type: ignore[arg-type]
-            self.kept += [line for order in session.query(Order) for line in order.lines]
-        elif step.what == "expire":
-            session.expire_all()
-        elif step.what == "forget":
-            session.expunge_all()
-        elif step.what == "select 1":
-            session.execute(sa.text("SELECT 1"))
-        elif step.what == "savepoint":
-            self.savepoints.append((session.begin_nested(), len(self.mine)))
-        elif step.what in ("back to savepoint", "release"):
-            self._end_savepoint(back=step.what != "release")
-        elif step.what == "commit":
-            session.commit()
-            self._note_commit()
-        elif step.what == "rollback":
-            self._roll_back()
-        elif session.in_transaction() and not self.savepoints:
-            session.execute(sa.text(step.what))
-            if step.what == "COMMIT":
+        if step.what in ("COMMIT", "ROLLBACK", "SELECT 1"):
+            self._execute(step.what)
+        else:
+            getattr(self, f"_{step.what.replace(' ', '_')}")(session)
+
+    def _execute(self, text: str) -> None:
+        """Execute what the library cannot read; a savepoint would be lost, with SQLAlchemy unaware."""
+        if text == "SELECT 1" or (self.session.in_transaction() and not self.savepoints):
+            self.session.execute(sa.text(text))
+            if text == "COMMIT":
                 self._note_commit()
-            self.mine.clear()
+            if text == "ROLLBACK":
+                self.mine.clear()
+
+    def _read(self, session: LockingSession) -> None:
+        entities: tuple[Any, ...] = (Order, Line, OrderAgain, LineAgain, Remark, Task)
+        for entity in entities:
+            self.kept += session.scalars(sa.select(entity)).all()
+        self.kept += [line for order in session.query(Order) for line in order.lines]
+
+    def _expire(self, session: LockingSession) -> None:
+        session.expire_all()
+
+    def _forget(self, session: LockingSession) -> None:
+        session.expunge_all()
+
+    def _savepoint(self, session: LockingSession) -> None:
+        self.savepoints.append((session.begin_nested(), len(self.mine)))
+
+    def _back_to_savepoint(self, _session: LockingSession) -> None:
+        self._end_savepoint(back=True)
+
+    def _release(self, _session: LockingSession) -> None:
+        self._end_savepoint(back=False)
+
+    def _commit(self, session: LockingSession) -> None:
+        session.commit()
+        self._note_commit()
+
+    def _rollback(self, _session: LockingSession) -> None:
+        self._roll_back()
 
     def _end_savepoint(self, *, back: bool) -> None:
         if not self.savepoints:
@@ -132,8 +152,3 @@ class Scenario:
         if isinstance(error, UnlockedWrite):
             assert step.what == "write", "refused, and needs no lock"
             assert not self.held_before, "refused, and the lock is held"
-
-
-def program_of(session: LockingSession) -> str:
-    """Return what a session holds, for the words of a failure."""
-    return str(dict(session.held_locks))

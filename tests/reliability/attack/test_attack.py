@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import random
 import time
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
@@ -70,14 +69,8 @@ def test_no_program_loses_an_update(database: Database, reliability: Reliability
     except _TimeIsUp:
         pass
     finally:
-        name = f"programs against the locks on {database.name}, seed {SEED}"
-        reliability.inputs[name] += run
+        reliability.fuzzed(f"programs against the locks of {database.name}, seed {SEED}", run)
 
 
 class _TimeIsUp(BaseException):
     """The end of a run in which nothing was found; no Exception, which hypothesis would shrink."""
-
-
-def test_the_programs_have_every_way(database: Any = None) -> None:
-    assert len(LOCKS) > 15
-    assert len(WRITES) > 10

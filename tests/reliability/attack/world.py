@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
-from tests.reliability.attack.models import DOCS, LINES, ORDERS, ROWS, Base, Line, Order
+from tests.reliability.attack.models import LINES, ORDERS, ROWS, Base, Line, Order
 from tests.support.databases import Database
 
 Counters = Counter[tuple[str, int]]
@@ -85,6 +85,3 @@ class World:
             finally:
                 connection.rollback()
         return False
-
-
-EVERY_DOC = DOCS
