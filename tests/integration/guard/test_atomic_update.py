@@ -38,9 +38,9 @@ def test_a_value_is_refused() -> None:
 
 def test_of_parts_keys_and_given_values_it_is_guarded(session: LockingSession) -> None:
     with refused(session, Order, 1):
-        session.execute(atomic_update(sa.update(Line).values(value=Line.value + 1)))
+        session.execute(atomic_update(sa.update(Line).filter_by(id=1).values(value=Line.value + 1)))
     with refused(session, Order, 1):
-        session.execute(atomic_update(sa.update(Order).values(id=Order.id + 100)))
+        session.execute(atomic_update(sa.update(Order).filter_by(id=1).values(id=Order.id + 100)))
     given = sa.update(Order).where(Order.id == 2).values(total=Order.total + sa.bindparam("more"))
     with refused(session, Order, 2):
         session.execute(atomic_update(given), {"more": 1, "customer_id": 2})

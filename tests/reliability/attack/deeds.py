@@ -1,4 +1,4 @@
-"""What a program may do to a document: the spellings of a lock, and the ways of a write.
+"""The deeds of a program: the spellings of a lock, and the ways of a write.
 
 Each write adds one to a counter of one row, so that the counters tell what was lost.
 """

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy.exc import PendingRollbackError
+from sqlalchemy.exc import OperationalError, PendingRollbackError
 from sqlalchemy.orm import SessionTransaction
 
 from sa_doclock import DocLockError, LockingSession, LockOptions, UnlockedWrite
@@ -86,7 +86,11 @@ class Scenario:
     def _execute(self, text: str) -> None:
         """Execute what the library cannot read; a savepoint would be lost, with SQLAlchemy unaware."""
         if text == "SELECT 1" or (self.session.in_transaction() and not self.savepoints):
-            self.session.execute(sa.text(text))
+            try:
+                self.session.execute(sa.text(text))
+            except OperationalError:  # SQLite, where no transaction is open any more
+                self._roll_back()
+                return
             if text == "COMMIT":
                 self._note_commit()
             if text == "ROLLBACK":
