@@ -75,6 +75,8 @@ class DmlGuard:
         asked = [one.asked for one in checks if one.asked is not None]
         if len(asked) < len(checks) or not checks:
             return None
+        if isinstance(statement, Update) and other_tables(statement):
+            return None  # the number is that of the rows of all tables
         if len(checks) == 1 and covers(checks[0].target, statement):
             return asked[0]
         number, session = select_number(statement), self._session()

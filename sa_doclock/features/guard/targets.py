@@ -164,12 +164,15 @@ def entity_of(statement: Any) -> Any:
 
 
 def _targets_of_other_tables(statement: Update, found: Iterable[Target]) -> Iterator[Target]:
-    # MySQL's UPDATE can write to several tables: UPDATE a, b SET a.x = 1, b.y = 2.
-    names = set(chain.from_iterable(values_of(statement).rows))
-    tables = {getattr(name, "table", None) for name in names}
     known = {target.mapper.local_table for target in found if target.mapper is not None}
-    for table in tables - {None, statement.table, *known}:
+    for table in other_tables(statement) - known:
         yield from _unclear_targets(table)
+
+
+def other_tables(statement: Any) -> set[Any]:
+    """Return the tables that are written beside the first: UPDATE a, b SET a.x = 1, b.y = 2."""
+    names = set(chain.from_iterable(values_of(statement).rows))  # MySQL has such statements
+    return {getattr(name, "table", None) for name in names} - {None, statement.table}
 
 
 def _unclear_targets(table: Any) -> tuple[Target, ...]:

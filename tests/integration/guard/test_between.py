@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import PendingRollbackError
 
 from sa_doclock import LockingSession, UnlockedWrite
-from tests.integration.guard.models import Line, Order, Tax, Work
+from tests.integration.guard.models import Customer, Line, Order, Tax, Work
 from tests.integration.guard.steps import Deed, hold
 from tests.support.databases import Database
 
@@ -166,3 +166,12 @@ def test_a_row_that_has_left_is_no_reason(session: LockingSession, documents: Da
     with before_the_write(session, documents, leaves):
         session.execute(statement)
     session.commit()
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_rows_of_two_tables_are_not_counted(session: LockingSession) -> None:
+    both = sa.update(Line).where(Line.id == 1, Customer.id == Line.id)
+    held = hold(session, Order, 1)
+    session.execute(both.values({Line.value: 5, Customer.name: "Zoe"}))
+    session.commit()
+    assert held
