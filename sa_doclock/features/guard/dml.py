@@ -29,6 +29,7 @@ from .targets import (
     Row,
     Target,
     is_header_target,
+    other_tables,
     targets_of,
     targets_of_class,
     targets_of_new_kinds,

@@ -131,8 +131,11 @@ def targets_of_new_kinds(found: Sequence[Target], rows: Iterable[Row]) -> Iterat
     if mapper is not None and kind is not None:
         named = (literal(found[0].by_attribute(row).get(kind), row) for row in rows)
         for new in dict.fromkeys(chain.from_iterable(kinds_of(mapper, one) for one in named)):
-            own = (target for target in targets_of_class(new) if target.mapper is new)
-            yield from map(_of_any_kind, own)
+            if (
+                new.local_table is mapper.base_mapper.local_table
+            ):  # else the row needs another beside it
+                own = (target for target in targets_of_class(new) if target.mapper is new)
+                yield from map(_of_any_kind, own)
 
 
 def _of_any_kind(target: Target) -> Target:
