@@ -51,7 +51,7 @@ class FullCheck:
             if rules.root is not None:
                 self._check_documents(rules.root, state, write, None)
             if self.written and write is Write.UPDATE:
-                self._check_new_kind(rules, state)
+                self._check_kinds(rules, state)
             related = rules.deletes if write is Write.DELETE else rules.updates
             for name, root in related.items():
                 for other in _touched(state, name, write):
@@ -78,17 +78,20 @@ class FullCheck:
                 by = attribute, attribute
             self.found.append(_refusal(root, identity, state, write, by))
 
-    def _check_new_kind(self, rules: WriteRules, state: InstanceState[Any]) -> None:
-        """Check a row that was written as one of another class: only the database knows its owners."""
-        changed = rules.kind.intersection(state.committed_state)
-        for new in (kind for name in changed for kind in kinds_of(state.mapper, state.dict[name])):
-            root = document_root(new)
-            if root is None or state.mapper.isa(new):
-                continue
-            for identity in self._resolver(root).stored_headers(new, state.identity or ()):
-                if not self.refusals.permits(root, identity):
-                    by = f"{_row(state)}.{next(iter(changed))}", f"{state.class_.__name__} rows"
-                    self.found.append(_refusal(root, identity, state, Write.UPDATE, by))
+    def _check_kinds(self, rules: WriteRules, state: InstanceState[Any]) -> None:
+        """Check a row that is written as one of another class: only the database knows its owners.
+
+        Before it is written the row is found as one of the class that it leaves.
+        """
+        for name in rules.kind.intersection(state.committed_state):
+            by = f"{_row(state)}.{name}", f"{state.class_.__name__}.{name}"
+            for kind in _kinds(state, name):
+                root = document_root(kind)
+                if root is None or state.mapper.isa(kind):
+                    continue
+                for identity in self._resolver(root).stored_headers(kind, state.identity or ()):
+                    if not self.refusals.permits(root, identity):
+                        self.found.append(_refusal(root, identity, state, Write.UPDATE, by))
 
     def _resolver(self, root: Mapper[Any]) -> HeaderResolver:
         resolver = self.resolvers.get(root)
@@ -119,6 +122,12 @@ class FullCheck:
                 continue
             if self.refusals.documents.may_write((rules.entity, state.identity or ())):
                 yield rules.entity, key
+
+
+def _kinds(state: InstanceState[Any], name: str) -> Iterator[Mapper[Any]]:
+    """Yield the classes of which the row is, and was."""
+    for value in state.attrs[name].history.sum():
+        yield from kinds_of(state.mapper, value)
 
 
 def document_of_header(state: InstanceState[Any]) -> DocumentKey | None:

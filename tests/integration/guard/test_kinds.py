@@ -120,6 +120,20 @@ def test_it_leaves_one_document_for_another(session: LockingSession, how: str) -
     assert held
 
 
+def test_it_leaves_as_an_object_of_another_class(session: LockingSession) -> None:
+    with session.unguarded():
+        session.execute(WORK.update().where(WORK.c.id == 3).values(fault_id=1))
+    session.commit()
+    held = hold(session, Ticket, 1)
+    work = session.get_one(Work, 3)
+    work.kind = "repair"
+    session.commit()
+    held.clear()
+    work.kind = "work"
+    with refused(session, Ticket, 1):
+        session.flush()
+
+
 def test_it_becomes_a_header(session: LockingSession) -> None:
     becomes = sa.update(Ticket).where(Ticket.id == 3).values(kind="fault")
     with refused(session, Ticket, 3):

@@ -105,6 +105,15 @@ def _by_listener(session: LockingSession, doc: int) -> None:
         event.remove(session, "before_flush", also)
 
 
+def _becomes_a_part(session: LockingSession, doc: int) -> None:
+    """Make a task an errand of the document, and a task again."""
+    task = session.get_one(Task, 10 * doc + 1)
+    task.kind, task.count = "errand", task.count + 1
+    session.flush()
+    task.kind = "task"
+    session.flush()
+
+
 def _by_mapping(session: LockingSession, doc: int) -> None:
     count = session.get_one(Line, 10 * doc).count + 1
     session.bulk_update_mappings(sa.inspect(Line), [{"id": 10 * doc, "count": count}])
@@ -147,6 +156,7 @@ WRITES: Mapping[str, tuple[Deed, tuple[tuple[str, int], ...]]] = {
         (("at_line", 0),),
     ),
     "update task": (_executes(lambda doc: _plus_one(Task, Task, 10 * doc)), (("at_task", 0),)),
+    "becomes a part": (_becomes_a_part, (("at_task", 1),)),
     "copied": (_executes(_copied), (("lines", 0),)),
 }
 FREE: Mapping[str, tuple[Deed, tuple[tuple[str, int], ...]]] = {
