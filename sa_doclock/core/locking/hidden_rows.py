@@ -51,5 +51,6 @@ def refuse_hidden(
     if hidden:
         keys = ", ".join(key_text(public_key(key)) for key in sorted(hidden, key=there.index)[:3])
         raise LockNotSupported(
-            f"{mapper.class_.__name__} {keys} can be read, and cannot be locked: {why}"
+            f"{mapper.class_.__name__} {keys} can be read, and cannot be locked: {why}; lock with an "
+            "account that may change the row, or read it with SnapshotRead"
         )

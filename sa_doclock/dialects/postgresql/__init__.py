@@ -59,8 +59,7 @@ _ROW_SECURITY = (
 )
 _HIDDEN = (
     "the table has row-level security, and FOR UPDATE and FOR SHARE find only the rows that its "
-    "policies for UPDATE let this account change; lock with an account that may change the row, or "
-    "read it with SnapshotRead"
+    "policies for UPDATE let this account change"
 )
 
 
