@@ -79,12 +79,23 @@ LOCKS: Mapping[str, Deed] = {
 }
 
 
-def _adds(entity: Any, position: int = 0, factor: int = 10) -> Deed:
-    """Return a deed that reads a row's counter, and flushes it with one more."""
+def _counts(entity: Any, position: int = 0, factor: int = 10) -> Deed:
+    """Return a deed that reads a row's counter, and sets it to one more."""
 
-    def deed(session: LockingSession, doc: int) -> None:
+    def deed(session: LockingSession, doc: int) -> Any:
         row = session.get_one(entity, factor * doc + position)
         row.count += 1
+        return row
+
+    return deed
+
+
+def _adds(entity: Any, position: int = 0, factor: int = 10) -> Deed:
+    """Return a deed that does the same, and flushes."""
+    count = _counts(entity, position, factor)
+
+    def deed(session: LockingSession, doc: int) -> None:
+        count(session, doc)
         session.flush()
 
     return deed
@@ -105,13 +116,18 @@ def _by_listener(session: LockingSession, doc: int) -> None:
         event.remove(session, "before_flush", also)
 
 
-def _becomes_a_part(session: LockingSession, doc: int) -> None:
-    """Make a task an errand of the document, and a task again."""
-    task = session.get_one(Task, 10 * doc + 1)
-    task.kind, task.count = "errand", task.count + 1
-    session.flush()
-    task.kind = "task"
-    session.flush()
+def _becomes_a_part(entity: Any, attribute: str, kind: str) -> Deed:
+    """Return a deed that makes a row one of the document, and what it was again."""
+
+    def deed(session: LockingSession, doc: int) -> None:
+        row = session.get_one(entity, 10 * doc + 1)
+        before, row.count = getattr(row, attribute), row.count + 1
+        setattr(row, attribute, kind)
+        session.flush()
+        setattr(row, attribute, before)
+        session.flush()
+
+    return deed
 
 
 def _by_mapping(session: LockingSession, doc: int) -> None:
@@ -156,9 +172,19 @@ WRITES: Mapping[str, tuple[Deed, tuple[tuple[str, int], ...]]] = {
         (("at_line", 0),),
     ),
     "update task": (_executes(lambda doc: _plus_one(Task, Task, 10 * doc)), (("at_task", 0),)),
-    "becomes a part": (_becomes_a_part, (("at_task", 1),)),
+    "becomes an errand": (_becomes_a_part(Task, "kind", "errand"), (("at_task", 1),)),
+    "becomes a remark": (_becomes_a_part(Remark, "owner_kind", "order"), (("at_remark", 1),)),
     "copied": (_executes(_copied), (("lines", 0),)),
 }
+PENDING: Mapping[str, tuple[Deed, tuple[tuple[str, int], ...]]] = {
+    "header": (_counts(Order, factor=1), (("at_order", 0),)),
+    "line": (_counts(Line), (("at_line", 0),)),
+    "remark": (_counts(Remark), (("at_remark", 0),)),
+    "errand": (_counts(Errand), (("at_task", 0),)),
+    "header again": (_counts(OrderAgain, factor=1), (("at_order", 0),)),
+    "line again": (_counts(LineAgain), (("at_line", 0),)),
+}
+"""Those that some later step flushes."""
 FREE: Mapping[str, tuple[Deed, tuple[tuple[str, int], ...]]] = {
     "another's remark": (_adds(Remark, 1), (("at_remark", 1),)),
     "task": (_adds(Task, 1), (("at_task", 1),)),

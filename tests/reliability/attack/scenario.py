@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -10,7 +11,7 @@ from sqlalchemy.exc import OperationalError, PendingRollbackError
 from sqlalchemy.orm import SessionTransaction
 
 from sa_doclock import DocLockError, LockingSession, LockOptions, UnlockedWrite
-from tests.reliability.attack.deeds import FREE, LOCKS, WRITES
+from tests.reliability.attack.deeds import FREE, LOCKS, PENDING, WRITES, Deed
 from tests.reliability.attack.models import DOCS, Line, LineAgain, Order, OrderAgain, Remark, Task
 from tests.reliability.attack.world import Counters, World
 
@@ -18,7 +19,7 @@ from tests.reliability.attack.world import Counters, World
 class Step(NamedTuple):
     """One step of a program.
 
-    :ivar what: "lock", "write", "free", "others", or the name of a disturbance.
+    :ivar what: "lock", "write", "free", "pending", "others", or the name of a disturbance.
     """
 
     what: str
@@ -30,6 +31,9 @@ DISTURBANCES = (
     *("read", "expire", "forget", "SELECT 1", "savepoint", "back to savepoint", "release"),
     *("COMMIT", "ROLLBACK", "commit", "rollback"),
 )
+_DISCARDING = frozenset({"expire", "forget", "COMMIT", "ROLLBACK"})
+"""They drop what is pending, or leave it to another transaction."""
+_WRITES = {"write": WRITES, "free": FREE, "pending": PENDING}
 
 
 class Scenario:
@@ -51,6 +55,7 @@ class Scenario:
         assert self.world.counters() == self.committed
 
     def _try(self, step: Step) -> None:
+        self.was_pending = self.is_pending
         try:
             self._take(step)
             self._check_locks()
@@ -62,22 +67,31 @@ class Scenario:
         session, doc = self.session, step.doc
         if step.what == "lock":
             self.kept.append(LOCKS[step.how](session, doc))
-        elif step.what in ("write", "free"):
-            deed, counted = (WRITES if step.what == "write" else FREE)[step.how]
-            self.held_before = self._holds(doc)
-            deed(session, doc)
-            for table, position in counted:
-                key = doc if table in ("at_order", "lines") else 10 * doc + position
-                self.mine.append((table, key))
-            assert step.what == "free" or self.world.is_locked(doc), "written without the lock"
+        elif step.what in _WRITES:
+            self._write(step, *_WRITES[step.what][step.how])
         elif step.what == "others":
             if self.world.others_write(doc):
                 self.committed.update([("at_order", doc), ("at_line", 10 * doc)])
         else:
             self._disturb(step)
 
+    def _write(self, step: Step, deed: Deed, counted: Iterable[tuple[str, int]]) -> None:
+        self.held_before = self._holds(step.doc)
+        self.kept.append(deed(self.session, step.doc))
+        for table, position in counted:
+            key = step.doc if table in ("at_order", "lines") else 10 * step.doc + position
+            self.mine.append((table, key))
+        assert step.what != "write" or self.world.is_locked(step.doc), "written without the lock"
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether something is to be flushed."""
+        return any(map(self.session.is_modified, self.session.dirty))
+
     def _disturb(self, step: Step) -> None:
         session = self.session
+        if self.is_pending and step.what in _DISCARDING:
+            return
         if step.what in ("COMMIT", "ROLLBACK", "SELECT 1"):
             self._execute(step.what)
         else:
@@ -153,6 +167,6 @@ class Scenario:
             assert not self._holds(doc) or self.world.is_locked(doc), "in held_locks, and free"
 
     def _check_refusal(self, step: Step, error: Exception) -> None:
-        if isinstance(error, UnlockedWrite):
+        if isinstance(error, UnlockedWrite) and not self.was_pending:
             assert step.what == "write", "refused, and needs no lock"
             assert not self.held_before, "refused, and the lock is held"

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.reliability.attack.deeds import FREE, LOCKS, WRITES
+from tests.reliability.attack.deeds import FREE, LOCKS, PENDING, WRITES
 from tests.reliability.attack.models import DOCS
 from tests.reliability.attack.scenario import DISTURBANCES, Scenario, Step
 from tests.reliability.attack.world import World
@@ -29,10 +29,13 @@ docs = st.sampled_from(DOCS)
 locks = st.builds(Step, st.just("lock"), st.sampled_from(sorted(LOCKS)), docs)
 writes = st.builds(Step, st.just("write"), st.sampled_from(sorted(WRITES)), docs)
 free = st.builds(Step, st.just("free"), st.sampled_from(sorted(FREE)), docs)
+pending = st.builds(Step, st.just("pending"), st.sampled_from(sorted(PENDING)), docs)
 others = st.builds(Step, st.just("others"), st.just(""), docs)
 disturbances = st.builds(Step, st.sampled_from(DISTURBANCES))
 programs = st.lists(
-    st.one_of(locks, locks, writes, writes, free, others, disturbances), min_size=1, max_size=10
+    st.one_of(locks, locks, writes, writes, free, pending, others, disturbances),
+    min_size=1,
+    max_size=10,
 )
 
 
