@@ -146,6 +146,7 @@ DOCUMENTS = (
     "features/guard/insert_select.py:InsertedFromSelect._execute",
     "features/guard/statement_check.py:StatementCheck._check_keys",
     "features/guard/statement_check.py:StatementCheck._check_where",
+    "features/guard/statement_check.py:StatementCheck._lock_free",
     "core/locking/by_key.py:OneByKey._take_row",
     "core/locking/by_key.py:_lock_and_read",
     "core/locking/by_key.py:_select",

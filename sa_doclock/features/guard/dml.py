@@ -74,16 +74,17 @@ class DmlGuard:
     ) -> int | None:
         """Return how many rows the statement would write now; None if they are not counted."""
         asked = [one.asked for one in checks if one.asked is not None]
+        left = sum(one.left for one in checks)
         if len(asked) < len(checks) or not checks:
             return None
         if isinstance(statement, Update) and other_tables(statement):
             return None  # the number is that of the rows of all tables
         if len(checks) == 1 and covers(checks[0].target, statement):
-            return asked[0]
+            return asked[0] - left
         number, session = select_number(statement), self._session()
         with session.no_autoflush:
             counts = [session.execute(number, one, **how) for one in listed(parameters)]
-        return sum(int(count.scalar_one()) for count in counts)
+        return sum(int(count.scalar_one()) for count in counts) - left
 
     def _after(
         self,

@@ -6,13 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, product
 from typing import Any
 
-from sqlalchemy import ClauseElement, Insert, select
+from sqlalchemy import ClauseElement, Insert, or_, select
 from sqlalchemy.orm import Mapper, Session
 
 from ...core.documents import UNKNOWN, HeaderResolver, document_key, has_null, key_attributes, takes
 from ...core.lock_info import DocumentKey, Identity
 from ...core.sqlalchemy_internals import values_of
-from ...core.statements import chunks, key_in
+from ...core.statements import add_lock, chunks, key_in
+from ...dialects import schema_translation
+from ...options import LockOptions
 from .atomic import needs_no_lock
 from .insert_select import InsertedFromSelect, inserted_rows
 from .refusals import Refusal, Refusals
@@ -38,6 +40,9 @@ class StatementCheck:
         self.inserted: InsertedFromSelect | None = None
         self.asked: int | None = None
         """The number of rows that the statement was about to write; None where none were counted."""
+        self._free = 0
+        self.left = 0
+        """The number of rows of no document that another transaction has brought into one meanwhile."""
         self.new_keys: list[tuple[DocumentKey, Identity]] = []
         """The documents whose primary key the statement sets, each with the new one."""
 
@@ -90,6 +95,8 @@ class StatementCheck:
         if self._refusals.active and not needs_no_lock(statement, self.target, listed(parameters)):
             self._check_touched(statement, parameters, how)
             self._settle()
+            if self._free:
+                self._lock_free(statement, listed(parameters), how)
         return []
 
     def _check_insert(
@@ -161,8 +168,36 @@ class StatementCheck:
                 self._check_owners(row, of_row=False)
             for *found, rows in self._session.execute(touched, parameters, **how).all():
                 self.asked += rows
+                self._free += rows if self._is_free(found) else 0
                 self._check_row(tuple(found), new)
                 self._note_new_keys(tuple(found), values)
+
+    def _is_free(self, row: Sequence[Any]) -> bool:
+        """Return whether a row of ``target.columns`` refers to no owner."""
+        if self.target.by_identity or self.target.mapper is None:
+            return False
+        values = iter(row)
+        read = [dict(zip(link.read, values, strict=False)) for link in self.target.links]
+        return all(
+            has_null(tuple(one[name] for name in link.names))
+            for link, one in zip(self.target.links, read, strict=True)
+        )
+
+    def _lock_free(self, statement: Any, given: Sequence[Row], how: Mapping[str, Any]) -> None:
+        """Lock the rows of no document, which anybody may bring into one before they are written."""
+        mapper = self.target.mapper
+        assert mapper is not None
+        no_owner = (
+            or_(*(self.target.column_of(name, None).is_(None) for name in link.names))
+            for link in self.target.links
+        )
+        where = [*no_owner, *([] if statement.whereclause is None else [statement.whereclause])]
+        rows = select(*mapper.primary_key).where(*where)
+        rows = rows.execution_options(**schema_translation(statement.get_execution_options()))
+        locking = add_lock(rows, mapper.class_, LockOptions.ForUpdate)
+        # Past the session's own execute(): the lock is none of a document.
+        found = [Session.execute(self._session, locking, one, **how).all() for one in given]
+        self.left = self._free - sum(map(len, found))
 
     def _note_new_keys(self, identity: Identity, values: Iterable[Row]) -> None:
         if not is_header_target(self.target):

@@ -11,23 +11,25 @@ import sqlalchemy as sa
 from sqlalchemy.exc import PendingRollbackError
 
 from sa_doclock import LockingSession, UnlockedWrite
-from tests.integration.guard.models import Customer, Line, Order, Tax, Work
+from tests.integration.guard.models import Customer, Line, Order, Repair, Tax, Ticket, Work
 from tests.integration.guard.steps import Deed, hold
 from tests.support.databases import Database
 
 WRITES = ("UPDATE", "DELETE", "INSERT")
 LINES: Any = Line.__table__
+WORK: Any = Work.__table__
 
 
 @contextmanager
 def before_the_write(
     session: LockingSession, database: Database, meanwhile: sa.Executable
 ) -> Iterator[None]:
-    """Have another session commit this statement, just before ours sends its first write."""
+    """Have another session commit this statement, before ours sends its first lock or write."""
     other, left = database.engine(poolclass=sa.NullPool), [meanwhile]
 
     def run(_: object, __: object, statement: str, *___: object) -> None:
-        if statement.lstrip().upper().startswith(WRITES) and left:
+        locks = "FOR UPDATE" in statement
+        if (locks or statement.lstrip().upper().startswith(WRITES)) and left:
             with other.begin() as connection:
                 connection.execute(left.pop())
 
@@ -45,6 +47,7 @@ class Case(NamedTuple):
     meanwhile: sa.Executable
     before: sa.Executable = sa.select(1)
     held: int | None = 1
+    entity: type[Any] = Order
 
 
 def run(statement: Any) -> Deed:
@@ -95,7 +98,6 @@ CASES: dict[str, Case] = {
         held=None,
     ),
 }
-each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
 def state(stored: Callable[[Any, Any], Any]) -> list[Any]:
@@ -109,6 +111,13 @@ def state(stored: Callable[[Any, Any], Any]) -> list[Any]:
     return [stored(*one) for one in keys]
 
 
+ORPHAN, ADOPTED = (sa.update(WORK).where(WORK.c.id == 1).values(fault_id=n) for n in (None, 2))
+ONE = sa.update(Repair).where(Repair.id == 1)
+CASES["of no document"] = Case(run(ONE.values(hours=7)), ADOPTED, ORPHAN, None)
+CASES["of no document, moved"] = Case(run(ONE.values(fault_id=1)), ADOPTED, ORPHAN, 1, Ticket)
+each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
 @each_case
 @pytest.mark.not_databases("sqlite", "sqlite-journal")  # whose lock nobody passes
 def test_a_row_that_comes_to_match_is_not_written(
@@ -116,7 +125,7 @@ def test_a_row_that_comes_to_match_is_not_written(
 ) -> None:
     with documents.engine().begin() as connection:
         connection.execute(case.before)
-    held = hold(session, Order, case.held) if case.held else []
+    held = hold(session, case.entity, case.held) if case.held else []
     raises = pytest.raises(UnlockedWrite, match="came to it after")
     with before_the_write(session, documents, case.meanwhile), raises:
         case.deed(session)
