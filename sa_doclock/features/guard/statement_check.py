@@ -192,7 +192,7 @@ class StatementCheck:
             for link in self.target.links
         )
         where = [*no_owner, *([] if statement.whereclause is None else [statement.whereclause])]
-        rows = select(*mapper.primary_key).where(*where)
+        rows = select(*self.target.key_columns).where(*where)
         rows = rows.execution_options(**schema_translation(statement.get_execution_options()))
         locking = add_lock(rows, mapper.class_, LockOptions.ForUpdate)
         # Past the session's own execute(): the lock is none of a document.
