@@ -74,17 +74,19 @@ class DmlGuard:
     ) -> int | None:
         """Return how many rows the statement would write now; None if they are not counted."""
         asked = [one.asked for one in checks if one.asked is not None]
+        several = isinstance(statement, Update) and other_tables(statement)
+        if not asked or len(asked) < len(checks) or several:
+            return None  # of several tables the driver gives the number of all rows
         left = sum(one.left for one in checks)
-        if len(asked) < len(checks) or not checks:
-            return None
-        if isinstance(statement, Update) and other_tables(statement):
-            return None  # the number is that of the rows of all tables
         if len(checks) == 1 and covers(checks[0].target, statement):
             return asked[0] - left
+        return self._ask_number(statement, listed(parameters), how) - left
+
+    def _ask_number(self, statement: Any, given: Iterable[Row], how: Mapping[str, Any]) -> int:
         number, session = select_number(statement), self._session()
         with session.no_autoflush:
-            counts = [session.execute(number, one, **how) for one in listed(parameters)]
-        return sum(int(count.scalar_one()) for count in counts) - left
+            counts = [session.execute(number, parameters, **how) for parameters in given]
+        return sum(int(count.scalar_one()) for count in counts)
 
     def _after(
         self,

@@ -130,12 +130,14 @@ def targets_of_new_kinds(found: Sequence[Target], rows: Iterable[Row]) -> Iterat
     kind = None if mapper is None else kind_attribute(mapper)
     if mapper is not None and kind is not None:
         named = (literal(found[0].by_attribute(row).get(kind), row) for row in rows)
-        for new in dict.fromkeys(chain.from_iterable(kinds_of(mapper, one) for one in named)):
-            if (
-                new.local_table is mapper.base_mapper.local_table
-            ):  # else the row needs another beside it
-                own = (target for target in targets_of_class(new) if target.mapper is new)
-                yield from map(_of_any_kind, own)
+        kinds = chain.from_iterable(kinds_of(mapper, one) for one in named)
+        yield from chain.from_iterable(map(_targets_of_kind, dict.fromkeys(kinds)))
+
+
+def _targets_of_kind(mapper: Mapper[Any]) -> Iterator[Target]:
+    if mapper.local_table is mapper.base_mapper.local_table:  # else the row needs another beside it
+        own = (target for target in targets_of_class(mapper) if target.mapper is mapper)
+        yield from map(_of_any_kind, own)
 
 
 def _of_any_kind(target: Target) -> Target:

@@ -85,7 +85,7 @@ class Scenario:
 
     @property
     def is_pending(self) -> bool:
-        """Whether something is to be flushed."""
+        """True if something is to be flushed."""
         return any(map(self.session.is_modified, self.session.dirty))
 
     def _disturb(self, step: Step) -> None:

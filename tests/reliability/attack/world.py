@@ -14,7 +14,7 @@ from tests.reliability.attack.models import LINES, ORDERS, ROWS, Base, Line, Ord
 from tests.support.databases import Database
 
 Counters = Counter[tuple[str, int]]
-"""How often each row was counted up; ``("lines", doc)`` is how many lines came to a document."""
+"""The counter of each row; ``("lines", doc)`` is the number of lines that came to a document."""
 
 _AT_ONCE: dict[str, dict[str, Any]] = {"sqlite": {"timeout": 0}}
 
