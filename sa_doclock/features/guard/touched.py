@@ -8,45 +8,61 @@ these.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Column, Select, func, select
 from sqlalchemy.engine import IteratorResult
+from sqlalchemy.sql.visitors import iterate
 
 from ...core.sqlalchemy_internals import buffer_rows, returned_columns
 from ...dialects import schema_translation
 from .targets import Target, entity_of
 
+_NUMBER: Final = func.count()
 
-def select_touched(statement: Any, columns: Iterable[Any]) -> Select[Any]:
+
+def select_touched(statement: Any, columns: Sequence[Any]) -> Select[Any]:
     """Return the SELECT of the values that the written rows have in these columns, each once.
 
     The last column of its result is the number of the rows.
     """
-    return _counted(statement, list(columns), select(*columns))
+    options = schema_translation(statement.get_execution_options())
+    counted = select(*columns, _NUMBER).group_by(*columns).execution_options(**options)
+    if statement.whereclause is None:
+        return counted
+    if _may_join(statement):
+        return _once(statement, columns, counted)
+    return counted.where(statement.whereclause)
+
+
+def _once(statement: Any, columns: Sequence[Any], counted: Select[Any]) -> Select[Any]:
+    """Return the same for UPDATE .. FROM: a row that is joined with two others is written once."""
+    keys = [key.label(None) for key in statement.table.primary_key]
+    rows = select(*columns, *keys).where(statement.whereclause)
+    if not keys or len(rows.get_final_froms()) == 1:
+        return counted.where(statement.whereclause)
+    found = list(rows.distinct().subquery().c)[: len(columns)]
+    options = counted.get_execution_options()
+    return select(*found, _NUMBER).group_by(*found).execution_options(**options)
 
 
 def select_number(statement: Any) -> Select[Any]:
     """Return the SELECT of the number of the rows that the statement writes."""
-    entity = entity_of(statement)
-    return _counted(
-        statement, [], select().select_from(statement.table if entity is None else entity)
-    )
-
-
-def _counted(statement: Any, columns: list[Any], rows: Select[Any]) -> Select[Any]:
-    options = schema_translation(statement.get_execution_options())
+    entity, options = entity_of(statement), schema_translation(statement.get_execution_options())
+    source, keys = statement.table if entity is None else entity, statement.table.primary_key
+    rows = select(*keys).select_from(source).distinct()
     if statement.whereclause is not None:
         rows = rows.where(statement.whereclause)
-    keys = list(statement.table.primary_key)
-    if len(rows.add_columns(*keys[:1]).get_final_froms()) > 1 and keys:
-        # UPDATE .. FROM: a row that is joined with two others is written once.
-        inner = rows.add_columns(*(key.label(None) for key in keys)).distinct().subquery()
-        columns = list(inner.c)[: len(columns)]
-        rows = select(*columns).select_from(inner)
-    counted = rows.add_columns(func.count()).group_by(*columns)
-    return counted.execution_options(**options)
+    return select(_NUMBER).select_from(rows.subquery()).execution_options(**options)
+
+
+def _may_join(statement: Any) -> bool:
+    """Return whether the WHERE names another table; get_final_froms(), which is sure, takes longer."""
+    if statement.whereclause is None:
+        return False
+    columns = (one for one in iterate(statement.whereclause) if isinstance(one, Column))
+    return any(one.table != statement.table for one in columns)
 
 
 def covers(target: Target, statement: Any) -> bool:
