@@ -142,7 +142,7 @@ DOCUMENTS = (
     "core/documents/stored_keys.py:select_equal_keys",
     "core/locking/hidden_rows.py:refuse_hidden",
     "claims/locking.py:_refuse_hidden",
-    "features/guard/dml.py:DmlGuard._asked",
+    "features/guard/dml.py:DmlGuard._ask_number",
     "features/guard/insert_select.py:InsertedFromSelect._execute",
     "features/guard/statement_check.py:StatementCheck._check_keys",
     "features/guard/statement_check.py:StatementCheck._check_where",
