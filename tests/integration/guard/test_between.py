@@ -177,6 +177,11 @@ def test_a_row_that_has_left_is_no_reason(session: LockingSession, documents: Da
     session.commit()
 
 
+def test_rows_of_no_document_count_too(session: LockingSession) -> None:
+    session.execute(sa.update(Work).where(Work.id == 3).values(hours=1))
+    session.commit()
+
+
 @pytest.mark.databases("mysql", "mariadb")
 def test_rows_of_two_tables_are_not_counted(session: LockingSession) -> None:
     both = sa.update(Line).where(Line.id == 1, Customer.id == Line.id)

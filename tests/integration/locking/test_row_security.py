@@ -11,6 +11,7 @@ from sqlalchemy import event
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, claim_each
+from sa_doclock.dialects import postgresql
 from tests.support.databases import Database
 
 pytestmark = pytest.mark.databases("postgresql")
@@ -107,14 +108,19 @@ def test_a_row_that_another_holds_is_skipped(engine: sa.Engine, database: Databa
         assert not list(claim_each(lambda: LockingSession(engine), sa.select(Doc).where(where)))
 
 
-def test_a_table_is_asked_about_once(engine: sa.Engine, database: Database) -> None:
-    sent: list[str] = []
-    plain = database.engine()
-    with plain.begin() as connection:
-        connection.exec_driver_sql("ALTER TABLE rls_doc DISABLE ROW LEVEL SECURITY")
-    with LockingSession(plain) as session:
-        session.get_entity(Doc, 3, LockOptions.ForUpdate)
-        event.listen(plain, "before_cursor_execute", lambda *a: sent.append(a[2]))
-        session.get_entity(Doc, 4, LockOptions.ForUpdate)
-    assert len(sent) == 2
+def test_a_table_is_asked_about_once(
+    engine: sa.Engine, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    ask: Any = postgresql.ask_driver
+
+    def ask_driver(connection: sa.Connection, statement: str, **parameters: Any) -> Any:
+        asked.append(statement)
+        return ask(connection, statement, **parameters)
+
+    monkeypatch.setattr(postgresql, "ask_driver", ask_driver)
+    with LockingSession(database.engine()) as session:
+        for missing in (3, 4):
+            session.get_entity(Doc, missing, LockOptions.ForUpdate)
+    assert ["relrowsecurity" in one for one in asked].count(True) == 1
     assert engine
