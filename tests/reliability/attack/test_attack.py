@@ -32,11 +32,19 @@ free = st.builds(Step, st.just("free"), st.sampled_from(sorted(FREE)), docs)
 pending = st.builds(Step, st.just("pending"), st.sampled_from(sorted(PENDING)), docs)
 others = st.builds(Step, st.just("others"), st.just(""), docs)
 disturbances = st.builds(Step, st.sampled_from(DISTURBANCES))
+
+
+def _round(doc: int, lock: str, write: str) -> list[Step]:
+    """Read, let others write, lock, write: where an old value would be an update that is lost."""
+    read, meanwhile = Step("read"), Step("others", "", doc)
+    return [read, meanwhile, Step("lock", lock, doc), Step("write", write, doc)]
+
+
+rounds = st.builds(_round, docs, st.sampled_from(sorted(LOCKS)), st.sampled_from(sorted(WRITES)))
+steps_alone = st.one_of(locks, locks, writes, writes, free, pending, others, disturbances)
 programs = st.lists(
-    st.one_of(locks, locks, writes, writes, free, pending, others, disturbances),
-    min_size=1,
-    max_size=10,
-)
+    st.one_of(rounds, steps_alone.map(lambda step: [step])), min_size=1, max_size=8
+).map(lambda parts: [step for part in parts for step in part])
 
 
 @pytest.mark.slow
