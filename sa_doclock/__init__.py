@@ -44,6 +44,7 @@ from .errors import (
 from .events import ReleasedLock
 from .features.checkouts import checkout_table
 from .features.gate import DocumentGate
+from .features.guard import atomic_update
 from .options import LockOptions
 from .retry import run_transaction
 from .tools.monitoring import lock_waits
@@ -112,6 +113,7 @@ __all__ = [
     "async_lease_each",
     "async_lock_waits",
     "async_run_transaction",
+    "atomic_update",
     "check_database",
     "checkout_table",
     "claim_each",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from sqlalchemy import Select, inspect
@@ -10,10 +11,11 @@ from sqlalchemy.orm import Session
 
 from ..core.documents import document_key, root_of
 from ..core.lock_info import Identity
-from ..core.locking import LockTarget, acquire, execute_ours, single_key
+from ..core.locking import LockTarget, acquire, execute_ours, single_key, why_hidden
 from ..core.session import LockingSession, context_of
 from ..core.statements import lock_by_keys, parameters_by_keys, run_within
 from ..core.transaction import LockPlan, LockRequest, TransactionConnection
+from ..errors import LockNotAvailable
 from ..options import LockOptions, is_row_lock
 from .query import ClaimQuery
 
@@ -48,7 +50,23 @@ def lock_matching(
         identities,
         bind_arguments={"mapper": mapper},
     )
-    return acquire(_MatchingRows(context, request, query))
+    target = _MatchingRows(context, request, query)
+    found = acquire(target)
+    if target.hides_rows:
+        _refuse_hidden(session, query, [key for key in identities if key not in found])
+    return found
+
+
+def _refuse_hidden(session: LockingSession, query: ClaimQuery, missing: Sequence[Identity]) -> None:
+    """Ask for the lock of each of these rows that match; a savepoint gives it up again.
+
+    :raises LockNotSupported: one of them can be read, and cannot be locked.
+    """
+    matching = session.execute(query.matching(missing))
+    for key in [query.split(row)[0] for row in matching]:
+        with suppress(LockNotAvailable), session.begin_nested() as savepoint:
+            session.get_entity(query.mapper.class_, key, QUEUE | LockOptions.NoWait)
+            savepoint.rollback()
 
 
 class _MatchingRows(LockTarget[dict[Identity, Any]]):
@@ -58,7 +76,18 @@ class _MatchingRows(LockTarget[dict[Identity, Any]]):
         super().__init__(context, request)
         self._query = query
 
+    hides_rows = False
+    """Rows were not found that can perhaps be read."""
+
     def send(
+        self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
+    ) -> Sequence[Any]:
+        found = self._send(connection, plan, request)
+        if len(found) < len(request.keys):
+            self.hides_rows = why_hidden(connection, plan) is not None
+        return found
+
+    def _send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
     ) -> Sequence[Any]:
         query, identities = self._query, request.keys

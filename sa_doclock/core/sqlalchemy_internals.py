@@ -23,6 +23,7 @@ from sqlalchemy import (
     ColumnElement,
     CompoundSelect,
     Connection,
+    Insert,
     Pool,
     QueuePool,
     Result,
@@ -516,6 +517,11 @@ def values_of(statement: ValuesBase) -> Values:
         overwrites=replaces or (conflict is not None and not does_nothing),
         conditional=conflict is not None or bool(prefixes),
     )
+
+
+def select_of_insert(statement: Insert) -> tuple[Sequence[str], Any]:
+    """Return the names that ``from_select()`` was given, and the SELECT."""
+    return statement._select_names or (), statement.select
 
 
 def returned_columns(statement: ValuesBase) -> tuple[Any, ...]:

@@ -123,6 +123,13 @@ class Locking:
     def check_table(self, connection: Connection, table: Table) -> None:
         """Raise LockNotSupported if rows of this table cannot be locked."""
 
+    def hides_rows(self, connection: Connection, table: Table) -> str | None:
+        """Return why rows of this table that can be read may not be found by a lock; None: all are.
+
+        Asked where a lock by key has found no row.
+        """
+        return None
+
     def check_adopted(self, connection: Connection, lock: LockOptions, table: Table) -> None:
         """Raise LockNotSupported if ``with_for_update()`` has locked no rows of this table.
 

@@ -92,6 +92,18 @@ INVARIANTS: Final = {
             "guard/test_second_classes.py",
         ),
         Invariant(
+            "Nor by a bulk UPDATE that a row comes to match while it runs: nothing of its transaction is committed.",
+            "guard/test_between.py::test_a_row_that_comes_to_match_is_not_written",
+        ),
+        Invariant(
+            "Nor by a change of the column that makes a row a part.",
+            "guard/test_kinds.py",
+        ),
+        Invariant(
+            "A row that the account may read and not lock is LockNotSupported, and not missing.",
+            "locking/test_row_security.py",
+        ),
+        Invariant(
             "A lock on an AUTOCOMMIT connection is LockNotSupported.",
             "lock_order/test_failures.py::test_autocommit_is_refused",
         ),

@@ -52,6 +52,6 @@ from .owners import (
     loaded_headers,
     loaded_owner,
 )
-from .parts import Part
-from .roles import header_key, is_row_of_root, is_second_class
+from .parts import Part, takes
+from .roles import header_key, is_row_of_root, is_second_class, kind_attribute, kinds_of
 from .stored_keys import compares_in_python, select_equal_keys, select_stored_keys

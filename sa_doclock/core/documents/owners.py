@@ -158,6 +158,10 @@ class HeaderResolver:
             return self.headers(state)
         return self._search_once((root_of(mapper), identity), self._search_of_row(mapper, identity))
 
+    def stored_headers(self, mapper: Mapper[Any], identity: Identity) -> frozenset[Identity]:
+        """Return the headers that the database has for a row, whatever the session has loaded."""
+        return frozenset(self._search_of_row(mapper, identity))
+
     def _search_of_row(self, mapper: Mapper[Any], identity: Identity) -> Iterator[Identity]:
         has_owner = False
         for part in parts_with_detail(self._root, mapper):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
 from operator import and_, eq
@@ -60,7 +60,7 @@ class Part(NamedTuple):
 
         True of a value that is not known, or that only the database knows.
         """
-        return all(_may_be(values.get(name, one), one) for name, one in self.discriminators)
+        return takes(self.discriminators, values)
 
     @property
     def owner_path(self) -> str:
@@ -88,6 +88,14 @@ def build_part(path: str, relationship: RelationshipProperty[Any]) -> Part:
         recursive=root_of(detail) is root_of(owner),
         discriminators=tuple(_discriminators(relationship)),
     )
+
+
+def takes(discriminators: Iterable[tuple[str, Any]], values: Mapping[str, Any]) -> bool:
+    """Return whether rows with these values can be details, by the constants that they compare with.
+
+    True of a value that is not known, or that only the database knows.
+    """
+    return all(_may_be(values.get(name, one), one) for name, one in discriminators)
 
 
 def _may_be(value: Any, constant: Any) -> bool:

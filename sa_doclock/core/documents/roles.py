@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from sqlalchemy import ClauseElement, Column
 from sqlalchemy.orm import Mapper
 
 from ..lock_info import Identity
@@ -40,6 +41,23 @@ def header_key(mapper: Mapper[Any], root: Mapper[Any], identity: Identity) -> Id
         return identity
     values = dict(zip(mapper.primary_key, identity, strict=True))
     return tuple(values.get(column) for column in root.primary_key)
+
+
+def kind_attribute(mapper: Mapper[Any]) -> str | None:
+    """Return the attribute whose value says of which class of the hierarchy a row is."""
+    base = mapper.base_mapper
+    column = base.polymorphic_on
+    if not isinstance(column, Column) or not base.columns.contains_column(column):
+        return None
+    return base.get_property_by_column(column).key
+
+
+def kinds_of(mapper: Mapper[Any], value: Any) -> list[Mapper[Any]]:
+    """Return the classes of the hierarchy whose rows have this value there; all, of an expression."""
+    kinds = mapper.polymorphic_map
+    if isinstance(value, ClauseElement):
+        return list(kinds.values())
+    return [kinds[value]] if value in kinds else []
 
 
 def part_as_mapped(part: Part, mapper: Mapper[Any]) -> Part:

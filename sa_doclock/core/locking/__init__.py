@@ -11,6 +11,7 @@ from .by_key import (
     single_key,
 )
 from .context import LockContext, session_options
+from .hidden_rows import why_hidden
 from .named import NamedLock, bind_of_key, check_key, doclock_key, lock_of_key
 from .refresh import expire_documents, expire_parts
 from .select import RowsOfSelect

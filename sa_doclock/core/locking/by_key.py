@@ -55,6 +55,7 @@ from ..transaction import (
 )
 from .acquire import LockTarget
 from .context import LockContext
+from .hidden_rows import refuse_hidden
 from .refresh import expire_documents, forget_vanished, refuse_unsaved
 
 T = TypeVar("T")
@@ -183,11 +184,27 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
         found = self._take_row(connection, plan, request)
         if not found and connection.strategy.retries_missing_rows:
             found = self._take_row(connection, plan, request)
+        if not found:
+            found = self._look_again(connection, plan, request)
         if len(found) > 1:
             raise several_rows(request.keys[0], _keys_of(self.mapper, found))
         if self.unreadable:
             load_again(self.session, self.unreadable)
         return found[0] if found else None
+
+    def _look_again(
+        self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
+    ) -> Sequence[T]:
+        """Return the row that was not found, where it has come meanwhile."""
+        found: Sequence[T] = ()
+
+        def lock_again() -> list[Identity]:
+            nonlocal found
+            found = self._take_row(connection, plan, request)
+            return _keys_of(self.mapper, found)
+
+        refuse_hidden(self.session, connection, plan, self.mapper, request.keys, lock_again)
+        return found
 
     def _take_row(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
@@ -256,9 +273,28 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
             missing = self._missing(found)
             if missing:
                 found = _distinct(found + self._locked(connection, plan, request, missing))
+                found = self._look_again(connection, plan, request, found)
                 found.sort(key=row_order(self.mapper))
         if self.unreadable:
             load_again(self.session, self.unreadable)
+        return found
+
+    def _look_again(
+        self,
+        connection: TransactionConnection,
+        plan: LockPlan,
+        request: LockRequest,
+        found: list[T],
+    ) -> list[T]:
+        """Return what was found, with the rows that have come meanwhile."""
+        missing = self._missing(found)
+
+        def lock_again() -> list[Identity]:
+            nonlocal found
+            found = _distinct(found + self._locked(connection, plan, request, missing))
+            return _keys_of(self.mapper, found)
+
+        refuse_hidden(self.session, connection, plan, self.mapper, missing, lock_again)
         return found
 
     def _locked(

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Result, Select, TextClause, inspect
+from sqlalchemy import Insert, Result, Select, TextClause, inspect
 from sqlalchemy.orm import FromStatement, Mapper
 from sqlalchemy.sql import Executable
 
@@ -167,6 +167,10 @@ class ExecutingSession(SessionWithContext):
                 stack.enter_context(around_dml(inner, params, how))
                 for around_dml in self._context.parts.around_dml
             ]
+            if isinstance(inner, Insert) and inner.select is not None:
+                # SQLAlchemy keeps the number of rows where it is told, and nothing else tells it.
+                options = {"preserve_rowcount": True, **arguments.get("execution_options", {})}
+                arguments = {**arguments, "execution_options": options}
             result = self._execute_plain(statement, params, **arguments)
             for note_returned in noting:
                 result = note_returned(result)

@@ -67,8 +67,8 @@ class FailedTransaction:
             ) from self.cause
         if self.cause is not None:
             raise PendingRollbackError(
-                "This transaction has failed to take a lock, and does nothing more until "
-                f"rollback(). The failure was: {self.cause}"
+                "This transaction has failed to take a lock, or has written without one, and does "
+                f"nothing more until rollback(). The failure was: {self.cause}"
             ) from self.cause
 
     def refuse_commit(self) -> None:

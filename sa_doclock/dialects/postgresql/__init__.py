@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
-from sqlalchemy import Connection, DateTime
+from sqlalchemy import Connection, DateTime, Dialect, Table
 from sqlalchemy.exc import DBAPIError
 
 from ...errors import (
@@ -29,6 +29,7 @@ from ..base import (
 )
 from ..compatible_servers import find_server
 from ..connection import ask_driver
+from ..names import quoted_name
 from .hold_limit import after_lock, before_lock
 from .lock_limit import limited_block, limited_locks, lock_limit
 from .monitoring import PostgreSQLMonitoring
@@ -48,6 +49,17 @@ _ABORTED = "25P02"  # in_failed_sql_transaction
 _TRANSACTION_ID = (
     "SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.now()::pg_catalog.text "
     "ELSE pg_catalog.txid_current()::pg_catalog.text END"
+)
+
+# The policies for UPDATE count for FOR UPDATE and FOR SHARE too:
+# https://www.postgresql.org/docs/current/sql-createpolicy.html
+_ROW_SECURITY = (
+    "SELECT relrowsecurity FROM pg_catalog.pg_class "
+    "WHERE oid = pg_catalog.to_regclass(CAST(:name AS text))"
+)
+_HIDDEN = (
+    "the table has row-level security, and FOR UPDATE and FOR SHARE find only the rows that its "
+    "policies for UPDATE let this account change"
 )
 
 
@@ -109,6 +121,11 @@ class PostgreSQLLocks(LockStrategy):
     # a single SQL command", while now() is "the start time of the current transaction":
     # https://www.postgresql.org/docs/current/functions-datetime.html#FUNCTIONS-DATETIME-CURRENT
     clock = ServerClock("clock_timestamp() AT TIME ZONE 'UTC'", DateTime)
+
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__(dialect)
+        self._row_security: dict[str, bool] = {}
+
     _make_pipeline: Callable[[Connection], Pipeline | None] | None = None
 
     def asked_in_place(self, connection: Connection) -> AbstractContextManager[None] | None:
@@ -122,6 +139,14 @@ class PostgreSQLLocks(LockStrategy):
     def note_server(self, connection: Connection) -> None:
         ((version,),) = ask_driver(connection, "SELECT pg_catalog.version()")
         self.compatible = find_server("postgresql", str(version), connection.engine.url.host)
+
+    def hides_rows(self, connection: Connection, table: Table) -> str | None:
+        name = quoted_name(connection, table)
+        if name not in self._row_security:
+            # On this connection: another one may have another search_path, and no temporary tables.
+            found = ask_driver(connection, _ROW_SECURITY, name=name)
+            self._row_security[name] = any(enabled for (enabled,) in found)
+        return _HIDDEN if self._row_security[name] else None
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         if base_of(lock) is LockOptions.SnapshotRead:

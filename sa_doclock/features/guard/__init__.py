@@ -7,6 +7,7 @@ It keeps the headers that a transaction has inserted, which need no lock (``mark
 """
 
 from . import written_rows
+from .atomic import atomic_update
 from .provenance import ReadProvenance
 from .refusals import check_guard_mode
 from .write_guard import WriteGuard

@@ -1,8 +1,8 @@
 """The guard for statements: ORM-enabled and Core UPDATE, DELETE and INSERT in a session.
 
 The documents that an UPDATE or DELETE would write to are read from the database with the
-statement's own WHERE clause; those that an INSERT adds rows to are in its values.  A
-statement whose documents cannot be found, such as INSERT .. FROM SELECT, is refused.
+statement's own WHERE clause; those that an INSERT adds rows to are in its values, or in its
+SELECT.  After it the rows that were written are counted.
 """
 
 from __future__ import annotations
@@ -10,24 +10,31 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain, product
+from itertools import chain
 from typing import Any
 
-from sqlalchemy import ClauseElement, Insert, Update, select
-from sqlalchemy.orm import Mapper, Session
+from sqlalchemy import Insert, Update
+from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.attributes import instance_state
 
-from ...core.documents import UNKNOWN, HeaderResolver, document_key, has_null, key_attributes
-from ...core.lock_info import DocumentKey, Identity
+from ...core.documents import document_key
+from ...core.lock_info import DocumentKey
 from ...core.sqlalchemy_internals import autoflush, values_of
-from ...core.statements import chunks, key_in
-from ...dialects import schema_translation
 from .flush import FlushGuard
-from .refusals import Refusal, Refusals
+from .refusals import Refusals
 from .returned import keys_of_result
 from .rows import Write
-from .targets import Link, Row, Target, is_header_target, literal, targets_of, targets_of_class
-from .upserts import stays_in_its_document
+from .statement_check import StatementCheck, listed
+from .targets import (
+    Row,
+    Target,
+    is_header_target,
+    other_tables,
+    targets_of,
+    targets_of_class,
+    targets_of_new_kinds,
+)
+from .touched import covers, rows_written, select_number
 
 
 class DmlGuard:
@@ -49,12 +56,58 @@ class DmlGuard:
         :param how: the execution options and bind arguments that it is executed with.
         :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
         """
-        targets = targets_of(statement) if self._refusals.enabled else ()
+        targets = targets_of(statement, listed(parameters)) if self._refusals.enabled else ()
         if targets:
             self._flush_before(statement, how)
         write = _write_of(statement)
-        with self._run(targets, write, lambda one: one.statement(statement, parameters, how)):
-            yield partial(self._note_returned, statement, targets, write)
+        run = self._run(targets, write, lambda one: one.statement(statement, parameters, how))
+        with run as checks:
+            asked = self._asked(checks, statement, parameters, how)
+            yield partial(self._after, statement, write, checks, asked)
+
+    def _asked(
+        self,
+        checks: Sequence[StatementCheck],
+        statement: Any,
+        parameters: Any,
+        how: Mapping[str, Any],
+    ) -> int | None:
+        """Return how many rows the statement would write now; None if they are not counted."""
+        asked = [one.asked for one in checks if one.asked is not None]
+        several = isinstance(statement, Update) and other_tables(statement)
+        if not asked or len(asked) < len(checks) or several:
+            return None  # of several tables the driver gives the number of all rows
+        left = sum(one.left for one in checks)
+        if len(checks) == 1 and covers(checks[0].target, statement):
+            return asked[0] - left
+        return self._ask_number(statement, listed(parameters), how) - left
+
+    def _ask_number(self, statement: Any, given: Iterable[Row], how: Mapping[str, Any]) -> int:
+        number, session = select_number(statement), self._session()
+        with session.no_autoflush:
+            counts = [session.execute(number, parameters, **how) for parameters in given]
+        return sum(int(count.scalar_one()) for count in counts)
+
+    def _after(
+        self,
+        statement: Any,
+        write: Write,
+        checks: Sequence[StatementCheck],
+        asked: int | None,
+        result: Any,
+    ) -> Any:
+        """Check what the statement has written; return its result, which can still be read.
+
+        :raises UnlockedWrite: rows that were not asked about; nothing of the transaction can be
+            committed.
+        """
+        written = None
+        if asked is not None:
+            result, written = rows_written(statement, result)
+        for check in checks:
+            if check.has_written_others(asked, written, result):
+                self._refusals.refuse_written(check.refusal_of_others())
+        return self._note_returned(statement, [one.target for one in checks], write, result)
 
     def _note_returned(
         self, statement: Any, targets: Iterable[Target], write: Write, result: Any
@@ -86,6 +139,8 @@ class DmlGuard:
         :raises UnlockedWrite: one of them is of a document that is not held ForUpdate.
         """
         targets = targets_of_class(mapper) if self._refusals.enabled else ()
+        if write is Write.UPDATE:
+            targets += tuple(targets_of_new_kinds(targets, rows))
         with self._run(targets, write, lambda check: check.rows(rows)):
             yield
         if write is Write.INSERT:  # return_defaults=True has set the keys that the database gave
@@ -99,18 +154,18 @@ class DmlGuard:
         self,
         targets: Iterable[Target],
         write: Write,
-        check: Callable[[_Check], Iterable[DocumentKey]],
-    ) -> Iterator[None]:
+        check: Callable[[StatementCheck], Iterable[DocumentKey]],
+    ) -> Iterator[Sequence[StatementCheck]]:
         """Run the checks, then the block, and record the new documents that the checks return."""
         session = self._session()
         inserted: list[DocumentKey] = []
-        checks = [_Check(session, self._refusals, target, write) for target in targets]
+        checks = [StatementCheck(session, self._refusals, target, write) for target in targets]
         if checks:
             self._refusals.reset_warnings()
         with session.no_autoflush:
             for one in checks:
                 inserted += check(one)
-        yield
+        yield checks
         for key in inserted:
             self._documents.add_inserted(key)
         for document, identity in chain.from_iterable(one.new_keys for one in checks):
@@ -123,200 +178,7 @@ class DmlGuard:
         autoflush(session, options)
 
 
-class _Check:
-    """The check of the rows of one target that one statement writes.
-
-    A write concerns a document in two ways.  Of ``UPDATE line SET order_id = 2 WHERE id = 7``
-    the database knows that line 7 is of order 1, which the line leaves; only the values of the
-    statement know that the line comes to order 2.  Both orders must be locked.
-    """
-
-    def __init__(self, session: Session, refusals: Refusals, target: Target, write: Write) -> None:
-        self._session, self._refusals = session, refusals
-        self._target, self._write = target, write
-        self._resolver = HeaderResolver(session, target.root, ask=True)
-        self._found: list[Refusal] = []
-        self.new_keys: list[tuple[DocumentKey, Identity]] = []
-        """The documents whose primary key the statement sets, each with the new one."""
-
-    def rows(self, rows: Iterable[Row], *, overwrites: bool = False) -> list[DocumentKey]:
-        """Check rows that are given with all that is written; return the new documents.
-
-        :param overwrites: an INSERT may update the row of the same document that is there already.
-        """
-        named = [self._target.by_attribute(row) for row in rows]
-        if self._refusals.active:
-            if self._write is Write.UPDATE:
-                self._check_keys([self._target.identity(row) for row in named])
-            if overwrites and is_header_target(self._target):
-                self._check_overwritten(named)
-            for row in named:
-                self._check_owners(row)
-            self._settle()
-        return self._new_documents(named)
-
-    def _new_documents(self, rows: Iterable[Row]) -> list[DocumentKey]:
-        target = self._target
-        if self._write is not Write.INSERT or not is_header_target(target):
-            return []
-        keys = map(target.identity, rows)
-        return [document_key(target.root, key) for key in keys if key is not None]
-
-    def statement(
-        self, statement: Any, parameters: Any, how: Mapping[str, Any]
-    ) -> list[DocumentKey]:
-        """Check a statement; return the new documents."""
-        if self._write is Write.INSERT:
-            return self._check_insert(statement, _listed(parameters))
-        if self._refusals.active:
-            self._check_touched(statement, parameters, how)
-            self._settle()
-        return []
-
-    def _check_insert(self, statement: Insert, given: Sequence[Row]) -> list[DocumentKey]:
-        values = values_of(statement)
-        rows = [{**row, **more} for row, more in product(values.rows or ({},), given)]
-        if (values.from_select or self._may_leave(statement, rows)) and self._refusals.active:
-            by = "INSERT .. FROM SELECT" if values.from_select else "an INSERT that may overwrite"
-            self._refuse(UNKNOWN, f"{by}, which does not tell of what,")
-            self._settle()
-            return []
-        new = self.rows(rows, overwrites=values.overwrites)
-        # ON CONFLICT DO NOTHING may have left the row of another transaction where it was.
-        return [] if values.conditional else new
-
-    def _may_leave(self, statement: Insert, rows: Iterable[Row]) -> bool:
-        """Return whether an INSERT may update a row of another document than that of the new row."""
-        given = set(chain.from_iterable(map(self._target.by_attribute, rows)))
-        return values_of(statement).overwrites and not stays_in_its_document(
-            statement, self._target, given
-        )
-
-    def _check_touched(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> None:
-        target = self._target
-        values = self._values_set(statement)
-        if target.unclear:
-            self._refuse(UNKNOWN, "a statement that does not tell of what,")
-        elif values and target.by_key and isinstance(parameters, (list, tuple)):
-            self.rows({**row, **given} for row, given in product(values, parameters))
-        else:
-            self._check_where(statement, values, _listed(parameters), how)
-
-    def _values_set(self, statement: Any) -> list[Row]:
-        """Return the values that an UPDATE sets, of which there is one row at least."""
-        if self._write is not Write.UPDATE:
-            return []
-        return [self._target.by_attribute(row) for row in values_of(statement).rows] or [{}]
-
-    def _check_where(
-        self, statement: Any, values: Sequence[Row], given: Sequence[Row], how: Mapping[str, Any]
-    ) -> None:
-        options = schema_translation(statement.get_execution_options())
-        touched = select(*self._target.columns).distinct().execution_options(**options)
-        if statement.whereclause is not None:
-            touched = touched.where(statement.whereclause)
-        for parameters in given:
-            for row in values:
-                self._check_owners({**row, **self._target.by_attribute(parameters)})
-            for found in self._session.execute(touched, parameters, **how).all():
-                self._check_row(tuple(found))
-                self._note_new_keys(tuple(found), values)
-
-    def _note_new_keys(self, identity: Identity, values: Iterable[Row]) -> None:
-        if not is_header_target(self._target):
-            return
-        names = key_attributes(self._target.root)
-        for row in values:
-            key = tuple(
-                literal(row.get(name, old), row) for name, old in zip(names, identity, strict=True)
-            )
-            if key != identity and not any(isinstance(one, ClauseElement) for one in key):
-                self.new_keys.append((document_key(self._target.root, identity), key))
-
-    def _check_keys(self, keys: Iterable[Identity | None]) -> None:
-        """Check the documents that rows of these primary keys belong to now."""
-        target = self._target
-        assert target.mapper is not None
-        columns = [getattr(target.mapper.class_, name) for name in key_attributes(target.mapper)]
-        for some in chunks([key for key in keys if key is not None]):
-            touched = select(*target.columns).where(key_in(columns, some))
-            for row in self._session.execute(touched).all():
-                self._check_row(tuple(row))
-
-    def _check_overwritten(self, rows: Iterable[Row]) -> None:
-        """Check the headers that are there already, whose keys the rows have."""
-        target = self._target
-        assert target.mapper is not None
-        for identity in map(target.identity, rows):
-            if identity is None:
-                self._refuse(UNKNOWN, "an INSERT that may overwrite, without its key,")
-            else:
-                self._check_headers(target.mapper, identity)
-
-    def _check_row(self, row: Identity) -> None:
-        """Check the documents of a row of ``target.columns``."""
-        if self._target.by_identity:
-            assert self._target.mapper is not None
-            self._check_headers(self._target.mapper, row)
-            return
-        for link in self._target.links:
-            key, row = row[: len(link.names)], row[len(link.names) :]
-            if not has_null(key):
-                self._check_link(link, key)
-
-    def _check_owners(self, row: Row) -> None:
-        """Check the documents that a new row, or new values of a row, come to."""
-        for link in self._target.links:
-            key = tuple(literal(row.get(name), row) for name in link.names)
-            if self._is_unclear(link, row, key):
-                names = " and ".join(link.names)
-                self._refuse(UNKNOWN, f"a statement whose {names} does not tell of what,")
-            elif not has_null(key):
-                part, resolver = link.part, self._resolver
-                owners = [key] if part is None else resolver.owners_by_reference(part, key)
-                for owner in owners:
-                    self._check_link(link, owner)
-
-    def _is_unclear(self, link: Link, row: Row, key: Identity) -> bool:
-        """Return whether the values do not say which owner the row comes to.
-
-        A composite key that an UPDATE sets in part has its other part in the row, and a name
-        that an INSERT leaves out may have a default.
-        """
-        given = [name in row for name in link.names]
-        unclear_in_part = {Write.UPDATE: any(given), Write.INSERT: link.has_default}
-        if not all(given) and unclear_in_part.get(self._write):
-            return True
-        return any(isinstance(value, ClauseElement) for value in key)
-
-    def _check_link(self, link: Link, owner: Identity) -> None:
-        if link.types:
-            self._resolver.note_types(owner, link.types)
-        self._check_headers(link.owner, owner)
-
-    def _check_headers(self, mapper: Mapper[Any], identity: Identity) -> None:
-        """Check the documents of the row of this class that has this primary key."""
-        for header in self._resolver.headers_of_row(mapper, identity):
-            if not self._refusals.permits(self._target.root, header):
-                self._refuse(header)
-
-    def _refuse(self, identity: Identity, by: str = "a statement") -> None:
-        what = f"{self._target.name} rows would be {self._write.value} by {by}"
-        self._found.append(Refusal(self._target.root, identity, what, what))
-
-    def _settle(self) -> None:
-        """Refuse the documents that are not held, by the keys that the database has for them."""
-        if self._found:
-            refusals = dict.fromkeys(self._found)
-            self._refusals.refuse_all(refusals, {self._target.root: self._resolver})
-
-
 def _write_of(statement: Any) -> Write:
     if isinstance(statement, Insert):
         return Write.INSERT
     return Write.UPDATE if isinstance(statement, Update) else Write.DELETE
-
-
-def _listed(parameters: Any) -> list[Row]:
-    """Return the parameters of each execution, of which there is one at least."""
-    return [parameters] if isinstance(parameters, Mapping) else list(parameters or ()) or [{}]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import ClauseElement
@@ -18,6 +19,7 @@ from ...core.documents import (
     header_identity,
     is_row_of_root,
     key_attributes,
+    kinds_of,
     mapper_of,
 )
 from ...core.lock_info import DocumentKey, Identity, document_label, public_key
@@ -49,6 +51,8 @@ class FullCheck:
         for state, rules, write in to_check:
             if rules.root is not None:
                 self._check_documents(rules.root, state, write, None)
+            if self.written and write is Write.UPDATE:
+                self._check_kinds(rules, state)
             related = rules.deletes if write is Write.DELETE else rules.updates
             for name, root in related.items():
                 for other in _touched(state, name, write):
@@ -64,10 +68,7 @@ class FullCheck:
         write: Write,
         through: tuple[str, str] | None,
     ) -> None:
-        resolver = self.resolvers.get(root)
-        if resolver is None:
-            resolver = self.resolvers[root] = HeaderResolver(self.session, root, ask=True)
-        for identity in resolver.headers(state):
+        for identity in self._resolver(root).headers(state):
             if self.refusals.permits(root, identity) or (root.class_, identity) in self._inserted:
                 continue
             by = through
@@ -77,6 +78,27 @@ class FullCheck:
                     return
                 by = attribute, attribute
             self.found.append(_refusal(root, identity, state, write, by))
+
+    def _check_kinds(self, rules: WriteRules, state: InstanceState[Any]) -> None:
+        """Check a row that is written as one of another class: only the database knows its owners.
+
+        Before it is written the row is found as one of the class that it leaves.
+        """
+        for name in rules.kind.intersection(state.committed_state):
+            by = f"{_row(state)}.{name}", f"{state.class_.__name__}.{name}"
+            for kind in _kinds(state, name):
+                root = document_root(kind)
+                if root is None or state.mapper.isa(kind):
+                    continue
+                for identity in self._resolver(root).stored_headers(kind, state.identity or ()):
+                    if not self.refusals.permits(root, identity):
+                        self.found.append(_refusal(root, identity, state, Write.UPDATE, by))
+
+    def _resolver(self, root: Mapper[Any]) -> HeaderResolver:
+        resolver = self.resolvers.get(root)
+        if resolver is None:
+            resolver = self.resolvers[root] = HeaderResolver(self.session, root, ask=True)
+        return resolver
 
     def _expected(self) -> set[type[Any]]:
         """Return the classes of the headers inserted along whose key may be another in Python."""
@@ -101,6 +123,15 @@ class FullCheck:
                 continue
             if self.refusals.documents.may_write((rules.entity, state.identity or ())):
                 yield rules.entity, key
+
+
+def _kinds(state: InstanceState[Any], name: str) -> Iterator[Mapper[Any]]:
+    """Yield the classes of which the row is, and was; all, where only the database knows that."""
+    history = state.attrs[name].history
+    if history.deleted:
+        yield from chain.from_iterable(kinds_of(state.mapper, value) for value in history.sum())
+    else:
+        yield from state.mapper.polymorphic_map.values()
 
 
 def document_of_header(state: InstanceState[Any]) -> DocumentKey | None:

@@ -12,7 +12,7 @@ from ...core.caller import line_of_program, warn_program
 from ...core.documents import HeaderResolver, any_declared, has_null, notify_in_time
 from ...core.key_text import key_text
 from ...core.lock_info import Identity, public_key
-from ...core.transaction import TransactionState, add_document, database_name
+from ...core.transaction import TransactionState, add_document, database_name, state_of
 from ...errors import UnlockedWrite, UnlockedWriteWarning
 from ...options import GuardMode, lock_label
 from .provenance import ReadProvenance
@@ -120,6 +120,16 @@ class Refusals:
             self.documents.add_inserted((entity, refusal.identity))  # another name of the document
         else:
             self.refuse(refusal._replace(identity=key))
+
+    def refuse_written(self, refusal: Refusal) -> None:
+        """Refuse what was written already: nothing of it can be committed."""
+        try:
+            self.refuse(refusal)
+        except UnlockedWrite as error:
+            state = state_of(self.session())
+            assert state is not None
+            state.failure.refuse_from_now_on(error)
+            raise
 
     def refuse(self, refusal: Refusal) -> None:
         """Raise UnlockedWrite, or warn if this session only warns."""

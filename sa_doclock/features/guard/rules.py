@@ -20,6 +20,7 @@ from ...core.documents import (
     is_header,
     is_row_of_root,
     key_attributes,
+    kind_attribute,
     mapper_cache,
     parts_of,
     parts_with_detail,
@@ -45,6 +46,9 @@ class WriteRules(NamedTuple):
     keys: frozenset[str]  # the attributes of the primary key, where the row may be a header
     elsewhere: frozenset[str]  # those that move it, or write to rows of other classes
     checked: frozenset[str]  # all these
+    kind: frozenset[
+        str
+    ]  # the attribute by which a row becomes one of another class, with documents
     updates: Mapping[str, Mapper[Any]]  # relationships whose change writes to other documents
     deletes: Mapping[str, Mapper[Any]]  # relationships that do so when the row is deleted
     # The headers that objects name, which are loaded: each once, else KeyError.  None: of such
@@ -75,11 +79,22 @@ def rules_for(mapper: Mapper[Any]) -> WriteRules | None:
         for one, other in related
         if one.secondary is not None or one.back_populates is None
     }
-    deletes = {one.key: other for one, other in related}
+    deletes, kind = {one.key: other for one, other in related}, _kind(mapper)
     if root is None:
-        return _rules_of_related(mapper, updates, deletes) if related else None
+        return _rules_of_related(mapper, updates, deletes, kind) if deletes or kind else None
+    return _rules_of_document(root, mapper, updates, deletes, kind)
+
+
+def _rules_of_document(
+    root: Mapper[Any],
+    mapper: Mapper[Any],
+    updates: Mapping[str, Mapper[Any]],
+    deletes: Mapping[str, Mapper[Any]],
+    kind: frozenset[str],
+) -> WriteRules:
+    """Return the rules of a class whose rows are headers or parts."""
     parts = parts_with_detail(root, mapper)
-    moves = frozenset(_owner_attributes(parts))
+    moves = frozenset(_owner_attributes(parts)) | kind
     keys = _header_keys(root, mapper)
     own = names_of_parts(root, mapper)  # deleted with the row, under the same lock
     header, direct = is_header(root, mapper), _direct_part(root, parts)
@@ -92,6 +107,7 @@ def rules_for(mapper: Mapper[Any]) -> WriteRules | None:
         keys=keys,
         elsewhere=moves | updates.keys(),
         checked=moves | keys | updates.keys(),
+        kind=kind,
         updates=updates,
         deletes={name: other for name, other in deletes.items() if name not in own},
         named=_named_headers(header, direct),
@@ -99,23 +115,33 @@ def rules_for(mapper: Mapper[Any]) -> WriteRules | None:
 
 
 def _rules_of_related(
-    mapper: Mapper[Any], updates: Mapping[str, Mapper[Any]], deletes: Mapping[str, Mapper[Any]]
+    mapper: Mapper[Any],
+    updates: Mapping[str, Mapper[Any]],
+    deletes: Mapping[str, Mapper[Any]],
+    kind: frozenset[str],
 ) -> WriteRules:
     """Return the rules of a class that is in no document, and whose flush writes to some."""
-    none, checked = frozenset[str](), frozenset(updates)
+    checked = frozenset(updates) | kind
     return WriteRules(
         None,
         mapper.class_,
         header=False,
         direct=None,
-        moves=none,
-        keys=none,
+        moves=kind,
+        keys=frozenset(),
         elsewhere=checked,
         checked=checked,
+        kind=kind,
         updates=updates,
         deletes=deletes,
         named=None,
     )
+
+
+def _kind(mapper: Mapper[Any]) -> frozenset[str]:
+    name = kind_attribute(mapper)
+    others = any(map(document_root, mapper.base_mapper.self_and_descendants))
+    return frozenset(() if name is None or not others else (name,))
 
 
 def _header_keys(root: Mapper[Any], mapper: Mapper[Any]) -> frozenset[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, product
 from typing import Any, NamedTuple
 
@@ -17,6 +17,8 @@ from ...core.documents import (
     hierarchy_of,
     is_row_of_root,
     key_attributes,
+    kind_attribute,
+    kinds_of,
     mapper_cache,
     parts_of,
     parts_with_detail,
@@ -35,6 +37,12 @@ class Link(NamedTuple):
     part: Part | None = None  # set if the names refer to another key of the owner
     has_default: bool = False  # a row that does not name them has an owner all the same
     types: tuple[Any, ...] = ()  # of the columns, where they are a foreign key to the primary key
+    discriminators: tuple[tuple[str, Any], ...] = ()  # constants that the row must have, too
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """The attributes that tell whether a row has such an owner, and which."""
+        return (*self.names, *(name for name, _ in self.discriminators))
 
 
 class Target(NamedTuple):
@@ -48,6 +56,7 @@ class Target(NamedTuple):
     by_key: bool  # SQLAlchemy takes a list of parameters for rows by primary key
     columns: tuple[Any, ...]  # to be read, to find the documents of a row
     unclear: bool = False  # no SELECT can be made that finds these rows
+    of_any_kind: bool = False  # rows of other classes of the hierarchy become rows of this one
 
     def by_attribute(self, row: Row) -> Row:
         """Return the row with names of attributes as its keys."""
@@ -70,6 +79,21 @@ class Target(NamedTuple):
         except (KeyError, UnmappedColumnError):
             return key
 
+    @property
+    def key_columns(self) -> list[Any]:
+        """The columns of the primary key."""
+        assert self.mapper is not None
+        names = key_attributes(self.mapper)
+        if self.of_any_kind:
+            return [self.column_of(name, None) for name in names]
+        return [getattr(self.mapper.class_, name) for name in names]
+
+    def column_of(self, name: str, table: Any) -> Any:
+        """Return the column that an attribute maps, which may be one of an association table."""
+        if self.mapper is None:
+            return table.columns[name]
+        return self.mapper.column_attrs[name].columns[0]
+
 
 def is_header_target(target: Target) -> bool:
     """Return whether the rows may be headers."""
@@ -87,16 +111,46 @@ def literal(value: Any, row: Row) -> Any:
     return value if value.required else value.effective_value
 
 
-def targets_of(statement: Any) -> tuple[Target, ...]:
+def targets_of(statement: Any, parameters: Iterable[Row]) -> tuple[Target, ...]:
     """Return the targets of an INSERT, UPDATE or DELETE."""
     found = _targets_of_first_table(statement)
     if isinstance(statement, Update):
-        found += tuple(_targets_of_other_tables(statement, found))
+        rows = (*values_of(statement).rows, *parameters)
+        return (
+            *found,
+            *_targets_of_other_tables(statement, found),
+            *targets_of_new_kinds(found, rows),
+        )
     return found
 
 
+def targets_of_new_kinds(found: Sequence[Target], rows: Iterable[Row]) -> Iterator[Target]:
+    """Yield the targets of rows that become rows of another class of their hierarchy."""
+    mapper = found[0].mapper if found else None
+    kind = None if mapper is None else kind_attribute(mapper)
+    if mapper is not None and kind is not None:
+        named = (literal(found[0].by_attribute(row).get(kind), row) for row in rows)
+        kinds = chain.from_iterable(kinds_of(mapper, one) for one in named)
+        yield from chain.from_iterable(map(_targets_of_kind, dict.fromkeys(kinds)))
+
+
+def _targets_of_kind(mapper: Mapper[Any]) -> Iterator[Target]:
+    if mapper.local_table is mapper.base_mapper.local_table:  # else the row needs another beside it
+        own = (target for target in targets_of_class(mapper) if target.mapper is mapper)
+        yield from map(_of_any_kind, own)
+
+
+def _of_any_kind(target: Target) -> Target:
+    # Columns, and no attributes, with which SQLAlchemy would read the rows of the class alone.
+    assert target.mapper is not None
+    names = chain.from_iterable(link.read for link in target.links)
+    whole = target._replace(of_any_kind=True)
+    columns = [target.column_of(name, None) for name in names]
+    return whole._replace(columns=tuple(whole.key_columns if target.by_identity else columns))
+
+
 def _targets_of_first_table(statement: Any) -> tuple[Target, ...]:
-    entity = _entity_of(statement)
+    entity = entity_of(statement)
     if entity is not None:
         mapper = inspect(entity).mapper
         # A class that is mapped on an association table is no part itself, but its table is.
@@ -106,7 +160,8 @@ def _targets_of_first_table(statement: Any) -> tuple[Target, ...]:
     return _targets_of_table(statement.table)
 
 
-def _entity_of(statement: Any) -> Any:
+def entity_of(statement: Any) -> Any:
+    """Return the class that an INSERT, UPDATE or DELETE names; None where it names a table."""
     try:
         return statement.entity_description.get("entity")
     except KeyError:  # a Core statement whose WHERE names mapped attributes
@@ -114,12 +169,15 @@ def _entity_of(statement: Any) -> Any:
 
 
 def _targets_of_other_tables(statement: Update, found: Iterable[Target]) -> Iterator[Target]:
-    # MySQL's UPDATE can write to several tables: UPDATE a, b SET a.x = 1, b.y = 2.
-    names = set(chain.from_iterable(values_of(statement).rows))
-    tables = {getattr(name, "table", None) for name in names}
     known = {target.mapper.local_table for target in found if target.mapper is not None}
-    for table in tables - {None, statement.table, *known}:
+    for table in other_tables(statement) - known:
         yield from _unclear_targets(table)
+
+
+def other_tables(statement: Any) -> set[Any]:
+    """Return the tables that are written beside the first: UPDATE a, b SET a.x = 1, b.y = 2."""
+    names = set(chain.from_iterable(values_of(statement).rows))  # MySQL has such statements
+    return {getattr(name, "table", None) for name in names} - {None, statement.table}
 
 
 def _unclear_targets(table: Any) -> tuple[Target, ...]:
@@ -142,7 +200,7 @@ def _build_target(mapper: Mapper[Any], root: Mapper[Any], *, by_key: bool) -> Ta
     links = tuple(_links(mapper, parts))
     # A header is found by its own key, and so is a line whose order its columns do not name.
     by_identity = is_row_of_root(mapper, root) or not all(part.foreign_key for part in parts)
-    by_foreign_key = chain.from_iterable(link.names for link in links)
+    by_foreign_key = chain.from_iterable(link.read for link in links)
     names = key_attributes(mapper) if by_identity else by_foreign_key
     columns = tuple(getattr(mapper.class_, name) for name in names)
     return Target(root, mapper.class_.__name__, mapper, links, by_identity, by_key, columns)
@@ -152,7 +210,8 @@ def _links(mapper: Mapper[Any], parts: Iterable[Part]) -> Iterator[Link]:
     for part in sorted(parts, key=lambda part: part.foreign_key is None):
         if part.foreign_key:
             has_default = _has_default(mapper, part.foreign_key)
-            yield Link(part.owner, part.foreign_key, None, has_default, part.types)
+            types, discriminators = part.types, part.discriminators
+            yield Link(part.owner, part.foreign_key, None, has_default, types, discriminators)
         elif part.reference:
             yield Link(part.owner, tuple(name for name, _ in part.reference), part)
 

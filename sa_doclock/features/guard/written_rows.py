@@ -11,7 +11,7 @@ from sqlalchemy import Connection, event
 from sqlalchemy.orm import InstanceState, Mapper
 from sqlalchemy.orm.interfaces import EXT_CONTINUE
 
-from ...core.documents import listen_for_documents
+from ...core.documents import kind_attribute, listen_for_documents
 from ...core.sqlalchemy_internals import allow_listening
 from .rows import Write
 from .write_guard import guard_of
@@ -25,13 +25,18 @@ _following = Lock()  # a thread that finds a mapper followed must find its liste
 @listen_for_documents
 def _follow(mappers: Collection[Mapper[Any]]) -> None:
     with _following:
-        for mapper in _outermost(mappers):
+        for mapper in _outermost({*mappers, *map(_of_all_kinds, mappers)}):
             if mapper not in _followed:
                 _followed.add(mapper)
                 for name, check in _WRITES.items():
                     allow_listening(mapper.self_and_descendants, name)
                     # With retval, or SQLAlchemy puts a function around ours, for each row a call.
                     event.listen(mapper, name, check, raw=True, propagate=True, retval=True)
+
+
+def _of_all_kinds(mapper: Mapper[Any]) -> Mapper[Any]:
+    """Return the class whose rows may become rows of this one."""
+    return mapper if kind_attribute(mapper) is None else mapper.base_mapper
 
 
 def _outermost(mappers: Collection[Mapper[Any]]) -> Iterator[Mapper[Any]]:

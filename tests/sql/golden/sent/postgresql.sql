@@ -126,6 +126,7 @@ WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 99
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 99
+SELECT relrowsecurity FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)
@@ -145,6 +146,7 @@ FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 99
 SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true), set_config('statement_timeout', current_setting('doclock.statement_timeout'), true)
 (end of pipeline)
+SELECT relrowsecurity FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %(lock)s, true)  -- '2000ms'
 SAVEPOINT sa_savepoint_1
 INSERT INTO shop_order (id, customer_id, total) VALUES (%(id)s::INTEGER, %(customer_id)s::INTEGER, %(total)s::INTEGER)  -- 99, 1, 0
@@ -384,6 +386,7 @@ WHERE shop_order.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id IN (%(keys_1)s::INTEGER) ORDER BY shop_order.id FOR UPDATE OF shop_order  -- 2
+SELECT relrowsecurity FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)
@@ -403,6 +406,7 @@ FROM shop_order
 WHERE shop_order.id IN (%(keys_1)s::INTEGER) ORDER BY shop_order.id FOR UPDATE OF shop_order  -- 2
 SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true), set_config('statement_timeout', current_setting('doclock.statement_timeout'), true)
 (end of pipeline)
+SELECT relrowsecurity FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)
@@ -422,6 +426,7 @@ WHERE shop_order.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id IN (%(keys_1)s::INTEGER) ORDER BY shop_order.id FOR SHARE OF shop_order  -- 2
+SELECT relrowsecurity FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)
@@ -441,6 +446,7 @@ WHERE shop_voucher.year = %(year_1)s::INTEGER AND shop_voucher.number = %(number
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
 FROM shop_voucher
 WHERE shop_voucher.year = %(year_1)s::INTEGER AND shop_voucher.number = %(number_1)s::INTEGER ORDER BY shop_voucher.year, shop_voucher.number FOR UPDATE OF shop_voucher  -- 2, 1
+SELECT relrowsecurity FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_voucher'
 (rollback)
 (back to the pool)
 (rollback)
@@ -458,6 +464,7 @@ WHERE shop_contract.id IN (%(keys_1)s::INTEGER) ORDER BY shop_contract.id FOR UP
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
 FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
 WHERE shop_contract.id IN (%(keys_1)s::INTEGER) ORDER BY shop_contract.id  -- 1
+SELECT relrowsecurity FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_contract'
 (rollback)
 (back to the pool)
 (rollback)
@@ -472,6 +479,7 @@ WHERE shop_order.id IN (%(keys_1)s::INTEGER) ORDER BY shop_order.id FOR UPDATE O
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id IN (%(keys_1)s::INTEGER) ORDER BY shop_order.id FOR UPDATE OF shop_order  -- 2
+SELECT relrowsecurity FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)
@@ -486,6 +494,7 @@ WHERE shop_order.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id IN (%(keys_1)s::INTEGER) ORDER BY shop_order.id FOR SHARE OF shop_order  -- 2
+SELECT relrowsecurity FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)
@@ -551,6 +560,7 @@ WHERE shop_delivery.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY sh
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id IN (%(keys_1)s::INTEGER) ORDER BY shop_delivery.id FOR UPDATE OF shop_delivery  -- 2
+SELECT relrowsecurity FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_delivery'
 SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_box.id  -- 1
@@ -591,8 +601,8 @@ WHERE shop_box.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_item.id  -- 1
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_delivery  -- 1
-SELECT DISTINCT shop_delivery.id
-FROM shop_delivery
+SELECT shop_delivery.id, count(*) AS count_1
+FROM shop_delivery GROUP BY shop_delivery.id
 UPDATE shop_delivery SET total=%(total)s::INTEGER  -- 7
 (rollback)
 (back to the pool)
@@ -602,13 +612,13 @@ UPDATE shop_delivery SET total=%(total)s::INTEGER  -- 7
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_delivery  -- 1
-SELECT DISTINCT shop_box.delivery_id
+SELECT shop_box.delivery_id, count(*) AS count_1
 FROM shop_box
-WHERE shop_box.id > %(id_1)s::INTEGER  -- 0
+WHERE shop_box.id > %(id_1)s::INTEGER GROUP BY shop_box.delivery_id  -- 0
 UPDATE shop_box SET delivery_id=%(delivery_id)s::INTEGER WHERE shop_box.id > %(id_1)s::INTEGER  -- 1, 0
-SELECT DISTINCT shop_box.delivery_id
+SELECT shop_box.delivery_id, count(*) AS count_1
 FROM shop_box
-WHERE shop_box.delivery_id = %(delivery_id_1)s::INTEGER  -- 1
+WHERE shop_box.delivery_id = %(delivery_id_1)s::INTEGER GROUP BY shop_box.delivery_id  -- 1
 DELETE FROM shop_box WHERE shop_box.delivery_id = %(delivery_id_1)s::INTEGER  -- 1
 (rollback)
 (back to the pool)
@@ -618,15 +628,15 @@ DELETE FROM shop_box WHERE shop_box.delivery_id = %(delivery_id_1)s::INTEGER  --
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_delivery  -- 1
-SELECT DISTINCT shop_item.box_id
+SELECT shop_item.box_id, count(*) AS count_1
 FROM shop_item
-WHERE shop_item.box_id = %(box_id_1)s::INTEGER  -- 1
+WHERE shop_item.box_id = %(box_id_1)s::INTEGER GROUP BY shop_item.box_id  -- 1
 SELECT shop_delivery_1.id
 FROM shop_delivery AS shop_delivery_1 JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
 WHERE shop_box_1.id = %(detail_0)s::INTEGER  -- 1
 UPDATE shop_item SET name=%(name)s::VARCHAR WHERE shop_item.box_id = %(box_id_1)s::INTEGER  -- 'b', 1
-SELECT DISTINCT shop_item.box_id
-FROM shop_item
+SELECT shop_item.box_id, count(*) AS count_1
+FROM shop_item GROUP BY shop_item.box_id
 SELECT shop_delivery_1.id
 FROM shop_delivery AS shop_delivery_1 JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
 WHERE shop_box_1.id = %(detail_0)s::INTEGER  -- 1
@@ -636,9 +646,9 @@ DELETE FROM shop_item
 (rollback)
 
 -- guard, DELETE without a lock --------------------------------------------------------------------
-SELECT DISTINCT shop_box.delivery_id
+SELECT shop_box.delivery_id, count(*) AS count_1
 FROM shop_box
-WHERE shop_box.id > %(id_1)s::INTEGER  -- 5
+WHERE shop_box.id > %(id_1)s::INTEGER GROUP BY shop_box.delivery_id  -- 5
 -- raises UnlockedWrite
 (rollback)
 (back to the pool)

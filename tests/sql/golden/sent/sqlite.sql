@@ -579,8 +579,8 @@ BEGIN IMMEDIATE
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = ?  -- 1
-SELECT DISTINCT shop_delivery.id
-FROM shop_delivery
+SELECT shop_delivery.id, count(*) AS count_1
+FROM shop_delivery GROUP BY shop_delivery.id
 UPDATE shop_delivery SET total=?  -- 7
 (rollback)
 (back to the pool)
@@ -591,13 +591,13 @@ BEGIN IMMEDIATE
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = ?  -- 1
-SELECT DISTINCT shop_box.delivery_id
+SELECT shop_box.delivery_id, count(*) AS count_1
 FROM shop_box
-WHERE shop_box.id > ?  -- 0
+WHERE shop_box.id > ? GROUP BY shop_box.delivery_id  -- 0
 UPDATE shop_box SET delivery_id=? WHERE shop_box.id > ?  -- 1, 0
-SELECT DISTINCT shop_box.delivery_id
+SELECT shop_box.delivery_id, count(*) AS count_1
 FROM shop_box
-WHERE shop_box.delivery_id = ?  -- 1
+WHERE shop_box.delivery_id = ? GROUP BY shop_box.delivery_id  -- 1
 DELETE FROM shop_box WHERE shop_box.delivery_id = ?  -- 1
 (rollback)
 (back to the pool)
@@ -608,15 +608,15 @@ BEGIN IMMEDIATE
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = ?  -- 1
-SELECT DISTINCT shop_item.box_id
+SELECT shop_item.box_id, count(*) AS count_1
 FROM shop_item
-WHERE shop_item.box_id = ?  -- 1
+WHERE shop_item.box_id = ? GROUP BY shop_item.box_id  -- 1
 SELECT shop_delivery_1.id
 FROM shop_delivery AS shop_delivery_1 JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
 WHERE shop_box_1.id = ?  -- 1
 UPDATE shop_item SET name=? WHERE shop_item.box_id = ?  -- 'b', 1
-SELECT DISTINCT shop_item.box_id
-FROM shop_item
+SELECT shop_item.box_id, count(*) AS count_1
+FROM shop_item GROUP BY shop_item.box_id
 SELECT shop_delivery_1.id
 FROM shop_delivery AS shop_delivery_1 JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
 WHERE shop_box_1.id = ?  -- 1
@@ -626,9 +626,9 @@ DELETE FROM shop_item
 (rollback)
 
 -- guard, DELETE without a lock --------------------------------------------------------------------
-SELECT DISTINCT shop_box.delivery_id
+SELECT shop_box.delivery_id, count(*) AS count_1
 FROM shop_box
-WHERE shop_box.id > ?  -- 5
+WHERE shop_box.id > ? GROUP BY shop_box.delivery_id  -- 5
 DELETE FROM shop_box WHERE shop_box.id > ?  -- 5
 (rollback)
 (back to the pool)

@@ -1,0 +1,56 @@
+"""Rows that the account may read and not lock, told apart from rows that are not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Mapper, Session
+
+from ...errors import LockNotSupported
+from ...options import is_row_lock
+from ..documents import key_attributes
+from ..key_text import key_text
+from ..lock_info import Identity, public_key
+from ..statements import chunks, key_in
+from ..transaction import LockPlan, TransactionConnection
+
+
+def why_hidden(connection: TransactionConnection, plan: LockPlan) -> str | None:
+    """Return why the database may hide a row that can be read from a lock; None: it hides none."""
+    if plan.table is None or not is_row_lock(connection.row_lock(plan)):
+        return None
+    return connection.strategy.hides_rows(connection.connection, plan.table)
+
+
+def refuse_hidden(
+    session: Session,
+    connection: TransactionConnection,
+    plan: LockPlan,
+    mapper: Mapper[Any],
+    missing: Sequence[Identity],
+    lock_again: Callable[[], Sequence[Identity]],
+) -> None:
+    """Look for rows of these keys, which a lock has not found.
+
+    :param lock_again: locks the rows once more, and returns the keys that it has found: a row may
+        have come in between.
+    :raises LockNotSupported: one of them can be read, and cannot be locked.
+    """
+    why = why_hidden(connection, plan) if missing else None
+    if why is None:
+        return
+    columns = [getattr(mapper.class_, name) for name in key_attributes(mapper)]
+    there: list[Identity] = []
+    for some in chunks(missing):
+        statement = select(*columns).where(key_in(columns, some))
+        bind = {"bind": connection.connection}
+        there += map(tuple, Session.execute(session, statement, bind_arguments=bind))
+    hidden = set(there).difference(lock_again()) if there else ()
+    if hidden:
+        keys = ", ".join(key_text(public_key(key)) for key in sorted(hidden, key=there.index)[:3])
+        raise LockNotSupported(
+            f"{mapper.class_.__name__} {keys} can be read, and cannot be locked: {why}; lock with an "
+            "account that may change the row, or read it with SnapshotRead"
+        )

@@ -1,0 +1,309 @@
+"""The check of the rows that one statement writes, of one target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, product
+from typing import Any
+
+from sqlalchemy import ClauseElement, Insert, or_, select
+from sqlalchemy.orm import Mapper, Session
+
+from ...core.documents import UNKNOWN, HeaderResolver, document_key, has_null, key_attributes, takes
+from ...core.lock_info import DocumentKey, Identity
+from ...core.sqlalchemy_internals import values_of
+from ...core.statements import add_lock, chunks, key_in
+from ...dialects import schema_translation
+from ...options import LockOptions
+from .atomic import needs_no_lock
+from .insert_select import InsertedFromSelect, inserted_rows
+from .refusals import Refusal, Refusals
+from .rows import Write
+from .targets import Link, Row, Target, is_header_target, literal
+from .touched import select_touched
+from .upserts import stays_in_its_document
+
+
+class StatementCheck:
+    """The check of the rows of one target that one statement writes.
+
+    A write concerns a document in two ways.  Of ``UPDATE line SET order_id = 2 WHERE id = 7``
+    the database knows that line 7 is of order 1, which the line leaves; only the values of the
+    statement know that the line comes to order 2.  Both orders must be locked.
+    """
+
+    def __init__(self, session: Session, refusals: Refusals, target: Target, write: Write) -> None:
+        self._session, self._refusals = session, refusals
+        self.target, self._write = target, write
+        self._resolver = HeaderResolver(session, target.root, ask=True)
+        self._found: list[Refusal] = []
+        self.inserted: InsertedFromSelect | None = None
+        self.asked: int | None = None
+        """The number of rows that the statement was about to write; None where none were counted."""
+        self._free = 0
+        self.left = 0
+        """The number of rows of no document that another transaction has brought into one meanwhile."""
+        self.new_keys: list[tuple[DocumentKey, Identity]] = []
+        """The documents whose primary key the statement sets, each with the new one."""
+
+    def has_written_others(self, asked: int | None, written: int | None, result: Any) -> bool:
+        """Return whether the statement has written rows that were not asked about before.
+
+        :param written: the number of rows, where they were counted.
+        """
+        if self.inserted is not None:
+            return self.inserted.has_added_others(inserted_rows(result))
+        return asked is not None and written is not None and written > asked
+
+    def refusal_of_others(self) -> Refusal:
+        """Return the refusal of such rows; which documents they are of, nobody knows."""
+        what = (
+            f"{self.target.name} rows were {self._write.value} by a statement, of which some came "
+            "to it after the guard had asked for their documents,"
+        )
+        return Refusal(self.target.root, UNKNOWN, what, what)
+
+    def rows(self, rows: Iterable[Row], *, overwrites: bool = False) -> list[DocumentKey]:
+        """Check rows that are given with all that is written; return the new documents.
+
+        :param overwrites: an INSERT may update the row of the same document that is there already.
+        """
+        named = [self.target.by_attribute(row) for row in rows]
+        if self._refusals.active:
+            if self._write is Write.UPDATE:
+                self._check_keys([self.target.identity(row) for row in named])
+            if overwrites and is_header_target(self.target):
+                self._check_overwritten(named)
+            for row in named:
+                self._check_owners(row)
+            self._settle()
+        return self._new_documents(named)
+
+    def _new_documents(self, rows: Iterable[Row]) -> list[DocumentKey]:
+        target = self.target
+        if self._write is not Write.INSERT or not is_header_target(target):
+            return []
+        keys = map(target.identity, rows)
+        return [document_key(target.root, key) for key in keys if key is not None]
+
+    def statement(
+        self, statement: Any, parameters: Any, how: Mapping[str, Any]
+    ) -> list[DocumentKey]:
+        """Check a statement; return the new documents."""
+        if self._write is Write.INSERT:
+            return self._check_insert(statement, listed(parameters), how)
+        if self._refusals.active and not needs_no_lock(statement, self.target, listed(parameters)):
+            self._check_touched(statement, parameters, how)
+            self._settle()
+            if self._free:
+                self._lock_free(statement, listed(parameters), how)
+        return []
+
+    def _check_insert(
+        self, statement: Insert, given: Sequence[Row], how: Mapping[str, Any]
+    ) -> list[DocumentKey]:
+        values = values_of(statement)
+        if values.from_select:
+            self._check_from_select(statement, given, how, overwrites=values.overwrites)
+            return []
+        rows = [{**row, **more} for row, more in product(values.rows or ({},), given)]
+        if self._may_leave(statement, rows) and self._refusals.active:
+            self._refuse(UNKNOWN, "an INSERT that may overwrite, which does not tell of what,")
+            self._settle()
+            return []
+        new = self.rows(rows, overwrites=values.overwrites)
+        # ON CONFLICT DO NOTHING may have left the row of another transaction where it was.
+        return [] if values.conditional else new
+
+    def _check_from_select(
+        self,
+        statement: Insert,
+        given: Sequence[Row],
+        how: Mapping[str, Any],
+        *,
+        overwrites: bool,
+    ) -> None:
+        """Check the owners that the SELECT of an INSERT names; the rows are counted after it."""
+        if not self._refusals.active:
+            return
+        if overwrites:
+            self._refuse(UNKNOWN, "INSERT .. FROM SELECT, which may overwrite others,")
+        elif self.target.links:
+            self.inserted = InsertedFromSelect(self._session, self.target, statement)
+            for row in self.inserted.ask(given, how):
+                self._check_owners(row)
+        self._settle()
+
+    def _may_leave(self, statement: Insert, rows: Iterable[Row]) -> bool:
+        """Return whether an INSERT may update a row of another document than that of the new row."""
+        given = set(chain.from_iterable(map(self.target.by_attribute, rows)))
+        return values_of(statement).overwrites and not stays_in_its_document(
+            statement, self.target, given
+        )
+
+    def _check_touched(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> None:
+        target = self.target
+        values = self._values_set(statement)
+        if target.unclear:
+            self._refuse(UNKNOWN, "a statement that does not tell of what,")
+        elif values and target.by_key and isinstance(parameters, (list, tuple)):
+            self.rows({**row, **given} for row, given in product(values, parameters))
+        else:
+            self._check_where(statement, values, listed(parameters), how)
+
+    def _values_set(self, statement: Any) -> list[Row]:
+        """Return the values that an UPDATE sets, of which there is one row at least."""
+        if self._write is not Write.UPDATE:
+            return []
+        return [self.target.by_attribute(row) for row in values_of(statement).rows] or [{}]
+
+    def _check_where(
+        self, statement: Any, values: Sequence[Row], given: Sequence[Row], how: Mapping[str, Any]
+    ) -> None:
+        touched = select_touched(statement, self.target.columns)
+        self.asked = 0
+        for parameters in given:
+            new = [{**row, **self.target.by_attribute(parameters)} for row in values]
+            for row in new:
+                self._check_owners(row, of_row=False)
+            for *found, rows in self._session.execute(touched, parameters, **how).all():
+                self.asked += rows
+                self._free += rows if self._is_free(found) else 0
+                self._check_row(tuple(found), new)
+                self._note_new_keys(tuple(found), values)
+
+    def _is_free(self, row: Sequence[Any]) -> bool:
+        """Return whether a row of ``target.columns`` refers to no owner."""
+        if self.target.by_identity or self.target.mapper is None:
+            return False
+        values = iter(row)
+        read = [dict(zip(link.read, values, strict=False)) for link in self.target.links]
+        return all(
+            has_null(tuple(one[name] for name in link.names))
+            for link, one in zip(self.target.links, read, strict=True)
+        )
+
+    def _lock_free(self, statement: Any, given: Sequence[Row], how: Mapping[str, Any]) -> None:
+        """Lock the rows of no document, which anybody may bring into one before they are written."""
+        mapper = self.target.mapper
+        assert mapper is not None
+        no_owner = (
+            or_(*(self.target.column_of(name, None).is_(None) for name in link.names))
+            for link in self.target.links
+        )
+        where = [*no_owner, *([] if statement.whereclause is None else [statement.whereclause])]
+        rows = select(*self.target.key_columns).where(*where)
+        rows = rows.execution_options(**schema_translation(statement.get_execution_options()))
+        locking = add_lock(rows, mapper.class_, LockOptions.ForUpdate)
+        # Past the session's own execute(): the lock is none of a document.
+        found = [Session.execute(self._session, locking, one, **how).all() for one in given]
+        self.left = self._free - sum(map(len, found))
+
+    def _note_new_keys(self, identity: Identity, values: Iterable[Row]) -> None:
+        if not is_header_target(self.target):
+            return
+        names = key_attributes(self.target.root)
+        for row in values:
+            key = tuple(
+                literal(row.get(name, old), row) for name, old in zip(names, identity, strict=True)
+            )
+            if key != identity and not any(isinstance(one, ClauseElement) for one in key):
+                self.new_keys.append((document_key(self.target.root, identity), key))
+
+    def _check_keys(self, keys: Iterable[Identity | None]) -> None:
+        """Check the documents that rows of these primary keys belong to now."""
+        target = self.target
+        columns = target.key_columns
+        for some in chunks([key for key in keys if key is not None]):
+            touched = select(*target.columns).where(key_in(columns, some))
+            for row in self._session.execute(touched).all():
+                self._check_row(tuple(row))
+
+    def _check_overwritten(self, rows: Iterable[Row]) -> None:
+        """Check the headers that are there already, whose keys the rows have."""
+        target = self.target
+        assert target.mapper is not None
+        for identity in map(target.identity, rows):
+            if identity is None:
+                self._refuse(UNKNOWN, "an INSERT that may overwrite, without its key,")
+            else:
+                self._check_headers(target.mapper, identity)
+
+    def _check_row(self, row: Identity, new: Iterable[Row] = ()) -> None:
+        """Check the documents of a row of ``target.columns``, which gets new values."""
+        if self.target.by_identity:
+            assert self.target.mapper is not None
+            self._check_headers(self.target.mapper, row)
+            return
+        for link in self.target.links:
+            now = dict(zip(link.read, row, strict=False))
+            row = row[len(link.read) :]
+            if self.target.of_any_kind or takes(link.discriminators, now):
+                self._check_owner(link, now)
+            for values in new if link.discriminators else ():
+                known = {name: literal(value, values) for name, value in values.items()}
+                if takes(link.discriminators, {**now, **known}):
+                    self._check_owner(link, {**now, **known})
+
+    def _check_owner(self, link: Link, row: Row) -> None:
+        key = tuple(row.get(name) for name in link.names)
+        if not has_null(key) and not any(isinstance(one, ClauseElement) for one in key):
+            self._check_link(link, key)
+
+    def _check_owners(self, row: Row, *, of_row: bool = True) -> None:
+        """Check the documents that a new row, or new values of a row, come to.
+
+        :param of_row: False: where the values of the row itself tell, it is checked with these.
+        """
+        known = {name: literal(value, row) for name, value in row.items()}
+        for link in self.target.links:
+            if takes(link.discriminators, known):
+                self._check_new_owner(link, known, of_row=of_row)
+
+    def _check_new_owner(self, link: Link, row: Row, *, of_row: bool) -> None:
+        key = tuple(row.get(name) for name in link.names)
+        if self._is_unclear(link, row, key):
+            names = " and ".join(link.names)
+            self._refuse(UNKNOWN, f"a statement whose {names} does not tell of what,")
+        elif not has_null(key) and (of_row or not link.discriminators):
+            part, resolver = link.part, self._resolver
+            for owner in [key] if part is None else resolver.owners_by_reference(part, key):
+                self._check_link(link, owner)
+
+    def _is_unclear(self, link: Link, row: Row, key: Identity) -> bool:
+        """Return whether the values do not say which owner the row comes to.
+
+        A composite key that an UPDATE sets in part has its other part in the row, and a name
+        that an INSERT leaves out may have a default.
+        """
+        given = [name in row for name in link.names]
+        unclear_in_part = {Write.UPDATE: any(given), Write.INSERT: link.has_default}
+        if not all(given) and unclear_in_part.get(self._write):
+            return True
+        return any(isinstance(value, ClauseElement) for value in key)
+
+    def _check_link(self, link: Link, owner: Identity) -> None:
+        if link.types:
+            self._resolver.note_types(owner, link.types)
+        self._check_headers(link.owner, owner)
+
+    def _check_headers(self, mapper: Mapper[Any], identity: Identity) -> None:
+        """Check the documents of the row of this class that has this primary key."""
+        for header in self._resolver.headers_of_row(mapper, identity):
+            if not self._refusals.permits(self.target.root, header):
+                self._refuse(header)
+
+    def _refuse(self, identity: Identity, by: str = "a statement") -> None:
+        what = f"{self.target.name} rows would be {self._write.value} by {by}"
+        self._found.append(Refusal(self.target.root, identity, what, what))
+
+    def _settle(self) -> None:
+        """Refuse the documents that are not held, by the keys that the database has for them."""
+        if self._found:
+            refusals = dict.fromkeys(self._found)
+            self._refusals.refuse_all(refusals, {self.target.root: self._resolver})
+
+
+def listed(parameters: Any) -> list[Row]:
+    """Return the parameters of each execution, of which there is one at least."""
+    return [parameters] if isinstance(parameters, Mapping) else list(parameters or ()) or [{}]

@@ -1,0 +1,196 @@
+"""The deeds of a program: the spellings of a lock, and the ways of a write.
+
+Each write adds one to a counter of one row, so that the counters tell what was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.orm import Session
+
+from sa_doclock import AsyncLockingSession, LockingSession, LockOptions, atomic_update
+from tests.reliability.attack.models import (
+    LINES,
+    ORDERS,
+    Errand,
+    Line,
+    LineAgain,
+    Order,
+    OrderAgain,
+    Remark,
+    Task,
+)
+
+Deed = Callable[[LockingSession, int], Any]
+FOR_UPDATE = LockOptions.ForUpdate
+
+
+def _of(doc: int) -> Any:
+    return sa.select(Order).where(Order.id == doc)
+
+
+def _awaited(session: LockingSession, doc: int) -> Any:
+    one = AsyncLockingSession()
+    one.sync_session = session
+    return asyncio.run(one.get_entity(Order, doc, FOR_UPDATE))
+
+
+def _awaited_adopted(session: LockingSession, doc: int) -> Any:
+    one = AsyncLockingSession()
+    one.sync_session = session
+
+    async def run() -> Any:
+        return (await one.scalars(_of(doc).with_for_update())).one()
+
+    return asyncio.run(run())
+
+
+LOCKS: Mapping[str, Deed] = {
+    "get_entity": lambda s, doc: s.get_entity(Order, doc, FOR_UPDATE),
+    "get_document": lambda s, doc: s.get_document(Order, doc, FOR_UPDATE),
+    "get_entities": lambda s, doc: s.get_entities(Order, [doc], FOR_UPDATE),
+    "entity_set": lambda s, doc: s.scalars(
+        s.entity_set(Order, FOR_UPDATE).where(Order.id == doc)
+    ).one(),
+    "lock": lambda s, doc: s.lock(s.get_one(Order, doc)),
+    "select": lambda s, doc: s.scalars(_of(doc).with_for_update()).one(),
+    "get": lambda s, doc: s.get_one(Order, doc, with_for_update=True),
+    "refresh": lambda s, doc: s.refresh(s.get_one(Order, doc), with_for_update=True),
+    "query": lambda s, doc: s.query(Order).filter_by(id=doc).with_for_update().one(),
+    "from_statement": lambda s, doc: s.scalars(
+        sa.select(Order).from_statement(_of(doc).with_for_update())
+    ).one(),
+    "keys": lambda s, doc: s.execute(
+        sa.select(Order.id).where(Order.id == doc).with_for_update()
+    ).one(),
+    "table": lambda s, doc: s.execute(
+        sa.select(ORDERS).where(ORDERS.c.id == doc).with_for_update()
+    ).one(),
+    "second class": lambda s, doc: s.get_one(OrderAgain, doc, with_for_update=True),
+    "second class, by us": lambda s, doc: s.get_entity(OrderAgain, doc, FOR_UPDATE),
+    "shared": lambda s, doc: s.get_entity(Order, doc, LockOptions.SharedRead),
+    "awaited": _awaited,
+    "awaited select": _awaited_adopted,
+}
+
+
+def _counts(entity: Any, position: int = 0, factor: int = 10) -> Deed:
+    """Return a deed that reads a row's counter, and sets it to one more."""
+
+    def deed(session: LockingSession, doc: int) -> Any:
+        row = session.get_one(entity, factor * doc + position)
+        row.count += 1
+        return row
+
+    return deed
+
+
+def _adds(entity: Any, position: int = 0, factor: int = 10) -> Deed:
+    """Return a deed that does the same, and flushes."""
+    count = _counts(entity, position, factor)
+
+    def deed(session: LockingSession, doc: int) -> None:
+        count(session, doc)
+        session.flush()
+
+    return deed
+
+
+def _by_listener(session: LockingSession, doc: int) -> None:
+    """Change a row of nobody; a listener of the program changes a line along with it."""
+
+    def also(flushed: Session, *_: object) -> None:
+        flushed.get_one(Line, 10 * doc).count += 1
+
+    row = session.get_one(Remark, 10 * doc + 1)
+    row.count += 1
+    event.listen(session, "before_flush", also)
+    try:
+        session.flush()
+    finally:
+        event.remove(session, "before_flush", also)
+
+
+def _becomes_a_part(entity: Any, attribute: str, kind: str) -> Deed:
+    """Return a deed that makes a row one of the document, and what it was again."""
+
+    def deed(session: LockingSession, doc: int) -> None:
+        row = session.get_one(entity, 10 * doc + 1)
+        before, row.count = getattr(row, attribute), row.count + 1
+        setattr(row, attribute, kind)
+        session.flush()
+        setattr(row, attribute, before)
+        session.flush()
+
+    return deed
+
+
+def _by_mapping(session: LockingSession, doc: int) -> None:
+    count = session.get_one(Line, 10 * doc).count + 1
+    session.bulk_update_mappings(sa.inspect(Line), [{"id": 10 * doc, "count": count}])
+    session.expire_all()
+
+
+def _executes(make: Callable[[int], Any]) -> Deed:
+    return lambda session, doc: session.execute(make(doc))
+
+
+def _plus_one(target: Any, columns: Any, key: int) -> Any:
+    return sa.update(target).where(columns.id == key).values(count=columns.count + 1)
+
+
+def _copied(doc: int) -> Any:
+    """Add lines by INSERT .. FROM SELECT: the next key, the same document, the counter 0."""
+    latest = sa.select(sa.func.max(LINES.c.id) + 1, sa.literal(doc), sa.literal(0))
+    rows = latest.where(LINES.c.order_id == doc)
+    return sa.insert(LINES).from_select(["id", "order_id", "count"], rows)
+
+
+#: By name: the deed, the table and the key, as a function of the document, of each counter.
+WRITES: Mapping[str, tuple[Deed, tuple[tuple[str, int], ...]]] = {
+    "header": (_adds(Order, factor=1), (("at_order", 0),)),
+    "line": (_adds(Line), (("at_line", 0),)),
+    "remark": (_adds(Remark), (("at_remark", 0),)),
+    "errand": (_adds(Errand), (("at_task", 0),)),
+    "header again": (_adds(OrderAgain, factor=1), (("at_order", 0),)),
+    "line again": (_adds(LineAgain), (("at_line", 0),)),
+    "by a listener": (_by_listener, (("at_line", 0), ("at_remark", 1))),
+    "mappings": (_by_mapping, (("at_line", 0),)),
+    "update": (_executes(lambda doc: _plus_one(Line, Line, 10 * doc)), (("at_line", 0),)),
+    "update header": (_executes(lambda doc: _plus_one(Order, Order, doc)), (("at_order", 0),)),
+    "update again": (
+        _executes(lambda doc: _plus_one(LineAgain, LineAgain, 10 * doc)),
+        (("at_line", 0),),
+    ),
+    "update table": (
+        _executes(lambda doc: _plus_one(LINES, LINES.c, 10 * doc)),
+        (("at_line", 0),),
+    ),
+    "update task": (_executes(lambda doc: _plus_one(Task, Task, 10 * doc)), (("at_task", 0),)),
+    "becomes an errand": (_becomes_a_part(Task, "kind", "errand"), (("at_task", 1),)),
+    "becomes a remark": (_becomes_a_part(Remark, "owner_kind", "order"), (("at_remark", 1),)),
+    "copied": (_executes(_copied), (("lines", 0),)),
+}
+PENDING: Mapping[str, tuple[Deed, tuple[tuple[str, int], ...]]] = {
+    "header": (_counts(Order, factor=1), (("at_order", 0),)),
+    "line": (_counts(Line), (("at_line", 0),)),
+    "remark": (_counts(Remark), (("at_remark", 0),)),
+    "errand": (_counts(Errand), (("at_task", 0),)),
+    "header again": (_counts(OrderAgain, factor=1), (("at_order", 0),)),
+    "line again": (_counts(LineAgain), (("at_line", 0),)),
+}
+"""Those that some later step flushes."""
+FREE: Mapping[str, tuple[Deed, tuple[tuple[str, int], ...]]] = {
+    "another's remark": (_adds(Remark, 1), (("at_remark", 1),)),
+    "task": (_adds(Task, 1), (("at_task", 1),)),
+    "atomic": (
+        _executes(lambda doc: atomic_update(_plus_one(Order, Order, doc))),
+        (("at_order", 0),),
+    ),
+}
+"""Those that need no lock."""

@@ -1,0 +1,172 @@
+"""A random program: what the session promises of it, looked at after each step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.exc import OperationalError, PendingRollbackError
+from sqlalchemy.orm import SessionTransaction
+
+from sa_doclock import DocLockError, LockingSession, LockOptions, UnlockedWrite
+from tests.reliability.attack.deeds import FREE, LOCKS, PENDING, WRITES, Deed
+from tests.reliability.attack.models import DOCS, Line, LineAgain, Order, OrderAgain, Remark, Task
+from tests.reliability.attack.world import Counters, World
+
+
+class Step(NamedTuple):
+    """One step of a program.
+
+    :ivar what: "lock", "write", "free", "pending", "others", or the name of a disturbance.
+    """
+
+    what: str
+    how: str = ""
+    doc: int = 1
+
+
+DISTURBANCES = (
+    *("read", "expire", "forget", "SELECT 1", "savepoint", "back to savepoint", "release"),
+    *("COMMIT", "ROLLBACK", "commit", "rollback"),
+)
+_DISCARDING = frozenset({"expire", "forget", "COMMIT", "ROLLBACK"})
+"""They drop what is pending, or leave it to another transaction."""
+_WRITES = {"write": WRITES, "free": FREE, "pending": PENDING}
+
+
+class Scenario:
+    """One run of a program."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.session = world, world.session()
+        world.refill()
+        self.committed: Counters = Counter()
+        self.mine: list[tuple[str, int]] = []  # counted up in the open transaction
+        self.savepoints: list[tuple[SessionTransaction, int]] = []
+        self.kept: list[object] = []  # the identity map is weak
+
+    def run(self, steps: list[Step]) -> None:
+        """Run the program, and commit; then look at the counters."""
+        with self.session:
+            for step in [*steps, Step("commit")]:
+                self._try(step)
+        assert self.world.counters() == self.committed
+
+    def _try(self, step: Step) -> None:
+        self.was_pending = self.is_pending
+        try:
+            self._take(step)
+            self._check_locks()
+        except (DocLockError, PendingRollbackError) as error:
+            self._check_refusal(step, error)
+            self._roll_back()
+
+    def _take(self, step: Step) -> None:
+        session, doc = self.session, step.doc
+        if step.what == "lock":
+            self.kept.append(LOCKS[step.how](session, doc))
+        elif step.what in _WRITES:
+            self._write(step, *_WRITES[step.what][step.how])
+        elif step.what == "others":
+            if self.world.others_write(doc):
+                self.committed.update([("at_order", doc), ("at_line", 10 * doc)])
+        else:
+            self._disturb(step)
+
+    def _write(self, step: Step, deed: Deed, counted: Iterable[tuple[str, int]]) -> None:
+        self.held_before = self._holds(step.doc)
+        self.kept.append(deed(self.session, step.doc))
+        for table, position in counted:
+            key = step.doc if table in ("at_order", "lines") else 10 * step.doc + position
+            self.mine.append((table, key))
+        assert step.what != "write" or self.world.is_locked(step.doc), "written without the lock"
+
+    @property
+    def is_pending(self) -> bool:
+        """True if something is to be flushed."""
+        return any(map(self.session.is_modified, self.session.dirty))
+
+    def _disturb(self, step: Step) -> None:
+        session = self.session
+        if self.is_pending and step.what in _DISCARDING:
+            return
+        if step.what in ("COMMIT", "ROLLBACK", "SELECT 1"):
+            self._execute(step.what)
+        else:
+            getattr(self, f"_{step.what.replace(' ', '_')}")(session)
+
+    def _execute(self, text: str) -> None:
+        """Execute what the library cannot read; a savepoint would be lost, with SQLAlchemy unaware."""
+        if text == "SELECT 1" or (self.session.in_transaction() and not self.savepoints):
+            try:
+                self.session.execute(sa.text(text))
+            except OperationalError:  # SQLite, where no transaction is open any more
+                self._roll_back()
+                return
+            if text == "COMMIT":
+                self._note_commit()
+            if text == "ROLLBACK":
+                self.mine.clear()
+
+    def _read(self, session: LockingSession) -> None:
+        entities: tuple[Any, ...] = (Order, Line, OrderAgain, LineAgain, Remark, Task)
+        for entity in entities:
+            self.kept += session.scalars(sa.select(entity)).all()
+        self.kept += [line for order in session.query(Order) for line in order.lines]
+
+    def _expire(self, session: LockingSession) -> None:
+        session.expire_all()
+
+    def _forget(self, session: LockingSession) -> None:
+        session.expunge_all()
+
+    def _savepoint(self, session: LockingSession) -> None:
+        self.savepoints.append((session.begin_nested(), len(self.mine)))
+
+    def _back_to_savepoint(self, _session: LockingSession) -> None:
+        self._end_savepoint(back=True)
+
+    def _release(self, _session: LockingSession) -> None:
+        self._end_savepoint(back=False)
+
+    def _commit(self, session: LockingSession) -> None:
+        session.commit()
+        self._note_commit()
+
+    def _rollback(self, _session: LockingSession) -> None:
+        self._roll_back()
+
+    def _end_savepoint(self, *, back: bool) -> None:
+        if not self.savepoints:
+            return
+        savepoint, mark = self.savepoints.pop()
+        if back:
+            savepoint.rollback()
+            del self.mine[mark:]
+        else:
+            savepoint.commit()
+
+    def _note_commit(self) -> None:
+        self.committed.update(self.mine)
+        self.mine.clear()
+        self.savepoints.clear()
+
+    def _roll_back(self) -> None:
+        self.session.rollback()
+        self.mine.clear()
+        self.savepoints.clear()
+
+    def _holds(self, doc: int) -> bool:
+        held = self.session.held_locks.get((Order, (doc,)))
+        return held is not None and LockOptions.ForUpdate in held
+
+    def _check_locks(self) -> None:
+        for doc in DOCS:
+            assert not self._holds(doc) or self.world.is_locked(doc), "in held_locks, and free"
+
+    def _check_refusal(self, step: Step, error: Exception) -> None:
+        if isinstance(error, UnlockedWrite) and not self.was_pending:
+            assert step.what == "write", "refused, and needs no lock"
+            assert not self.held_before, "refused, and the lock is held"
