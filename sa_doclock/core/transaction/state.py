@@ -24,9 +24,9 @@ from .connections import TransactionConnections
 from .failed import FailedTransaction
 from .first_use import FirstUse
 from .ledger import Ledger, LedgerMark
-from .lock_call import LockCall
 from .lost_locks import LostLocks
 from .part import NO_PARTS, Block, SessionPart, SessionParts
+from .request import LockCall
 
 P = TypeVar("P", bound=SessionPart)
 
