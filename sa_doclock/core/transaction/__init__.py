@@ -6,7 +6,7 @@ from .error_translation import translate_errors
 from .first_use import FirstUse
 from .foreign import is_built
 from .ledger import Ledger, LedgerMark, NamedKey, is_as_strong, ranks_of, strength_of
-from .lock_lost import about_held, others_text
+from .locks_lost_errors import about_held, others_text
 from .part import Block, Limit, Reads, SessionPart, Take
 from .plan import LockPlan, make_plan
 from .request import (
