@@ -118,7 +118,8 @@ class TransactionState(TransactionFollower):
         :param ask: ask the server too, after a foreign statement.
         :raises LockLost: a part has ended the transaction.
         """
-        ask = ask and not self.has_failed()  # it refuses every statement
+        if self.failed is not None and self.failed.cause is not None:
+            ask = False  # it refuses every statement
         if self.connections.locks_lost(ask=ask) or (self.parts.is_over and self.is_over()):
             self._note_all_lost()
 
