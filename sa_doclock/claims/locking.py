@@ -10,7 +10,7 @@ from sqlalchemy import Select, inspect
 
 from ..core.documents import document_key, root_of
 from ..core.lock_info import Identity
-from ..core.locking import LockedRows, Send, acquire, execute_ours, single_key
+from ..core.locking import LockedRows, Send, acquire, objects_of, single_key
 from ..core.session import LockingSession, context_of
 from ..core.statements import lock_by_keys, parameters_by_keys
 from ..core.transaction import LockPlan, LockRequest, TransactionConnection
@@ -77,8 +77,7 @@ class _MatchingRows(LockedRows[dict[Identity, Any]]):
 
     def read(self, statement: Select[Any]) -> Sequence[Any]:
         parameters = self._query.parameters(self._keys)
-        found = execute_ours(self.context, statement, parameters, self.binds)
-        return found.scalars().unique().all()
+        return objects_of(self.context, statement, parameters, (), self.binds)
 
     def lock_and_read(self, send: Send) -> Sequence[Any]:
         root = root_of(self.mapper)

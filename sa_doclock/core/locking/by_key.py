@@ -54,7 +54,7 @@ from ..transaction import (
 )
 from .context import LockContext
 from .refresh import expire_documents, forget_vanished, refuse_unsaved
-from .rows import LockedRows, Send, execute_ours
+from .rows import LockedRows, Send, objects_of
 
 T = TypeVar("T")
 
@@ -113,7 +113,7 @@ class _RowsByKey(LockedRows[T]):
 
     def select(self, statement: Select[Any], keys: Sequence[Identity]) -> list[Any]:
         """Return the objects with these keys."""
-        return _select(
+        return objects_of(
             self.context, statement, parameters_by_keys(keys), self.request.options, self.binds
         )
 
@@ -186,7 +186,7 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
         statement = select_by_key(mapper, LockOptions.None_)
         parameters = _parameters(mapper, key)
         with self.session.no_autoflush:
-            found: list[T] = _select(self.context, statement, parameters, request.options)
+            found: list[T] = objects_of(self.context, statement, parameters, request.options)
         return found[0] if found else None  # a key that is held is that of one row
 
     def send(
@@ -205,10 +205,8 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
         return select_by_key(self.mapper, lock, self.chosen, whole=whole)
 
     def read(self, statement: Select[Any]) -> list[T]:
-        request = self.request
-        parameters = _parameters(self.mapper, request.keys[0])
-        found = execute_ours(self.context, statement, parameters, self.binds, request.options)
-        return list(found.scalars().unique())
+        parameters = _parameters(self.mapper, self.request.keys[0])
+        return objects_of(self.context, statement, parameters, self.request.options, self.binds)
 
     def lock_and_read(self, send: Send) -> list[T]:
         locking = partial(lock_by_key, self.mapper, whole=send.whole)
@@ -365,7 +363,7 @@ def read_one(
         return session.get(mapper.class_, identity, options=options)
     parameters = _parameters(mapper, identity)
     with session.no_autoflush:
-        found: list[T] = _select(context, select_by_key(mapper, lock), parameters, options)
+        found: list[T] = objects_of(context, select_by_key(mapper, lock), parameters, options)
     if len(found) > 1:
         raise several_rows(identity, _keys_of(mapper, found))
     return found[0] if found else None
@@ -407,7 +405,7 @@ def read_many(
     found: list[T] = []
     for chunk in chunks(identities):
         statement = select_by_keys(mapper, lock, chunk)
-        found += _select(context, statement, parameters_by_keys(chunk), options)
+        found += objects_of(context, statement, parameters_by_keys(chunk), options)
     if key_order(mapper) is not None:
         found.sort(key=row_order(mapper))
     return found
@@ -445,17 +443,6 @@ def _class_to_read(known: Any, mapper: Mapper[T], request: LockRequest) -> Mappe
     if not (state.expired_attributes and has_expired(state, mapper)):
         return None
     return state.manager.mapper
-
-
-def _select(
-    context: LockContext,
-    statement: Select[Any],
-    parameters: Mapping[str, Any],
-    options: Sequence[ORMOption],
-    bind_arguments: dict[str, Any] | None = None,
-) -> list[Any]:
-    found = execute_ours(context, statement, parameters, bind_arguments, options)
-    return list(found.scalars().unique())
 
 
 def _parameters(mapper: Mapper[Any], identity: Identity) -> dict[str, Any]:

@@ -88,7 +88,7 @@ class LockedRows(LockTarget[T]):
         width = len(self.mapper.primary_key)
 
         def keys_of(statement: Select[Any]) -> list[Identity]:
-            rows = execute_ours(self.context, statement, parameters, self.binds)
+            rows = _execute(self.context, statement, parameters, self.binds)
             return [tuple(row[:width]) for row in rows]
 
         return send(locking, keys_of)
@@ -114,17 +114,27 @@ class LockedRows(LockTarget[T]):
         return self.lock_and_read(send)
 
 
-def execute_ours(
+def objects_of(
     context: LockContext,
     statement: Select[Any],
     parameters: Mapping[str, Any],
-    bind_arguments: dict[str, Any] | None,
     options: Sequence[ORMOption] = (),
-) -> Result[Any]:
-    """Execute a SELECT of ours, past the session's own execute(), which looks for locks.
+    bind_arguments: dict[str, Any] | None = None,
+) -> list[Any]:
+    """Return the objects of a SELECT of ours.
 
     :param options: loader options of the caller.
     """
     if options:
         statement = statement.options(*options)
+    return list(_execute(context, statement, parameters, bind_arguments).scalars().unique())
+
+
+def _execute(
+    context: LockContext,
+    statement: Select[Any],
+    parameters: Mapping[str, Any],
+    bind_arguments: dict[str, Any] | None,
+) -> Result[Any]:
+    """Execute a SELECT of ours, past the session's own execute(), which looks for locks."""
     return Session.execute(context.session(), statement, parameters, bind_arguments=bind_arguments)
