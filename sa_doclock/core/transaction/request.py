@@ -95,7 +95,7 @@ def add_document(
     database: str,
 ) -> None:
     """Put the document, the lock and the database in front of an error that names none yet."""
-    if error.entity is None and error.ident is None:
+    if error.entity is None and error.ident is None and error.lock is None:
         label = document_label(entity, ident)
         if lock is not None:
             label += f" {lock_label(lock)}"
