@@ -53,7 +53,7 @@ def test_a_listener_of_a_lock_may_execute_it(session: Session) -> None:
 @pytest.mark.not_databases("sqlite")  # where the lock, and so its error, is the transaction's
 def test_a_refusal_is_left_to_the_program(session: Session, other: Session) -> None:
     kept = other.get_one_entity(Order, 1, ForUpdate)
-    with pytest.raises(LockNotAvailable, match=r"^Order FOR UPDATE NOWAIT on ") as caught:
+    with pytest.raises(LockNotAvailable, match=r"^Order rows FOR UPDATE NOWAIT on ") as caught:
         nowait(session)
     assert caught.value.waited is not None
     assert session.in_transaction()
