@@ -4,7 +4,6 @@ from .acquire import LockTarget, acquire
 from .by_key import (
     ManyByKey,
     OneByKey,
-    execute_ours,
     identities_of,
     read_entities,
     read_one,
@@ -14,5 +13,6 @@ from .context import LockContext, session_options
 from .hidden_rows import why_hidden
 from .named import NamedLock, bind_of_key, check_key, doclock_key, lock_of_key
 from .refresh import expire_documents, expire_parts
+from .rows import LockedRows, Send, objects_of
 from .select import RowsOfSelect
 from .wait_policy import WaitPolicy

@@ -19,9 +19,8 @@ from ...options import LockOptions
 from ..lock_info import public_key
 from ..sqlalchemy_internals import allow_listening
 from .foreign import runs_built
-from .lock_call import LockCall
-from .lock_lost import lost_with_connection
-from .request import add_document, reason
+from .locks_lost_errors import locks_lost_with_connection
+from .request import LockCall, add_document, reason
 from .state import TransactionState
 
 # SQLAlchemy tells of an error by its dialect, which all sessions of an engine share.  So what
@@ -115,7 +114,7 @@ def _translate(
     """
     strategy = find_strategy(connection)
     code = None if strategy is None else strategy.native_code(context.original_exception)
-    lost = _lost_with_connection(states, strategy, code, context)
+    lost = _note_locks_lost(states, strategy, code, context)
     if strategy is None or (context.is_disconnect and code not in strategy.ends_connection):
         return lost
     state = next((one for one in states if one.call is not None), states[-1])
@@ -156,7 +155,7 @@ def _add_advice(strategy: LockStrategy, code: NativeCode | None, context: Except
         context.sqlalchemy_exception.add_detail(advice)
 
 
-def _lost_with_connection(
+def _note_locks_lost(
     states: Sequence[TransactionState],
     strategy: LockStrategy | None,
     code: NativeCode | None,
@@ -169,8 +168,10 @@ def _lost_with_connection(
         return None
     lost = None
     for one in states:
-        error = None if strategy is None else lost_with_connection(one, strategy, code, context)
-        one.lose_locks()
+        error = (
+            None if strategy is None else locks_lost_with_connection(one, strategy, code, context)
+        )
+        one.note_locks_lost()
         if error is not None and one.call is None:
             one.instrumentation.report_failed(error, None)
         lost = lost or error
@@ -223,7 +224,6 @@ def _typed_error(
         return None
     if call is not None and code in strategy.server_limits and not call.is_over(state.now()):
         request = call.request._replace(seconds=None)  # the server's own limit has ended the wait
-    request = request or state.adopting
     error = _build_error(kind, why or reason(kind, request), context)
     if request is not None:
         add_document(error, request.entity, request.ident, request.lock, strategy.name)
@@ -255,7 +255,7 @@ def _meaning(
     kind, call = None, state.call
     if code is not None:
         kind = strategy.failure(code, context.connection, locking=call is not None)
-    if kind is not None or call is None:
+    if kind is not None or call is None or call.request.adopted:
         return kind, ""
     by_key = call.request.by_key
     refused = strategy.refusal(code, context.original_exception, by_key=by_key)
@@ -298,12 +298,14 @@ def _note(
         _doubt(state, context, error)
     if state.call is not None:
         _note_met(state.call, context, error)
-    elif ended or code in strategy.requires_rollback:
+    if state.call is not None and not state.call.request.adopted:
+        return  # it is refused when the call has put back what it had set
+    if ended or code in strategy.requires_rollback:
         state.failure.refuse_from_now_on(_met(context, error))
 
 
 def _note_met(call: LockCall, context: ExceptionContext, error: DocLockError | None) -> None:
-    """Note the error in its call, which refuses it when it has put back what it had set."""
+    """Note the error in its call."""
     if error is not None:
         assert context.connection is not None
         call.engine, call.met = context.connection.engine, error

@@ -107,8 +107,9 @@ def test_a_count_is_locked_or_refused(
 
 def test_nowait_is_a_typed_error(session: LockingSession, other: LockingSession) -> None:
     other.execute(TABLES["table"].with_for_update()).all()
-    with pytest.raises(LockNotAvailable):
+    with pytest.raises(LockNotAvailable) as caught:
         session.execute(TABLES["table"].with_for_update(nowait=True)).all()
+    assert str(caught.value).count("FOR UPDATE NOWAIT on ") == 1  # it says so once
 
 
 def test_skip_locked(session: LockingSession, other: LockingSession, documents: Database) -> None:
