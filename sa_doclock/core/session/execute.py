@@ -11,7 +11,6 @@ from sqlalchemy import Result, Select, TextClause, inspect
 from sqlalchemy.orm import FromStatement, Mapper
 from sqlalchemy.sql import Executable
 
-from ...dialects import strategy_for
 from ...options import LockOptions
 from ..locking import RowsOfSelect, acquire
 from ..sqlalchemy_internals import (
@@ -21,12 +20,12 @@ from ..sqlalchemy_internals import (
 from ..statements import (
     LOCK_OPTION,
     LockedEntity,
+    lock_of_for_update,
     locked_entity_of,
-    refuse_dropped_lock,
     refuse_nested_lock,
 )
 from ..transaction import NO_ARGUMENTS, LockRequest, around, is_built
-from .for_update import execute_for_update, lock_of_for_update
+from .for_update import execute_for_update
 from .hooks import SessionWithContext
 
 
@@ -113,8 +112,6 @@ class ExecutingSession(SessionWithContext):
             lock = lock_of_for_update(written) if self._context.adopts_for_update else None
             if lock is not None:
                 return self._execute_for_update(lock, written, params, arguments)
-        elif getattr(written, "is_select", False):
-            self._refuse_lock_within(written, arguments.get("bind_arguments") or {})
         if getattr(written, "is_dml", False):
             return self._execute_dml(statement, written, params, arguments)
         self._note_foreign(written)
@@ -127,12 +124,6 @@ class ExecutingSession(SessionWithContext):
             connections.note_text(written.text)
         if not self._context.ledger.empty and not is_built(written):
             connections.watch_all()  # it may end the transaction
-
-    def _refuse_lock_within(self, statement: Any, bind_arguments: Mapping[str, Any]) -> None:
-        """Refuse a ``with_for_update()`` of a UNION or ``from_statement()`` that would lock nothing."""
-        if self._context.adopts_for_update:
-            binds = {"clause": statement, **bind_arguments}
-            refuse_dropped_lock(statement, lambda: strategy_for(self.get_bind(**binds)))
 
     def _execute_plain(self, statement: Any, params: Any, **arguments: Any) -> Result[Any]:
         """Execute a statement past the look for locks."""

@@ -31,7 +31,6 @@ from ..loading import LoadedHeaders, load_again
 from ..lock_info import DocumentKey, LockedName, public_key
 from ..locking import LockContext, expire_documents, expire_parts
 from ..sqlalchemy_internals import (
-    ForUpdate,
     autoflush,
     buffer_rows,
     for_update_of,
@@ -46,24 +45,6 @@ _NO_TABLE = (
     "FOR UPDATE locks rows of the tables that a SELECT reads by itself, and none of a subquery or "
     "CTE; select from the table, or from the mapped class"
 )
-
-
-def lock_of_for_update(statement: Select[Any]) -> LockOptions | None:
-    """Return the lock that the statement's ``with_for_update()`` is; None where it has none."""
-    found = for_update_of(statement)
-    if found is None:
-        return None
-    lock = LockOptions.SharedRead if found.read else LockOptions.ForUpdate
-    return lock | _modifiers(found)
-
-
-def _modifiers(found: ForUpdate) -> LockOptions:
-    no_key = found.key_share and not found.read
-    return (
-        (LockOptions.NoKey if no_key else LockOptions.None_)
-        | (LockOptions.NoWait if found.nowait else LockOptions.None_)
-        | (LockOptions.SkipLocked if found.skip_locked else LockOptions.None_)
-    )
 
 
 def execute_for_update(

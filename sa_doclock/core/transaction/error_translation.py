@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from threading import Lock
 from traceback import walk_tb
 from typing import Any
-from weakref import ReferenceType, WeakKeyDictionary, WeakSet
 
-from sqlalchemy import Connection, event
-from sqlalchemy.engine import Dialect, ExceptionContext
+from sqlalchemy import Connection
+from sqlalchemy.engine import ExceptionContext
 
 from ...dialects import find_strategy
 from ...dialects.base import LockStrategy, NativeCode
@@ -22,45 +20,15 @@ from .lock_lost import lost_with_connection
 from .request import add_document, reason
 from .state import TransactionState
 
-# SQLAlchemy tells of an error by its dialect, which all sessions of an engine share.  So what
-# finds the sessions that a connection belongs to is global.  Several sessions may have been given
-# one Connection: each keeps its own state.
-_states: WeakKeyDictionary[Connection, tuple[ReferenceType[TransactionState], ...]]
-_states = WeakKeyDictionary()
-_listened: WeakSet[Dialect] = WeakSet()
-_first = Lock()
 
+def translate_error(
+    states: Sequence[TransactionState], context: ExceptionContext
+) -> BaseException | None:
+    """Return the error to raise in place of the driver's; None: that one.
 
-def translate_errors(connection: Connection, state: TransactionState) -> None:
-    """Translate the errors of this connection, which takes part in the session's transaction."""
-    own = state.ref
-    others = _states.get(connection, ())
-    if own in others:
-        return
-    if others:  # a Connection that was lent to several sessions
-        others = tuple(one for one in others if one() is not None)
-    _states[connection] = (*others, own)
-    if connection.dialect not in _listened:
-        _listen_to_errors(connection.dialect)
-
-
-def _listen_to_errors(dialect: Dialect) -> None:
-    with _first:
-        if dialect not in _listened:
-            event.listen(dialect, "handle_error", _on_error)
-            _listened.add(dialect)
-
-
-def _on_error(context: ExceptionContext) -> BaseException | None:
-    if context.connection is None:
-        return None
-    known = _states.get(context.connection, ())
-    # A session that was collected, with its transaction open, may leave its state for a moment.
-    states = [
-        state for one in known if (state := one()) is not None and state.session() is not None
-    ]
-    if not states:
-        return None
+    :param states: of the sessions that the connection belongs to.
+    """
+    assert context.connection is not None
     if context.sqlalchemy_exception is None:
         return _reason_of_noise(states, context.connection, context) or _interruption_of(context)
     # A Connection that was lent, and is used by its lender now, is in no state's transaction.

@@ -47,6 +47,9 @@ class TransactionState(TransactionFollower):
     adopting: LockRequest | None = None
     """The lock of a ``with_for_update()`` of the program, while its statement runs."""
 
+    adopts_for_update = True
+    """True if ``with_for_update()`` is a lock of this session."""
+
     commits = 0
     """The number of transactions that this session has committed so far."""
 
