@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 from typing import Any, Final
 
@@ -58,27 +57,6 @@ class LockInstrumentation:
     ) -> None:
         """Report that the call has ended."""
         self.dispatch.after_lock(self._session(), requested, granted, waited, error)
-
-    @contextmanager
-    def reporting_call(
-        self, entity: type[Any] | None, lock: LockOptions, clock: Callable[[], float]
-    ) -> Iterator[list[DocumentKey | LockedName]]:
-        """Report the begin and the end of the block, which is a statement that locks.
-
-        The context manager yields a list for the documents that were granted.
-        """
-        granted: list[DocumentKey | LockedName] = []
-        if not self.dispatch.before_lock:
-            yield granted
-            return
-        started = clock()
-        requested = self.report_requested(RequestedLock(entity, None, lock, None))
-        try:
-            yield granted
-        except BaseException as error:
-            self.report_ended(requested, granted, clock() - started, error)
-            raise
-        self.report_ended(requested, granted, clock() - started, None)
 
     def report_granted(
         self, documents: Iterable[DocumentKey | LockedName], lock: LockOptions, waited: float

@@ -73,7 +73,7 @@ class BatchPriority(SessionPart):
         """See :class:`SessionPart`: try without waiting, and pause, until the time is over."""
 
         def take_in_batch(call: LockCall, request: LockRequest, target: Any) -> Any:
-            if not may_queue(request.lock):
+            if request.adopted or not may_queue(request.lock):
                 return take(call, request, target)
             assert request.seconds is not None  # BATCH_WAIT where the program has said nothing
 
@@ -93,7 +93,7 @@ class BatchPriority(SessionPart):
         ) -> AbstractContextManager[LockRequest]:
             block = limit(connection, plan, request)
             rows = request.mapper is not None and is_row_lock(connection.row_lock(plan))
-            if rows and LockOptions.NoWait in request.lock:
+            if rows and LockOptions.NoWait in request.lock and not request.adopted:
                 return self._undone_by_savepoint(connection.connection, block)
             return block
 

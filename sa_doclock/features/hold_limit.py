@@ -80,7 +80,8 @@ class HoldLimit(SessionPart):
         def limit_both(
             connection: TransactionConnection, plan: LockPlan, request: LockRequest
         ) -> AbstractContextManager[LockRequest]:
-            if request.mapper is None:  # a named lock, whose wait take_key() limits
+            # The wait for a named lock is limited by take_key(), and an adopted one's not at all.
+            if request.named or request.adopted:
                 self.tell(connection, request.lock)
                 return limit(connection, plan, request)
             seconds = self.to_tell(connection, request.lock)
@@ -100,10 +101,6 @@ class HoldLimit(SessionPart):
         ):
             yield request
         self.note_told(connection)
-
-    def before_adopted(self, connection: TransactionConnection, lock: LockOptions) -> None:
-        """See :class:`SessionPart`."""
-        self.tell(connection, lock)
 
     def tell(self, connection: TransactionConnection, lock: LockOptions) -> None:
         """Limit the transaction at the server, before a lock with which that cannot travel."""

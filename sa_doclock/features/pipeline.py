@@ -76,10 +76,14 @@ class SessionPipeline(SessionPart):
     ) -> Iterator[LockRequest]:
         told = None
         if self._hold_limit is not None:
-            if request.mapper is None:  # the call for a named lock is none of a row's SELECTs
+            # The call for a named lock is none of a row's SELECTs, and an adopted lock travels alone.
+            if request.named or request.adopted:
                 self._hold_limit.tell(connection, request.lock)
             else:
                 told = self._hold_limit.to_tell(connection, request.lock)
+        if request.adopted:
+            yield request
+            return
         with self._block(connection.connection, request, told):
             yield request._replace(seconds=None)
         if told is not None and self._hold_limit is not None:

@@ -1,6 +1,7 @@
 """acquire(): the one sequence that takes every lock.
 
-By key, by many keys, by a select, by name or for a claim.  What differs between the kinds is in
+By key, by many keys, by a select, by name, for a claim, or by the program's own
+``with_for_update()``.  What differs between the kinds is in
 their :class:`LockTarget`; what features add is in the session's parts.
 """
 
@@ -8,12 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Final, Generic, NoReturn, TypeVar, cast
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any, Final, Generic, TypeVar, cast
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 
 from ...dialects import strategies
+from ...dialects.base import LockStrategy
 from ...errors import DocLockError, LockMisuse, LockOrderViolation
 from ...options import LockOptions, is_row_lock, may_queue
 from ..instrumentation import warn_of_cluster
@@ -32,7 +34,7 @@ from ..transaction import (
 )
 from .context import LockContext
 from .execute_listeners import checked_listeners
-from .outcome import begin_call, end_failed, end_granted
+from .outcome import begin_call, end_failed, end_granted, roll_back_or_refuse
 
 T = TypeVar("T")
 
@@ -80,11 +82,28 @@ class LockTarget(ABC, Generic[T]):
         :raises DocLockError: this program, statement or class cannot take the lock.
         """
 
+    def prepare(
+        self, bind: Engine | Connection, strategy: LockStrategy
+    ) -> tuple[TransactionConnection, LockPlan]:
+        """Return the connection to take the lock on, its transaction fit for it, and the plan.
+
+        :raises LockNotSupported: this database or connection cannot give the lock.
+        :raises WrongIsolation: the transaction is open already, and is not fit.
+        """
+        request = self.request
+        lock = self.transaction_lock or request.lock
+        plan = strategy.plans.get((self.mapper, lock)) or make_plan(self.mapper, lock, strategy)
+        seconds = 0.0 if request.lock in _AT_ONCE else request.seconds
+        return self.context.connections.prepare(bind, strategy, plan, seconds), plan
+
     def expire(self) -> None:
         """Expire what the session has loaded of it, so that what is read is not older."""
 
     limits_itself = False
     """True if ``send()`` limits its wait itself."""
+
+    lasts = True
+    """False if ``send()`` has locked nothing that is held when its statements have ended."""
 
     @abstractmethod
     def send(self, connection: TransactionConnection, plan: LockPlan, request: LockRequest) -> Any:
@@ -94,12 +113,17 @@ class LockTarget(ABC, Generic[T]):
     def record(self, found: Any, request: LockRequest) -> T:
         """Note in the ledger what was granted, and return what the caller gets."""
 
+    def undo(self, call: LockCall, error: BaseException) -> None:
+        """Undo what the call has done, which ends with this error."""
+        roll_back_or_refuse(self.context, call, error)
+
 
 def acquire(target: LockTarget[T]) -> T:
     """Take one lock: check, queue, prepare the transaction, expire, send, record, report.
 
     :raises DocLockError: it names the document, the lock and the database.  After a failed lock
         the transaction that this call has opened is rolled back; another refuses all that follows.
+        What the program's own statement meets is left to the program.
     """
     context = target.context
     if context.failed is not None:
@@ -109,7 +133,7 @@ def acquire(target: LockTarget[T]) -> T:
     try:
         if target.is_held():
             return target.read_held()
-        if context.call is not None:
+        if context.call is not None and not target.request.adopted:
             _refuse_inner_call(context.call)
         target.check()
         call = begin_call(context, target.request)
@@ -119,7 +143,7 @@ def acquire(target: LockTarget[T]) -> T:
         result = take(call, target.request, target)
     except BaseException as error:
         if call is not None:
-            end_failed(context, call, error)
+            end_failed(context, call, error, target.undo)
         if isinstance(error, DocLockError):
             _complete(error, target)
         raise
@@ -136,8 +160,13 @@ def _complete(error: DocLockError, target: LockTarget[Any]) -> None:
         target.context.instrumentation.report_order_violation(error)
 
 
-def _refuse_inner_call(call: LockCall) -> NoReturn:
-    """:raises LockMisuse: this session is taking another lock, and has called what calls us."""
+def _refuse_inner_call(call: LockCall) -> None:
+    """Refuse a lock that a listener takes, except of the program's own statement.
+
+    :raises LockMisuse: this session is taking another lock, and has called what calls us.
+    """
+    if call.request.adopted:
+        return
     raise LockMisuse(
         f"the session is taking the lock of {call.request.document}, and this call comes out of "
         "it, from a listener for load, refresh or do_orm_execute; take this lock when that call "
@@ -147,56 +176,46 @@ def _refuse_inner_call(call: LockCall) -> NoReturn:
 
 def _take(_call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
     """Take the lock: prepare the transaction, expire what is loaded, send, record."""
-    connection, plan = _prepare(request, target)
-    if target.session.identity_map:
+    context, session, mapper = target.context, target.session, request.mapper
+    bind, strategy = _database_of(request, target)
+    connection, plan = target.prepare(bind, strategy)
+    if isinstance(bind, Connection):
+        context.connections.watch(connection, lent=True)
+    for bound in context.parts.bound:
+        if mapper is not None or request.named:
+            bound(mapper, bind)
+    if session.identity_map:
         target.expire()
     # Not by "no_autoflush", which costs three times as much; and not by the execution option,
     # which counts neither for Core nor for what loader options send.
-    session = target.session
-    autoflush, session.autoflush = session.autoflush, False
+    autoflush = session.autoflush
+    session.autoflush = autoflush and request.adopted
     try:
-        found = _send_checked(connection, plan, request, target)
-        connection.note_lock()
+        found = _send(connection, plan, request, target)
+        if target.lasts:
+            connection.note_lock()
         return target.record(found, request)
     finally:
         session.autoflush = autoflush
 
 
-def _prepare(
+def _database_of(
     request: LockRequest, target: LockTarget[Any]
-) -> tuple[TransactionConnection, LockPlan]:
-    """Return the connection to take the lock on, its transaction fit for it, and the plan."""
-    context, session, mapper = target.context, target.session, request.mapper
+) -> tuple[Engine | Connection, LockStrategy]:
+    """Return the database of the lock, and its dialect.
+
+    :raises LockNotSupported: this server cannot give the lock.
+    """
+    session = target.session
     if not session.is_active:
         session.connection()  # raises PendingRollbackError, as after a failed flush
     bind = session.get_bind(**request.bind_arguments)
-    strategy = strategies.get(bind.dialect) or context.connections.learn(bind)
-    lock = target.transaction_lock or request.lock
-    plan = strategy.plans.get((mapper, lock)) or make_plan(mapper, lock, strategy)
+    strategy = strategies.get(bind.dialect) or target.context.connections.learn(bind)
     if strategy.compatible is not None:
-        strategy.compatible.check_request(request.seconds, named=mapper is None)
+        strategy.compatible.check_request(request.seconds, named=request.named)
     if strategy.cluster is not None:
-        warn_of_cluster(strategy, plan.lock, named=mapper is None)
-    seconds = 0.0 if request.lock in _AT_ONCE else request.seconds
-    connection = context.connections.prepare(bind, strategy, plan, seconds)
-    if isinstance(bind, Connection):
-        context.connections.watch(connection, lent=True)
-    for bound in context.parts.bound:
-        bound(mapper, bind)
-    return connection, plan
-
-
-def _send_checked(
-    connection: TransactionConnection,
-    plan: LockPlan,
-    request: LockRequest,
-    target: LockTarget[Any],
-) -> Any:
-    if request.mapper is not None and execute_listeners(target.session):
-        row_lock = is_row_lock(connection.row_lock(plan))
-        with checked_listeners(target.session, row_lock=row_lock):
-            return _send(connection, plan, request, target)
-    return _send(connection, plan, request, target)
+        warn_of_cluster(strategy, request.lock, named=request.named)
+    return bind, strategy
 
 
 def _send(
@@ -205,14 +224,20 @@ def _send(
     request: LockRequest,
     target: LockTarget[Any],
 ) -> Any:
+    """Send the statements: their wait limited, and what listeners make of them checked."""
     parts = target.context.parts.around_limit
-    waits_as_configured = request.seconds is None and may_queue(request.lock)
-    if (waits_as_configured or target.limits_itself) and not parts:  # without a block
+    no_limit = target.limits_itself or (request.seconds is None and may_queue(request.lock))
+    checked = request.mapper and execute_listeners(target.session) and not request.adopted
+    if no_limit and not parts and not checked:  # without a block
         return target.send(connection, plan, request)
     limit: Limit = _no_limit if target.limits_itself else _limit
     for around_limit in parts:
         limit = around_limit(limit)
-    with limit(connection, plan, request) as limited:
+    with ExitStack() as stack:
+        if checked:
+            row_lock = is_row_lock(connection.row_lock(plan))
+            stack.enter_context(checked_listeners(target.session, row_lock=row_lock))
+        limited = stack.enter_context(limit(connection, plan, request))
         return target.send(connection, plan, limited)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sqlalchemy.exc import DBAPIError
 
@@ -14,13 +14,17 @@ from ..lock_info import DocumentKey, LockedName
 from ..transaction import LockCall, LockRequest
 from .context import LockContext
 
+Undo = Callable[[LockCall, BaseException], None]
+
 _log = logging.getLogger("sa_doclock")
 
 
 def begin_call(context: LockContext, request: LockRequest) -> LockCall:
     """Begin a call: until its end, errors of the session's connections are its errors."""
-    call = LockCall(request, context.now(), opens=not context.session().in_transaction())
-    if "before_lock" in listened and context.instrumentation.dispatch.before_lock:
+    outer = context.call, context.ledger.new
+    opens = not context.session().in_transaction()
+    call = LockCall(request, context.now(), outer, opens=opens)
+    if "before_lock" in listened and _is_reported(context, request):
         call.requested = context.instrumentation.report_requested(
             RequestedLock(request.entity, request.ident, request.lock, request.seconds)
         )
@@ -29,9 +33,19 @@ def begin_call(context: LockContext, request: LockRequest) -> LockCall:
     return call
 
 
+def _is_reported(context: LockContext, request: LockRequest) -> bool:
+    """Return whether listeners are told of the call; they are not told of rows of tables."""
+    of_document = request.entity is not None or request.named
+    return of_document and bool(context.instrumentation.dispatch.before_lock)
+
+
 def end_granted(context: LockContext, call: LockCall) -> None:
-    """End a call: the lock was granted, and is recorded."""
-    new, context.ledger.new, context.call = context.ledger.new, None, None
+    """End a call: the lock was granted, and is recorded.
+
+    :raises UnsavedChanges: some of its rows have pending changes that collide.
+    """
+    new = context.ledger.new
+    context.call, context.ledger.new = call.outer
     waited = context.now() - call.started
     # Nobody is told of most locks, which is found out here without a call.
     if (
@@ -42,6 +56,8 @@ def end_granted(context: LockContext, call: LockCall) -> None:
         or _log.isEnabledFor(logging.DEBUG)
     ):
         _report_granted(context, call, new or (), waited)
+    if call.unsaved is not None:
+        raise call.unsaved
 
 
 def _report_granted(
@@ -52,7 +68,7 @@ def _report_granted(
 ) -> None:
     try:
         context.report_granted(new, call.request.lock, waited)
-        _report_end(context, call, new, waited, None)
+        _report_end(context, call, new, waited, call.unsaved)
     except BaseException as error:  # a listener's, as an error of the call
         if call.opens:
             context.roll_back_quietly()
@@ -60,23 +76,28 @@ def _report_granted(
         raise
 
 
-def end_failed(context: LockContext, call: LockCall, error: BaseException) -> None:
-    """End a call: undo the transaction that it has opened, or refuse all that follows."""
+def end_failed(context: LockContext, call: LockCall, error: BaseException, undo: Undo) -> None:
+    """End a call: undo what it has done, and report its error."""
     waited = context.now() - call.started
-    context.ledger.new = context.call = None
+    context.call, context.ledger.new = call.outer
     try:
-        _undo_and_report(context, call, error, waited)
+        undo(call, error)
+        _report_failed(context, call, error, waited)
     finally:
         _report_end(context, call, (), waited, error)
 
 
-def _undo_and_report(
-    context: LockContext, call: LockCall, error: BaseException, waited: float
-) -> None:
+def roll_back_or_refuse(context: LockContext, call: LockCall, error: BaseException) -> None:
+    """Roll back the transaction that the call has opened, or have another refuse all that follows."""
     if call.opens:
         context.roll_back_quietly()
     elif _is_failure_of_lock(call, error):
         context.failure.refuse_from_now_on(error)
+
+
+def _report_failed(
+    context: LockContext, call: LockCall, error: BaseException, waited: float
+) -> None:
     if isinstance(error, LockFailed):
         error.waited = waited
         for failed in context.parts.failed:

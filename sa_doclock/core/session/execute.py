@@ -135,7 +135,7 @@ class ExecutingSession(SessionWithContext):
     ) -> Result[Any]:
         run = partial(self._execute_plain, params=params, **arguments)
         options, binds = arguments.get("execution_options", {}), arguments.get("bind_arguments")
-        return execute_for_update(self, self._context, statement, lock, run, options, binds or {})
+        return execute_for_update(self._context, statement, lock, run, options, binds or {})
 
     def _locked_by(self, statement: Executable) -> LockedEntity | None:
         if not isinstance(statement, Executable):

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from sqlalchemy import Alias, Connection, Result, Select, Subquery, Table, inspect
+from sqlalchemy import Alias, Connection, Engine, Result, Select, Subquery, Table, inspect
 from sqlalchemy.orm import InstanceState, Mapper, Session
 
-from ...dialects import product_of, strategy_for
 from ...dialects.base import READ_COMMITTED, LockStrategy
 from ...errors import DocLockError, LockNotSupported, UnsavedChanges
 from ...options import LockOptions, is_row_lock
@@ -26,10 +24,9 @@ from ..documents import (
     tables_of,
     tables_within,
 )
-from ..instrumentation import warn_of_cluster
 from ..loading import LoadedHeaders, load_again
-from ..lock_info import DocumentKey, LockedName, public_key
-from ..locking import LockContext, expire_documents, expire_parts
+from ..lock_info import public_key
+from ..locking import LockContext, LockTarget, acquire, expire_documents, expire_parts
 from ..sqlalchemy_internals import (
     autoflush,
     buffer_rows,
@@ -37,7 +34,15 @@ from ..sqlalchemy_internals import (
     for_update_tables,
 )
 from ..statements import add_hints, add_suffixes
-from ..transaction import Ledger, LockRequest, add_document, make_plan
+from ..transaction import (
+    LockCall,
+    LockPlan,
+    LockRequest,
+    TransactionConnection,
+    add_document,
+    database_name,
+    make_plan,
+)
 
 Run = Callable[..., Result[Any]]
 
@@ -48,7 +53,6 @@ _NO_TABLE = (
 
 
 def execute_for_update(
-    session: Session,
     context: LockContext,
     statement: Select[Any],
     lock: LockOptions,
@@ -62,118 +66,159 @@ def execute_for_update(
     :raises UnsavedChanges: another has changed a column that has a pending change here.
     """
     entities = _locked_entities(statement)
-    request = _request_of(context, statement, lock, entities, bind_arguments)
+    request = _request_of(statement, lock, entities, bind_arguments)
     options = {**statement.get_execution_options(), **execution_options}
-    opens = not session.in_transaction()
-    clock = context.now
-    started = clock()
-    reporting: AbstractContextManager[list[DocumentKey | LockedName]] = nullcontext([])
-    if request.entity is not None:
-        reporting = context.instrumentation.reporting_call(request.entity, lock, clock)
-    with reporting as granted:
-        adopted = _Adopted(session, context, request, entities, options, opens=opens)
-        result = adopted.run(statement, run)
-        collisions = adopted.finish()
-        if adopted.headers:
-            refused = {state for state, _ in collisions}
-            headers = [
-                one for one in adopted.headers if inspect(one, raiseerr=False) not in refused
-            ]
-            granted.extend(_adopt(context.ledger, headers, lock))
-            _report_granted(context, granted, lock, clock() - started, opens=opens)
-        if collisions:
-            raise _unsaved(*collisions[0], lock, product_of(adopted.bind.dialect))
-    return result
+    return acquire(AdoptedRows(context, request, statement, entities, run, options))
 
 
-class _Adopted:
-    """One statement of the program while it is executed.
+class AdoptedRows(LockTarget[Result[Any]]):
+    """The rows that the program's own statement locks.
 
-    :ivar headers: the objects of the locked classes among its rows.
+    :param entities: the locked classes and aliases; none: rows of tables, which are not recorded.
+    :param run: executes the statement as the program has asked for it.
+    :param options: the execution options of both.
     """
+
+    limits_itself = True  # the wait is the program's
+    _executed = False
 
     def __init__(
         self,
-        session: Session,
         context: LockContext,
         request: LockRequest,
+        statement: Select[Any],
         entities: Sequence[Any],
+        run: Run,
         options: Mapping[str, Any],
-        *,
-        opens: bool,
     ) -> None:
-        self._session = session
-        self._context = context
-        self._request = request
-        self._entities = entities
-        self._options = options
-        self._opens = opens
-        self.bind = session.get_bind(**request.bind_arguments)
-        roots = {root_of(inspect(entity).mapper) for entity in entities}
+        super().__init__(context, request)
+        self._statement, self._entities = statement, entities
+        self._run, self._options = run, options
+        self._headers: list[Any] = []
+        self._roots = {root_of(inspect(entity).mapper) for entity in entities}
         self._loaded = LoadedHeaders(
-            session, context.loaded_documents(), context.ledger, roots, options
+            self.session, context.loaded_documents(), context.ledger, self._roots, options
         )
-        self.headers: list[Any] = []
 
-    def run(self, statement: Select[Any], run: Run) -> Result[Any]:
-        """Execute it, its lock made real, and read again what the session had of its rows."""
-        context, request, bind = self._context, self._request, self.bind
-        strategy = strategy_for(bind)
-        context.adopting = request
+    def check(self) -> None:
+        """See :class:`LockTarget`: the order of locking is that of all locks."""
+        if is_row_lock(self.request.lock):
+            for root in self._roots:
+                self.context.ledger.check_order(root)
+
+    def prepare(
+        self, bind: Engine | Connection, strategy: LockStrategy
+    ) -> tuple[TransactionConnection, LockPlan]:
+        """Have the lock in the statement; else in the transaction, whose level stays as it is."""
+        lock = self.request.lock
+        if strategy.compatible is not None:
+            strategy.compatible.check_lock(lock)
+        row_lock = strategy.row_lock(lock, READ_COMMITTED)
+        if not is_row_lock(row_lock):
+            return self._take_in_transaction(bind, strategy)
+        tables = _locked_tables(self._statement, self._entities, strategy)
+        self._statement = _locking(self._statement, tables, lock, row_lock, strategy)
+        joined = self.context.connections.find(Session.connection(self.session, {"bind": bind}))
+        assert joined is not None
+        return joined, LockPlan(lock, None, row_lock, whole=False, table=None)
+
+    def _take_in_transaction(
+        self, bind: Engine | Connection, strategy: LockStrategy
+    ) -> tuple[TransactionConnection, LockPlan]:
+        mapper, lock = self.mapper, self.request.lock
+        if mapper is not None and not isinstance(root_of(mapper).local_table, Table):
+            mapper = None
+        plan = make_plan(mapper, lock, strategy)
+        seconds = 0.0 if LockOptions.NoWait in lock else None
+        connections = self.context.connections
+        return connections.prepare(bind, strategy, plan, seconds, upgrades=True), plan
+
+    def send(
+        self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
+    ) -> Result[Any]:
+        """Execute the statement, and read again what the session had of its rows."""
+        context, of_outer = self.context, self.context.adopted_headers
+        self._executed = True
         try:
-            statement = _made_real(context, statement, request, strategy, self._entities, bind)
-            _note_adopted(context, request.lock, bind)
             if self._entities:  # SQLAlchemy flushes before a statement of the ORM alone
-                autoflush(self._session, self._options)
+                autoflush(self.session, self._options)
             context.adopted_headers = self._loaded
-            result = self._run(self._loaded.prepare(statement), run, strategy)
-            if self.headers:
-                self._check_held(strategy)
-        except BaseException as error:
-            self._loaded.put_back()
-            if isinstance(error, DocLockError):
-                add_document(error, request.entity, None, request.lock, product_of(bind.dialect))
-            raise
+            result = self._execute(self._loaded.prepare(self._statement), connection)
         finally:
-            context.adopting = context.adopted_headers = None
+            context.adopted_headers = of_outer
+        if _is_kept(connection, self._options):
+            self._headers = _headers(self._statement, result, self._entities)
+        self.lasts = bool(self._headers)
+        if self.lasts and is_row_lock(plan.row_lock):
+            self._check_tables(connection)
         return result
 
-    def _run(self, statement: Select[Any], run: Run, strategy: LockStrategy) -> Result[Any]:
+    def _execute(self, statement: Select[Any], connection: TransactionConnection) -> Result[Any]:
         if self._entities:
-            result = run(statement)
-        else:
-            result = _run_on(self._session, self.bind, statement, run)
-        connection = Session.connection(self._session, {"bind": self.bind})
-        if _is_kept(strategy, connection, self._options):
-            self.headers = _headers(statement, result, self._entities)
-        return result
+            return self._run(statement)
+        # On the connection that is fit for it, whatever get_bind() answers next.
+        return self._run(statement, bind_arguments={"bind": connection.connection})
 
-    def _check_held(self, strategy: LockStrategy) -> None:
-        connection = Session.connection(self._session, {"bind": self.bind})
-        lent = isinstance(self.bind, Connection)
-        _check_held(
-            self._context,
-            strategy,
-            self._request.lock,
-            self._entities,
-            connection,
-            lent=lent,
-            opens=self._opens,
-        )
+    def _check_tables(self, connection: TransactionConnection) -> None:
+        """Check that rows of these tables can be locked.
 
-    def finish(self) -> Sequence[tuple[InstanceState[Any], str]]:
-        """Give back what was not read again, and expire what is older than the lock.
+        It comes after the statement: under REPEATABLE READ the snapshot of what is read next must
+        not be older than the lock.
 
-        :returns: the attributes with a pending change whose column another has changed meanwhile.
+        :raises LockNotSupported: rows of one of them cannot be locked.
         """
-        loaded, context = self._loaded, self._context
+        lock = self.request.lock
+        for table in (root.local_table for root in self._roots):
+            if isinstance(table, Table):
+                connection.strategy.check_adopted(connection.connection, lock, table)
+
+    def record(self, found: Result[Any], request: LockRequest) -> Result[Any]:
+        """Give back what was not read again, expire what is older than the lock, and record."""
+        collisions = self._finish()
+        refused = {state for state, _ in collisions}
+        for state in (inspect(one, raiseerr=False) for one in self._headers):
+            known = state is not None and state.identity is not None  # None: of an outer join
+            if known and state not in refused:
+                document = document_key(state.mapper, state.identity)
+                self.context.ledger.adopt(document, request.lock)
+        if collisions and self.context.call is not None:
+            self.context.call.unsaved = self._unsaved(*collisions[0])
+        return found
+
+    def _finish(self) -> Sequence[tuple[InstanceState[Any], str]]:
+        """Return the attributes with a pending change whose column another has changed meanwhile."""
+        loaded, context = self._loaded, self.context
         if _is_streamed(self._options):
             loaded.keep_expired()
             for root in loaded.roots:
-                load_again(self._session, expire_documents(context, root, None))
-        collisions = loaded.finish(self.headers)
+                load_again(self.session, expire_documents(context, root, None))
+        collisions = loaded.finish(self._headers)
         _expire_parts(context, loaded.read_again)
         return collisions
+
+    def _unsaved(self, state: InstanceState[Any], name: str) -> UnsavedChanges:
+        """Return the error of a change that would overwrite another's, which stays pending.
+
+        The row is locked, and is not in ``held_locks``.
+        """
+        error = UnsavedChanges(
+            f"{name!r} has a pending change from before the lock, and somebody else has changed it in "
+            "the row meanwhile; lock first, then change, or flush() before"
+        )
+        identity, request = state.identity or (), self.request
+        database = database_name(self.session, request.bind_arguments)
+        add_document(error, state.class_, public_key(identity), request.lock, database)
+        return error
+
+    def undo(self, call: LockCall, error: BaseException) -> None:
+        """Give the objects back what they had; end a transaction that was opened for nothing.
+
+        What the program's own statement has met is left to the program.
+        """
+        self._loaded.put_back()
+        refused = isinstance(error, DocLockError) and error is not call.met
+        if call.opens and (refused or not self._executed):
+            self.context.roll_back_quietly()
 
 
 def _expire_parts(context: LockContext, headers: Iterable[InstanceState[Any]]) -> None:
@@ -185,77 +230,21 @@ def _expire_parts(context: LockContext, headers: Iterable[InstanceState[Any]]) -
         load_again(context.session(), expire_parts(context, root, identities))
 
 
-def _unsaved(
-    state: InstanceState[Any], name: str, lock: LockOptions, database: str
-) -> UnsavedChanges:
-    """Return the error of a change that would overwrite another's, which stays pending.
-
-    The row is locked, and is not in ``held_locks``.
-    """
-    error = UnsavedChanges(
-        f"{name!r} has a pending change from before the lock, and somebody else has changed it in "
-        "the row meanwhile; lock first, then change, or flush() before"
-    )
-    identity = state.identity or ()
-    add_document(error, state.class_, public_key(identity), lock, database)
-    return error
-
-
 def _request_of(
-    context: LockContext,
     statement: Select[Any],
     lock: LockOptions,
     entities: Sequence[Any],
     bind_arguments: Mapping[str, Any],
 ) -> LockRequest:
     """Return the lock as a request; without entities it is of rows of tables, and of no document."""
-    mapper: Mapper[Any] | None = None
     arguments = {"clause": statement, **bind_arguments}
-    if entities:
-        mapper = inspect(entities[0]).mapper
-        arguments = {"mapper": mapper, **arguments}
-    entity = None if mapper is None else mapper.class_
-    request = LockRequest(entity, None, lock, mapper=mapper, bind_arguments=arguments)
-    for route in context.parts.route:
-        request = route(request)
-    return request
-
-
-def _run_on(session: Session, bind: Any, statement: Select[Any], run: Run) -> Result[Any]:
-    """Run the statement on the connection that is fit for it, whatever ``get_bind()`` answers next."""
-    connection = Session.connection(session, {"bind": bind})
-    return run(statement, bind_arguments={"bind": connection})
-
-
-def _report_granted(
-    context: LockContext,
-    granted: Sequence[DocumentKey | LockedName],
-    lock: LockOptions,
-    waited: float,
-    *,
-    opens: bool,
-) -> None:
-    try:
-        context.report_granted(granted, lock, waited)
-    except BaseException:  # a listener's, as an error of the call
-        if opens:
-            context.roll_back_quietly()
-        raise
-
-
-def _adopt(
-    ledger: Ledger, headers: Iterable[Any], lock: LockOptions
-) -> Sequence[DocumentKey | LockedName]:
-    """Record the lock of these objects; return the documents that were not held as strongly."""
-    of_call, ledger.new = ledger.new, []  # of a call whose listener runs this statement
-    try:
-        for instance in headers:
-            state = inspect(instance, raiseerr=False)  # None: of an outer join
-            if state is not None and state.identity is not None:
-                ledger.adopt(document_key(state.mapper, state.identity), lock)
-        return ledger.new
-    finally:
-        ledger.new = of_call
+    if not entities:
+        return LockRequest(None, None, lock, bind_arguments=arguments, adopted=True)
+    mapper: Mapper[Any] = inspect(entities[0]).mapper
+    arguments = {"mapper": mapper, **arguments}
+    return LockRequest(
+        mapper.class_, None, lock, mapper=mapper, bind_arguments=arguments, adopted=True
+    )
 
 
 def _locked_entities(statement: Select[Any]) -> list[Any]:
@@ -281,31 +270,6 @@ def _is_named(entity: Any, of: AbstractSet[Any]) -> bool:
 def _is_key_share(statement: Select[Any]) -> bool:
     found = for_update_of(statement)
     return found is not None and found.read and found.key_share
-
-
-def _made_real(
-    context: LockContext,
-    statement: Select[Any],
-    request: LockRequest,
-    strategy: LockStrategy,
-    entities: Sequence[Any],
-    bind: Any,
-) -> Select[Any]:
-    """Return the statement with the lock in it, or have the lock in the transaction."""
-    if strategy.compatible is not None:
-        strategy.compatible.check_lock(request.lock)
-    row_lock = strategy.row_lock(request.lock, READ_COMMITTED)
-    warn_of_cluster(strategy, row_lock, named=False)
-    if is_row_lock(row_lock):
-        tables = _locked_tables(statement, entities, strategy)
-        statement = _locking(statement, tables, request.lock, row_lock, strategy)
-    else:
-        _take_in_transaction(context, request, strategy, bind)
-    if context.parts.bound and request.mapper is not None:
-        Session.connection(context.session(), {"bind": bind})  # begins what ends the pin
-        for bound in context.parts.bound:
-            bound(request.mapper, bind)
-    return statement
 
 
 def _locked_tables(
@@ -345,34 +309,7 @@ def _locking(
     return statement
 
 
-def _take_in_transaction(
-    context: LockContext, request: LockRequest, strategy: LockStrategy, bind: Any
-) -> None:
-    """Take the lock that is the transaction's, and not the statement's."""
-    opens, mapper = not context.session().in_transaction(), request.mapper
-    if mapper is not None and not isinstance(root_of(mapper).local_table, Table):
-        mapper = None
-    try:
-        plan = make_plan(mapper, request.lock, strategy)
-        seconds = 0.0 if LockOptions.NoWait in request.lock else None
-        context.connections.prepare(bind, strategy, plan, seconds, upgrades=True)
-    except BaseException:
-        if opens:
-            context.roll_back_quietly()
-        raise
-
-
-def _note_adopted(context: LockContext, lock: LockOptions, bind: Any) -> None:
-    """Tell the parts of the lock, before its statement is sent."""
-    if context.parts.before_adopted:
-        connection = Session.connection(context.session(), {"bind": bind})
-        joined = context.connections.find(connection)
-        assert joined is not None
-        for before_adopted in context.parts.before_adopted:
-            before_adopted(joined, lock)
-
-
-def _is_kept(strategy: LockStrategy, connection: Connection, options: Mapping[str, Any]) -> bool:
+def _is_kept(one: TransactionConnection, options: Mapping[str, Any]) -> bool:
     """Return whether the lock outlives its statement, as it does not under AUTOCOMMIT.
 
     False too where the rows are streamed, and are locked one after the other.
@@ -380,7 +317,7 @@ def _is_kept(strategy: LockStrategy, connection: Connection, options: Mapping[st
     if _is_streamed(options):
         return False
     try:
-        strategy.check_autocommit(connection)
+        one.strategy.check_autocommit(one.connection)
     except LockNotSupported:
         return False
     return True
@@ -388,42 +325,6 @@ def _is_kept(strategy: LockStrategy, connection: Connection, options: Mapping[st
 
 def _is_streamed(options: Mapping[str, Any]) -> bool:
     return bool(options.get("yield_per") or options.get("stream_results"))
-
-
-def _check_held(
-    context: LockContext,
-    strategy: LockStrategy,
-    lock: LockOptions,
-    entities: Sequence[Any],
-    connection: Connection,
-    *,
-    lent: bool,
-    opens: bool,
-) -> None:
-    """Check what was granted, and have the transaction followed from now on.
-
-    It comes after the statement: under REPEATABLE READ the snapshot of what is read next must not
-    be older than the lock.
-
-    :param lent: the session was made on this Connection, which the program has in hand.
-    :param opens: the statement has opened the transaction, which ends with an error.
-    :raises LockNotSupported: rows of this table cannot be locked.
-    :raises LockMisuse: the lock was granted in no transaction.
-    """
-    joined = context.connections.find(connection)
-    assert joined is not None
-    try:
-        if is_row_lock(strategy.row_lock(lock, READ_COMMITTED)):
-            for table in (root_of(inspect(entity).mapper).local_table for entity in entities):
-                if isinstance(table, Table):
-                    strategy.check_adopted(connection, lock, table)
-        if lent:
-            context.connections.watch(joined, lent=True)
-        joined.note_lock()
-    except DocLockError:
-        if opens:
-            context.roll_back_quietly()
-        raise
 
 
 def _headers(statement: Select[Any], result: Result[Any], entities: Sequence[Any]) -> list[Any]:

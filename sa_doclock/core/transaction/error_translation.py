@@ -163,7 +163,6 @@ def _typed_error(
         return None
     if call is not None and code in strategy.server_limits and not call.is_over(state.now()):
         request = call.request._replace(seconds=None)  # the server's own limit has ended the wait
-    request = request or state.adopting
     error = _build_error(kind, why or reason(kind, request), context)
     if request is not None:
         add_document(error, request.entity, request.ident, request.lock, strategy.name)
@@ -195,7 +194,7 @@ def _meaning(
     kind, call = None, state.call
     if code is not None:
         kind = strategy.failure(code, context.connection, locking=call is not None)
-    if kind is not None or call is None:
+    if kind is not None or call is None or call.request.adopted:
         return kind, ""
     by_key = call.request.by_key
     refused = strategy.refusal(code, context.original_exception, by_key=by_key)
@@ -245,6 +244,7 @@ def _note(
     if call is not None:
         if error is not None:
             call.engine, call.met = context.connection.engine, error
-        return  # it is refused when the call has put back what it had set
+        if not call.request.adopted:
+            return  # it is refused when the call has put back what it had set
     if ended or code in strategy.requires_rollback:
         state.failure.refuse_from_now_on(met)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from sqlalchemy import Engine
 
-from ...errors import LockFailed
+from ...errors import LockFailed, UnsavedChanges
 from ...events import RequestedLock
+from ..lock_info import DocumentKey, LockedName
 from .request import LockRequest, add_document, reason
+
+Outer = tuple["LockCall | None", "list[DocumentKey | LockedName] | None"]
 
 
 class LockCall:
@@ -15,8 +18,9 @@ class LockCall:
     It is the session's ``call`` until the lock is granted or has failed, so that the errors of the
     session's connections are translated in its words.
 
-    :ivar opens: there was no transaction before the call.
     :ivar started: by the clock of the session, which stands still while it connects.
+    :ivar outer: the call of which a listener has made this one, and what that was granted so far.
+    :ivar opens: there was no transaction before the call.
     """
 
     met: BaseException | None = None
@@ -31,9 +35,13 @@ class LockCall:
     requested: RequestedLock | None = None
     """The request for listeners, where there are any."""
 
-    def __init__(self, request: LockRequest, started: float, *, opens: bool) -> None:
+    unsaved: UnsavedChanges | None = None
+    """The error of some of its rows, to be raised when the others are recorded and reported."""
+
+    def __init__(self, request: LockRequest, started: float, outer: Outer, *, opens: bool) -> None:
         self.request = request
         self.started = started
+        self.outer = outer
         self.opens = opens
 
     def refused(self, kind: type[LockFailed], database: str) -> LockFailed:

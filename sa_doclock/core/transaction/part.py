@@ -86,9 +86,6 @@ class SessionPart:
     def failed(self, error: LockFailed, call: LockCall) -> None:
         """Note the failure of a call, before it is reported."""
 
-    def before_adopted(self, connection: TransactionConnection, lock: LockOptions) -> None:
-        """Note a ``with_for_update()`` of the program, before its statement is sent."""
-
     # The locks that are held.
 
     def is_over(self) -> bool:
@@ -211,7 +208,6 @@ class SessionParts:
     around_limit: tuple[Callable[[Limit], Limit], ...] = ()
     granted: tuple[Callable[[Sequence[DocumentKey | LockedName], LockOptions], None], ...] = ()
     failed: tuple[Callable[[LockFailed, LockCall], None], ...] = ()
-    before_adopted: tuple[Callable[[TransactionConnection, LockOptions], None], ...] = ()
     is_over: tuple[Callable[[], bool], ...] = ()
     end_locks: tuple[Callable[[], LockLost | None], ...] = ()
     locks_lost: tuple[Callable[[], None], ...] = ()

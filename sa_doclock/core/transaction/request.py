@@ -33,6 +33,8 @@ class LockRequest(NamedTuple):
     :ivar options: loader options of the caller.
     :ivar bind_arguments: from which ``Session.get_bind()`` finds the database.
     :ivar given: what else the caller has given, for the session's parts: ``{"version": 7}``.
+    :ivar adopted: it is a ``with_for_update()`` of the program, whose statement is sent as it is;
+        without an ``entity`` it is of tables, and of no document.
     """
 
     entity: type[Any] | None
@@ -44,11 +46,17 @@ class LockRequest(NamedTuple):
     options: Sequence[ORMOption] = ()
     bind_arguments: Mapping[str, Any] = NO_ARGUMENTS
     given: Mapping[str, Any] = NO_ARGUMENTS
+    adopted: bool = False
+
+    @property
+    def named(self) -> bool:
+        """True if it is a named lock."""
+        return self.entity is None and not self.adopted
 
     @property
     def by_key(self) -> bool:
         """True if its rows are found by primary key: then only a lock makes them wait."""
-        return self.entity is None or bool(self.keys)
+        return self.named or bool(self.keys)
 
     @property
     def document(self) -> str:

@@ -27,7 +27,6 @@ from .ledger import Ledger, LedgerMark
 from .lock_call import LockCall
 from .lost_locks import LostLocks
 from .part import NO_PARTS, Block, SessionPart, SessionParts
-from .request import LockRequest
 
 P = TypeVar("P", bound=SessionPart)
 
@@ -43,9 +42,6 @@ class TransactionState(TransactionFollower):
 
     :param ranks: the declared order of locking.
     """
-
-    adopting: LockRequest | None = None
-    """The lock of a ``with_for_update()`` of the program, while its statement runs."""
 
     adopts_for_update = True
     """True if ``with_for_update()`` is a lock of this session."""
@@ -226,7 +222,7 @@ class TransactionState(TransactionFollower):
 
     def is_locking(self) -> bool:
         """See :class:`TransactionFollower`."""
-        return self.call is not None or self.adopting is not None
+        return self.call is not None
 
     def settle(self, connection: Connection) -> None:
         """See :class:`TransactionFollower`."""

@@ -13,7 +13,6 @@ from ...checkout_info import Checkout
 from ...core.documents import document_key, has_checkouts, identity_of, root_of
 from ...core.lock_info import DocumentKey, LockedName, document_label, public_key
 from ...core.transaction import (
-    LedgerMark,
     Limit,
     LockCall,
     LockPlan,
@@ -28,7 +27,7 @@ from ...dialects import product_of
 from ...dialects.base import Read
 from ...errors import DocLockError, LockMisuse
 from ...options import LockOptions, base_of
-from .conditions import FREE, Condition, condition_of
+from .conditions import Condition, condition_of
 from .reader import CheckoutReader
 from .rows import CheckoutRow
 
@@ -61,7 +60,6 @@ class CheckOuts(SessionPart):
         # As they were when the locks were granted: as long as these are held, nobody else can
         # change the owner.
         self._rows: dict[DocumentKey, CheckoutRow] = {}
-        self._adopting: LedgerMark | None = None
 
     # The hooks, in the order of SessionPart.
 
@@ -137,21 +135,6 @@ class CheckOuts(SessionPart):
             document = document_key(state.mapper, state.identity)
             self._check([document], condition_of(given), again=True)
 
-    def granted(self, documents: Sequence[DocumentKey | LockedName], lock: LockOptions) -> None:
-        """See :class:`SessionPart`: an adopted lock asks now, as no call has taken it."""
-        mark, self._adopting = self._adopting, None
-        if mark is None:
-            return
-        try:
-            self._check(documents, FREE)
-        except DocLockError:
-            self.reader.state.give_up(mark, reported=False)
-            raise
-
-    def before_adopted(self, connection: TransactionConnection, lock: LockOptions) -> None:
-        """See :class:`SessionPart`."""
-        self._adopting = self.reader.state.ledger.mark()
-
     def locks_lost(self) -> None:
         """See :class:`SessionPart`."""
         self.read_again()
@@ -161,14 +144,12 @@ class CheckOuts(SessionPart):
 
     def roll_back_to(self, mark: object) -> None:
         """See :class:`SessionPart`."""
-        self._adopting = None  # of a statement that has failed in the savepoint
         self.read_again()
 
     def ended(self, *, committed: bool) -> None:
         """See :class:`SessionPart`."""
         self.read_again()
         self.reader.forget_binds()
-        self._adopting = None
 
     def read_again(self) -> None:
         """Forget what was read: the times are old, or the session itself changes the rows."""

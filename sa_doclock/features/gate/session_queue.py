@@ -91,6 +91,8 @@ class SessionQueue(SessionPart):
         tries = LockOptions.NoWait in lock and request.seconds is not None  # of a batch
         if not self._session().is_active or not (tries or may_queue(lock)):
             return request
+        if request.adopted:
+            return request  # it names no key before it is sent
         position = self._position(request)
         if position is None:
             return request
