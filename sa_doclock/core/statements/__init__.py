@@ -16,7 +16,7 @@ from .by_key import (
     select_by_keys,
 )
 from .compiled_locks import NO_LOCKS, CompiledLock, CompiledLocks, locks_in, strongest_of
-from .for_update import lock_of_for_update
+from .for_update import inner_select, lock_of_for_update, with_inner_select
 from .lockable import (
     checked_options,
     refuse_unlockable_options,

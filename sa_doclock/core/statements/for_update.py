@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import Select
+from sqlalchemy.orm import FromStatement
 
 from ...options import LockOptions
 from ..sqlalchemy_internals import ForUpdate, for_update_of
@@ -26,3 +27,18 @@ def _modifiers(found: ForUpdate) -> LockOptions:
         | (LockOptions.NoWait if found.nowait else LockOptions.None_)
         | (LockOptions.SkipLocked if found.skip_locked else LockOptions.None_)
     )
+
+
+def inner_select(statement: Any) -> Any:
+    """Return the statement that is executed: of ``from_statement()``, its argument."""
+    return statement.element if isinstance(statement, FromStatement) else statement
+
+
+def with_inner_select(statement: Any, select: Any) -> Any:
+    """Return the statement that executes this select in place of its own."""
+    if not isinstance(statement, FromStatement):
+        return select
+    if statement.element is not select:
+        statement = statement.options()  # a generative copy: nothing is added
+        statement.element = select
+    return statement

@@ -31,9 +31,7 @@ def test_of_a_union(session: LockingSession, statement: Any) -> None:
     assert not sent
 
 
-def test_from_a_statement(
-    session: LockingSession, other: LockingSession
-) -> None:
+def test_from_a_statement(session: LockingSession, other: LockingSession) -> None:
     assert session.scalars(LOCKED).one().total == 30
     assert finds_held()(other)
 
