@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import Select, inspect
-from sqlalchemy.orm import Session
 
 from ..core.documents import document_key, root_of
 from ..core.lock_info import Identity
-from ..core.locking import LockTarget, acquire, execute_ours, single_key
+from ..core.locking import LockedRows, Send, acquire, execute_ours, single_key
 from ..core.session import LockingSession, context_of
-from ..core.statements import lock_by_keys, parameters_by_keys, run_within
+from ..core.statements import lock_by_keys, parameters_by_keys
 from ..core.transaction import LockPlan, LockRequest, TransactionConnection
-from ..options import LockOptions, is_row_lock
+from ..options import LockOptions
 from .query import ClaimQuery
 
 QUEUE: Final = LockOptions.ForUpdate
@@ -51,7 +51,7 @@ def lock_matching(
     return acquire(_MatchingRows(context, request, query))
 
 
-class _MatchingRows(LockTarget[dict[Identity, Any]]):
+class _MatchingRows(LockedRows[dict[Identity, Any]]):
     """The rows that match, by their keys, in a session that has loaded nothing yet."""
 
     def __init__(self, context: Any, request: LockRequest, query: ClaimQuery) -> None:
@@ -61,40 +61,30 @@ class _MatchingRows(LockTarget[dict[Identity, Any]]):
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
     ) -> Sequence[Any]:
-        query, identities = self._query, request.keys
-        bind_arguments = {"bind": connection.connection}
-        row_lock = connection.row_lock(plan)
+        self._keys = request.keys
+        found: Sequence[Any] = self.send_select(connection, plan, request)
+        return found
 
-        def read(statement: Select[Any]) -> Sequence[Any]:
-            parameters = query.parameters(identities)
-            found = execute_ours(self.context, statement, parameters, bind_arguments)
-            return found.scalars().unique().all()
+    def in_one_statement(self, *, whole: bool) -> bool:
+        query = self._query
+        return query.in_one_statement and not (whole and query.has_options)
 
-        if not is_row_lock(row_lock):
-            return read(query.again(identities))
-        assert plan.table is not None
-        connection.strategy.check_table(connection.connection, plan.table)
-        whole = connection.strategy.locks_what_is_read
-        if query.in_one_statement and not (whole and query.has_options):
-            return run_within(
-                request.seconds,
-                connection.strategy,
-                row_lock,
-                lambda lock: query.locking(identities, lock, whole=whole),
-                read,
-            )
-        root, parameters = root_of(query.mapper), parameters_by_keys(identities)
-        rows = run_within(
-            request.seconds,
-            connection.strategy,
-            row_lock,
-            lambda lock: lock_by_keys(root, lock, identities, whole=whole),
-            lambda statement: Session.execute(
-                self.session, statement, parameters, bind_arguments=bind_arguments
-            ).all(),
-        )
-        identities = [tuple(row)[: len(root.primary_key)] for row in rows]
-        return read(query.again(identities)) if identities else ()
+    def locking(self, lock: LockOptions, *, whole: bool) -> Select[Any]:
+        return self._query.locking(self._keys, lock, whole=whole)
+
+    def under_lock(self, lock: LockOptions) -> Select[Any]:
+        return self._query.again(self._keys)
+
+    def read(self, statement: Select[Any]) -> Sequence[Any]:
+        parameters = self._query.parameters(self._keys)
+        found = execute_ours(self.context, statement, parameters, self.binds)
+        return found.scalars().unique().all()
+
+    def lock_and_read(self, send: Send) -> Sequence[Any]:
+        root = root_of(self.mapper)
+        locking = partial(lock_by_keys, root, keys=self._keys, whole=send.whole)
+        self._keys = self.lock_keys(send, locking, parameters_by_keys(self._keys))
+        return self.read(self._query.again(self._keys)) if self._keys else ()
 
     def record(self, found: Sequence[Any], request: LockRequest) -> dict[Identity, Any]:
         rows = {tuple(inspect(row).identity): row for row in found}

@@ -4,7 +4,6 @@ from .acquire import LockTarget, acquire
 from .by_key import (
     ManyByKey,
     OneByKey,
-    execute_ours,
     identities_of,
     read_entities,
     read_one,
@@ -13,5 +12,6 @@ from .by_key import (
 from .context import LockContext, session_options
 from .named import NamedLock, bind_of_key, check_key, doclock_key, lock_of_key
 from .refresh import expire_documents, expire_parts, refuse_unsaved
+from .rows import LockedRows, Send, execute_ours
 from .select import RowsOfSelect
 from .wait_policy import WaitPolicy

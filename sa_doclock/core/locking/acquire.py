@@ -83,14 +83,13 @@ class LockTarget(ABC, Generic[T]):
         """
 
     def prepare(
-        self, bind: Engine | Connection, strategy: LockStrategy
+        self, bind: Engine | Connection, strategy: LockStrategy, request: LockRequest
     ) -> tuple[TransactionConnection, LockPlan]:
         """Return the connection to take the lock on, its transaction fit for it, and the plan.
 
         :raises LockNotSupported: this database or connection cannot give the lock.
         :raises WrongIsolation: the transaction is open already, and is not fit.
         """
-        request = self.request
         lock = self.transaction_lock or request.lock
         plan = strategy.plans.get((self.mapper, lock)) or make_plan(self.mapper, lock, strategy)
         seconds = 0.0 if request.lock in _AT_ONCE else request.seconds
@@ -178,7 +177,7 @@ def _take(_call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any
     """Take the lock: prepare the transaction, expire what is loaded, send, record."""
     context, session, mapper = target.context, target.session, request.mapper
     bind, strategy = _database_of(request, target)
-    connection, plan = target.prepare(bind, strategy)
+    connection, plan = target.prepare(bind, strategy, request)
     if isinstance(bind, Connection):
         context.connections.watch(connection, lent=True)
     for bound in context.parts.bound:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
-from sqlalchemy import Result, Select
+from sqlalchemy import Select
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.interfaces import ORMOption
@@ -20,7 +21,6 @@ from ..documents import (
     identity_of,
     key_order,
     lockable_root,
-    mapper_cache,
     parts_of,
     plain_key_type,
     root_of,
@@ -41,7 +41,6 @@ from ..statements import (
     parameters_by_keys,
     refuse_unlockable_options,
     relationships_with_options,
-    run_within,
     select_by_key,
     select_by_keys,
 )
@@ -53,13 +52,12 @@ from ..transaction import (
     database_name,
     is_as_strong,
 )
-from .acquire import LockTarget
 from .context import LockContext
 from .refresh import expire_documents, forget_vanished, refuse_unsaved
+from .rows import LockedRows, Send, execute_ours
 
 T = TypeVar("T")
 
-_NO_RELATIONSHIPS: Final[frozenset[Any]] = frozenset()
 _NOTHING: Final[Unreadable] = {}
 
 
@@ -82,9 +80,11 @@ def single_key(identities: Sequence[Identity]) -> Any:
     return public_key(identities[0]) if len(identities) == 1 else None
 
 
-class _RowsByKey(LockTarget[T]):
+class _RowsByKey(LockedRows[T]):
     """Rows of ``request.mapper`` by ``request.keys``."""
 
+    found_by_key = True
+    chosen: frozenset[Any] = frozenset()  # the relationships that the caller has an option for
     recheck = False  # pending changes have to be looked for once more, under the lock
     unreadable = _NOTHING
     locked: Sequence[Identity] = ()
@@ -96,6 +96,7 @@ class _RowsByKey(LockTarget[T]):
         parts_of(root)  # raises where the document is declared wrongly
         if request.options:
             refuse_unlockable_options(request.options)
+            self.chosen = relationships_with_options(request.options)
         if self.context.options.ranks and is_row_lock(request.lock):
             self.context.ledger.check_order(root)
         if session.identity_map or self.context.added:  # mostly not, at the first lock
@@ -104,6 +105,17 @@ class _RowsByKey(LockTarget[T]):
     def expire(self) -> None:
         keys = frozenset(self.request.keys)
         self.unreadable = expire_documents(self.context, self.root, keys)
+
+    def in_one_statement(self, *, whole: bool) -> bool:
+        """See :class:`LockedRows`: options may leave columns out, or add subqueries."""
+        has_options = bool(self.request.options)
+        return not (whole and has_options) and not spans_rows(self.mapper, undeferred=has_options)
+
+    def select(self, statement: Select[Any], keys: Sequence[Identity]) -> list[Any]:
+        """Return the objects with these keys."""
+        return _select(
+            self.context, statement, parameters_by_keys(keys), self.request.options, self.binds
+        )
 
     def give_up_others(self, found: Collection[Identity], request: LockRequest) -> None:
         """Release rows of the root's table that are locked, and are of another class.
@@ -180,32 +192,29 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
     ) -> T | None:
-        found = self._take_row(connection, plan, request)
+        found = self.send_select(connection, plan, request)
         if not found and connection.strategy.retries_missing_rows:
-            found = self._take_row(connection, plan, request)
+            found = self.send_select(connection, plan, request)
         if len(found) > 1:
             raise several_rows(request.keys[0], _keys_of(self.mapper, found))
         if self.unreadable:
             load_again(self.session, self.unreadable)
         return found[0] if found else None
 
-    def _take_row(
-        self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
-    ) -> Sequence[T]:
-        """Lock the row and read it: mostly by one SELECT, without the objects for several."""
-        row_lock, select = connection.row_lock(plan), None
-        if request.seconds is None and not request.options:
-            select = _single_select(self.mapper, row_lock, request.lock, whole=plan.whole)
-        if select is None:
-            statements = _Statements(self.mapper, request, request.keys, single=True)
-            found = _lock_and_read(self.context, connection, plan, request, statements)
-            self.locked = statements.locked
-            return found
-        if plan.table is not None and is_row_lock(row_lock):
-            connection.strategy.check_table(connection.connection, plan.table)
-        parameters = dict(zip(key_names(self.mapper), request.keys[0], strict=True))
-        binds = {"bind": connection.connection}
-        return execute_ours(self.context, select, parameters, binds).scalars().all()
+    def locking(self, lock: LockOptions, *, whole: bool) -> Select[Any]:
+        return select_by_key(self.mapper, lock, self.chosen, whole=whole)
+
+    def read(self, statement: Select[Any]) -> list[T]:
+        request = self.request
+        parameters = _parameters(self.mapper, request.keys[0])
+        found = execute_ours(self.context, statement, parameters, self.binds, request.options)
+        return list(found.scalars().unique())
+
+    def lock_and_read(self, send: Send) -> list[T]:
+        locking = partial(lock_by_key, self.mapper, whole=send.whole)
+        parameters = _parameters(self.mapper, self.request.keys[0])
+        self.locked = self.lock_keys(send, locking, parameters)
+        return self.read(select_by_key(self.mapper, LockOptions.None_)) if self.locked else []
 
     def record(self, found: T | None, request: LockRequest) -> T | None:
         if found is None:
@@ -228,6 +237,8 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
     """The rows that get_entities() asks for, in ascending key order."""
 
     _held: Sequence[Identity] = ()
+    _sent: Sequence[Identity] = ()
+    """The keys of the statement that is sent."""
 
     def is_held(self) -> bool:
         ledger, request = self.context.ledger, self.request
@@ -251,17 +262,17 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
     ) -> list[T]:
-        found = self._locked(connection, plan, request, request.keys)
+        found = self._send_all(connection, plan, request, request.keys)
         if connection.strategy.retries_missing_rows and LockOptions.SkipLocked not in request.lock:
             missing = self._missing(found)
             if missing:
-                found = _distinct(found + self._locked(connection, plan, request, missing))
+                found = _distinct(found + self._send_all(connection, plan, request, missing))
                 found.sort(key=row_order(self.mapper))
         if self.unreadable:
             load_again(self.session, self.unreadable)
         return found
 
-    def _locked(
+    def _send_all(
         self,
         connection: TransactionConnection,
         plan: LockPlan,
@@ -270,11 +281,25 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
     ) -> list[T]:
         limit = connection.strategy.parameters_for_keys(len(self.mapper.primary_key))
         found: list[T] = []
-        for chunk in chunks(keys, limit):
-            statements = _Statements(self.mapper, request, chunk, single=False)
-            found += _lock_and_read(self.context, connection, plan, request, statements)
-            self.locked = [*self.locked, *statements.locked]
+        for self._sent in chunks(keys, limit):
+            found += self.send_select(connection, plan, request)
         return found
+
+    def locking(self, lock: LockOptions, *, whole: bool) -> Select[Any]:
+        return select_by_keys(self.mapper, lock, self._sent, self.chosen, whole=whole)
+
+    def read(self, statement: Select[Any]) -> list[T]:
+        return self.select(statement, self._sent)
+
+    def lock_and_read(self, send: Send) -> list[T]:
+        mapper, sent = self.mapper, self._sent
+        locking = partial(lock_by_keys, mapper, keys=sent, whole=send.whole)
+        locked = self.lock_keys(send, locking, parameters_by_keys(sent))
+        self.locked = [*self.locked, *locked]
+        if not locked:
+            return []
+        statement = select_by_keys(mapper, LockOptions.None_, locked, self.chosen)
+        return self.select(statement, locked)
 
     def _missing(self, found: Iterable[T]) -> list[Identity]:
         there = set(_keys_of(self.mapper, found))
@@ -325,112 +350,6 @@ def refuse_several_rows(
 def _distinct(found: Iterable[T]) -> list[T]:
     """Return each object once: to the database, two keys may be one."""
     return list({id(one): one for one in found}.values())
-
-
-@mapper_cache
-def _single_select(
-    mapper: Mapper[Any], row_lock: LockOptions, lock: LockOptions, *, whole: bool
-) -> Select[Any] | None:
-    """Return the only SELECT that a lock by key needs; None where it needs several.
-
-    :param row_lock: the lock that it must carry; no lock on rows where the transaction has it.
-    """
-    if not is_row_lock(row_lock):
-        return select_by_key(mapper, lock)
-    return None if spans_rows(mapper) else select_by_key(mapper, row_lock, whole=whole)
-
-
-class _Statements:
-    """The SELECTs for the keys of one statement.
-
-    :param single: it has one key, and is looked up by it alone.
-    """
-
-    def __init__(
-        self, mapper: Mapper[Any], request: LockRequest, keys: Sequence[Identity], *, single: bool
-    ) -> None:
-        self.mapper, self._keys, self._single = mapper, keys, single
-        self._chosen = (
-            relationships_with_options(request.options) if request.options else _NO_RELATIONSHIPS
-        )
-        self.parameters: dict[str, Any] = (
-            dict(zip(key_names(mapper), keys[0], strict=True))
-            if single
-            else parameters_by_keys(keys)
-        )
-        self.whole = False  # whether the statement that locks must read all columns of the row
-        self.locked: list[Identity] = []
-        """The keys that were locked by a statement of their own."""
-
-    def lock_and_read(self, lock: LockOptions) -> Select[Any]:
-        """Return the SELECT that locks the rows, and reads them."""
-        if self._single:
-            return select_by_key(self.mapper, lock, self._chosen, whole=self.whole)
-        return select_by_keys(self.mapper, lock, self._keys, self._chosen, whole=self.whole)
-
-    def lock_only(self, lock: LockOptions) -> Select[Any]:
-        """Return the SELECT that locks the rows of the root's own table."""
-        if self._single:
-            return lock_by_key(self.mapper, lock, whole=self.whole)
-        return lock_by_keys(self.mapper, lock, self._keys, whole=self.whole)
-
-    def read(self, locked: Sequence[Any]) -> tuple[Select[Any], dict[str, Any]]:
-        """Return the SELECT that reads the rows of which these were locked, and its parameters."""
-        if self._single:
-            return select_by_key(self.mapper, LockOptions.None_), self.parameters
-        keys = [tuple(row)[: len(self.mapper.primary_key)] for row in locked]
-        statement = select_by_keys(self.mapper, LockOptions.None_, keys, self._chosen)
-        return statement, parameters_by_keys(keys)
-
-
-def _lock_and_read(
-    context: LockContext,
-    connection: TransactionConnection,
-    plan: LockPlan,
-    request: LockRequest,
-    statements: _Statements,
-) -> list[Any]:
-    """Lock the rows, and read them: in one statement, where they are rows of one table.
-
-    One statement for both would show the other tables' rows as they were before its wait.
-    """
-    options, bind_arguments = request.options, {"bind": connection.connection}
-    row_lock = connection.row_lock(plan)
-    if not is_row_lock(row_lock):  # the lock is the transaction's
-        statement = statements.lock_and_read(request.lock)
-        return _select(context, statement, statements.parameters, options, bind_arguments)
-    assert plan.table is not None
-    connection.strategy.check_table(connection.connection, plan.table)
-    statements.whole = whole = connection.strategy.locks_what_is_read
-    # Options may leave columns out.
-    if not (whole and options) and not spans_rows(statements.mapper, undeferred=bool(options)):
-        if request.seconds is None:
-            # Rows that are found by key take no time, so that an error is about the lock.
-            statement = statements.lock_and_read(row_lock)
-            return _select(context, statement, statements.parameters, options, bind_arguments)
-        return run_within(
-            request.seconds,
-            connection.strategy,
-            row_lock,
-            statements.lock_and_read,
-            lambda statement: _select(
-                context, statement, statements.parameters, options, bind_arguments
-            ),
-        )
-    locked = run_within(
-        request.seconds,
-        connection.strategy,
-        row_lock,
-        statements.lock_only,
-        lambda statement: Session.execute(
-            context.session(), statement, statements.parameters, bind_arguments=bind_arguments
-        ).all(),
-    )
-    if not locked:
-        return []
-    statements.locked = [tuple(row)[: len(statements.mapper.primary_key)] for row in locked]
-    statement, parameters = statements.read(locked)
-    return _select(context, statement, parameters, options, bind_arguments)
 
 
 def read_one(
@@ -535,20 +454,9 @@ def _select(
     options: Sequence[ORMOption],
     bind_arguments: dict[str, Any] | None = None,
 ) -> list[Any]:
-    if options:
-        statement = statement.options(*options)
-    return list(execute_ours(context, statement, parameters, bind_arguments).scalars().unique())
+    found = execute_ours(context, statement, parameters, bind_arguments, options)
+    return list(found.scalars().unique())
 
 
 def _parameters(mapper: Mapper[Any], identity: Identity) -> dict[str, Any]:
     return dict(zip(key_names(mapper), identity, strict=True))
-
-
-def execute_ours(
-    context: LockContext,
-    statement: Select[Any],
-    parameters: Mapping[str, Any],
-    bind_arguments: dict[str, Any] | None,
-) -> Result[Any]:
-    """Execute a SELECT of ours, past the session's own execute(), which looks for locks."""
-    return Session.execute(context.session(), statement, parameters, bind_arguments=bind_arguments)

@@ -15,7 +15,6 @@ from typing import Any
 from sqlalchemy import ClauseElement, ColumnElement, Result, Select, inspect
 from sqlalchemy.orm import Mapper
 
-from ...dialects.base import LockStrategy
 from ...errors import LockNotSupported
 from ...options import LockOptions, is_row_lock
 from ..documents import (
@@ -52,22 +51,24 @@ from ..statements import (
     refuse_other_lock,
     refuse_streaming,
     refuse_unlockable_shape,
-    run_within,
 )
 from ..transaction import LockPlan, LockRequest, TransactionConnection
-from .acquire import LockTarget
 from .context import LockContext
 from .refresh import expire_documents, refuse_unsaved
+from .rows import LockedRows, Send
 
 Run = Callable[[Select[Any]], Result[Any]]
 """Executes a statement with the parameters and bind arguments of the caller."""
 
 
-class RowsOfSelect(LockTarget[Result[Any]]):
+class RowsOfSelect(LockedRows[Result[Any]]):
     """The rows that a statement made by with_lock() returns.
 
     :param request: its ``bind_arguments`` are those of the caller, with mapper and clause.
     """
+
+    _unread: Sequence[ColumnElement[Any]] = ()
+    """The columns of the statement that locks which are read for it alone, and not returned."""
 
     def __init__(
         self,
@@ -102,13 +103,7 @@ class RowsOfSelect(LockTarget[Result[Any]]):
 
         :raises UnsavedChanges: one of the documents has pending changes; it is locked then.
         """
-        row_lock = connection.row_lock(plan)
-        if not is_row_lock(row_lock):  # the lock is the transaction's
-            found = self._read(self._locking(request.lock))
-        else:
-            assert plan.table is not None
-            connection.strategy.check_table(connection.connection, plan.table)
-            found = self._lock(connection.strategy, row_lock, request)
+        found: tuple[Result[Any], Iterable[Identity]] = self.send_select(connection, plan, request)
         load_again(self.session, self._unreadable)
         return found
 
@@ -129,7 +124,16 @@ class RowsOfSelect(LockTarget[Result[Any]]):
             ledger.record(document, request.lock)
         return result
 
-    def _locking(self, lock: LockOptions) -> Select[Any]:
+    def in_one_statement(self, *, whole: bool) -> bool:
+        statement = self._statement
+        own = statement.get_final_froms() == [header_table(self._locked.entity)]
+        return own and not _reads_more(statement)
+
+    def locking(self, lock: LockOptions, *, whole: bool) -> Select[Any]:
+        self._unread = self._columns_unread() if whole else ()
+        return self._with_lock(lock).add_columns(*self._unread)
+
+    def _with_lock(self, lock: LockOptions) -> Select[Any]:
         """Return the statement with this lock.
 
         It is another than its own in a batch, or with a lock_timeout of 0; and on SQL Server for
@@ -139,37 +143,19 @@ class RowsOfSelect(LockTarget[Result[Any]]):
             return self._statement
         return add_lock(self._statement, self._locked.entity, lock)
 
-    def _lock(
-        self, strategy: LockStrategy, row_lock: LockOptions, request: LockRequest
-    ) -> tuple[Result[Any], Iterable[Identity]]:
-        seconds = request.seconds
-        entity, statement = self._locked.entity, self._statement
-        whole = strategy.locks_what_is_read
-        if statement.get_final_froms() == [header_table(entity)] and not _reads_more(statement):
-            unread = self._unread() if whole else ()
-            return run_within(
-                seconds,
-                strategy,
-                row_lock,
-                self._locking,
-                lambda statement: self._read(statement, unread),
-            )
+    def lock_and_read(self, send: Send) -> tuple[Result[Any], Iterable[Identity]]:
+        entity, strategy = self._locked.entity, send.strategy
         key = [getattr(entity, name) for name in key_attributes(self.mapper)]
-        again = _without_lock(statement, entity)
+        again = _without_lock(self._statement, entity)
         most = strategy.max_parameters // 2  # the rest is the program's
         limit = min(most, strategy.parameters_for_keys(len(key)))
-        identities, order = self._lock_keys(key, strategy, row_lock, seconds, limit)
+        identities, order = self._lock_keys(key, send, limit)
         if len(identities) * len(key) <= limit:
-            return self._read(again.where(key_in(key, identities)))[0], identities
+            return self.read(again.where(key_in(key, identities)))[0], identities
         return self._read_in_chunks(again, key, identities, order, limit), identities
 
     def _lock_keys(
-        self,
-        key: Sequence[Any],
-        strategy: LockStrategy,
-        row_lock: LockOptions,
-        seconds: float | None,
-        limit: int,
+        self, key: Sequence[Any], send: Send, limit: int
     ) -> tuple[Sequence[Identity], Sequence[Identity]]:
         """Lock the headers of a statement that reads other rows too.
 
@@ -177,31 +163,24 @@ class RowsOfSelect(LockTarget[Result[Any]]):
         :returns: the keys of the headers, and those of all rows in the order of the statement.
         """
         run, entity, statement = self._run, self._locked.entity, self._statement
-        whole = strategy.locks_what_is_read
-        skips_some = LockOptions.SkipLocked in row_lock and has_limit(statement)
+        skips_some = LockOptions.SkipLocked in send.row_lock and has_limit(statement)
 
         def keys_of(locked: Select[Any]) -> list[Identity]:
             return [tuple(row[: len(key)]) for row in run(locked)]
 
-        if strategy.locks_one_table_of_join() and (skips_some or not whole):
+        if send.strategy.locks_one_table_of_join() and (skips_some or not send.whole):
             # All of the row are read, so that no plan can do without it.
-            columns = [*key, *header_table(entity).columns] if whole else key
-            found = run_within(
-                seconds,
-                strategy,
-                row_lock,
-                lambda lock: only_columns(self._locking(lock), columns),
-                keys_of,
-            )
+            columns = [*key, *header_table(entity).columns] if send.whole else key
+            found = send(lambda lock: only_columns(self._with_lock(lock), columns), keys_of)
             return list(dict.fromkeys(found)), found
         root = root_of(self.mapper)
         candidates = drop_lock(only_columns(statement, key), entity)
-        candidates = add_candidate_hint(candidates, entity, row_lock, strategy)
-        found = _candidates(run, candidates, row_lock)
+        candidates = add_candidate_hint(candidates, entity, send.row_lock, send.strategy)
+        found = _candidates(run, candidates, send.row_lock)
         identities: list[Identity] = []
         for some in [*chunks(in_order(root, set(found)), limit)] or [()]:
-            locking = _locking_rows(root, key_in(root.primary_key, some), whole=whole)
-            identities += run_within(seconds, strategy, row_lock, locking, keys_of)
+            locking = _locking_rows(root, key_in(root.primary_key, some), whole=send.whole)
+            identities += send(locking, keys_of)
         return identities, found
 
     def _read_in_chunks(
@@ -230,7 +209,7 @@ class RowsOfSelect(LockTarget[Result[Any]]):
             ordered += [rows[identity].popleft() for _ in range(min(count, len(rows[identity])))]
         return read.result(ordered).columns(*range(width))
 
-    def _unread(self) -> Sequence[ColumnElement[Any]]:
+    def _columns_unread(self) -> Sequence[ColumnElement[Any]]:
         """Return the columns of the header that the statement does not read by itself."""
         statement, entity = self._statement, self._locked.entity
         selected = any(one["expr"] is entity for one in statement.column_descriptions)
@@ -238,21 +217,14 @@ class RowsOfSelect(LockTarget[Result[Any]]):
             return unread_columns(entity)
         return tuple(header_table(entity).columns)
 
-    def _read(
-        self, statement: Select[Any], unread: Sequence[ColumnElement[Any]] = ()
-    ) -> tuple[Result[Any], Iterable[Identity]]:
-        """Return the rows, and the keys of the entity that is locked among them.
-
-        :param unread: what is to be read too, and not to be returned.
-        """
-        found = self._run(statement.add_columns(*unread))
-        if unread:
-            found = found.columns(*range(len(statement.column_descriptions)))
+    def read(self, statement: Select[Any]) -> tuple[Result[Any], Iterable[Identity]]:
+        """Return the rows, and the keys of the entity that is locked among them."""
+        found, described = self._run(statement), statement.column_descriptions
+        if self._unread:
+            found = found.columns(*range(len(described) - len(self._unread)))
         read = RowsRead(found)
         positions = [
-            position
-            for position, described in enumerate(statement.column_descriptions)
-            if described["expr"] is self._locked.entity
+            position for position, one in enumerate(described) if one["expr"] is self._locked.entity
         ]
         headers = [
             row[position]

@@ -16,9 +16,9 @@ from ...errors import LockMisuse
 from ...options import LockOptions, LockTimeout, base_of, check_wait
 from ..documents import mapper_of
 from ..statements import locked_entity_of, locked_select
-from ..transaction import LockRequest, around
+from ..transaction import LockRequest, around, given
 from .lock_methods import LockMethods
-from .targets import NO_IDENT, given, key_of, lock_of_block, one_for_each, selected_mapper
+from .targets import NO_IDENT, key_of, lock_of_block, one_for_each, selected_mapper
 
 T = TypeVar("T")
 

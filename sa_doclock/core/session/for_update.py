@@ -110,10 +110,10 @@ class AdoptedRows(LockTarget[Result[Any]]):
                 self.context.ledger.check_order(root)
 
     def prepare(
-        self, bind: Engine | Connection, strategy: LockStrategy
+        self, bind: Engine | Connection, strategy: LockStrategy, request: LockRequest
     ) -> tuple[TransactionConnection, LockPlan]:
         """Have the lock in the statement; else in the transaction, whose level stays as it is."""
-        lock = self.request.lock
+        lock = request.lock
         if strategy.compatible is not None:
             strategy.compatible.check_lock(lock)
         row_lock = strategy.row_lock(lock, READ_COMMITTED)

@@ -32,9 +32,9 @@ from ..locking import (
     single_key,
 )
 from ..statements import checked_options, locked_select
-from ..transaction import LockRequest, add_document, around, database_name
+from ..transaction import LockRequest, add_document, around, database_name, given
 from .execute import ExecutingSession
-from .targets import check_block_lock, given, in_given_order, key_of, no_result
+from .targets import check_block_lock, in_given_order, key_of, no_result
 
 T = TypeVar("T")
 ResultOrder = Literal["key", "given"]

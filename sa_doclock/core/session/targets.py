@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Select, inspect
@@ -14,19 +14,10 @@ from ...options import LockOptions, base_of, check_lock
 from ..documents import identity_of
 from ..key_text import key_text
 from ..statements import locked_entity_of
-from ..transaction import NO_ARGUMENTS
 
 T = TypeVar("T")
 
 NO_IDENT: Final[Any] = object()
-
-
-def given(version: Any, checkout: Any) -> Mapping[str, Any]:
-    """Return what a caller has given beside the lock, for the parts of the session."""
-    if version is None and checkout is None:
-        return NO_ARGUMENTS
-    arguments = {"version": version, "checkout": checkout}
-    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def check_block_lock(lock: LockOptions, name: str) -> None:

@@ -182,7 +182,7 @@ class TransactionConnections:
         transaction = self._session().get_transaction()
         return transaction is None or not closes_connection(transaction, connection)
 
-    def lost(self, *, ask: bool = True) -> bool:
+    def locks_lost(self, *, ask: bool = True) -> bool:
         """Return whether the transaction of the locks is gone.
 
         This is the one place where the ledger is compared with the connection's own word, and after

@@ -16,7 +16,7 @@ from ...errors import DocLockError, LockFailed, LockLost, LockNotAvailable
 from ...options import LockOptions
 from ..lock_info import public_key
 from .foreign import runs_built
-from .lock_lost import lost_with_connection
+from .locks_lost_errors import locks_lost_with_connection
 from .request import add_document, reason
 from .state import TransactionState
 
@@ -76,7 +76,7 @@ def _translate(
     state = next((one for one in states if one.call is not None), states[-1])
     strategy = find_strategy(connection)
     code = None if strategy is None else strategy.native_code(context.original_exception)
-    lost = _lost_with_connection(states, strategy, code, context)
+    lost = _note_locks_lost(states, strategy, code, context)
     if strategy is None or (context.is_disconnect and code not in strategy.ends_connection):
         return lost
     noise = _reason_of_noise([state], connection, context)
@@ -96,7 +96,7 @@ def _translate(
     return error
 
 
-def _lost_with_connection(
+def _note_locks_lost(
     states: Sequence[TransactionState],
     strategy: LockStrategy | None,
     code: NativeCode | None,
@@ -109,8 +109,10 @@ def _lost_with_connection(
         return None
     lost = None
     for one in states:
-        error = None if strategy is None else lost_with_connection(one, strategy, code, context)
-        one.lose_locks()
+        error = (
+            None if strategy is None else locks_lost_with_connection(one, strategy, code, context)
+        )
+        one.note_locks_lost()
         if error is not None and one.call is None:
             one.instrumentation.report_failed(error, None)
         lost = lost or error

@@ -24,18 +24,18 @@ class FailedTransaction:
 
     A session whose locks are all granted never makes one.
 
-    :param lose_locks: forgets all locks of the transaction.
+    :param note_locks_lost: forgets all locks of the transaction.
     """
 
     def __init__(
         self,
         session: Callable[[], Session],
         connections: TransactionConnections,
-        lose_locks: Callable[[], None],
+        note_locks_lost: Callable[[], None],
     ) -> None:
         self._session = session
         self._connections = connections
-        self._lose_locks = lose_locks
+        self._note_locks_lost = note_locks_lost
         self.cause: BaseException | None = None
         """The failed lock, after which nothing was rolled back yet."""
         self.undone_by: BaseException | None = None
@@ -144,7 +144,7 @@ class FailedTransaction:
     def note_server_rollback(self) -> None:
         """Note that the server has rolled back by itself."""
         self.rolled_back_by_server = True
-        self._lose_locks()
+        self._note_locks_lost()
 
     def note_abort(self, error: BaseException, *, within: str | None = None) -> None:
         """Note that an error has aborted the transaction at the server, or its savepoint.
@@ -155,7 +155,7 @@ class FailedTransaction:
             self._abort, self._abort_within = error, within
             self._abort_savepoint = self._session().get_nested_transaction()
         if self._abort_savepoint is None and within is None:
-            self._lose_locks()
+            self._note_locks_lost()
 
     def note_savepoints_undone(self, names: Collection[str]) -> None:
         """Note the rollback of savepoints that the program has set on the Connection itself."""
@@ -236,7 +236,7 @@ class FailedTransaction:
             with suppress(Exception):
                 connection.connection.rollback()
             self._note_rollback(connection)
-            self._lose_locks()
+            self._note_locks_lost()
             raise
 
 

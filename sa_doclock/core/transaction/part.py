@@ -19,9 +19,8 @@ from ...events import ReleasedLock
 from ...options import LockOptions
 from ..lock_info import DocumentKey, Identity, LockedName
 from .connection import TransactionConnection
-from .lock_call import LockCall
 from .plan import LockPlan
-from .request import LockRequest
+from .request import LockCall, LockRequest
 
 Take = Callable[[LockCall, LockRequest, Any], Any]
 """Takes the lock of a call: is given the call, the request as this try makes it, and the target."""

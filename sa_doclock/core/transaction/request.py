@@ -1,4 +1,4 @@
-"""The request of one call, from the public method to the text of an error."""
+"""The request of one lock, from the public method to the text of an error, and the call for it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,29 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from sqlalchemy import Engine
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.interfaces import ORMOption
 
 from ...dialects import product_of
-from ...errors import DeadlockDetected, DocLockError, LockNotAvailable
+from ...errors import (
+    DeadlockDetected,
+    DocLockError,
+    LockFailed,
+    LockNotAvailable,
+    UnsavedChanges,
+)
+from ...events import RequestedLock
 from ...options import LockOptions, lock_label
-from ..lock_info import document_label
+from ..lock_info import DocumentKey, LockedName, document_label
 
 _FEW_ROWS: Final = 50
 """The most rows by their keys that one limit is for: to lock them takes time only while they are
 waited for, so that a limit of the whole statement limits the waits."""
 
 NO_ARGUMENTS: Final[Mapping[str, Any]] = MappingProxyType({})
+
+Outer = tuple["LockCall | None", "list[DocumentKey | LockedName] | None"]
 
 
 class LockRequest(NamedTuple):
@@ -62,6 +72,14 @@ class LockRequest(NamedTuple):
     def document(self) -> str:
         """The document in the words of an error: ``Order 42``."""
         return document_label(self.entity, self.ident)
+
+
+def given(version: Any, checkout: Any) -> Mapping[str, Any]:
+    """Return what a caller has given beside the lock, for the parts of the session."""
+    if version is None and checkout is None:
+        return NO_ARGUMENTS
+    arguments = {"version": version, "checkout": checkout}
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def is_of_few_rows(request: LockRequest) -> bool:
@@ -108,3 +126,48 @@ def reason(kind: type[DocLockError], request: LockRequest | None) -> str:
     if kind is DeadlockDetected:
         return "chosen as the victim of a deadlock; run the whole transaction again"
     return "changed by another transaction meanwhile; run the whole transaction again"
+
+
+class LockCall:
+    """The state of one call: its request, its start, and the error that it has met.
+
+    It is the session's ``call`` until the lock is granted or has failed, so that the errors of the
+    session's connections are translated in its words.
+
+    :ivar started: by the clock of the session, which stands still while it connects.
+    :ivar outer: the call of which a listener has made this one, and what that was granted so far.
+    :ivar opens: there was no transaction before the call.
+    """
+
+    met: BaseException | None = None
+    """The translated error that the call has met at the server."""
+
+    engine: Engine | None = None
+    """The engine whose server has refused."""
+
+    undone_by_savepoint = False
+    """True if a savepoint undoes what the try under way does."""
+
+    requested: RequestedLock | None = None
+    """The request for listeners, where there are any."""
+
+    unsaved: UnsavedChanges | None = None
+    """The error of some of its rows, to be raised when the others are recorded and reported."""
+
+    def __init__(self, request: LockRequest, started: float, outer: Outer, *, opens: bool) -> None:
+        self.request = request
+        self.started = started
+        self.outer = outer
+        self.opens = opens
+
+    def refused(self, kind: type[LockFailed], database: str) -> LockFailed:
+        """Return the error of this call, which the server has refused by value."""
+        request = self.request
+        error = kind(reason(kind, request))
+        add_document(error, request.entity, request.ident, request.lock, database)
+        return error
+
+    def is_over(self, now: float) -> bool:
+        """Return whether the call has taken as long as it may wait."""
+        seconds = self.request.seconds
+        return seconds is not None and now - self.started >= seconds

@@ -24,9 +24,9 @@ from .connections import TransactionConnections
 from .failed import FailedTransaction
 from .first_use import FirstUse
 from .ledger import Ledger, LedgerMark
-from .lock_call import LockCall
-from .lost_locks import LostLocks
+from .locks_lost import LocksLost
 from .part import NO_PARTS, Block, SessionPart, SessionParts
+from .request import LockCall
 
 P = TypeVar("P", bound=SessionPart)
 
@@ -66,7 +66,7 @@ class TransactionState(TransactionFollower):
         """The locks that the transaction holds."""
         self.connections = TransactionConnections(self.session, self.ref)
         """The connections of the transaction."""
-        self.lost = LostLocks()
+        self.locks_lost = LocksLost()
         """The locks that another than the session has ended."""
         # What each lock reads several times is not a default of the class: Python finds what the
         # object itself has without a search.
@@ -96,7 +96,7 @@ class TransactionState(TransactionFollower):
     def failure(self) -> FailedTransaction:
         """The same as ``failed``, made where it is not there yet."""
         if self.failed is None:
-            self.failed = FailedTransaction(self.session, self.connections, self.lose_locks)
+            self.failed = FailedTransaction(self.session, self.connections, self.note_locks_lost)
         return self.failed
 
     def now(self) -> float:
@@ -122,14 +122,14 @@ class TransactionState(TransactionFollower):
         :raises LockLost: a part has ended the transaction.
         """
         ask = ask and not self.has_failed()  # it refuses every statement
-        if self.connections.lost(ask=ask) or (self.parts.is_over and self.is_over()):
-            self.note_lost()
+        if self.connections.locks_lost(ask=ask) or (self.parts.is_over and self.is_over()):
+            self._note_all_lost()
 
     def is_over(self) -> bool:
         """Return whether a part says that the locks must not be counted on any more."""
         return any(is_over() for is_over in self.parts.is_over)
 
-    def note_lost(self) -> None:
+    def _note_all_lost(self) -> None:
         """Forget all locks: the transaction is gone, or a part ends it.
 
         :raises LockLost: a part has ended it.
@@ -139,7 +139,7 @@ class TransactionState(TransactionFollower):
             if error is not None:
                 raise error
         if self.connections.invalidated():
-            self.lose_locks()  # SQLAlchemy itself refuses what follows
+            self.note_locks_lost()  # SQLAlchemy itself refuses what follows
         else:
             self.note_ended(None, "lost")
 
@@ -153,7 +153,7 @@ class TransactionState(TransactionFollower):
             self.connections.refuse_write_in_snapshot()
         if not self.ledger.empty:
             self.check_locks()
-        self.lost.refuse(self.ledger)
+        self.locks_lost.refuse(self.ledger)
 
     def roll_back_quietly(self) -> None:
         """Roll back because of an error, which is raised whatever the rollback meets."""
@@ -203,7 +203,7 @@ class TransactionState(TransactionFollower):
 
     # What a Connection and its errors tell.
 
-    def lose_locks(self, outcome: str = "lost") -> None:
+    def note_locks_lost(self, outcome: str = "lost") -> None:
         """Forget all locks: the server has given them up, though the transaction goes on here."""
         for locks_lost in self.parts.locks_lost:
             locks_lost()
@@ -246,7 +246,7 @@ class TransactionState(TransactionFollower):
         if self.ledger.empty or not self.connections.in_doubt():
             return
         try:
-            self._refuse_lost_commit()
+            self._refuse_commit_of_locks_lost()
         except LockLost:
             # SQLAlchemy takes a transaction whose COMMIT has failed for ended, and sends no ROLLBACK.
             with suppress(Exception):
@@ -262,10 +262,10 @@ class TransactionState(TransactionFollower):
         """See :class:`TransactionFollower`."""
         places = self.ledger.places()
         if places:
-            self.lost.note(places, outcome)
+            self.locks_lost.note(places, outcome)
         self.connections.note_ended(connection)
         self._undo_settings()
-        self.lose_locks(outcome)
+        self.note_locks_lost(outcome)
 
     def roll_back_connection(self, mark: Mark | None, savepoints: Collection[str]) -> None:
         """See :class:`TransactionFollower`."""
@@ -273,7 +273,7 @@ class TransactionState(TransactionFollower):
             self.failed.note_savepoints_undone(savepoints)
         if mark is None:
             self._undo_settings()
-            self.lose_locks("rolled back")
+            self.note_locks_lost("rolled back")
         else:
             self._undo(mark)
 
@@ -353,19 +353,19 @@ class TransactionState(TransactionFollower):
         if self.failed is not None:
             self.failed.refuse_commit()
         if not self.session().in_nested_transaction():
-            self._refuse_lost_commit()
+            self._refuse_commit_of_locks_lost()
             self.connections.before_commit()
             self.commits_now = True
             for before_commit in self.parts.before_commit:
                 before_commit()
 
-    def _refuse_lost_commit(self) -> None:
+    def _refuse_commit_of_locks_lost(self) -> None:
         """:raises LockLost: the locks are lost, and there is something that COMMIT would save."""
         held = not self.ledger.empty
         if held:
             self.check_locks()
-        if self.lost.any() and (held or self.connections.may_be_open()):
-            self.lost.refuse(self.ledger)
+        if self.locks_lost.any() and (held or self.connections.may_be_open()):
+            self.locks_lost.refuse(self.ledger)
 
     def after_commit(self) -> None:
         """Note that the databases have committed."""
@@ -391,7 +391,7 @@ class TransactionState(TransactionFollower):
         """End: forget all locks, restore lent connections, tell the parts."""
         committed, self._committed = self._committed, False
         self.began_by_savepoint = self.commits_now = False
-        self.lost.clear()
+        self.locks_lost.clear()
         released = self.ledger.clear()
         outcome = "committed" if committed else "rolled back"
         with ExitStack() as stack:  # each part is told, whatever an interruption or another meets

@@ -96,6 +96,17 @@ def test_a_change_of_what_another_has_changed_is_refused(session: Session, take:
     assert order.total == 31  # nothing is lost
 
 
+def test_listeners_learn_that_a_change_was_refused(session: Session) -> None:
+    ended: list[object] = []
+    event.listen(session, "before_lock", lambda *_: None)
+    event.listen(session, "after_lock", lambda *told: ended.append(told[-1]))
+    order: Order = session.info["kept"][0]
+    order.total = 31
+    with session.no_autoflush, pytest.raises(UnsavedChanges) as caught:
+        session.scalars(STATEMENT).one()
+    assert ended == [caught.value]
+
+
 def test_what_the_statement_flushes_is_saved(session: Session) -> None:
     order: Order = session.info["kept"][1]
     order.total = 6

@@ -70,8 +70,9 @@ def test_the_document_that_it_wanted_is_named(session: Session, other: Session) 
         lambda session: session.scalars(session.entity_set(Order, ForUpdate)).all(),
         lambda session: session.get_entity(Order, 1, ForUpdate | LockOptions.NoWait),
         lambda session: session.lock_key("a"),
+        lambda session: session.scalars(sa.select(Order).with_for_update()).all(),
     ],
-    ids=["a set", "without waiting", "a key"],
+    ids=["a set", "without waiting", "a key", "with_for_update"],
 )
 def test_whatever_lock_it_is(
     session: Session, other: Session, hold: Callable[[Session], Any]

@@ -50,6 +50,7 @@ WAYS: dict[str, Callable[[Session], Any]] = {
     "entity_set": lambda s: s.scalars(s.entity_set(Ticket, ForUpdate)).all(),
     "with_lock": lambda s: s.execute(with_lock(sa.select(Ticket), SharedRead)).all(),
     "locked": in_block,
+    "with_for_update": lambda s: s.scalars(sa.select(Ticket).with_for_update()).all(),
     "a subclass": lambda s: s.get_entity(Fault, 1, ForUpdate),
     "a set of a subclass": lambda s: s.scalars(s.entity_set(Fault, ForUpdate)).all(),
     "one that there is not": lambda s: s.get_entity(Ticket, 99, ForUpdate),

@@ -12,7 +12,7 @@ from ..lock_info import DocumentKey, document_label, public_key
 from .ledger import Ledger, NamedKey
 
 
-class LostLocks:
+class LocksLost:
     """The locks that were lost since the session's transaction began, each with how."""
 
     def __init__(self) -> None:

@@ -11,12 +11,12 @@ from sqlalchemy.engine import ExceptionContext
 from ...dialects import product_of
 from ...dialects.base import LockStrategy, NativeCode
 from ...errors import LockLost
-from .lost_locks import document_of
+from .locks_lost import document_of
 from .request import add_document
 from .state import TransactionState
 
 
-def lost_with_connection(
+def locks_lost_with_connection(
     state: TransactionState,
     strategy: LockStrategy,
     code: NativeCode | None,
