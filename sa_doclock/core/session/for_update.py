@@ -82,6 +82,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
     """
 
     limits_itself = True  # the wait is the program's
+    lasts = False
     _executed = False
 
     def __init__(
@@ -98,6 +99,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         self._run, self._options = run, options
         self._headers: list[Any] = []
         self._keys: Sequence[ReturnedKey] = ()
+        self._tables: Sequence[Table | Alias] = ()
         self._roots = {root_of(inspect(entity).mapper) for entity in entities}
         self._loaded = LoadedHeaders(
             self.session, context.loaded_documents(), context.ledger, self._roots, options
@@ -120,8 +122,8 @@ class AdoptedRows(LockTarget[Result[Any]]):
         if not is_row_lock(row_lock):
             return self._take_in_transaction(bind, strategy)
         select = inner_select(self._statement)
-        tables = _locked_tables(select, self._entities, strategy)
-        locking = _locking(select, tables, lock, row_lock, strategy)
+        self._tables = _locked_tables(select, self._entities, strategy)
+        locking = _locking(select, self._tables, lock, row_lock, strategy)
         self._statement = with_inner_select(self._statement, locking)
         joined = self.context.connections.find(Session.connection(self.session, {"bind": bind}))
         assert joined is not None
@@ -154,9 +156,9 @@ class AdoptedRows(LockTarget[Result[Any]]):
         if _is_kept(connection, self._options):
             self._headers = _headers(self._statement, result, self._entities)
             self._keys = returned_keys(self._statement, result, self._entities)
-        self.lasts = bool(self._headers or self._keys)
-        if self.lasts and is_row_lock(plan.row_lock):
-            self._check_tables(connection)
+            self.lasts = bool(self._headers or self._keys)
+            if (self.lasts or not self._entities) and is_row_lock(plan.row_lock):
+                self._check_tables(connection)
         return result
 
     def _execute(self, statement: Adopted, connection: TransactionConnection) -> Result[Any]:
@@ -174,7 +176,9 @@ class AdoptedRows(LockTarget[Result[Any]]):
         :raises LockNotSupported: rows of one of them cannot be locked.
         """
         lock = self.request.lock
-        for table in (root.local_table for root in self._roots):
+        tables = [root.local_table for root in self._roots] if self._entities else self._tables
+        for one in tables:
+            table = one.element if isinstance(one, Alias) else one
             if isinstance(table, Table):
                 connection.strategy.check_adopted(connection.connection, lock, table)
 
