@@ -178,7 +178,7 @@ def _stream(session: LockingSession, shape: Shape) -> None:
 
 def _lambda(session: LockingSession, shape: Shape) -> None:
     statement = shape.statement()
-    _all(session.execute(sa.lambda_stmt(lambda: statement, enable_tracking=False)))
+    _all(session.execute(sa.lambda_stmt(lambda: statement)))
 
 
 def _listener(session: LockingSession, shape: Shape) -> None:
