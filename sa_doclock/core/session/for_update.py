@@ -191,12 +191,15 @@ class AdoptedRows(LockTarget[Result[Any]]):
             if known and state not in refused:
                 document = document_key(state.mapper, state.identity)
                 self.context.ledger.adopt(document, request.lock)
-        expire_by_keys(self.context, self._keys)
-        for root, identity in self._keys:
-            self.context.ledger.adopt(document_key(root, identity), request.lock)
+        self._record_keys()
         if collisions and self.context.call is not None:
             self.context.call.unsaved = self._unsaved(*collisions[0])
         return found
+
+    def _record_keys(self) -> None:
+        expire_by_keys(self.context, self._keys)
+        for root, identity in self._keys:
+            self.context.ledger.adopt(document_key(root, identity), self.request.lock)
 
     def _finish(self) -> Sequence[tuple[InstanceState[Any], str]]:
         """Return the attributes with a pending change whose column another has changed meanwhile."""
@@ -268,12 +271,18 @@ def _locked_entities(statement: Adopted) -> list[Any]:
     select = inner_select(statement)
     if _is_key_share(select):
         return []
-    of = {*from_clauses_within(for_update_tables(select))}
-    if select is not statement and not of:  # it may load a class by the columns of another
-        of = {*from_clauses_within(select.get_final_froms())}
+    of = _froms_meant(statement, select)
     selected = (described.get("entity") for described in statement.column_descriptions)
     entities = {id(entity): entity for entity in selected if entity is not None}
     return [one for one in entities.values() if not of or _is_named(one, of)]
+
+
+def _froms_meant(statement: Adopted, select: Select[Any]) -> AbstractSet[Any]:
+    """Return the FROM clauses of which the classes must be; empty: all classes are locked."""
+    of = for_update_tables(select)
+    if select is not statement and not of:  # it may load a class by the columns of another
+        of = [*select.get_final_froms()]
+    return {*from_clauses_within(of)}
 
 
 def _is_named(entity: Any, of: AbstractSet[Any]) -> bool:
