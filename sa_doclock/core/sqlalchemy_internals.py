@@ -265,6 +265,11 @@ def hint_of(statement: Select[Any], table: Any, dialect: str) -> str | None:
     return found
 
 
+def hints_of(statement: Select[Any]) -> frozenset[tuple[str, str]]:
+    """Return the table hints of the statement, each with the name of its dialect in front."""
+    return frozenset((name, hint) for (_, name), hint in statement._hints.items())
+
+
 def with_last_hint(statement: S, table: Any, hint: str, dialect: str) -> S:
     """Return the statement with this hint, in force also where the table has several of them."""
     # One for the same dialect would be replaced where it stands, in front of one for all.

@@ -37,6 +37,10 @@ _STORAGE_ENGINE = (
     "SELECT engine FROM information_schema.tables "
     "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name"
 )
+_IS_UPDATABLE = (
+    "SELECT is_updatable FROM information_schema.views "
+    "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name"
+)
 
 
 class StorageEngine(NamedTuple):
@@ -195,10 +199,21 @@ class InnoDBLocks(LockStrategy):
             return
         with suppress(DBAPIError):  # the next statement of the program meets it
             found = self.storage_engine(connection, table)
-            # Of a view, other tables have the rows.
-            if found is not None and found.name is not None:
+            # Of a view that is not copied, other tables have the rows, which are locked.
+            if found is not None and (found.name is not None or self._is_copied(connection, table)):
                 _check_engine(table, found.name)
             self._adopted.add(name)
+
+    def _is_copied(self, connection: Connection, table: Table) -> bool:
+        """Return whether the server may copy the rows of this view, and lock none of them.
+
+        "Views that use TEMPTABLE are not updatable"; those that are not updatable for another reason
+        may be merged: https://dev.mysql.com/doc/refman/8.4/en/view-updatability.html
+        """
+        with self.asking(connection) as asked:
+            schema = schema_of(connection, table)
+            found = ask_driver(asked, _IS_UPDATABLE, schema=schema, name=table.name)
+        return bool(found) and found[0][0] != "YES"
 
     def storage_engine(self, connection: Connection, table: Table) -> StorageEngine | None:
         """Return what stores the rows of this table; None where there is no such table."""

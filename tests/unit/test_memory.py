@@ -18,7 +18,7 @@ from sqlalchemy.orm import SessionTransaction
 
 import sa_doclock
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions, UnsavedChanges
-from sa_doclock.core.transaction import error_translation as failures
+from sa_doclock.core.transaction import dialect_events
 from sa_doclock.dialects.registry import strategies
 from tests.support.models import Line, Order
 
@@ -122,13 +122,13 @@ def test_nothing_is_kept_in_a_session_that_goes_on(session: LockingSession, way:
 @pytest.mark.slow
 def test_a_connection_is_forgotten_when_it_is_closed(engine: Engine) -> None:
     gc.collect()
-    before = len(failures._states)
+    before = len(dialect_events._states)
     with LockingSession(engine) as session:
         session.get_entity(Order, 1, FOR_UPDATE)
         connection = weakref.ref(session.connection())
     gc.collect()
     assert connection() is None
-    assert len(failures._states) == before
+    assert len(dialect_events._states) == before
 
 
 def test_a_connection_that_was_lent_is_left_without_a_listener(engine: Engine) -> None:

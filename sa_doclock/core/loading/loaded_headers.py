@@ -11,17 +11,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
-from sqlalchemy import Select
 from sqlalchemy.orm import InstanceState, LoaderCallableStatus, Mapper, Session
 from sqlalchemy.orm.attributes import flag_modified, instance_state, set_committed_value
+from sqlalchemy.sql import Executable
 
 from ...options import LockOptions
 from ..documents import document_key, mapper_cache, root_of
 from ..sqlalchemy_internals import modified_states, overwrites_objects, refreshed_by
 from ..transaction import Ledger
 from .loaded import LoadedDocuments, role_raises
+
+S = TypeVar("S", bound=Executable)
 
 _KEEPS_OTHERS_OUT: Final = LockOptions.ForUpdate | LockOptions.SharedRead
 
@@ -66,7 +68,7 @@ class LoadedHeaders:
         self._flushed = False
         self.read_again: list[InstanceState[Any]] = []
 
-    def prepare(self, statement: Select[Any]) -> Select[Any]:
+    def prepare(self, statement: S) -> S:
         """Return the statement that reads them again; to be called after the autoflush."""
         session = self._session
         if not (session.identity_map and self.roots):

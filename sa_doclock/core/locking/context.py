@@ -38,9 +38,6 @@ class LockContext(TransactionState):
 
     options: SessionOptions
 
-    adopts_for_update = True
-    """True if ``with_for_update()`` is a lock of this session."""
-
     binds: tuple[Engine | Connection, ...] = ()
     """The values of ``Session(binds=...)``, of ``bind_mapper()`` and of ``bind_table()``."""
 

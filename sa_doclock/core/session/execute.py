@@ -5,34 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import Insert, Result, Select, TextClause, inspect
-from sqlalchemy.orm import FromStatement, Mapper
+from sqlalchemy import Insert, Result, Select, TextClause, event, inspect
+from sqlalchemy.orm import FromStatement, Mapper, ORMExecuteState
 from sqlalchemy.sql import Executable
 
-from ...dialects import strategy_for
 from ...options import LockOptions
-from ..locking import RowsOfSelect, acquire
+from ..locking import LockContext, RowsOfSelect, acquire
 from ..sqlalchemy_internals import (
+    execute_listeners,
     for_update_clause,
     written_out,
 )
 from ..statements import (
     LOCK_OPTION,
     LockedEntity,
+    inner_select,
+    lock_of_for_update,
     locked_entity_of,
-    refuse_dropped_lock,
     refuse_nested_lock,
 )
 from ..transaction import NO_ARGUMENTS, LockRequest, around, is_built
-from .for_update import execute_for_update, lock_of_for_update
-from .hooks import SessionWithContext
-
-
-def _is_locking(statement: Select[Any]) -> bool:
-    options = statement.get_execution_options()
-    return LOCK_OPTION in options or for_update_clause(statement) is not None
+from .for_update import execute_for_update
+from .hooks import SessionWithContext, context_of
 
 
 class ExecutingSession(SessionWithContext):
@@ -75,7 +71,7 @@ class ExecutingSession(SessionWithContext):
             """See ``Session.execute()``."""
             if "bind_arguments" in kwargs:
                 self._note_bind(kwargs["bind_arguments"])
-            if type(statement) is not Select or _is_locking(statement):
+            if self._is_ours(statement):
                 result = self._execute_ours(statement, params, kwargs)
                 if result is not None:
                     return result
@@ -85,7 +81,7 @@ class ExecutingSession(SessionWithContext):
             """See ``Session.scalars()``."""
             if "bind_arguments" in kwargs:
                 self._note_bind(kwargs["bind_arguments"])
-            if type(statement) is not Select or _is_locking(statement):
+            if self._is_ours(statement):
                 result = self._execute_ours(statement, params, kwargs)
                 if result is not None:
                     return result.scalars()
@@ -95,11 +91,18 @@ class ExecutingSession(SessionWithContext):
             """See ``Session.scalar()``."""
             if "bind_arguments" in kwargs:
                 self._note_bind(kwargs["bind_arguments"])
-            if type(statement) is not Select or _is_locking(statement):
+            if self._is_ours(statement):
                 result = self._execute_ours(statement, params, kwargs)
                 if result is not None:
                     return result.scalar()
             return super().scalar(statement, params, **kwargs)
+
+    def _is_ours(self, statement: Any) -> bool:
+        """Return whether the statement may lock or write, or a listener may make it lock."""
+        if type(statement) is not Select or execute_listeners(self):
+            return True
+        options = statement.get_execution_options()
+        return LOCK_OPTION in options or for_update_clause(statement) is not None
 
     def _execute_ours(
         self, statement: Any, params: Any, arguments: Mapping[str, Any]
@@ -109,16 +112,23 @@ class ExecutingSession(SessionWithContext):
         locked = self._locked_by(written)
         if locked is not None:
             return self._execute_locked(locked, written, params, arguments)
-        if isinstance(written, Select):
-            lock = lock_of_for_update(written) if self._context.adopts_for_update else None
-            if lock is not None:
-                return self._execute_for_update(lock, written, params, arguments)
-        elif getattr(written, "is_select", False):
-            self._refuse_lock_within(written, arguments.get("bind_arguments") or {})
+        if execute_listeners(self):
+            self._listen_last()
+        lock = _adopted_lock_of(self._context, written)
+        if lock is not None:
+            return self._execute_for_update(lock, written, params, arguments)
         if getattr(written, "is_dml", False):
             return self._execute_dml(statement, written, params, arguments)
         self._note_foreign(written)
         return None
+
+    def _listen_last(self) -> None:
+        """Have a lock seen that another listener adds to a statement."""
+        listeners = [*execute_listeners(self)]
+        if listeners[-1] is not _adopt_added_lock:
+            if _adopt_added_lock in listeners:
+                event.remove(self, "do_orm_execute", _adopt_added_lock)
+            event.listen(self, "do_orm_execute", _adopt_added_lock)
 
     def _note_foreign(self, written: Any) -> None:
         """Note a statement that the library cannot read, as text() or DDL."""
@@ -128,19 +138,13 @@ class ExecutingSession(SessionWithContext):
         if not self._context.ledger.empty and not is_built(written):
             connections.watch_all()  # it may end the transaction
 
-    def _refuse_lock_within(self, statement: Any, bind_arguments: Mapping[str, Any]) -> None:
-        """Refuse a ``with_for_update()`` of a UNION or ``from_statement()`` that would lock nothing."""
-        if self._context.adopts_for_update:
-            binds = {"clause": statement, **bind_arguments}
-            refuse_dropped_lock(statement, lambda: strategy_for(self.get_bind(**binds)))
-
     def _execute_plain(self, statement: Any, params: Any, **arguments: Any) -> Result[Any]:
         """Execute a statement past the look for locks."""
         result: Result[Any] = super().execute(statement, params, **arguments)
         return result
 
     def _execute_for_update(
-        self, lock: LockOptions, statement: Select[Any], params: Any, arguments: Mapping[str, Any]
+        self, lock: LockOptions, statement: Any, params: Any, arguments: Mapping[str, Any]
     ) -> Result[Any]:
         run = partial(self._execute_plain, params=params, **arguments)
         options, binds = arguments.get("execution_options", {}), arguments.get("bind_arguments")
@@ -206,3 +210,29 @@ class ExecutingSession(SessionWithContext):
         if target.request is not request:  # every statement of it runs where it was routed to
             binds.update(target.request.bind_arguments)
         return acquire(target)
+
+
+def _adopted_lock_of(context: LockContext, statement: Any) -> LockOptions | None:
+    """Return the lock of the statement's own ``with_for_update()``, if it is the session's."""
+    select = inner_select(statement)
+    if context.adopts_for_update and isinstance(select, Select):
+        return lock_of_for_update(select)
+    return None
+
+
+def _adopt_added_lock(state: ORMExecuteState) -> Result[Any] | None:
+    """Take the lock that a listener in front of this one has added to the statement."""
+    context = context_of(cast("SessionWithContext", state.session))
+    if context.call is not None or locked_entity_of(state.statement) is not None:
+        return None  # its own statement
+    lock = _adopted_lock_of(context, state.statement)
+    if lock is None:
+        return None
+
+    def run(statement: Any, bind_arguments: dict[str, Any] | None = None) -> Result[Any]:
+        return state.invoke_statement(statement, bind_arguments=bind_arguments)
+
+    statement: Any = state.statement
+    return execute_for_update(
+        context, statement, lock, run, state.execution_options, state.bind_arguments
+    )

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from sqlalchemy import Alias, Connection, Engine, Result, Select, Subquery, Table, inspect
-from sqlalchemy.orm import InstanceState, Mapper, Session
+from sqlalchemy.orm import FromStatement, InstanceState, Mapper, Session
 
 from ...dialects.base import READ_COMMITTED, LockStrategy
 from ...errors import DocLockError, LockNotSupported, UnsavedChanges
@@ -28,13 +28,12 @@ from ..loading import LoadedHeaders, load_again
 from ..lock_info import public_key
 from ..locking import LockContext, LockTarget, acquire, expire_documents, expire_parts
 from ..sqlalchemy_internals import (
-    ForUpdate,
     autoflush,
     buffer_rows,
     for_update_of,
     for_update_tables,
 )
-from ..statements import add_hints, add_suffixes
+from ..statements import add_hints, add_suffixes, inner_select, with_inner_select
 from ..transaction import (
     LockCall,
     LockPlan,
@@ -44,8 +43,10 @@ from ..transaction import (
     database_name,
     make_plan,
 )
+from .returned_keys import ReturnedKey, expire_by_keys, returned_keys
 
 Run = Callable[..., Result[Any]]
+Adopted = Select[Any] | FromStatement[Any]
 
 _NO_TABLE = (
     "FOR UPDATE locks rows of the tables that a SELECT reads by itself, and none of a subquery or "
@@ -53,27 +54,9 @@ _NO_TABLE = (
 )
 
 
-def lock_of_for_update(statement: Select[Any]) -> LockOptions | None:
-    """Return the lock that the statement's ``with_for_update()`` is; None where it has none."""
-    found = for_update_of(statement)
-    if found is None:
-        return None
-    lock = LockOptions.SharedRead if found.read else LockOptions.ForUpdate
-    return lock | _modifiers(found)
-
-
-def _modifiers(found: ForUpdate) -> LockOptions:
-    no_key = found.key_share and not found.read
-    return (
-        (LockOptions.NoKey if no_key else LockOptions.None_)
-        | (LockOptions.NoWait if found.nowait else LockOptions.None_)
-        | (LockOptions.SkipLocked if found.skip_locked else LockOptions.None_)
-    )
-
-
 def execute_for_update(
     context: LockContext,
-    statement: Select[Any],
+    statement: Adopted,
     lock: LockOptions,
     run: Run,
     execution_options: Mapping[str, Any],
@@ -99,13 +82,14 @@ class AdoptedRows(LockTarget[Result[Any]]):
     """
 
     limits_itself = True  # the wait is the program's
+    lasts = False
     _executed = False
 
     def __init__(
         self,
         context: LockContext,
         request: LockRequest,
-        statement: Select[Any],
+        statement: Adopted,
         entities: Sequence[Any],
         run: Run,
         options: Mapping[str, Any],
@@ -114,6 +98,8 @@ class AdoptedRows(LockTarget[Result[Any]]):
         self._statement, self._entities = statement, entities
         self._run, self._options = run, options
         self._headers: list[Any] = []
+        self._keys: Sequence[ReturnedKey] = ()
+        self._tables: Sequence[Table | Alias] = ()
         self._roots = {root_of(inspect(entity).mapper) for entity in entities}
         self._loaded = LoadedHeaders(
             self.session, context.loaded_documents(), context.ledger, self._roots, options
@@ -135,8 +121,10 @@ class AdoptedRows(LockTarget[Result[Any]]):
         row_lock = strategy.row_lock(lock, READ_COMMITTED)
         if not is_row_lock(row_lock):
             return self._take_in_transaction(bind, strategy)
-        tables = _locked_tables(self._statement, self._entities, strategy)
-        self._statement = _locking(self._statement, tables, lock, row_lock, strategy)
+        select = inner_select(self._statement)
+        self._tables = _locked_tables(select, self._entities, strategy)
+        locking = _locking(select, self._tables, lock, row_lock, strategy)
+        self._statement = with_inner_select(self._statement, locking)
         joined = self.context.connections.find(Session.connection(self.session, {"bind": bind}))
         assert joined is not None
         return joined, LockPlan(lock, None, row_lock, whole=False, table=None)
@@ -167,12 +155,13 @@ class AdoptedRows(LockTarget[Result[Any]]):
             context.adopted_headers = of_outer
         if _is_kept(connection, self._options):
             self._headers = _headers(self._statement, result, self._entities)
-        self.lasts = bool(self._headers)
-        if self.lasts and is_row_lock(plan.row_lock):
-            self._check_tables(connection)
+            self._keys = returned_keys(self._statement, result, self._entities)
+            self.lasts = bool(self._headers or self._keys)
+            if (self.lasts or not self._entities) and is_row_lock(plan.row_lock):
+                self._check_tables(connection)
         return result
 
-    def _execute(self, statement: Select[Any], connection: TransactionConnection) -> Result[Any]:
+    def _execute(self, statement: Adopted, connection: TransactionConnection) -> Result[Any]:
         if self._entities:
             return self._run(statement)
         # On the connection that is fit for it, whatever get_bind() answers next.
@@ -187,7 +176,9 @@ class AdoptedRows(LockTarget[Result[Any]]):
         :raises LockNotSupported: rows of one of them cannot be locked.
         """
         lock = self.request.lock
-        for table in (root.local_table for root in self._roots):
+        tables = [root.local_table for root in self._roots] if self._entities else self._tables
+        for one in tables:
+            table = one.element if isinstance(one, Alias) else one
             if isinstance(table, Table):
                 connection.strategy.check_adopted(connection.connection, lock, table)
 
@@ -200,9 +191,15 @@ class AdoptedRows(LockTarget[Result[Any]]):
             if known and state not in refused:
                 document = document_key(state.mapper, state.identity)
                 self.context.ledger.adopt(document, request.lock)
+        self._record_keys()
         if collisions and self.context.call is not None:
             self.context.call.unsaved = self._unsaved(*collisions[0])
         return found
+
+    def _record_keys(self) -> None:
+        expire_by_keys(self.context, self._keys)
+        for root, identity in self._keys:
+            self.context.ledger.adopt(document_key(root, identity), self.request.lock)
 
     def _finish(self) -> Sequence[tuple[InstanceState[Any], str]]:
         """Return the attributes with a pending change whose column another has changed meanwhile."""
@@ -250,7 +247,7 @@ def _expire_parts(context: LockContext, headers: Iterable[InstanceState[Any]]) -
 
 
 def _request_of(
-    statement: Select[Any],
+    statement: Adopted,
     lock: LockOptions,
     entities: Sequence[Any],
     bind_arguments: Mapping[str, Any],
@@ -266,17 +263,26 @@ def _request_of(
     )
 
 
-def _locked_entities(statement: Select[Any]) -> list[Any]:
+def _locked_entities(statement: Adopted) -> list[Any]:
     """Return the classes and aliases whose header rows the statement locks.
 
     None for ``FOR KEY SHARE``, which protects no document.
     """
-    if _is_key_share(statement):
+    select = inner_select(statement)
+    if _is_key_share(select):
         return []
-    of = {*from_clauses_within(for_update_tables(statement))}
+    of = _froms_meant(statement, select)
     selected = (described.get("entity") for described in statement.column_descriptions)
     entities = {id(entity): entity for entity in selected if entity is not None}
     return [one for one in entities.values() if not of or _is_named(one, of)]
+
+
+def _froms_meant(statement: Adopted, select: Select[Any]) -> AbstractSet[Any]:
+    """Return the FROM clauses of which the classes must be; empty: all classes are locked."""
+    of = for_update_tables(select)
+    if select is not statement and not of:  # it may load a class by the columns of another
+        of = [*select.get_final_froms()]
+    return {*from_clauses_within(of)}
 
 
 def _is_named(entity: Any, of: AbstractSet[Any]) -> bool:
@@ -346,7 +352,7 @@ def _is_streamed(options: Mapping[str, Any]) -> bool:
     return bool(options.get("yield_per") or options.get("stream_results"))
 
 
-def _headers(statement: Select[Any], result: Result[Any], entities: Sequence[Any]) -> list[Any]:
+def _headers(statement: Adopted, result: Result[Any], entities: Sequence[Any]) -> list[Any]:
     """Return the objects of the locked classes among the rows, which stay in the result."""
     locked = {id(entity) for entity in entities}
     positions = [

@@ -11,7 +11,7 @@ from sqlalchemy.orm import InstanceState, SessionTransaction
 from ...dialects import strategies
 from ...events import EventfulSession
 from ..locking import LockContext
-from ..transaction import translate_errors
+from ..transaction import follow_dialect
 
 
 class SessionWithContext(EventfulSession):
@@ -98,7 +98,7 @@ def _after_begin(
     strategy = strategies.get(connection.dialect)
     if strategy is not None and strategy.notes_begin and not transaction.nested:
         strategy.note_begin(connection)
-    translate_errors(connection, context)
+    follow_dialect(connection, context)
     context.begin(transaction, connection, strategy)
 
 

@@ -68,8 +68,9 @@ class LockingSession(CheckoutMethods):
         with psycopg 3; elsewhere the first use of the session raises LockNotSupported.
     :param adopt_for_update: a select with SQLAlchemy's own ``with_for_update()``, also by Query,
         ``get()`` and ``refresh()``, is a lock of this session: ``held_locks`` has the headers
-        whose objects it returns, the guard knows them, its errors are typed, and it locks on
-        SQLite and SQL Server too, also where it selects columns or tables alone.  Headers that
+        whose objects or whole keys it returns, the guard knows them, its errors are typed, and it locks on
+        SQLite and SQL Server too, also where it selects columns or tables alone.  One within a statement (CTE, subquery,
+        EXISTS) locks too, and is LockNotSupported on SQL Server.  Headers that
         the session had read before take the values of the locked rows, and their parts load
         again; the pending change of a column that another has changed meanwhile raises
         UnsavedChanges, and other pending changes stay.

@@ -15,7 +15,8 @@ from .by_key import (
     select_by_key,
     select_by_keys,
 )
-from .dropped_lock import refuse_dropped_lock
+from .compiled_locks import NO_LOCKS, CompiledLock, CompiledLocks, locks_in, strongest_of
+from .for_update import inner_select, lock_of_for_update, with_inner_select
 from .lockable import (
     checked_options,
     refuse_unlockable_options,

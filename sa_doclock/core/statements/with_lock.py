@@ -58,8 +58,8 @@ def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:
     ``FOR UPDATE OF``.  What is read by the locking statement from *other* tables can be
     older than the lock there.
 
-    Not guarded, in any session: the select as a subquery, CTE or EXISTS of another
-    statement.  A select of columns alone locks its rows, but ``held_locks`` cannot list
+    As a subquery, CTE or EXISTS of another statement the select locks as its ``with_for_update()``
+    does there, and is in no list.  A select of columns alone locks its rows, but ``held_locks`` cannot list
     them, so neither an upgrade nor pending changes are noticed.
 
     :param entity: the class or ``aliased()`` to lock, where the statement selects several.

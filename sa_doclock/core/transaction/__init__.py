@@ -2,7 +2,7 @@
 
 from .connection import TransactionConnection
 from .connections import TransactionConnections, level_of
-from .error_translation import translate_errors
+from .dialect_events import follow_dialect
 from .first_use import FirstUse
 from .foreign import is_built
 from .ledger import Ledger, LedgerMark, NamedKey, is_as_strong, ranks_of, strength_of

@@ -4,75 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from threading import Lock
 from traceback import walk_tb
 from typing import Any
-from weakref import ReferenceType, WeakKeyDictionary, WeakSet
 
-from sqlalchemy import Connection, event
-from sqlalchemy.engine import Dialect, ExceptionContext
+from sqlalchemy import Connection
+from sqlalchemy.engine import ExceptionContext
 
 from ...dialects import find_strategy
 from ...dialects.base import LockStrategy, NativeCode
 from ...errors import DocLockError, LockFailed, LockLost, LockNotAvailable
 from ...options import LockOptions
 from ..lock_info import public_key
-from ..sqlalchemy_internals import allow_listening
 from .foreign import runs_built
 from .locks_lost_errors import locks_lost_with_connection
 from .request import LockCall, add_document, reason
 from .state import TransactionState
 
-# SQLAlchemy tells of an error by its dialect, which all sessions of an engine share.  So what
-# finds the sessions that a connection belongs to is global.  Several sessions may have been given
-# one Connection: each keeps its own state.
-# Threads: a Connection is used by one thread at a time, and each entry is a tuple that is
-# replaced.
-_states: WeakKeyDictionary[Connection, tuple[ReferenceType[TransactionState], ...]]
-_states = WeakKeyDictionary()
-# Threads: it is changed under the lock, behind the listening.
-_listened: WeakSet[Dialect] = WeakSet()
-_first = Lock()
 
+def translate_error(
+    states: Sequence[TransactionState], context: ExceptionContext
+) -> BaseException | None:
+    """Return the error to raise in place of the driver's; None: that one.
 
-def translate_errors(connection: Connection, state: TransactionState) -> None:
-    """Translate the errors of this connection, which takes part in the session's transaction."""
-    own = state.ref
-    others = _states.get(connection, ())
-    if own in others:
-        return
-    if others:  # a Connection that was lent to several sessions
-        others = tuple(one for one in others if one() is not None)
-    _states[connection] = (*others, own)
-    if connection.dialect not in _listened:
-        _listen_to_errors(connection.dialect)
-
-
-def _listen_to_errors(dialect: Dialect) -> None:
-    with _first:
-        if dialect not in _listened:
-            allow_listening([dialect], "handle_error")
-            event.listen(dialect, "handle_error", _on_error)
-            _listened.add(dialect)
-
-
-def _on_error(context: ExceptionContext) -> BaseException | None:
+    :param states: of the sessions that the connection belongs to.
+    """
     connection = context.connection
-    states = [] if connection is None else _states_of(connection)
-    if connection is None or not states:
-        return None
+    assert connection is not None
     if context.sqlalchemy_exception is None:
         return _reason_of_noise(states, connection, context) or _interruption_of(context)
     # A Connection that was lent, and is used by its lender now, is in no state's transaction.
     states = [one for one in states if connection in one.connections.all()]
     return _translate(states, connection, context) if states else None
-
-
-def _states_of(connection: Connection) -> list[TransactionState]:
-    """Return the states of the sessions that this connection belongs to."""
-    known = [own() for own in _states.get(connection, ())]
-    # A session that was collected, with its transaction open, may leave its state for a moment.
-    return [state for state in known if state is not None and state.session() is not None]
 
 
 def _interruption_of(context: ExceptionContext) -> BaseException | None:

@@ -41,6 +41,9 @@ class TransactionState(TransactionFollower):
     :param ranks: the declared order of locking.
     """
 
+    adopts_for_update = True
+    """True if ``with_for_update()`` is a lock of this session."""
+
     commits = 0
     """The number of transactions that this session has committed so far."""
 

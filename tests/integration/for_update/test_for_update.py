@@ -18,7 +18,7 @@ from sa_doclock import (
 )
 from tests.integration.locking.steps import finds_held, recorded, roll_back
 from tests.support.actors import Actor
-from tests.support.models import Customer, Invoice, Lease, Line, Order
+from tests.support.models import Customer, Invoice, Lease, Line, Order, Voucher
 from tests.support.waits import wait_until_blocked
 
 pytestmark = pytest.mark.read_committed
@@ -176,6 +176,24 @@ def test_columns_are_locked_and_not_listed(session: LockingSession, other: Locki
     session.execute(sa.select(Order.total).where(Order.id == 1).with_for_update()).one()
     assert not session.held_locks
     assert finds_held()(other)
+
+
+def test_the_columns_of_the_key_are_listed(session: LockingSession, other: LockingSession) -> None:
+    order = session.get_one(Order, 1)
+    order.lines  # noqa: B018  # loads them
+    found = session.execute(sa.select(Order.total, Order.id).with_for_update()).all()
+    assert sorted(key for _, key in found) == [1, 2]
+    assert session.held_locks.keys() == {(Order, (1,)), (Order, (2,))}
+    assert {"total", "lines"} <= sa.inspect(order).unloaded  # read again under the lock
+    assert finds_held()(other)
+
+
+def test_half_of_a_key_is_not_listed(session: LockingSession) -> None:
+    session.execute(sa.select(Voucher.year).with_for_update()).all()
+    assert not session.held_locks
+    session.execute(sa.select(Voucher.number, Voucher.year).with_for_update()).all()
+    assert all(entity is Voucher for entity, _ in session.held_locks)
+    assert session.held_locks
 
 
 def test_a_result_is_what_sqlalchemy_gives(session: LockingSession) -> None:

@@ -36,7 +36,7 @@ TABLES: dict[str, sa.Select[Any]] = {
     "beside a CTE": sa.select(ORDERS.c.id).join(CTE, CTE.c.order_id == ORDERS.c.id).where(FIRST),
     "literal": sa.select(sa.literal(1)).select_from(ORDERS).where(FIRST),
     "literal of a class": sa.select(sa.literal(1)).select_from(Order).where(Order.id == 1),
-    "attribute": sa.select(Order.id).where(Order.id == 1),
+    "attribute": sa.select(Order.total).where(Order.id == 1),
 }
 each_select = pytest.mark.parametrize("statement", TABLES.values(), ids=TABLES)
 

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import event
 
 from sa_doclock import LockOptions
-from sa_doclock.core.transaction import error_translation as failures
+from sa_doclock.core.transaction import dialect_events
 from sa_doclock.tools.cli.workload.model import Document
 from tests.reliability.leaks.cycles import WARM_UP, grown_since, leak_of, repeat
 from tests.reliability.leaks.footprint import footprint, growth
@@ -53,7 +53,7 @@ def a_statement(scene: Scene) -> Any:
 def an_entry_of_a_dictionary(scene: Scene) -> Any:
     connection = scene.engine.connect()
     connection.close()
-    failures._states[connection] = None  # type: ignore[assignment]
+    dialect_events._states[connection] = None  # type: ignore[assignment]
     return connection
 
 
@@ -75,7 +75,7 @@ def _told(scene: Scene, leak: Leak) -> dict[str, int]:
         (a_statement, "compiled statements"),
         (
             an_entry_of_a_dictionary,
-            "in sa_doclock.core.transaction.error_translation._states",
+            "in sa_doclock.core.transaction.dialect_events._states",
         ),
     ],
     ids=lambda one: one.__name__ if callable(one) else "",

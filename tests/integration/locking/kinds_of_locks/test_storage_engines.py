@@ -88,6 +88,44 @@ def test_so_is_its_with_for_update(session: Session, entity: type[Any]) -> None:
     assert session.scalars(sa.select(Sound).with_for_update()).one().id == 1
 
 
+@pytest.mark.parametrize("entity", [Old, Fleeting, Crashsafe])
+@pytest.mark.parametrize("nested", [False, True])
+def test_so_is_that_of_its_table(session: Session, entity: type[Any], nested: bool) -> None:
+    statement = sa.select(entity.__table__).with_for_update()
+    told = f"table '{entity.__tablename__}' is stored by"
+    with pytest.raises(LockNotSupported, match=told):
+        session.execute(sa.select(statement.subquery()) if nested else statement)
+
+
+@pytest.mark.parametrize("lock_by", ["a class", "a table", "a subquery"])
+@pytest.mark.parametrize("ending", ["GROUP BY id", "UNION SELECT 2", "LIMIT 1"])
+def test_a_view_that_the_server_copies_is_refused(
+    engine: sa.Engine, ending: str, lock_by: str
+) -> None:
+    class OtherBase(DeclarativeBase):
+        pass
+
+    class Copied(OtherBase):
+        __tablename__ = "lk_copied"
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    locked = sa.select(Copied.__table__).with_for_update()
+    statement = {
+        "a class": sa.select(Copied).with_for_update(),
+        "a table": locked,
+        "a subquery": sa.select(locked.subquery()),
+    }[lock_by]
+    with engine.begin() as connection:
+        view = f"CREATE OR REPLACE VIEW lk_copied AS SELECT id FROM lk_sound {ending}"
+        connection.exec_driver_sql(view)
+    try:
+        with Session(engine) as session, pytest.raises(LockNotSupported, match="is a view"):
+            session.execute(statement)
+    finally:
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DROP VIEW lk_copied")
+
+
 def test_a_view_is_taken_at_its_word(engine: sa.Engine) -> None:
     """By hand, its rows are locked: those of the table below, and a program may rely on it."""
 

@@ -25,7 +25,7 @@ class Budget(NamedTuple):
 BUDGETS = {
     "sqlite": {
         "make": Budget(36, 14, 6),
-        "lock": Budget(45, 14, 9),
+        "lock": Budget(47, 14, 9),
         "save": Budget(55, 14, 8),
     },
     "postgresql": {

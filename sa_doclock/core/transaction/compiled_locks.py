@@ -1,0 +1,65 @@
+"""The rule for ``with_for_update()`` in a statement that is about to be sent: real, or refused.
+
+It goes by what SQLAlchemy has compiled, whoever has put the lock there, and wherever it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection
+
+from ...dialects.base import LockStrategy
+from ...errors import LockNotSupported
+from ...options import LockOptions
+from ..statements import CompiledLock, CompiledLocks, strongest_of
+from .plan import make_plan
+from .state import TransactionState
+
+
+def check_locks(state: TransactionState, connection: Connection, locks: CompiledLocks) -> None:
+    """Have these locks in the transaction, where the SQL of this database carries none of them.
+
+    :raises LockNotSupported: nothing would lock.
+    """
+    one = state.connections.find(connection)
+    if one is None or one.connection is not connection or not state.adopts_for_update:
+        return
+    unseen = locks.within if state.is_locking() else locks.all
+    if any(lock.lock is None for lock in unseen):
+        raise LockNotSupported(
+            "SQLAlchemy sends no FOR UPDATE of a UNION: lock the rows by a select of their own"
+        )
+    if one.known is not None:
+        _check_on(one.known, state, connection, unseen)
+
+
+def _check_on(
+    strategy: LockStrategy,
+    state: TransactionState,
+    connection: Connection,
+    locks: Sequence[CompiledLock],
+) -> None:
+    for lock in locks:
+        _refuse_without_hint(lock, strategy)
+        for table in lock.tables:
+            strategy.check_adopted(connection, LockOptions.ForUpdate, table)
+    wanted = strongest_of(locks)
+    if strategy.locks_database and wanted is not None:
+        plan = make_plan(None, wanted, strategy)
+        seconds = 0.0 if LockOptions.NoWait in wanted else None
+        state.connections.prepare(connection, strategy, plan, seconds, upgrades=True)
+
+
+def _refuse_without_hint(lock: CompiledLock, strategy: LockStrategy) -> None:
+    if not strategy.hints:
+        return
+    assert lock.lock is not None
+    as_hinted = lock.lock & ~LockOptions.NoKey
+    ours = strategy.hints.get(as_hinted), strategy.hints_by_key.get(as_hinted)
+    if not any((strategy.name, hint) in lock.hints for hint in ours):
+        tables = ", ".join(table.name for table in lock.tables) or "what it selects"
+        raise LockNotSupported(
+            f"{strategy.name} has no FOR UPDATE, and the with_for_update() of {tables} stands where "
+            "no table hint can take its place: execute the select that has it by itself"
+        )
