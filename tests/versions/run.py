@@ -16,7 +16,8 @@ from xml.etree import ElementTree as ET
 import sqlalchemy as sa
 
 from tests.support.progress import progress, say
-from tests.support.servers import Server, debian, start_private, url_variable
+from tests.support.servers import Server, UnavailableError, debian, start_private, url_variable
+from tests.versions import client_library
 from tests.versions.component import Component
 from tests.versions.environment import environment
 from tests.versions.result import Result
@@ -36,6 +37,7 @@ print(json.dumps(found))
 #: The driver of each database where the component names none.
 _DRIVERS = {"postgresql": "psycopg", "mysql": "PyMySQL", "mariadb": "PyMySQL"}
 _OPTIONS = ("-q", "--tb=short", "-p", "no:cacheprovider", "-p", "tests.versions.older_sqlalchemy")
+_SOME_FAILED = 1  # pytest's exit status
 #: Of drivers and servers that are older than the Python.
 _NO_ERRORS = ("-W", "ignore::DeprecationWarning", "-W", "ignore::ResourceWarning")
 
@@ -52,10 +54,13 @@ def run_component(component: Component) -> Result:
         command = [str(python), "-m", "pytest", *_OPTIONS, *_NO_ERRORS, f"--junitxml={report}"]
         command += [f"--databases={component.database}", *component.tests]
         with progress(lambda: f"{component.name}: {_last_line(log)}"), log.open("w") as output:
-            subprocess.run(
+            status = subprocess.run(
                 command, cwd=_ROOT, env=variables, stdout=output, stderr=output, check=False
-            )
-        passed, skipped, failed = _counted(report, log)
+            ).returncode
+        if status > _SOME_FAILED:
+            msg = f"pytest ended with status {status}: {log.read_text(encoding='utf-8')[-2000:]}"
+            raise UnavailableError(msg)
+        passed, skipped, failed = _counted(report)
         if failed:
             say(log.read_text(encoding="utf-8"))
         versions = _versions(component, python, server, variables)
@@ -95,6 +100,8 @@ def _variables(component: Component, server: Server | None) -> dict[str, str]:
         found[url_variable(component.database)] = url.render_as_string(hide_password=False)
     if component.async_driver is not None:
         found["SA_DOCLOCK_TEST_ASYNC_DRIVER"] = component.async_driver
+    if component.package in client_library.DRIVERS:
+        found |= client_library.run_variables()
     if component.sqlite is not None:
         root = debian.unpacked_alone(
             "libsqlite3-0", licence="public domain", suite=component.sqlite
@@ -125,10 +132,8 @@ def _versions(
     return found
 
 
-def _counted(report: Path, log: Path) -> tuple[int, dict[str, int], int]:
+def _counted(report: Path) -> tuple[int, dict[str, int], int]:
     """Return how many tests have passed, were skipped by their reasons, and have failed."""
-    if not report.exists():
-        raise RuntimeError(log.read_text(encoding="utf-8"))
     passed, failed, skipped = 0, 0, Counter[str]()
     for case in ET.parse(report).iter("testcase"):
         reason = case.find("skipped")
