@@ -66,6 +66,8 @@ def _make(version: str, requirements: tuple[str, ...], home: Path) -> None:
     variables = build_variables() if {*map(_name, requirements)} & DRIVERS else {}
     pip = ["env", *(f"{name}={value}" for name, value in variables.items())]
     pip += [sys.executable, "-m", "pip", "--python", str(program), "install", "--quiet"]
+    if variables:
+        pip += ["--no-cache-dir"]  # a wheel that was built for another folder would not find it
     with progress(lambda: "pip installs"):
         run([*pip, "--disable-pip-version-check", *requirements], seconds=1800)
 
