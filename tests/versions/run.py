@@ -60,7 +60,7 @@ def run_component(component: Component) -> Result:
         if status not in _WITH_RESULTS:
             msg = f"pytest ended with status {status}: {log.read_text(encoding='utf-8')[-2000:]}"
             raise UnavailableError(msg)
-        passed, skipped, failed = _counted(report)
+        passed, skipped, failed = counted(report, log)
         if failed:
             say(log.read_text(encoding="utf-8"))
         versions = _versions(component, python, server, variables)
@@ -132,8 +132,10 @@ def _versions(
     return found
 
 
-def _counted(report: Path) -> tuple[int, dict[str, int], int]:
+def counted(report: Path, log: Path) -> tuple[int, dict[str, int], int]:
     """Return how many tests have passed, were skipped by their reasons, and have failed."""
+    if not report.exists():
+        raise RuntimeError(log.read_text(encoding="utf-8"))
     passed, failed, skipped = 0, 0, Counter[str]()
     for case in ET.parse(report).iter("testcase"):
         reason = case.find("skipped")
