@@ -21,7 +21,7 @@ DocLockError
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy.exc import OperationalError, SAWarning, StatementError
 
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from .checkout_info import Checkout
     from .core.lock_info import LockConnection
     from .options import LockOptions
+
+
+PAGE: Final = "https://github.com/sa-doclock/sa-doclock/blob/main/docs/errors.md"
+"""The page on all errors; the outcome of an error is its anchor there."""
 
 
 class DocLockError(Exception):
@@ -57,6 +61,11 @@ class DocLockError(Exception):
         self.entity = entity
         self.ident = ident
         self.lock = lock
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        end = "\n" if "\n" in text else " "  # as SQLAlchemy, behind the lines of a statement
+        return f"{text}{end}(Background on this error at: {PAGE}#{outcome_of(self)})"
 
     @property
     def reason(self) -> str:
@@ -224,12 +233,13 @@ class ClusterLockWarning(UserWarning):
 
 
 def outcome_of(error: BaseException) -> str:
-    """Return the name of the error as the outcome of a lock: ``not_available`` of LockNotAvailable.
+    """Return the code of the error, in its text, in logs and metrics: ``not_available``.
 
-    :returns: ``failed`` for an error that is none of this library's.
+    :returns: that of the library's own class, for a subclass too; ``failed`` for any other error.
     """
     if not isinstance(error, DocLockError):
         return "cancelled" if type(error).__name__ == "CancelledError" else "failed"
-    words = re.findall("[A-Z][a-z]+", type(error).__name__)
+    own = next(kind for kind in type(error).__mro__ if kind.__module__ == __name__)
+    words = re.findall("[A-Z][a-z]+", own.__name__)
     kept = [word.lower() for word in words if word not in {"Lock", "Detected"}]
     return "_".join(kept) or "failed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,13 @@ def _save(figure: Any, path: Path) -> None:
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
     figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    figure.savefig(path, metadata={"Date": None}, bbox_inches="tight")
     plt.close(figure)
+
+
+def _legend(axis: Any) -> None:
+    """Name the curves beside the axes, where no curve can be."""
+    axis.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.02, 1))
 
 
 def _of(findings: Findings, what: str) -> Mapping[str, Any]:
@@ -56,7 +62,7 @@ def throughput(findings: Findings, path: Path) -> None:
         axis.set_xticks(threads, [str(number) for number in threads])
         axis.set_ylim(bottom=0)
         axis.grid(alpha=0.3)
-        axis.legend(fontsize="small")
+        _legend(axis)
     _save(figure, path)
 
 
@@ -72,35 +78,46 @@ def costs(findings: Findings, path: Path) -> None:
         axis.set_xscale("log")
         axis.set_yscale("log")
         axis.grid(alpha=0.3)
-        axis.legend(fontsize="small")
+        _legend(axis)
     _save(figure, path)
 
 
 def time_lines(findings: Findings, path: Path) -> None:
     """Draw what one locked update sends over time, and while it holds the lock."""
     series = _of(findings, "time_lines")
-    figure, axes = _figure(len(series), 9, 4)
+    figure, axes = _figure(len(series), 9, 5)
     for axis, (server, lines) in zip(axes, series.items(), strict=True):
-        for row, (_, chunks) in enumerate(lines.items()):
-            _line(axis, row, chunks)
+        sent = [
+            f"{name}:  {_line(axis, row, chunks)}"
+            for row, (name, chunks) in enumerate(lines.items())
+        ]
         axis.set_yticks(range(len(lines)), list(lines))
-        axis.invert_yaxis()
+        axis.set_ylim(len(lines) - 0.5, -0.8)  # the first one at the top
+        axis.text(0, -0.2, "\n\n".join(sent), transform=axis.transAxes, fontsize=6, va="top")
         title = f"{findings.servers[server]}, 1 ms each way: bar = the lock is held"
         axis.set(title=title, xlabel="ms")
     _save(figure, path)
 
 
-def _line(axis: Any, row: int, chunks: Any) -> None:
+def _line(axis: Any, row: int, chunks: Any) -> str:
+    """Draw what an update sends, each message with a number; return the statements by number."""
     # at, direction, statements, locks, releases; as JSON gives them back too
     locked = next(n for n, chunk in enumerate(chunks) if chunk[3])
     granted = next((chunk[0] for chunk in chunks[locked:] if chunk[1] == BACK), chunks[locked][0])
     released = next(chunk[0] for chunk in chunks[locked:] if chunk[4])
     axis.barh(row, (released - granted) * 1000, left=granted * 1000, height=0.5, alpha=0.3)
-    for at, direction, statements, *_ in chunks:
-        if direction == THERE:
-            axis.plot(at * 1000, row, marker="|", color="black")
-            told = "\n".join(statements[:4])
-            axis.annotate(told, (at * 1000, row), fontsize=5, va="bottom", rotation=30)
+    messages = [(at, sent) for at, direction, sent, *_ in chunks if direction == THERE]
+    for number, (at, _) in enumerate(messages, 1):
+        axis.plot(at * 1000, row, marker="|", color="black")
+        axis.annotate(str(number), (at * 1000, row - 0.3), fontsize=7, ha="center", va="bottom")
+    return "\n".join(
+        textwrap.wrap(
+            "   ".join(
+                f"{number} {'; '.join(sent)}" for number, (_, sent) in enumerate(messages, 1)
+            ),
+            150,
+        )
+    )
 
 
 PICTURES: Mapping[str, Picture] = {

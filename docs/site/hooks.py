@@ -5,13 +5,15 @@ The pages are written for GitHub and for the site.  What differs is changed here
 - the README is the first page, and CHANGELOG.md the page on changes;
 - a link out of docs/ (to a test, to CONTRIBUTING.md) leads to the repository;
 - the hidden samples and marks of the tests are left out;
-- a page that the navigation does not name is added at its end.
+- a page that the navigation does not name is added at its end;
+- the page of all error texts is made from the source, for the site alone.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from posixpath import normpath
 from typing import Any
@@ -24,6 +26,8 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parents[2]
 ROOT_PAGES = {"index.md": "README.md", "changes.md": "CHANGELOG.md"}
 """Pages of the site that are files of the repository's root."""
+PICTURES = "benchmarks/pictures/"
+"""The folder of pictures that are drawn by the benchmarks, and shown on a page."""
 
 SINCE: dict[str, str] = {
     f"sa_doclock.{name}": version
@@ -67,11 +71,22 @@ def _paths(nav: Any) -> list[str]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages of the repository's root."""
+    """Add the pages of the repository's root, that of the error texts, the benchmarks' pictures."""
     for name, source in ROOT_PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, name, content=text))
+    files.append(File.generated(config, "error-messages.md", content=_error_messages()))
+    for path in (ROOT / PICTURES).glob("*.svg"):
+        files.append(File.generated(config, PICTURES + path.name, abs_src_path=str(path)))
     return files
+
+
+def _error_messages() -> str:
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))  # mkdocs is no module of the repository's root
+    from tests.docs import error_texts  # noqa: PLC0415  # found by the line above
+
+    return "\n".join(error_texts.page())
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -107,7 +122,7 @@ def _target(link: str, folder: str, name: str, repository: str) -> str:
     for page, source in ROOT_PAGES.items():
         if from_root == source:
             return f"{up}{page}{mark}{anchor}"
-    if from_root.startswith("docs/"):
+    if from_root.startswith(("docs/", PICTURES)):
         return f"{up}{from_root.removeprefix('docs/')}{mark}{anchor}"
     target = ROOT / from_root
     if not target.exists():

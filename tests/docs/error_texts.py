@@ -1,4 +1,4 @@
-"""The tables of docs/error-messages.md: every text of an error, with its cause and its cure.
+"""The site's page of every text of an error, with its cause and its cure: docs/site/hooks.py.
 
 The texts are read out of the source: the calls of error classes, and the refusals by error number.
 The cure is what the text itself says to do.  ``CURES`` has those that a text leaves to the page.
@@ -180,8 +180,19 @@ def unused_cures() -> list[str]:
     return [start for start in CURES if CURES[start] not in {row.cure for row in texts()}]
 
 
-def tables() -> Iterator[str]:
-    """Yield a section with a table for each class of errors."""
+_INTRODUCTION: Final = """\
+# Error messages
+
+Every text of an error that this library raises, with its cause and what to do. `...` stands for what is known only then:
+names, values, numbers. In front of a text about a document there is the document, the lock and the database, as in
+`Order 42 FOR UPDATE on postgresql: held by another transaction; try again later, or wait for it`. [Errors](errors.md) says what
+each class means for the program.
+"""
+
+
+def page() -> Iterator[str]:
+    """Yield the page: a section with a table for each class of errors."""
+    yield _INTRODUCTION
     for kind in CLASSES:
         yield f"## {kind}"
         yield ""

@@ -18,7 +18,7 @@ from sqlalchemy import select
 import sa_doclock
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
 from sa_doclock.dialects import strategy_for
-from tests.docs import compatible, doctor, error_texts, invariants, public_names, roles
+from tests.docs import compatible, doctor, invariants, public_names, roles
 from tests.docs.pages import ROOT, generated_parts, pages, with_generated_parts
 from tests.integration.lock_errors.rows import table as not_granted
 from tests.integration.mistakes import rows
@@ -117,15 +117,22 @@ def _run_on(database: str, product: str) -> str:
 
 def lock_options() -> Iterator[str]:
     """Yield what each LockOptions is made of on each database."""
-    yield "| `LockOptions.` | " + " | ".join(PRODUCTS.values()) + " |"
-    yield "|---|" + "---|" * len(PRODUCTS)
+    yield "| `LockOptions.` | On | What makes it |"
+    yield "|---|---|---|"
     for lock in LOCKS:
-        yield _row(f"`{name_of(lock)}`".replace("|", r"\|"), lock)
-    yield _row(f"`ForUpdate`, `lock_timeout={SECONDS}`", _FOR_UPDATE, SECONDS)
+        yield from _rows(f"`{name_of(lock)}`".replace("|", r"\|"), lock)
+    yield from _rows(f"`ForUpdate`, `lock_timeout={SECONDS}`", _FOR_UPDATE, SECONDS)
 
 
-def _row(title: str, lock: LockOptions, seconds: float | None = None) -> str:
-    return f"| {title} | " + " | ".join(_cell(name, lock, seconds) for name in PRODUCTS) + " |"
+def _rows(title: str, lock: LockOptions, seconds: float | None = None) -> Iterator[str]:
+    """Yield a row for the databases that do the same; the first has the title."""
+    same: dict[str, list[str]] = {}
+    for database, product in PRODUCTS.items():
+        same.setdefault(_cell(database, lock, seconds), []).append(product)
+    for cell, products in same.items():
+        names = "all" if len(products) == len(PRODUCTS) else ", ".join(products)
+        yield f"| {title} | {names} | {cell} |"
+        title = ""
 
 
 def _cell(database: str, lock: LockOptions, seconds: float | None = None) -> str:
@@ -235,7 +242,6 @@ PARTS: Mapping[str, Callable[[], Iterable[str]]] = {
     "dialect-roles": roles.table,
     "compatible-servers": compatible.sections,
     "doctor-checks": doctor.sections,
-    "error-texts": error_texts.tables,
     "invariants": invariants.table,
     "lock-options": lock_options,
     "mistakes": rows.table,

@@ -195,6 +195,21 @@ def test_the_page_on_errors_says_what_to_do_about_each() -> None:
     assert exceptions <= told
 
 
+def test_the_address_in_the_text_of_each_error_leads_to_its_row() -> None:
+    page = text_of("docs/errors.md")
+    raised = [
+        kind
+        for kind in vars(sa_doclock).values()
+        if isinstance(kind, type) and issubclass(kind, sa_doclock.DocLockError)
+        if kind not in (sa_doclock.DocLockError, sa_doclock.LockFailed)  # raised by nobody
+    ]
+    assert len(raised) > 10
+    for kind in raised:
+        address, _, code = str(kind("text")).rpartition(" ")[2].rstrip(")").rpartition("#")
+        assert address.endswith("/blob/main/docs/errors.md")
+        assert re.search(rf'<a id="{code}"></a>`{kind.__name__}`', page), code
+
+
 def test_each_error_text_says_what_to_do() -> None:
     """A text that cannot say it has its cure in tests/docs/error_texts.py."""
     assert error_texts.without_cure() == []
@@ -210,7 +225,7 @@ def test_the_page_on_lock_errors_has_every_number_with_what_it_becomes(
     limits = dict.fromkeys(strategy.statement_limits, sa_doclock.LockNotAvailable)
     known = {**strategy.failures, **refusals, **limits}
     ours = {str(number): kind.__name__ for number, kind in known.items()}
-    _, _, section = text_of("docs/lock-errors.md").partition(f"\n### {title}\n")
+    _, _, section = text_of("docs/errors.md").partition(f"\n### {title}\n")
     rows = re.findall(r"^\| (\w+) [^|]*\| `(\w+)`", section.partition("\n##")[0], re.MULTILINE)
     assert dict(rows) == ours
 

@@ -91,7 +91,7 @@ def test_a_base_that_would_go_past_it_is_refused_behind_it(
 ) -> None:
     with pytest.raises(LockMisuse) as caught:
         type("AppSession", (LockingSession, base), {})
-    text = str(caught.value)
+    text = caught.value.args[0]
     assert f".{method}() would call {called}() of Session past LockingSession" in text
     assert text.endswith(
         f"name LockingSession last: class AppSession({base.__name__}, LockingSession)"
@@ -109,7 +109,7 @@ def test_the_right_order_is_told_of_the_classes_own_bases() -> None:
     class Ours(LockingSession):
         pass
 
-    with pytest.raises(LockMisuse, match=r"class AppSession\(Exec, Ours\)$"):
+    with pytest.raises(LockMisuse, match=r"class AppSession\(Exec, Ours\) "):
         type("AppSession", (Ours, Exec), {})
 
 

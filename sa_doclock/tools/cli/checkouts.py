@@ -25,6 +25,7 @@ from ...features.checkouts.table import NAME
 from .console import ServerUrl, errors_as_text, results
 from .database import BadUsage, Target, open_database
 from .models import import_name
+from .workload import first_line
 
 _SECONDS: Final = "%Y-%m-%d %H:%M:%S"
 
@@ -128,7 +129,7 @@ def _session(url: str, table: str) -> Iterator[LockingSession]:
             with LockingSession(target.engine, checkouts=known) as session:
                 yield session
         except (DocLockError, NoResultFound, TypeError, ValueError) as error:
-            raise BadUsage(str(error)) from None
+            raise BadUsage(first_line(error)) from None
 
 
 def _ask(

@@ -75,3 +75,43 @@ def test_a_transaction_that_is_refused_is_not_repeated(
     with pytest.raises(CheckedOut):
         run_transaction(factory, work)
     assert len(runs) == 1
+
+
+@pytest.mark.databases("sqlite", "postgresql", "mysql")
+def test_a_combined_commit_is_refused_and_may_check_out(
+    factory: sessionmaker[LockingSession],
+) -> None:
+    gate = DocumentGate(combine=20)
+
+    def check_out(session: LockingSession, order: Order) -> int:
+        return session.check_out(Order, order.id, "ann").epoch
+
+    def check_out_and_fail(session: LockingSession, order: Order) -> None:
+        session.check_out(Order, order.id, "bob")
+        raise OSError("no printer")
+
+    with pytest.raises(OSError, match="no printer"):
+        gate.run(factory, Order, 1, check_out_and_fail)
+    assert gate.run(factory, Order, 1, check_out) == 1  # the failed one is undone
+    for _ in range(2):
+        with pytest.raises(CheckedOut) as caught:
+            gate.run(factory, Order, 1, lambda session, order: None)
+        assert caught.value.checkout is not None
+        assert caught.value.checkout.owner == "ann"
+    assert gate.run(factory, Order, 2, lambda session, order: order.id) == 2
+
+
+@pytest.mark.databases("sqlite", "postgresql", "mysql")
+def test_what_is_checked_out_is_not_created_again(
+    session: LockingSession, other: LockingSession
+) -> None:
+    session.check_out(Order, 1, "ann")
+    session.commit()
+    with pytest.raises(CheckedOut):
+        other.get_or_create_entity(Order, 1)
+    created, is_new = other.get_or_create_entity(Order, 9)
+    assert is_new
+    mine = other.check_out(Order, created.id, "bob")
+    other.commit()
+    with session.locked(Order, 9, checkout=mine) as order:
+        order.total += 1

@@ -33,7 +33,7 @@ def test_who_does_not_get_it_in_time_is_told_of_the_document(
         bob.does(locks(Order, 1, lock_timeout=SHORT))
     error = caught.value
     assert (error.entity, error.ident, error.lock) == (Order, 1, ForUpdate)
-    assert str(error).endswith("not granted within 0.05 s; try again later, or wait longer")
+    assert error.args[0].endswith("not granted within 0.05 s; try again later, or wait longer")
     assert error.orig is None  # it was not the server that has refused
     assert error.waited is not None
     assert error.waited >= SHORT

@@ -209,7 +209,7 @@ def test_under_asyncio_too_where_all_is_read_at_once(documents: Database, of_lin
             with pytest.raises(UnlockedWrite) as caught:
                 await session.flush()
         await engine.dispose()
-        return str(caught.value)
+        return str(caught.value.args[0])
 
     assert f"FROM {'gd_line' if of_line else 'gd_order'}" in asyncio.run(main())
 

@@ -35,7 +35,7 @@ def told(session: LockingSession) -> str:
     """Return the sentence of the refused flush that says where the row was read."""
     with pytest.raises(UnlockedWrite) as caught:
         session.flush()
-    _, _, sentence = str(caught.value).partition("LockOptions.ForUpdate).")
+    _, _, sentence = str(caught.value.args[0]).partition("LockOptions.ForUpdate).")
     return sentence.strip()
 
 
@@ -237,6 +237,6 @@ def test_the_line_of_a_coroutine_is_told(
             with pytest.raises(UnlockedWrite) as caught:
                 await session.flush()
         await engine.dispose()
-        return str(caught.value)
+        return str(caught.value.args[0])
 
     assert asyncio.run(main()).endswith(here(read, 1))

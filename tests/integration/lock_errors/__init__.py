@@ -1,1 +1,1 @@
-"""Locks that are not granted: what the page docs/lock-errors.md says, row by row."""
+"""Locks that are not granted: what the page docs/errors.md says, row by row."""

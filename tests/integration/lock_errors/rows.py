@@ -1,4 +1,4 @@
-"""The tables of docs/lock-errors.md: an error, what it leaves of the transaction, what to do.
+"""The tables of docs/errors.md: an error, what it leaves of the transaction, what to do.
 
 Each row is a test of this folder, on a real server: tests/integration/lock_errors/test_rows.py makes the error
 in the situation that the row names, and looks.  SQL Server's rows are test_mssql.py.

@@ -1,4 +1,4 @@
-"""SQL Server's rows of docs/lock-errors.md: a scripted driver raises the number in each place.
+"""SQL Server's rows of docs/errors.md: a scripted driver raises the number in each place.
 
 That the server raises it when the row says so, and what it leaves, is Microsoft's word.
 """

@@ -1,4 +1,4 @@
-"""The tables of docs/lock-errors.md leave no number out."""
+"""The tables of docs/errors.md leave no number out."""
 
 from __future__ import annotations
 

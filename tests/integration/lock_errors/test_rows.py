@@ -1,4 +1,4 @@
-"""Every row of docs/lock-errors.md, on the database that it is about: tests/integration/lock_errors/rows.py."""
+"""Every row of docs/errors.md, on the database that it is about: tests/integration/lock_errors/rows.py."""
 
 from __future__ import annotations
 

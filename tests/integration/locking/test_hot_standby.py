@@ -73,7 +73,7 @@ def test_a_transaction_goes_on_after_a_rollback_alone(session: LockingSession) -
         assert raw is not None
         with pytest.raises(LockNotSupported):
             session.get_entity(Order, 1, LockOptions.SharedRead)
-        with pytest.raises(session.get_bind().dialect.loaded_dbapi.Error):  # docs/lock-errors.md
+        with pytest.raises(session.get_bind().dialect.loaded_dbapi.Error):  # docs/errors.md
             raw.cursor().execute("SELECT 1")
         session.rollback()
     assert reads(SnapshotRead)(session) == FIRST

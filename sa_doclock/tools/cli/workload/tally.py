@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .... import DeadlockDetected
+from .... import DeadlockDetected, DocLockError
 from .plan import Operation
 
 
@@ -78,8 +78,9 @@ class Tally:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the message without the statement and the link that SQLAlchemy adds."""
-    return (str(error).strip().splitlines() or [repr(error)])[0]
+    """Return the message without the statement and the link to a page."""
+    text = error.reason if isinstance(error, DocLockError) else str(error)
+    return (text.strip().splitlines() or [repr(error)])[0]
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
