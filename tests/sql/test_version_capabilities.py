@@ -1,4 +1,4 @@
-"""What a dialect does from some version of the server on: in that version, and not in the one before."""
+"""The version from which a dialect uses a capability: it does in that version, and not in the one before."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from tests.versions.essentials import ESSENTIALS
 
 @dataclass(frozen=True)
 class Component:
-    """What a row of docs/versions-tested.md is about.
+    """The subject of a row of docs/versions-tested.md.
 
     :ivar name: also that of its file in ``results``.
     :ivar product: PostgreSQL, psycopg, Python and so on.

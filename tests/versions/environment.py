@@ -11,7 +11,7 @@ from tests.support.progress import progress, say
 from tests.support.servers import UnavailableError, debian
 from tests.support.servers.cache import cached
 from tests.support.servers.process import run
-from tests.versions.client_library import build_variables
+from tests.versions.client_library import DRIVERS, build_variables
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -63,10 +63,11 @@ def _make(version: str, requirements: tuple[str, ...], home: Path) -> None:
     say(
         f"Installing Python packages, from PyPI: some 60 MB, MIT, BSD, Apache-2.0 and LGPL: {requirements}"
     )
-    built = {_name(one) for one in requirements} & {"mysqlclient", "mariadb"}
-    variables = build_variables() if built else {}
+    variables = build_variables() if {*map(_name, requirements)} & DRIVERS else {}
     pip = ["env", *(f"{name}={value}" for name, value in variables.items())]
     pip += [sys.executable, "-m", "pip", "--python", str(program), "install", "--quiet"]
+    if variables:
+        pip += ["--no-cache-dir"]  # a wheel that was built for another folder would not find it
     with progress(lambda: "pip installs"):
         run([*pip, "--disable-pip-version-check", *requirements], seconds=1800)
 

@@ -20,7 +20,10 @@ async def _get_one_async(session: Any, entity: Any, ident: Any, **options: Any) 
     return await session.run_sync(_get_one, entity, ident, **options)
 
 
+def _add(session: Any, get_one: Any) -> None:
+    session.get_one, session.reset = get_one, session.close
+
+
 if not hasattr(Session, "get_one"):  # this and reset() since 2.0.22
-    for session, get_one in ((Session, _get_one), (AsyncSession, _get_one_async)):
-        session.get_one = get_one  # type: ignore[attr-defined]
-        session.reset = session.close  # type: ignore[attr-defined]
+    _add(Session, _get_one)
+    _add(AsyncSession, _get_one_async)

@@ -16,7 +16,8 @@ from xml.etree import ElementTree as ET
 import sqlalchemy as sa
 
 from tests.support.progress import progress, say
-from tests.support.servers import Server, debian, start_private, url_variable
+from tests.support.servers import Server, UnavailableError, debian, start_private, url_variable
+from tests.versions import client_library
 from tests.versions.component import Component
 from tests.versions.environment import environment
 from tests.versions.result import Result
@@ -36,6 +37,7 @@ print(json.dumps(found))
 #: The driver of each database where the component names none.
 _DRIVERS = {"postgresql": "psycopg", "mysql": "PyMySQL", "mariadb": "PyMySQL"}
 _OPTIONS = ("-q", "--tb=short", "-p", "no:cacheprovider", "-p", "tests.versions.older_sqlalchemy")
+_WITH_RESULTS = (0, 1)  # exit statuses of pytest: all passed, some failed
 #: Of drivers and servers that are older than the Python.
 _NO_ERRORS = ("-W", "ignore::DeprecationWarning", "-W", "ignore::ResourceWarning")
 
@@ -52,9 +54,12 @@ def run_component(component: Component) -> Result:
         command = [str(python), "-m", "pytest", *_OPTIONS, *_NO_ERRORS, f"--junitxml={report}"]
         command += [f"--databases={component.database}", *component.tests]
         with progress(lambda: f"{component.name}: {_last_line(log)}"), log.open("w") as output:
-            subprocess.run(
+            status = subprocess.run(
                 command, cwd=_ROOT, env=variables, stdout=output, stderr=output, check=False
-            )
+            ).returncode
+        if status not in _WITH_RESULTS:
+            msg = f"pytest ended with status {status}: {log.read_text(encoding='utf-8')[-2000:]}"
+            raise UnavailableError(msg)
         passed, skipped, failed = counted(report, log)
         if failed:
             say(log.read_text(encoding="utf-8"))
@@ -95,6 +100,8 @@ def _variables(component: Component, server: Server | None) -> dict[str, str]:
         found[url_variable(component.database)] = url.render_as_string(hide_password=False)
     if component.async_driver is not None:
         found["SA_DOCLOCK_TEST_ASYNC_DRIVER"] = component.async_driver
+    if component.package in client_library.DRIVERS:
+        found |= client_library.run_variables()
     if component.sqlite is not None:
         root = debian.unpacked_alone(
             "libsqlite3-0", licence="public domain", suite=component.sqlite

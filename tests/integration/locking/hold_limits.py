@@ -58,7 +58,7 @@ def known(limits: sa.Row[Any], dialect: sa.Dialect) -> tuple[object, ...]:
 
     It came with PostgreSQL 17, and sa_doclock sets it with psycopg 3 alone.
     """
-    first, *others = limits
+    first, others = limits[0], limits[1:]
     missing = None in others or (
         dialect.name == "postgresql" and dialect.driver.removesuffix("_async") != "psycopg"
     )
