@@ -55,7 +55,7 @@ def lock_and_read(engine: sa.Engine) -> None:
         with other.begin():  # changes what the first session has in memory
             changed = other.get_one_entity(Order, 1, ForUpdate)
             changed.total, changed.lines[0].value = 11, 6
-        order = one.get_document(Order, 1, ForUpdate)
+        order = one.get_one_document(Order, 1, ForUpdate)
         assert (order.total, [line.value for line in order.lines]) == (11, [6])
         assert one.held_locks == {(Order, (1,)): ForUpdate}
         assert refused(LockNotAvailable, lambda: other.get_entity(Order, 1, ForUpdate))

@@ -289,7 +289,7 @@ def count(engine: Engine, *, migrates: bool = False) -> None:
         counter = session.get_one(Counter, 1)
         counter.value += 1
         if migrates:
-            session.execute(DDL("CREATE TABLE IF NOT EXISTS another (id INTEGER)"))
+            session.execute(DDL("CREATE TABLE IF NOT EXISTS another (id INTEGER)"))  # type: ignore[no-untyped-call]
         session.commit()
 
 

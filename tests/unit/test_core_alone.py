@@ -27,7 +27,7 @@ def test_the_core_locks_documents_without_features_and_tools(tmp_path: Path) -> 
         copied = shutil.copytree if source.is_dir() else shutil.copyfile
         copied(source, copy / name)
     script = shutil.copyfile(SCRIPT, tmp_path / SCRIPT.name)
-    command = [sys.executable, script]
+    command = [sys.executable, str(script)]
     run = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True)
     assert (run.returncode, run.stdout, run.stderr) == (0, "done\n", "")
 
