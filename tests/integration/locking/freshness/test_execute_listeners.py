@@ -195,7 +195,6 @@ def test_claims_are_checked(session_factory: Callable[[], LockingSession]) -> No
 
 @pytest.mark.parametrize("held", [False, True], ids=["new", "held"])
 def test_a_listener_may_execute_a_statement(session: LockingSession, held: bool) -> None:
-    """SQLAlchemy calls the listeners of our SELECT while this one executes its own."""
     if held:
         session.get_entity(Order, 1, lock=ForUpdate)
         session.expire_all()
