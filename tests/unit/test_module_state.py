@@ -1,4 +1,4 @@
-"""What a module keeps for all threads of a process has a sentence: why it is safe, also without a GIL.
+"""State that a module keeps for all threads of a process has a sentence: why it is safe, also without a GIL.
 
 It is found by a rule, not by a list: a name of a module or class that is bound to an empty container,
 or that the module changes; a name that a function rebinds; a cached function.
