@@ -25,7 +25,7 @@ from ..errors import (
 )
 from ..options import LockOptions, base_of, milliseconds
 from .base import AUTOCOMMIT, LockStrategy, NativeCode, ServerClock
-from .connection import connection_setting, is_rolled_back_later
+from .connection import ask_driver, connection_setting, is_rolled_back_later
 from .savepoint_mark import release_savepoint_mark, set_savepoint_mark
 
 _SHARED_CONNECTION = (
@@ -38,11 +38,14 @@ _SHARING_POOLS = (StaticPool, SingletonThreadPool)
 # In Connection.info: the number of rows that it had written when its transaction began.
 _CHANGES = "sa_doclock.changes"
 _OWN_BEGIN = "sa_doclock.own_begin"  # the same: whether before_savepoint() has sent BEGIN
+_WRITABLE = "sa_doclock.writable"  # the same: whether the file is known to be
 # In a transaction that has not read: after a read, SQLite does not wait for the write lock.  It
 # does nothing more, except with auto_vacuum = INCREMENTAL, where it frees one page at most:
 # https://www.sqlite.org/pragma.html#pragma_incremental_vacuum
 _TAKE_WRITE_LOCK = "PRAGMA incremental_vacuum(1)"
 _SQLITE_ERROR = 1  # the primary result code of a statement that cannot be compiled
+_SQLITE_READONLY = 8
+_READ_ONLY = "a file that is opened read-only cannot be locked; read with SnapshotRead"
 _CODES_ON_PYTHON_3_10 = {
     "database is locked": 5,
     "database table is locked": 6,
@@ -70,10 +73,8 @@ class SQLiteLocks(LockStrategy):
         517: SnapshotConflict,  # SQLITE_BUSY_SNAPSHOT: never waits, busy_timeout or not
     }
     refusals = {
-        8: (  # SQLITE_READONLY: mode=ro, PRAGMA query_only, or the file's permissions
-            LockNotSupported,
-            "a file that is opened read-only cannot be locked; read with SnapshotRead",
-        ),
+        # mode=ro, PRAGMA query_only, or the file's permissions
+        _SQLITE_READONLY: (LockNotSupported, _READ_ONLY),
     }
 
     def check_support(self, lock: LockOptions) -> None:
@@ -109,7 +110,22 @@ class SQLiteLocks(LockStrategy):
         for_update = base_of(lock) is LockOptions.ForUpdate
         limited = seconds is not None or LockOptions.NoWait in lock
         with self.waiting(connection, lock, seconds) if limited else nullcontext():
-            connection.exec_driver_sql("BEGIN IMMEDIATE" if for_update else "BEGIN")
+            if not for_update:
+                connection.exec_driver_sql("BEGIN")
+                return
+            try:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                if _WRITABLE not in connection.info:  # else it takes no lock, and does not say so
+                    ask_driver(connection, _TAKE_WRITE_LOCK)
+                    connection.info[_WRITABLE] = True
+            except OperationalError as error:
+                self._refuse_read_only(error)
+                raise
+
+    def _refuse_read_only(self, error: OperationalError) -> None:
+        # No error of a driver where the lock is that of a statement of the program's own.
+        if error.orig is not None and self.native_code(error.orig) == _SQLITE_READONLY:
+            raise LockNotSupported(_READ_ONLY) from error
 
     def _go_on(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         # An engine hook or sqlite3's autocommit=False has sent BEGIN just now, or an after_begin
@@ -122,7 +138,11 @@ class SQLiteLocks(LockStrategy):
             self._send_begin(connection, lock, seconds)
         elif for_update:
             with self.waiting(connection, lock, seconds):
-                connection.exec_driver_sql(_TAKE_WRITE_LOCK).close()
+                try:
+                    connection.exec_driver_sql(_TAKE_WRITE_LOCK).close()
+                except OperationalError as error:
+                    self._refuse_read_only(error)
+                    raise
 
     def join(
         self,
@@ -150,7 +170,11 @@ class SQLiteLocks(LockStrategy):
             # BEGIN IMMEDIATE cannot be sent any more.  An UPDATE of no row takes the same
             # lock, and fails with 517 if what was read before it is not the newest.
             with self.waiting(connection, lock, seconds):
-                _take_write_lock(connection, header)
+                try:
+                    _take_write_lock(connection, header)
+                except OperationalError as error:
+                    self._refuse_read_only(error)
+                    raise
         return False
 
     def take_key(

@@ -44,6 +44,9 @@ class LockContext(TransactionState):
     added = False
     """True if an object was ever added to the session."""
 
+    sends_own = False
+    """True while a SELECT of ours is executed, whose listeners SQLAlchemy calls one after the other."""
+
     adopted_headers: LoadedHeaders | None = None
     """The headers that a ``with_for_update()`` of the program reads again just now."""
 

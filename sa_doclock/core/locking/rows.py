@@ -137,4 +137,10 @@ def _execute(
     bind_arguments: dict[str, Any] | None,
 ) -> Result[Any]:
     """Execute a SELECT of ours, past the session's own execute(), which looks for locks."""
-    return Session.execute(context.session(), statement, parameters, bind_arguments=bind_arguments)
+    outer, context.sends_own = context.sends_own, True
+    try:
+        return Session.execute(
+            context.session(), statement, parameters, bind_arguments=bind_arguments
+        )
+    finally:
+        context.sends_own = outer

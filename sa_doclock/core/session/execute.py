@@ -123,7 +123,13 @@ class ExecutingSession(SessionWithContext):
         return None
 
     def _listen_last(self) -> None:
-        """Have a lock seen that another listener adds to a statement."""
+        """Have a lock seen that another listener adds to a statement.
+
+        Not for a statement that a listener executes: the listeners, which are being called, cannot
+        change meanwhile.
+        """
+        if self._context.sends_own or self._context.call is not None:
+            return
         listeners = [*execute_listeners(self)]
         if listeners[-1] is not _adopt_added_lock:
             if _adopt_added_lock in listeners:

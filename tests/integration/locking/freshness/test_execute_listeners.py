@@ -191,3 +191,21 @@ def test_claims_are_checked(session_factory: Callable[[], LockingSession]) -> No
             with claim as order:
                 rows.append(order.id)
     assert rows == [2]
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["new", "held"])
+def test_a_listener_may_execute_a_statement(session: LockingSession, held: bool) -> None:
+    if held:
+        session.get_entity(Order, 1, lock=ForUpdate)
+        session.expire_all()
+    seen_lines: list[Any] = []
+
+    def look_up(state: Any) -> None:
+        if not state.is_column_load and not seen_lines:
+            seen_lines.append(None)
+            seen_lines.append(state.session.scalar(sa.select(sa.func.count(Line.id))))
+
+    event.listen(session, "do_orm_execute", look_up)
+    assert session.get_entity(Order, 1, lock=ForUpdate)
+    assert len(seen_lines) == 2
+    assert (Order, (1,)) in session.held_locks
