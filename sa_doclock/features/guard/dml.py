@@ -34,7 +34,7 @@ from .targets import (
     targets_of_class,
     targets_of_new_kinds,
 )
-from .touched import covers, rows_written, select_number
+from .touched import brings_into_its_where, covers, rows_written, select_number
 
 
 class DmlGuard:
@@ -77,6 +77,8 @@ class DmlGuard:
         several = isinstance(statement, Update) and other_tables(statement)
         if not asked or len(asked) < len(checks) or several:
             return None  # of several tables the driver gives the number of all rows
+        if brings_into_its_where(statement, checks[0].target, listed(parameters)):
+            return None  # a row may be written for two of the parameters
         left = sum(one.left for one in checks)
         if len(checks) == 1 and covers(checks[0].target, statement):
             return asked[0] - left
