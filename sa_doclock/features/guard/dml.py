@@ -74,11 +74,8 @@ class DmlGuard:
     ) -> int | None:
         """Return how many rows the statement would write now; None if they are not counted."""
         asked = [one.asked for one in checks if one.asked is not None]
-        several = isinstance(statement, Update) and other_tables(statement)
-        if not asked or len(asked) < len(checks) or several:
-            return None  # of several tables the driver gives the number of all rows
-        if brings_into_its_where(statement, checks[0].target, listed(parameters)):
-            return None  # a row may be written for two of the parameters
+        if len(asked) < len(checks) or not _is_counted(statement, checks, listed(parameters)):
+            return None
         left = sum(one.left for one in checks)
         if len(checks) == 1 and covers(checks[0].target, statement):
             return asked[0] - left
@@ -178,6 +175,16 @@ class DmlGuard:
         session = self._session()
         options = {**statement.get_execution_options(), **how.get("execution_options", {})}
         autoflush(session, options)
+
+
+def _is_counted(statement: Any, checks: Sequence[StatementCheck], given: Sequence[Row]) -> bool:
+    """Return whether the driver's number of rows is that of the rows that were asked about."""
+    if not checks:
+        return False
+    if isinstance(statement, Update) and other_tables(statement):
+        return False  # of several tables the driver gives the number of all rows
+    # else a row may be written for two of the parameters
+    return not brings_into_its_where(statement, checks[0].target, given)
 
 
 def _write_of(statement: Any) -> Write:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Final
 
-from sqlalchemy import Column, Select, Update, func, select
+from sqlalchemy import Column, Select, Update, func, inspect, select
 from sqlalchemy.engine import IteratorResult
 from sqlalchemy.sql.visitors import iterate
 
@@ -28,6 +28,7 @@ def select_touched(statement: Any, columns: Sequence[Any]) -> Select[Any]:
 
     The last column of its result is the number of the rows.
     """
+    columns = _columns_written(statement, columns)
     options = schema_translation(statement.get_execution_options())
     counted = select(*columns, _NUMBER).group_by(*columns).execution_options(**options)
     if statement.whereclause is None:
@@ -35,6 +36,15 @@ def select_touched(statement: Any, columns: Sequence[Any]) -> Select[Any]:
     if _may_join(statement):
         return _once(statement, columns, counted)
     return counted.where(statement.whereclause)
+
+
+def _columns_written(statement: Any, columns: Sequence[Any]) -> Sequence[Any]:
+    """Return the columns of the alias, where the statement names an ``aliased()`` class."""
+    entity = entity_of(statement)
+    alias = None if entity is None else inspect(entity)
+    if not getattr(alias, "is_aliased_class", False):
+        return columns
+    return [getattr(entity, one.key) for one in columns]
 
 
 def _once(statement: Any, columns: Sequence[Any], counted: Select[Any]) -> Select[Any]:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.orm import aliased
 
 from sa_doclock import LockingSession
 from tests.integration.guard.models import Line, Order
-from tests.integration.guard.steps import hold
+from tests.integration.guard.steps import hold, refused
 from tests.support.databases import Database
 
 LINES: Any = Line.__table__
@@ -59,4 +60,17 @@ def test_the_result_of_a_table_keeps_what_it_knows(
         documents.name == "postgresql" and statement.is_update
     ):  # SQLAlchemy closes the cursor of SQLite first
         assert result.rowcount == 2
+    assert held
+
+
+@pytest.mark.parametrize("written", [sa.update, sa.delete])
+def test_an_alias_of_a_class_is_the_class(session: LockingSession, written: Any) -> None:
+    line = aliased(Line)
+    statement = written(line).execution_options(synchronize_session=False)
+    statement = statement.values(value=5) if statement.is_update else statement
+    held = hold(session, Order, 1)
+    with refused(session, Order, 2):
+        session.execute(statement.where(line.id.in_((2, 3))))
+    session.execute(statement.where(line.id == 2))
+    session.commit()
     assert held
