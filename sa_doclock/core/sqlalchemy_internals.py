@@ -543,6 +543,10 @@ def select_of_insert(statement: Insert) -> tuple[Sequence[str], Any]:
 
 def _label_literals(statement: Any) -> Any:
     # Within a subquery, nothing else names them.
+    if isinstance(statement, CompoundSelect):
+        named = statement._generate()
+        named.selects = [_label_literals(one) for one in statement.selects]
+        return named
     columns = getattr(statement, "_raw_columns", ())
     labelled = [_labelled(one) for one in columns]
     if all(one is other for one, other in zip(columns, labelled, strict=True)):

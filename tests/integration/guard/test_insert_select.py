@@ -102,9 +102,11 @@ def test_one_that_may_overwrite_is_refused(session: LockingSession) -> None:
     assert held
 
 
+@pytest.mark.parametrize("union", [False, True])
 @pytest.mark.parametrize("literal", [sa.literal_column, sa.text])
-def test_a_literal_names_the_document(session: LockingSession, literal: Any) -> None:
-    rows = [sa.select(literal("60"), literal(number), literal("6")) for number in "12"]
+def test_a_literal_names_the_document(session: LockingSession, literal: Any, union: bool) -> None:
+    rows: list[Any] = [sa.select(literal("60"), literal(number), literal("6")) for number in "12"]
+    rows = [sa.union(one, one) for one in rows] if union else rows
     mine, other = (sa.insert(LINES).from_select(NAMES, one) for one in rows)
     held = hold(session, Order, 1)
     with refused(session, Order, 2):
