@@ -73,12 +73,11 @@ class DmlGuard:
         how: Mapping[str, Any],
     ) -> int | None:
         """Return how many rows the statement would write now; None if they are not counted."""
-        asked = [one.asked for one in checks if one.asked is not None]
-        if len(asked) < len(checks) or not _is_counted(statement, checks, listed(parameters)):
+        if not _can_count(checks, statement, listed(parameters)):
             return None
-        left = sum(one.left for one in checks)
-        if len(checks) == 1 and covers(checks[0].target, statement):
-            return asked[0] - left
+        left, first = sum(one.left for one in checks), checks[0]
+        if checks == [first] and covers(first.target, statement):
+            return (first.asked or 0) - left
         return self._ask_number(statement, listed(parameters), how) - left
 
     def _ask_number(self, statement: Any, given: Iterable[Row], how: Mapping[str, Any]) -> int:
@@ -177,17 +176,17 @@ class DmlGuard:
         autoflush(session, options)
 
 
-def _is_counted(statement: Any, checks: Sequence[StatementCheck], given: Sequence[Row]) -> bool:
+def _write_of(statement: Any) -> Write:
+    if isinstance(statement, Insert):
+        return Write.INSERT
+    return Write.UPDATE if isinstance(statement, Update) else Write.DELETE
+
+
+def _can_count(checks: Sequence[StatementCheck], statement: Any, given: Sequence[Row]) -> bool:
     """Return whether the driver's number of rows is that of the rows that were asked about."""
-    if not checks:
+    if not checks or any(one.asked is None for one in checks):
         return False
     if isinstance(statement, Update) and other_tables(statement):
         return False  # of several tables the driver gives the number of all rows
     # else a row may be written for two of the parameters
     return not brings_into_its_where(statement, checks[0].target, given)
-
-
-def _write_of(statement: Any) -> Write:
-    if isinstance(statement, Insert):
-        return Write.INSERT
-    return Write.UPDATE if isinstance(statement, Update) else Write.DELETE
