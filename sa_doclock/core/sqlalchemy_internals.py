@@ -23,6 +23,7 @@ from sqlalchemy import (
     ColumnElement,
     CompoundSelect,
     Connection,
+    CursorResult,
     Insert,
     Pool,
     QueuePool,
@@ -30,6 +31,7 @@ from sqlalchemy import (
     ScalarResult,
     Select,
     TextClause,
+    literal_column,
 )
 from sqlalchemy.engine import ChunkedIteratorResult, ExecutionContext, MergedResult
 from sqlalchemy.engine.cursor import FullyBufferedCursorFetchStrategy
@@ -238,6 +240,16 @@ def buffer_rows(result: Result[Any]) -> list[Any]:
 
     iterator.chunks = chunks
     iterator.iterator = chain.from_iterable(chunks(None))
+    return rows
+
+
+def rows_of_cursor(result: CursorResult[Any]) -> list[Any]:
+    """Return the rows of a Core result that nobody has read yet, which stay in it.
+
+    The public ``freeze()`` loses what the result knows of the cursor, such as ``rowcount``.
+    """
+    rows = list(result.all())
+    result._rewind(rows)
     return rows
 
 
@@ -525,8 +537,27 @@ def values_of(statement: ValuesBase) -> Values:
 
 
 def select_of_insert(statement: Insert) -> tuple[Sequence[str], Any]:
-    """Return the names that ``from_select()`` was given, and the SELECT."""
-    return statement._select_names or (), statement.select
+    """Return the names that ``from_select()`` was given, and the SELECT, whose literals have labels."""
+    return statement._select_names or (), _label_literals(statement.select)
+
+
+def _label_literals(statement: Any) -> Any:
+    # Within a subquery, nothing else names them.
+    if isinstance(statement, CompoundSelect):
+        named = statement._generate()
+        named.selects = [_label_literals(one) for one in statement.selects]
+        return named
+    columns = getattr(statement, "_raw_columns", ())
+    labelled = [_labelled(one) for one in columns]
+    if all(one is other for one, other in zip(columns, labelled, strict=True)):
+        return statement
+    return statement.with_only_columns(*labelled)
+
+
+def _labelled(column: Any) -> Any:
+    if isinstance(column, TextClause):
+        return literal_column(column.text).label(None)
+    return column.label(None) if getattr(column, "is_literal", False) else column
 
 
 def returned_columns(statement: ValuesBase) -> tuple[Any, ...]:

@@ -1,7 +1,8 @@
 """The parts of a session, from the options that it is made with.
 
 The guard and the versions, which every session has, are imported here at once.  Each other feature is
-imported for the first session that asks for it: a program without it loads nothing of it.
+imported for the first session that asks for it, or for its public name in ``sa_doclock``: the core
+needs none of it.
 """
 
 from __future__ import annotations

@@ -255,7 +255,7 @@ class SessionParts:
         vars(self).clear()
         self.all = parts
         self._by_kind = {type(part): part for part in parts}
-        for hook, places in _places(tuple(self._by_kind)):
+        for hook, places in _places(tuple(map(type, parts))):
             setattr(self, hook, tuple([getattr(parts[place], hook) for place in places]))
 
 

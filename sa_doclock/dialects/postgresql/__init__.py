@@ -57,6 +57,8 @@ _ROW_SECURITY = (
     "SELECT relrowsecurity FROM pg_catalog.pg_class "
     "WHERE oid = pg_catalog.to_regclass(CAST(:name AS text))"
 )
+# In Connection.info: whether tables have row-level security, by their names.
+_ROW_SECURITY_KNOWN = "sa_doclock.row_security"
 _HIDDEN = (
     "the table has row-level security, and FOR UPDATE and FOR SHARE find only the rows that its "
     "policies for UPDATE let this account change"
@@ -122,10 +124,6 @@ class PostgreSQLLocks(LockStrategy):
     # https://www.postgresql.org/docs/current/functions-datetime.html#FUNCTIONS-DATETIME-CURRENT
     clock = ServerClock("clock_timestamp() AT TIME ZONE 'UTC'", DateTime)
 
-    def __init__(self, dialect: Dialect) -> None:
-        super().__init__(dialect)
-        self._row_security: dict[str, bool] = {}
-
     _make_pipeline: Callable[[Connection], Pipeline | None] | None = None
 
     def asked_in_place(self, connection: Connection) -> AbstractContextManager[None] | None:
@@ -142,11 +140,12 @@ class PostgreSQLLocks(LockStrategy):
 
     def hides_rows(self, connection: Connection, table: Table) -> str | None:
         name = quoted_name(connection, table)
-        if name not in self._row_security:
-            # On this connection: another one may have another search_path, and no temporary tables.
+        # Of this connection: another one may have another search_path, and no temporary tables.
+        known: dict[str, bool] = connection.info.setdefault(_ROW_SECURITY_KNOWN, {})
+        if name not in known:
             found = ask_driver(connection, _ROW_SECURITY, name=name)
-            self._row_security[name] = any(enabled for (enabled,) in found)
-        return _HIDDEN if self._row_security[name] else None
+            known[name] = any(enabled for (enabled,) in found)
+        return _HIDDEN if known[name] else None
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         if base_of(lock) is LockOptions.SnapshotRead:

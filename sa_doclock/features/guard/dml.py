@@ -34,7 +34,7 @@ from .targets import (
     targets_of_class,
     targets_of_new_kinds,
 )
-from .touched import covers, rows_written, select_number
+from .touched import brings_into_its_where, covers, rows_written, select_number
 
 
 class DmlGuard:
@@ -73,7 +73,7 @@ class DmlGuard:
         how: Mapping[str, Any],
     ) -> int | None:
         """Return how many rows the statement would write now; None if they are not counted."""
-        if not _can_count(checks, statement):
+        if not _can_count(checks, statement, listed(parameters)):
             return None
         left, first = sum(one.left for one in checks), checks[0]
         if checks == [first] and covers(first.target, statement):
@@ -182,9 +182,11 @@ def _write_of(statement: Any) -> Write:
     return Write.UPDATE if isinstance(statement, Update) else Write.DELETE
 
 
-def _can_count(checks: Sequence[StatementCheck], statement: Any) -> bool:
-    """Return whether the rows of the statement were counted, and will be by the driver."""
+def _can_count(checks: Sequence[StatementCheck], statement: Any, given: Sequence[Row]) -> bool:
+    """Return whether the driver's number of rows is that of the rows that were asked about."""
     if not checks or any(one.asked is None for one in checks):
         return False
-    # Of several tables the driver gives the number of all rows.
-    return not (isinstance(statement, Update) and other_tables(statement))
+    if isinstance(statement, Update) and other_tables(statement):
+        return False  # of several tables the driver gives the number of all rows
+    # else a row may be written for two of the parameters
+    return not brings_into_its_where(statement, checks[0].target, given)

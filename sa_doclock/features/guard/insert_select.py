@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from ...core.documents import has_null
 from ...core.lock_info import Identity
-from ...core.sqlalchemy_internals import select_of_insert
+from ...core.sqlalchemy_internals import select_of_insert, values_of
 from ...core.statements import chunks, key_in
 from ...dialects import schema_translation
 from .targets import Link, Row, Target
@@ -29,6 +29,7 @@ class InsertedFromSelect:
     def __init__(self, session: Session, target: Target, statement: Insert) -> None:
         self._session, self._target, self._table = session, target, statement.table
         self._options = schema_translation(statement.get_execution_options())
+        self._conditional = values_of(statement).conditional
         names, rows = select_of_insert(statement)
         selected = dict(zip(map(target.attribute_of, names), rows.subquery().c, strict=True))
         owners = dict.fromkeys(name for link in target.links for name in link.names)
@@ -61,7 +62,7 @@ class InsertedFromSelect:
 
     def has_added_others(self, written: int | None) -> bool:
         """Return whether rows were added to other documents than those that were asked about."""
-        if not self._selected:
+        if not self._selected or (written is None and self._conditional):
             return False
         rows = self._expected if written is None else written
         return self._count() - self._before < rows - self._without_owner

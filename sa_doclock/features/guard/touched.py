@@ -9,15 +9,16 @@ these.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Final
 
-from sqlalchemy import Column, Select, func, select
+from sqlalchemy import Column, Select, Update, func, inspect, select
 from sqlalchemy.engine import IteratorResult
 from sqlalchemy.sql.visitors import iterate
 
-from ...core.sqlalchemy_internals import buffer_rows, returned_columns
+from ...core.sqlalchemy_internals import buffer_rows, returned_columns, rows_of_cursor, values_of
 from ...dialects import schema_translation
-from .targets import Target, entity_of
+from .targets import Row, Target, entity_of
 
 _NUMBER: Final = func.count()  # Threads: it is never changed.
 
@@ -27,6 +28,7 @@ def select_touched(statement: Any, columns: Sequence[Any]) -> Select[Any]:
 
     The last column of its result is the number of the rows.
     """
+    columns = _columns_written(statement, columns)
     options = schema_translation(statement.get_execution_options())
     counted = select(*columns, _NUMBER).group_by(*columns).execution_options(**options)
     if statement.whereclause is None:
@@ -34,6 +36,15 @@ def select_touched(statement: Any, columns: Sequence[Any]) -> Select[Any]:
     if _may_join(statement):
         return _once(statement, columns, counted)
     return counted.where(statement.whereclause)
+
+
+def _columns_written(statement: Any, columns: Sequence[Any]) -> Sequence[Any]:
+    """Return the columns of the alias, where the statement names an ``aliased()`` class."""
+    entity = entity_of(statement)
+    alias = None if entity is None else inspect(entity)
+    if not getattr(alias, "is_aliased_class", False):
+        return columns
+    return [getattr(entity, one.key) for one in columns]
 
 
 def _once(statement: Any, columns: Sequence[Any], counted: Select[Any]) -> Select[Any]:
@@ -75,6 +86,20 @@ def covers(target: Target, statement: Any) -> bool:
     return target.mapper.local_table is statement.table and not target.mapper.single
 
 
+def brings_into_its_where(statement: Any, target: Target, given: Sequence[Row]) -> bool:
+    """Return whether an UPDATE for one of the parameters may bring rows into the WHERE for another.
+
+    Such a row was asked about before, and is written more than once.
+    """
+    if not given[1:] or statement.whereclause is None or not isinstance(statement, Update):
+        return False
+    names = chain(*values_of(statement).rows, *given)
+    on_update = (one for one in statement.table.columns if one.onupdate is not None)
+    changed = {target.attribute_of(one) for one in chain(names, on_update)}
+    columns = (one for one in iterate(statement.whereclause) if isinstance(one, Column))
+    return not changed.isdisjoint(map(target.attribute_of, columns))
+
+
 def rows_written(statement: Any, result: Any) -> tuple[Any, int | None]:
     """Return the result, which can still be read, and how many rows were written.
 
@@ -85,5 +110,4 @@ def rows_written(statement: Any, result: Any) -> tuple[Any, int | None]:
         return result, None if count < 0 else count
     if isinstance(result, IteratorResult):  # of objects, or of their attributes
         return result, len(buffer_rows(result))
-    frozen = result.freeze()
-    return frozen(), len(frozen().all())
+    return result, len(rows_of_cursor(result))

@@ -124,3 +124,14 @@ def test_a_table_is_asked_about_once(
             session.get_entity(Doc, missing, LockOptions.ForUpdate)
     assert ["relrowsecurity" in one for one in asked].count(True) == 1
     assert engine
+
+
+def test_a_table_that_got_it_later(engine: sa.Engine, database: Database) -> None:
+    admin = database.engine()
+    for state in ("DISABLE", "ENABLE"):
+        with admin.begin() as connection:
+            connection.exec_driver_sql(f"ALTER TABLE rls_doc {state} ROW LEVEL SECURITY")
+        with LockingSession(engine) as session:
+            assert session.get_entity(Doc, 3, LockOptions.ForUpdate) is None
+    with LockingSession(engine) as session, pytest.raises(LockNotSupported, match="Doc 2"):
+        session.get_entity(Doc, 2, LockOptions.ForUpdate)
