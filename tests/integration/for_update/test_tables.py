@@ -10,7 +10,13 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, aliased, registry
 
-from sa_doclock import LockingSession, LockNotAvailable, LockNotSupported, LockOptions, UnsavedChanges
+from sa_doclock import (
+    LockingSession,
+    LockNotAvailable,
+    LockNotSupported,
+    LockOptions,
+    UnsavedChanges,
+)
 from tests.integration.locking.steps import finds_held, recorded, roll_back
 from tests.support.actors import Actor
 from tests.support.databases import Database
