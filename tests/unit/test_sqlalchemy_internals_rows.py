@@ -36,7 +36,7 @@ def test_rows_of_a_cursor_are_buffered_and_stay_in_it() -> None:
     date = sa.func.current_date().label("date")
     with engine.connect() as connection:
         for left in ("all", "fetchall"):
-            result = connection.execute(sa.select(date, sa.literal(1)))
+            result: Any = connection.execute(sa.select(date, sa.literal(1)))
             rows = buffer_rows(result)
             assert rows[0].date.year > 2000  # as the type of the column makes it
             assert getattr(result, left)() == rows

@@ -58,7 +58,8 @@ def keys_of_tables(statement: Any) -> Iterator[KeyPlaces]:
             by_table.setdefault(column.table, {})[_base_of(column)] = place
     locked = {*tables_within(locked_froms(statement))} if by_table else ()
     for table in by_table.keys() & locked:
-        for root in roots_of_table(table.element if isinstance(table, Alias) else table):
+        mapped: Any = table.element if isinstance(table, Alias) else table
+        for root in roots_of_table(mapped):
             yield from _whole(root, root.primary_key, by_table[table], len(described))
 
 

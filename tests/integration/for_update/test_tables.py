@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, aliased, registry
 
@@ -106,9 +107,19 @@ def test_a_pending_change_is_refused(session: LockingSession) -> None:
     assert session.held_locks.keys() == {(Order, (2,))}
 
 
+def test_its_class_has_its_place_in_the_declared_order(engine: sa.Engine) -> None:
+    granted: list[Any] = []
+    with LockingSession(engine, lock_order=[Line, Order]) as session:
+        event.listen(session, "lock_acquired", lambda _, document, *__: granted.append(document))
+        session.execute(TABLES["column"].with_for_update()).all()
+        with pytest.raises(LockOrderViolation):
+            session.execute(sa.select(LINES.c.id).with_for_update())
+    assert granted == [(Order, (1,))]
+
+
 def test_the_rows_are_still_in_the_result(session: LockingSession) -> None:
     every = sa.select(ORDERS.c.id, ORDERS.c.total).order_by(ORDERS.c.id).with_for_update()
-    assert session.execute(every).mappings().first() == {"id": 1, "total": 30}
+    assert dict(session.execute(every).mappings().first() or {}) == {"id": 1, "total": 30}
     assert [*session.execute(every).yield_per(1).scalars()] == [1, 2]
     result = session.execute(every)
     assert [len(result.fetchmany(1)) for _ in range(3)] == [1, 1, 0]
