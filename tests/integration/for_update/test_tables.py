@@ -16,6 +16,7 @@ from sa_doclock import (
     LockNotAvailable,
     LockNotSupported,
     LockOptions,
+    LockOrderViolation,
     UnsavedChanges,
 )
 from tests.integration.locking.steps import finds_held, recorded, roll_back
