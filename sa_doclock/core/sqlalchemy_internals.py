@@ -37,7 +37,8 @@ from sqlalchemy.engine import ChunkedIteratorResult, ExecutionContext, MergedRes
 from sqlalchemy.engine.cursor import FullyBufferedCursorFetchStrategy
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.exc import StatementError
-from sqlalchemy.orm import InstanceState, Session, SessionTransaction, loading
+from sqlalchemy.orm import InstanceState, Mapper, Session, SessionTransaction, loading
+from sqlalchemy.orm.mapper import _all_registries
 from sqlalchemy.pool import ConnectionPoolEntry
 from sqlalchemy.pool.base import ResetStyle
 from sqlalchemy.sql.dml import ValuesBase
@@ -223,11 +224,13 @@ def for_update_tables(statement: Select[Any]) -> list[Any]:
 
 
 def buffer_rows(result: Result[Any]) -> list[Any]:
-    """Return the rows of an ORM result that nobody has read yet, which stay in it.
+    """Return the rows of a result that nobody has read yet, which stay in it.
 
     The public ``freeze()`` loses what the result knows of itself, such as that it needs
     ``unique()``.  A row is a tuple, or the only object of it.
     """
+    if isinstance(result, CursorResult):
+        return _buffer_cursor(result)
     iterator: Any = result
     rows = list(iterator.iterator)
     left = list(rows)
@@ -250,6 +253,16 @@ def rows_of_cursor(result: CursorResult[Any]) -> list[Any]:
     """
     rows = list(result.all())
     result._rewind(rows)
+    return rows
+
+
+def _buffer_cursor(result: CursorResult[Any]) -> list[Any]:
+    """Return the rows of a result of Core, which stay in it as the driver has given them."""
+    cursor: Any = result.cursor
+    of_driver = list(result.cursor_strategy.fetchall(result, cursor))
+    result.cursor_strategy = FullyBufferedCursorFetchStrategy(None, initial_buffer=of_driver)
+    rows = list(result.fetchall())
+    result.cursor_strategy = FullyBufferedCursorFetchStrategy(None, initial_buffer=of_driver)
     return rows
 
 
@@ -404,6 +417,12 @@ def merged_results(result: MergedResult[Any]) -> Sequence[Any]:
 def result_of_scalars(scalars: ScalarResult[Any]) -> Any:
     """Return the Result whose first column a ScalarResult yields."""
     return getattr(scalars, "_real_result", None)
+
+
+def all_mappers() -> Iterator[Mapper[Any]]:
+    """Yield the mappers of all classes of the process; a Table does not know who maps it."""
+    for registry in _all_registries():
+        yield from registry.mappers
 
 
 def is_flushing(session: Session) -> bool:

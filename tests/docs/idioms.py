@@ -215,13 +215,13 @@ IDIOMS: Final[Mapping[str, Idiom]] = {
     ),
     "core": Idiom(
         "`select(orders_table)...with_for_update()`",
-        "an entity: rows of a table are not in `held_locks`, and not guarded",
+        "an entity, which is read again under the lock; rows of a table permit a write where their keys are selected",
         _core,
         _set,
     ),
     "columns": Idiom(
         "`select(Order.total)...with_for_update()`",
-        "an entity, for the same reason",
+        "an entity, or its key too: rows without their key are not in `held_locks`, and permit no write",
         _columns,
         _set,
     ),

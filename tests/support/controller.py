@@ -68,7 +68,8 @@ class Controller:
         """Return where workers register, in types that pytest-xdist can send; listen from now on."""
         if self._address is None:
             key = secrets.token_bytes(16)
-            listener = Listener(("127.0.0.1", 0), authkey=key)
+            # Each worker waits in the backlog until the servers of those before it are started.
+            listener = Listener(("127.0.0.1", 0), backlog=128, authkey=key)
             threading.Thread(target=self._serve, args=(listener,), daemon=True).start()
             host, port = listener.address
             self._address = {"host": host, "port": port, "key": key}

@@ -55,3 +55,4 @@ from .owners import (
 from .parts import Part, takes
 from .roles import header_key, is_row_of_root, is_second_class, kind_attribute, kinds_of
 from .stored_keys import compares_in_python, select_equal_keys, select_stored_keys
+from .tables import roots_of_table

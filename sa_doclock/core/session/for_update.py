@@ -43,7 +43,15 @@ from ..transaction import (
     database_name,
     make_plan,
 )
-from .returned_keys import ReturnedKey, expire_by_keys, returned_keys
+from .returned_keys import (
+    KeyPlaces,
+    ReturnedKey,
+    expire_by_keys,
+    keys_of_entities,
+    keys_of_tables,
+    locked_froms,
+    returned_keys,
+)
 
 Run = Callable[..., Result[Any]]
 Adopted = Select[Any] | FromStatement[Any]
@@ -76,7 +84,7 @@ def execute_for_update(
 class AdoptedRows(LockTarget[Result[Any]]):
     """The rows that the program's own statement locks.
 
-    :param entities: the locked classes and aliases; none: rows of tables, which are not recorded.
+    :param entities: the locked classes and aliases; none: rows of tables.
     :param run: executes the statement as the program has asked for it.
     :param options: the execution options of both.
     """
@@ -98,6 +106,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         self._statement, self._entities = statement, entities
         self._run, self._options = run, options
         self._headers: list[Any] = []
+        self._selected = _selected_keys(statement, entities)
         self._keys: Sequence[ReturnedKey] = ()
         self._tables: Sequence[Table | Alias] = ()
         self._roots = {root_of(inspect(entity).mapper) for entity in entities}
@@ -108,7 +117,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
     def check(self) -> None:
         """See :class:`LockTarget`: the order of locking is that of all locks."""
         if is_row_lock(self.request.lock):
-            for root in self._roots:
+            for root in {*self._roots, *(one.root for one in self._selected)}:
                 self.context.ledger.check_order(root)
 
     def prepare(
@@ -155,7 +164,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
             context.adopted_headers = of_outer
         if _is_kept(connection, self._options):
             self._headers = _headers(self._statement, result, self._entities)
-            self._keys = returned_keys(self._statement, result, self._entities)
+            self._keys = returned_keys(result, self._selected)
             self.lasts = bool(self._headers or self._keys)
             if (self.lasts or not self._entities) and is_row_lock(plan.row_lock):
                 self._check_tables(connection)
@@ -292,6 +301,14 @@ def _is_named(entity: Any, of: AbstractSet[Any]) -> bool:
     return header_table(entity) in of
 
 
+def _selected_keys(statement: Adopted, entities: Sequence[Any]) -> Sequence[KeyPlaces]:
+    """Return the keys of locked headers that are whole among the selected columns."""
+    found = [*keys_of_entities(statement, entities)]
+    if isinstance(statement, Select) and not _is_key_share(statement):
+        found += keys_of_tables(statement)
+    return found
+
+
 def _is_key_share(statement: Select[Any]) -> bool:
     found = for_update_of(statement)
     return found is not None and found.read and found.key_share
@@ -310,7 +327,7 @@ def _locked_tables(
 
     if entities:
         return [header_table(one) for one in entities if not is_locked(inspect(one).selectable)]
-    froms = [*from_clauses_within(for_update_tables(statement) or statement.get_final_froms())]
+    froms = [*from_clauses_within(locked_froms(statement))]
     tables = [*tables_within(froms)]
     if not tables and not any(map(is_locked, froms)):
         raise LockNotSupported(_NO_TABLE)

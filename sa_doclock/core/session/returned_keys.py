@@ -2,56 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from sqlalchemy import Result, inspect
+from sqlalchemy import Alias, Label, Result, Select, inspect
 from sqlalchemy.orm import Mapper
+from sqlalchemy.sql.expression import ColumnClause
 
-from ..documents import key_attributes, root_of
+from ..documents import key_attributes, root_of, roots_of_table, tables_within
 from ..loading import load_again
 from ..lock_info import Identity
 from ..locking import LockContext, expire_documents, refuse_unsaved
-from ..sqlalchemy_internals import buffer_rows
+from ..sqlalchemy_internals import buffer_rows, for_update_tables
 
 ReturnedKey = tuple[Mapper[Any], Identity]
 """The root of a hierarchy, and the key of one of its rows."""
 
 
-def returned_keys(
-    statement: Any, result: Result[Any], entities: Iterable[Any]
-) -> Sequence[ReturnedKey]:
-    """Return the keys of locked rows that are whole among the columns; the rows stay in the result.
+class KeyPlaces(NamedTuple):
+    """The places in a row of the columns that are the whole key of a header.
 
-    Not those of columns with a label.
-
-    :param entities: the locked classes and aliases.
+    :ivar root: the root of the hierarchy that has the header.
+    :ivar width: the number of columns of a row.
     """
-    places = [
-        (root_of(inspect(entity).mapper), of_key)
-        for entity in entities
-        if (of_key := _places_of_key(statement, entity)) is not None
-    ]
-    if not places:
+
+    root: Mapper[Any]
+    places: Sequence[int]
+    width: int
+
+
+def keys_of_entities(statement: Any, entities: Iterable[Any]) -> Iterator[KeyPlaces]:
+    """Yield the keys of these classes and aliases that are whole among the selected columns."""
+    described = statement.column_descriptions
+    for entity in entities:
+        mapper: Mapper[Any] = inspect(entity).mapper
+        places = {
+            _attribute_of(mapper, column): place
+            for place, one in enumerate(described)
+            if one.get("entity") is entity and (column := _column_of(one["expr"])) is not None
+        }
+        root = root_of(mapper)
+        yield from _whole(root, key_attributes(root), places, len(described))
+
+
+def keys_of_tables(statement: Any) -> Iterator[KeyPlaces]:
+    """Yield the keys that are whole among the selected columns of the tables that it locks.
+
+    Not those of attributes of a class, which :func:`keys_of_entities` yields.
+    """
+    described = statement.column_descriptions
+    by_table: dict[Any, dict[Any, int]] = {}
+    for place, one in enumerate(described):
+        column = _column_of(one["expr"]) if one.get("entity") is None else None
+        if column is not None and column.table is not None:
+            by_table.setdefault(column.table, {})[_base_of(column)] = place
+    locked = {*tables_within(locked_froms(statement))} if by_table else ()
+    for table in by_table.keys() & locked:
+        mapped: Any = table.element if isinstance(table, Alias) else table
+        for root in roots_of_table(mapped):
+            yield from _whole(root, root.primary_key, by_table[table], len(described))
+
+
+def locked_froms(statement: Select[Any]) -> Sequence[Any]:
+    """Return the FROM clauses that the lock is of: those it names, or else all that are read."""
+    return for_update_tables(statement) or statement.get_final_froms()
+
+
+def _whole(
+    root: Mapper[Any], key: Iterable[Any], places: Mapping[Any, int], width: int
+) -> Iterator[KeyPlaces]:
+    found = [places.get(one) for one in key]
+    whole = [place for place in found if place is not None]
+    if len(whole) == len(found):
+        yield KeyPlaces(root, whole, width)
+
+
+def _column_of(expression: Any) -> Any | None:
+    """Return the column that is selected, with a label or without; None of all else."""
+    column = getattr(inspect(expression, raiseerr=False), "expression", None)
+    while isinstance(column, Label):
+        column = column.element
+    return column if isinstance(column, ColumnClause) else None
+
+
+def _base_of(column: Any) -> Any | None:
+    """Return the column of the table that this one, of an alias, stands for."""
+    bases = column.base_columns
+    return next(iter(bases)) if len(bases) == 1 else None
+
+
+def _attribute_of(mapper: Mapper[Any], column: Any) -> str | None:
+    """Return the attribute that maps the column; None if none does."""
+    base = _base_of(column)
+    if base is None or not mapper.columns.contains_column(base):
+        return None
+    return mapper.get_property_by_column(base).key
+
+
+def returned_keys(result: Result[Any], keys: Sequence[KeyPlaces]) -> Sequence[ReturnedKey]:
+    """Return the keys of the rows, which stay in the result."""
+    width = len(result.keys())
+    keys = [one for one in keys if one.width == width]  # text() may have made it wider
+    if not keys:
         return ()
     found: list[ReturnedKey] = [
-        (root, tuple(row[place] for place in of_key))
+        (one.root, tuple(row[place] for place in one.places))
         for row in buffer_rows(result)
-        for root, of_key in places
+        for one in keys
     ]
     return [(root, key) for root, key in dict.fromkeys(found) if None not in key]
-
-
-def _places_of_key(statement: Any, entity: Any) -> Sequence[int] | None:
-    """Return the places of the columns of the key in a row; None: not all of them are in it."""
-    mapper: Mapper[Any] = inspect(entity).mapper
-    places = {
-        one["expr"].property: place
-        for place, one in enumerate(statement.column_descriptions)
-        if one.get("entity") is entity and hasattr(one["expr"], "property")
-    }
-    found = [places.get(mapper.attrs[name]) for name in key_attributes(root_of(mapper))]
-    return [place for place in found if place is not None] if None not in found else None
 
 
 def expire_by_keys(context: LockContext, keys: Iterable[ReturnedKey]) -> None:

@@ -147,7 +147,7 @@ class Shape(NamedTuple):
         if self.door in ("connection", "stream") or self.kind == "read key share":
             return False
         if self.place == "outermost" and self.door != "Query":
-            return self.select not in ("table", "column", "alias of the table")
+            return True
         is_class = self.place in ("from_statement", "outermost")
         return is_class and self.select in ("class", "attributes")
 

@@ -53,6 +53,8 @@ class Second(Other):
 
 
 STATEMENT = sa.select(Doc).where(Doc.a == 1).with_for_update()
+DOCS: Any = Doc.__table__
+KEYS = sa.select(DOCS.c.b, DOCS.c.a.label("first")).where(DOCS.c.a == 1).with_for_update()
 Change = Callable[..., None]
 
 
@@ -140,18 +142,23 @@ def test_parts_that_raise_are_read_again(
     assert notes == doc.notes
 
 
-@pytest.mark.parametrize("adopted", [False, True], ids=["get_entity", "adopted"])
+TAKES: dict[str, Callable[[LockingSession], Any]] = {
+    "get_entity": lambda session: session.get_entity(Doc, (1, 2), ForUpdate),
+    "adopted": lambda session: session.scalars(STATEMENT).all(),
+    "table": lambda session: session.execute(KEYS).all(),
+}
+
+
+@pytest.mark.parametrize("take", TAKES.values(), ids=TAKES)
 def test_a_second_class_is_read_again(
-    session: LockingSession, change: Change, *, adopted: bool
+    session: LockingSession, change: Change, take: Callable[[LockingSession], Any]
 ) -> None:
     second: Any = session.get_one(Second, (2, 1))
     doc = session.get_one(Doc, (1, 2))
     session.commit()
     change(total=9)
-    if adopted:
-        session.scalars(STATEMENT).all()
-    else:
-        session.get_entity(Doc, (1, 2), ForUpdate)
+    take(session)
+    assert dict(session.held_locks) == {(Doc, (1, 2)): ForUpdate}  # the class that is declared
     assert doc.total == 9
     assert second.total == 9
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ class Prober:
         self._is_sqlite = database.name == "sqlite"
         at_once = {"connect_args": {"timeout": 0}} if self._is_sqlite else {}
         self._connection = database.engine(**at_once).connect()
+        self.close = self._connection.close
 
     def finds_held(self, session: LockingSession, shape: Shape) -> bool:
         """Return whether the row is held; a read on SQLite is a transaction that reads a snapshot."""
@@ -69,14 +71,14 @@ def _outcome(shape: Shape, session: LockingSession, prober: Prober) -> str:
 def _outcomes(
     shapes: Iterable[Shape], make: Callable[[], LockingSession], database: Database
 ) -> dict[Shape, str]:
-    prober = Prober(database)
     outcomes: dict[Shape, str] = {}
-    for shape in shapes:
-        with make() as session:
-            outcomes[shape] = _outcome(shape, session, prober)
-            session.rollback()
-        if prober.finds_held(make(), shape._replace(kind="for update")):
-            outcomes[shape] += ", WRONG: held afterwards"
+    with closing(Prober(database)) as prober:
+        for shape in shapes:
+            with make() as session:
+                outcomes[shape] = _outcome(shape, session, prober)
+                session.rollback()
+                if prober.finds_held(session, shape._replace(kind="for update")):
+                    outcomes[shape] += ", WRONG: held afterwards"
     return outcomes
 
 

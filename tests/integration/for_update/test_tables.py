@@ -1,4 +1,4 @@
-"""with_for_update() of tables and columns: real on each database or refused, in no list."""
+"""with_for_update() of tables and columns: real on each database or refused, listed by its keys."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, aliased, registry
 
-from sa_doclock import LockingSession, LockNotAvailable, LockNotSupported, LockOptions
+from sa_doclock import (
+    LockingSession,
+    LockNotAvailable,
+    LockNotSupported,
+    LockOptions,
+    LockOrderViolation,
+    UnsavedChanges,
+)
 from tests.integration.locking.steps import finds_held, recorded, roll_back
 from tests.support.actors import Actor
 from tests.support.databases import Database
-from tests.support.models import Line, Order
+from tests.support.models import Lease, Line, Order, Voucher
 from tests.support.waits import wait_until_blocked
 
 pytestmark = pytest.mark.read_committed
@@ -37,21 +45,86 @@ TABLES: dict[str, sa.Select[Any]] = {
     "literal": sa.select(sa.literal(1)).select_from(ORDERS).where(FIRST),
     "literal of a class": sa.select(sa.literal(1)).select_from(Order).where(Order.id == 1),
     "attribute": sa.select(Order.total).where(Order.id == 1),
+    "label": sa.select(ORDERS.c.total, ORDERS.c.id.label("order")).where(FIRST),
+    "label of an attribute": sa.select(Order.id.label("order")).where(Order.id == 1),
 }
 each_select = pytest.mark.parametrize("statement", TABLES.values(), ids=TABLES)
+
+#: Those that select the whole key of a table, and the classes whose rows are listed.
+LISTED: dict[str, set[Any]] = {
+    "table": {(Order, (1,))},
+    "column": {(Order, (1,))},
+    "alias": {(Order, (1,))},
+    "join": {(Line, (ident,)) for ident in (1, 2)},
+    "two tables": {(Order, (1,)), (Line, (1,)), (Line, (2,))},
+    "beside a CTE": {(Order, (1,))},
+    "label": {(Order, (1,))},
+    "label of an attribute": {(Order, (1,))},
+}
 
 COUNT = sa.select(sa.func.count()).select_from(Order).where(Order.id == 1).with_for_update()
 
 
-@each_select
-def test_the_row_is_locked_and_not_listed(
-    session: LockingSession, other: LockingSession, statement: sa.Select[Any]
+@pytest.mark.parametrize("name", TABLES)
+def test_the_row_is_locked_and_its_key_is_listed(
+    session: LockingSession, other: LockingSession, name: str
 ) -> None:
-    assert session.execute(statement.with_for_update()).all()
-    assert not session.held_locks
+    assert session.execute(TABLES[name].with_for_update()).all()
+    assert session.held_locks.keys() == LISTED.get(name, set())
     assert finds_held()(other)
     session.rollback()
+    assert not session.held_locks
     assert not finds_held()(other)
+
+
+def test_of_says_which_keys_are_listed(session: LockingSession) -> None:
+    both = TABLES["two tables"].with_for_update(of=LINES)
+    assert session.execute(both).all()
+    assert session.held_locks.keys() == {(Line, (1,)), (Line, (2,))}
+
+
+def test_half_of_a_key_and_the_table_of_a_subclass_are_not_listed(session: LockingSession) -> None:
+    vouchers: Any = Voucher.__table__
+    assert session.execute(sa.select(vouchers.c.year).with_for_update()).all()
+    assert session.execute(sa.select(Lease.__table__).with_for_update()).all()
+    assert not session.held_locks
+    found = session.execute(sa.select(vouchers.c.number, vouchers.c.year).with_for_update()).all()
+    assert session.held_locks.keys() == {(Voucher, (year, number)) for number, year in found}
+
+
+def test_what_was_loaded_of_it_is_read_again(session: LockingSession) -> None:
+    order = session.get_one(Order, 1)
+    order.lines  # noqa: B018  # loads them
+    session.execute(TABLES["column"].with_for_update()).all()
+    assert {"total", "lines"} <= sa.inspect(order).unloaded
+
+
+def test_a_pending_change_is_refused(session: LockingSession) -> None:
+    session.get_one(Order, 1).total = 1
+    with session.no_autoflush:  # SQLAlchemy 2.1 flushes before a statement of Core too
+        session.execute(sa.select(ORDERS).where(ORDERS.c.id == 2).with_for_update()).all()
+    with session.no_autoflush, pytest.raises(UnsavedChanges, match=r"pending changes"):
+        session.execute(TABLES["column"].with_for_update())
+    assert session.held_locks.keys() == {(Order, (2,))}
+
+
+def test_its_class_has_its_place_in_the_declared_order(engine: sa.Engine) -> None:
+    granted: list[Any] = []
+    with LockingSession(engine, lock_order=[Line, Order]) as session:
+        event.listen(session, "lock_acquired", lambda _, document, *__: granted.append(document))
+        session.execute(TABLES["column"].with_for_update()).all()
+        with pytest.raises(LockOrderViolation):
+            session.execute(sa.select(LINES.c.id).with_for_update())
+    assert granted == [(Order, (1,))]
+
+
+def test_the_rows_are_still_in_the_result(session: LockingSession) -> None:
+    every = sa.select(ORDERS.c.id, ORDERS.c.total).order_by(ORDERS.c.id).with_for_update()
+    assert dict(session.execute(every).mappings().first() or {}) == {"id": 1, "total": 30}
+    assert [*session.execute(every).yield_per(1).scalars()] == [1, 2]
+    result = session.execute(every)
+    assert [len(result.fetchmany(1)) for _ in range(3)] == [1, 1, 0]
+    assert session.scalar(every) == 1
 
 
 def test_the_second_waits_for_the_first(
@@ -128,7 +201,8 @@ def test_a_read_lock(session: LockingSession) -> None:
         statement = TABLES["table"].with_for_update(read=True, key_share=key_share)
         assert session.execute(statement).all()
         assert session.in_transaction()
-        assert not session.held_locks
+        held = {} if key_share else {(Order, (1,)): LockOptions.SharedRead}
+        assert dict(session.held_locks) == held
         session.rollback()
 
 

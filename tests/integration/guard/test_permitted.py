@@ -53,6 +53,35 @@ def test_a_with_for_update_of_the_program_permits(
     session.commit()
 
 
+ORDERS: Any = Order.__table__
+KEYS = {
+    "attribute": sa.select(Order.id),
+    "label": sa.select(Order.id.label("order")),
+    "column": sa.select(ORDERS.c.total, ORDERS.c.id),
+    "alias": sa.select(ORDERS.alias()),
+}
+
+
+@pytest.mark.parametrize("keys", KEYS.values(), ids=KEYS)
+def test_the_key_of_a_locked_row_permits(
+    session: LockingSession, stored: Stored, keys: sa.Select[Any]
+) -> None:
+    line = session.get_one(Line, 1)
+    session.execute(keys.with_for_update()).all()
+    line.value = 11
+    session.execute(sa.update(Order).where(Order.id == 2).values(total=77))
+    session.commit()
+    assert (stored(Line.value, 1), stored(Order.total, 2)) == (11, 77)
+
+
+def test_a_locked_row_without_its_key_permits_nothing(session: LockingSession) -> None:
+    line = session.get_one(Line, 1)
+    session.execute(sa.select(ORDERS.c.total).with_for_update()).all()
+    line.value = 11
+    with refused(session, Order, 1):
+        session.flush()
+
+
 def test_a_with_for_update_read_does_not_permit(session: LockingSession) -> None:
     order = session.get(Order, 1, with_for_update={"read": True})
     assert order is not None

@@ -1,0 +1,29 @@
+"""The classes whose header rows are the rows of a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Table
+from sqlalchemy.orm import Mapper
+
+from ..sqlalchemy_internals import all_mappers
+from .declare import declared_roots
+from .mapping import mapper_cache, mapper_of, root_of
+
+
+@mapper_cache
+def roots_of_table(table: Table) -> tuple[Mapper[Any], ...]:
+    """Return the roots of the classes that have their header rows in this table.
+
+    Where several classes that do not inherit from each other are mapped on it, these are the
+    declared ones, if there is one; else all of them.
+    """
+    found = [one for one in all_mappers() if one.local_table is table and root_of(one) is one]
+    declared = set(declared_roots())
+    chosen = [one for one in found if one in declared] or found
+    return tuple(mapper_of(one.class_) for one in sorted(chosen, key=_name))
+
+
+def _name(mapper: Mapper[Any]) -> tuple[str, str]:
+    return mapper.class_.__module__, mapper.class_.__qualname__
