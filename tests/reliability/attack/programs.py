@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.reliability.attack.deeds import FREE, LOCKS, PENDING, WRITES
 from tests.reliability.attack.models import DOCS
-from tests.reliability.attack.scenario import DISTURBANCES, Scenario, Step
+from tests.reliability.attack.scenario import DISTURBANCES, TEXTS, Scenario, Step
 from tests.reliability.attack.world import World
 
 docs = st.sampled_from(DOCS)
@@ -21,13 +21,35 @@ others = st.builds(Step, st.just("others"), st.just(""), docs)
 disturbances = st.builds(Step, st.sampled_from(DISTURBANCES))
 
 
-def _round(doc: int, lock: str, write: str) -> list[Step]:
+lock_names, write_names = st.sampled_from(sorted(LOCKS)), st.sampled_from(sorted(WRITES))
+texts = st.sampled_from(sorted(TEXTS))
+
+
+def _stale(doc: int, lock: str, write: str) -> list[Step]:
     """Read, let others write, lock, write: where an old value would be an update that is lost."""
     read, meanwhile = Step("read"), Step("others", "", doc)
     return [read, meanwhile, Step("lock", lock, doc), Step("write", write, doc)]
 
 
-rounds = st.builds(_round, docs, st.sampled_from(sorted(LOCKS)), st.sampled_from(sorted(WRITES)))
+def _unlocked(doc: int, write: str) -> list[Step]:
+    return [Step("commit"), Step("write", write, doc)]
+
+
+def _given_up(doc: int, lock: str, write: str) -> list[Step]:
+    locked = Step("lock", lock, doc)
+    return [Step("savepoint"), locked, Step("back to savepoint"), Step("write", write, doc)]
+
+
+def _ended(doc: int, lock: str, text: str, write: str) -> list[Step]:
+    return [Step("lock", lock, doc), Step(text), Step("others", "", doc), Step("write", write, doc)]
+
+
+rounds = st.one_of(
+    st.builds(_stale, docs, lock_names, write_names),
+    st.builds(_unlocked, docs, write_names),
+    st.builds(_given_up, docs, lock_names, write_names),
+    st.builds(_ended, docs, lock_names, texts, write_names),
+)
 steps_alone = st.one_of(locks, locks, writes, writes, free, pending, others, disturbances)
 programs = st.lists(
     st.one_of(rounds, steps_alone.map(lambda step: [step])), min_size=1, max_size=8

@@ -33,7 +33,7 @@ DISTURBANCES = (
     *("read", "expire", "forget", "SELECT 1", "savepoint", "back to savepoint", "release"),
     *("COMMIT", "COMMIT AND CHAIN", "ROLLBACK", "commit", "rollback"),
 )
-_TEXTS = frozenset({"SELECT 1", "COMMIT", "COMMIT AND CHAIN", "ROLLBACK"})
+TEXTS = frozenset({"SELECT 1", "COMMIT", "COMMIT AND CHAIN", "ROLLBACK"})
 _DISCARDING = frozenset({"expire", "forget", "COMMIT", "COMMIT AND CHAIN", "ROLLBACK"})
 """They drop what is pending, or leave it to another transaction."""
 _PARTS = ("at_line", "at_remark", "at_task")
@@ -105,7 +105,9 @@ class Scenario:
             assert self.world.version(self.session, step.doc) > before, "of the same version"
         self.mine += rows
         self.touched |= rows
-        assert step.what != "write" or self.world.is_locked(step.doc), "written without the lock"
+        if step.what == "write":
+            assert self.held_before, "written, and not held"
+            assert self.world.is_locked(step.doc), "written without the lock"
 
     def _row(self, step: Step, table: str, position: int) -> tuple[str, int]:
         return table, step.doc if table in ("at_order", "lines") else 10 * step.doc + position
@@ -129,7 +131,7 @@ class Scenario:
         session = self.session
         if self.is_pending and step.what in _DISCARDING:
             return
-        if step.what in _TEXTS:
+        if step.what in TEXTS:
             self._execute(step.what)
         else:
             getattr(self, f"_{step.what.replace(' ', '_')}")(session)
