@@ -98,7 +98,12 @@ class Scenario:
         self.held_before = self._holds(step.doc)
         rows = {self._row(step, *one) for one in counted}
         self._read_own_writes(rows)
-        raises = self.held_before and step.how in VERSIONED and step.what == "write"
+        raises = (
+            self.world.versioned
+            and self.held_before
+            and step.what == "write"
+            and step.how in VERSIONED
+        )
         before = self.world.version(self.session, step.doc) if raises else 0
         self.kept.append(deed(self.session, step.doc))
         if raises:
@@ -119,7 +124,9 @@ class Scenario:
         self.session.flush()
         for one in list(self.session.identity_map.values()):
             state = sa.inspect(one)
-            if (state.mapper.local_table.name, state.identity[0]) in self.touched.intersection(rows):
+            if (state.mapper.local_table.name, state.identity[0]) in self.touched.intersection(
+                rows
+            ):
                 self.session.expire(one)
 
     @property

@@ -20,6 +20,7 @@ from tests.support.databases import Database
 SEED = int(os.environ.get("SA_DOCLOCK_ATTACK_SEED") or random.SystemRandom().randrange(2**32))
 SECONDS = float(os.environ.get("SA_DOCLOCK_ATTACK_SECONDS") or 15)
 
+
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 @pytest.mark.not_databases("mssql", "sqlite-journal")

@@ -20,10 +20,13 @@ _AT_ONCE: dict[str, dict[str, Any]] = {"sqlite": {"timeout": 0}}
 
 
 class World:
-    """The database of the scenarios."""
+    """The database of the scenarios.
 
-    def __init__(self, database: Database) -> None:
-        self.name = database.name
+    :param versioned: the version of a header is looked at.
+    """
+
+    def __init__(self, database: Database, *, versioned: bool = True) -> None:
+        self.name, self.versioned = database.name, versioned
         database.create(Base.metadata)
         options = _AT_ONCE.get(database.name, {})
         own = {"isolation_level": "READ COMMITTED"} if self.name in ("mysql", "mariadb") else {}
