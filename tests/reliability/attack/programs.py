@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
@@ -92,10 +93,8 @@ class Attack:
                 failed = True
                 raise
 
-        try:
+        with suppress(_TimeIsUp):
             attack()
-        except _TimeIsUp:
-            pass
 
 
 class _TimeIsUp(BaseException):
