@@ -175,7 +175,7 @@ def test_a_part_that_a_second_class_has_loaded_again_is_read_again(
     def lock() -> None:
         session.get_entity(Doc, (1, 2), ForUpdate) if ours else session.scalars(STATEMENT).all()
 
-    note = session.get_one(SecondNote, 1)
+    note: Any = session.get_one(SecondNote, 1)
     lock()
     session.rollback()  # it expires all
     assert session.get_one(Doc, (1, 2)).total == 0

@@ -67,7 +67,8 @@ class World:
                 order = session.get_one_entity(
                     Order, doc, LockOptions.ForUpdate | LockOptions.NoWait
                 )
-                for row in (order, *order.lines, *order.remarks, *order.errands):
+                rows: list[Any] = [order, *order.lines, *order.remarks, *order.errands]
+                for row in rows:
                     if row.id in (doc, 10 * doc):
                         row.count += 1
                 session.commit()
