@@ -3,7 +3,7 @@
 Each of the names has a test that fails when it goes or changes its meaning: ``_distinct``,
 ``_group_by_clauses``, ``_having_criteria``, ``_for_update_arg``, ``_limit_clause``,
 ``_fetch_clause``, ``_offset_clause``, ``_order_by_clauses``, ``_hints``, and ``_with_options``
-(test_sqlalchemy_internals_options.py).
+(test_sqlalchemy_internals_options.py); and ``_select_names`` of an Insert.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import Select, event, func, select
+from sqlalchemy import Select, event, func, insert, select
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import selectinload
 
@@ -23,11 +23,13 @@ from sa_doclock.core.sqlalchemy_internals import (
     has_limit,
     has_offset,
     hint_of,
+    hints_of,
     is_distinct,
     is_flushing,
     is_grouped,
     only_columns,
     order_of,
+    select_of_insert,
     with_last_hint,
     without_lock,
 )
@@ -113,6 +115,21 @@ def test_the_last_hint_of_a_table_is_seen_and_set() -> None:
     assert hint_of(hinted, table, "mysql") == "TWO"
     assert hint_of(with_last_hint(hinted, table, "OURS", "mssql"), table, "mssql") == "OURS"
     assert hint_of(with_last_hint(hinted, table, "OURS", "mssql"), table, "mysql") == "TWO"
+
+
+def test_the_hints_of_all_tables_are_seen() -> None:
+    assert hints_of(PLAIN) == frozenset()
+    hinted = PLAIN.join(Order.lines).with_hint(Order, "ONE", "mssql").with_hint(Line, "TWO")
+    assert hints_of(hinted) == {("mssql", "ONE"), ("*", "TWO")}
+
+
+def test_the_names_and_the_select_of_an_insert_are_seen() -> None:
+    copied = select(Line.id + 10, Line.order_id)
+    names, found = select_of_insert(insert(Line).from_select(["id", Line.order_id], copied))
+    assert [*names] == ["id", "order_id"]
+    assert found is not None
+    assert found.compare(copied)
+    assert select_of_insert(insert(Line)) == ((), None)
 
 
 def test_a_flush_is_seen(session: LockingSession) -> None:

@@ -74,6 +74,7 @@ def role_of(root: Mapper[Any], mapper: Mapper[Any]) -> Role | None:
     header, parts = is_row_of_root(mapper, root), parts_with_detail(root, mapper)
     if not (header or parts):
         return None
+    _listen_to_parts(parts)  # of a second class on the table too
     below = {part.name: part for part in parts_of(root) if _may_own(mapper, part)}
     raising = {name: part for name, part in below.items() if part.relationship.lazy in _RAISING}
     direct = parts[0].foreign_key if len(parts) == 1 and is_header(root, parts[0].owner) else None
@@ -483,6 +484,11 @@ def _listen_to(root: Mapper[Any]) -> None:
     keys, parts = key_attributes(root), parts_of(root)
     with _following:
         _listen_once(root, keys)
+    _listen_to_parts(parts)
+
+
+def _listen_to_parts(parts: Iterable[Part]) -> None:
+    with _following:
         for part in parts:
             _listen_once(part.detail, part.foreign_key or (name for name, _ in part.reference))
             _listen_once(part.detail, part.backrefs)

@@ -52,6 +52,10 @@ class Second(Other):
     __mapper_args__ = {"primary_key": [Doc.__table__.c.b, Doc.__table__.c.a]}  # noqa: RUF012
 
 
+class SecondNote(Other):
+    __table__ = Note.__table__
+
+
 STATEMENT = sa.select(Doc).where(Doc.a == 1).with_for_update()
 DOCS: Any = Doc.__table__
 KEYS = sa.select(DOCS.c.b, DOCS.c.a.label("first")).where(DOCS.c.a == 1).with_for_update()
@@ -169,3 +173,21 @@ def test_the_key_of_a_second_class_is_that_of_the_row(session: LockingSession) -
     second.total = 3
     session.commit()
     assert session.get_one(Doc, (1, 2)).total == 3
+
+
+@pytest.mark.parametrize("ours", [False, True], ids=["adopted", "get_entity"])
+def test_a_part_that_a_second_class_has_loaded_again_is_read_again(
+    session: LockingSession, change: Change, *, ours: bool
+) -> None:
+    def lock() -> None:
+        session.get_entity(Doc, (1, 2), ForUpdate) if ours else session.scalars(STATEMENT).all()
+
+    note: Any = session.get_one(SecondNote, 1)
+    lock()
+    session.rollback()  # it expires all
+    assert session.get_one(Doc, (1, 2)).total == 0
+    assert note.text == "old"
+    session.commit()
+    change()
+    lock()
+    assert note.text == "changed"

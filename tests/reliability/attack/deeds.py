@@ -11,7 +11,6 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.orm import Session
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockOptions, atomic_update
 from tests.reliability.attack.models import (
@@ -101,31 +100,40 @@ def _adds(entity: Any, position: int = 0, factor: int = 10) -> Deed:
     return deed
 
 
-def _by_listener(session: LockingSession, doc: int) -> None:
-    """Change a row of nobody; a listener of the program changes a line along with it."""
+def _along(change: Deed) -> Deed:
+    """Return a deed that changes a row of nobody, and has a listener do something along with it."""
 
-    def also(flushed: Session, *_: object) -> None:
-        flushed.get_one(Line, 10 * doc).count += 1
+    def deed(session: LockingSession, doc: int) -> None:
+        def also(*_: object) -> None:
+            change(session, doc)
 
-    row = session.get_one(Remark, 10 * doc + 1)
-    row.count += 1
-    event.listen(session, "before_flush", also)
-    try:
-        session.flush()
-    finally:
-        event.remove(session, "before_flush", also)
+        session.get_one(Remark, 10 * doc + 1).count += 1
+        event.listen(session, "before_flush", also)
+        try:
+            session.flush()
+        finally:
+            event.remove(session, "before_flush", also)
+
+    return deed
+
+
+def _appends(session: LockingSession, doc: int) -> None:
+    """Add a line, with the next key."""
+    latest = sa.select(sa.func.max(LINES.c.id)).where(LINES.c.order_id == doc)
+    session.add(Line(id=session.scalars(latest).one() + 1, order_id=doc, count=0))
 
 
 def _becomes_a_part(entity: Any, attribute: str, kind: str) -> Deed:
-    """Return a deed that makes a row one of the document, and what it was again."""
+    """Return a deed that makes a row one of the document; and what it was again, unguarded."""
 
     def deed(session: LockingSession, doc: int) -> None:
         row = session.get_one(entity, 10 * doc + 1)
         before, row.count = getattr(row, attribute), row.count + 1
         setattr(row, attribute, kind)
         session.flush()
-        setattr(row, attribute, before)
-        session.flush()
+        with session.unguarded():
+            setattr(row, attribute, before)
+            session.flush()
 
     return deed
 
@@ -159,7 +167,8 @@ WRITES: Mapping[str, tuple[Deed, tuple[tuple[str, int], ...]]] = {
     "errand": (_adds(Errand), (("at_task", 0),)),
     "header again": (_adds(OrderAgain, factor=1), (("at_order", 0),)),
     "line again": (_adds(LineAgain), (("at_line", 0),)),
-    "by a listener": (_by_listener, (("at_line", 0), ("at_remark", 1))),
+    "by a listener": (_along(_counts(Line)), (("at_line", 0), ("at_remark", 1))),
+    "inserted by a listener": (_along(_appends), (("lines", 0), ("at_remark", 1))),
     "mappings": (_by_mapping, (("at_line", 0),)),
     "update": (_executes(lambda doc: _plus_one(Line, Line, 10 * doc)), (("at_line", 0),)),
     "update header": (_executes(lambda doc: _plus_one(Order, Order, doc)), (("at_order", 0),)),
@@ -185,6 +194,10 @@ PENDING: Mapping[str, tuple[Deed, tuple[tuple[str, int], ...]]] = {
     "line again": (_counts(LineAgain), (("at_line", 0),)),
 }
 """Those that some later step flushes."""
+VERSIONED = frozenset(
+    {"line", "remark", "errand", "line again", "by a listener", "inserted by a listener"}
+)
+"""The writes whose flush raises the version of the header."""
 FREE: Mapping[str, tuple[Deed, tuple[tuple[str, int], ...]]] = {
     "another's remark": (_adds(Remark, 1), (("at_remark", 1),)),
     "task": (_adds(Task, 1), (("at_task", 1),)),

@@ -25,10 +25,11 @@ def key() -> Mapped[int]:
     return mapped_column(primary_key=True, autoincrement=False)
 
 
-@document(parts=("lines", "remarks", "errands"))
+@document(parts=("lines", "remarks", "errands"), version=True)
 class Order(Base):
     __tablename__ = "at_order"
     id: Mapped[int] = key()
+    version: Mapped[int] = mapped_column()
     count: Mapped[int] = mapped_column(default=0)
     lines: Mapped[list[Line]] = relationship(cascade=CASCADE, back_populates="order")
     remarks: Mapped[list[Remark]] = relationship(
@@ -37,6 +38,7 @@ class Order(Base):
         )
     )
     errands: Mapped[list[Errand]] = relationship()
+    __mapper_args__ = {"version_id_col": version}  # noqa: RUF012
 
 
 class Line(Base):
@@ -86,7 +88,7 @@ DOCS = (1, 2)
 
 #: The rows of document N have the keys 10 * N and more.
 ROWS: dict[str, list[dict[str, Any]]] = {
-    "at_order": [{"id": doc} for doc in DOCS],
+    "at_order": [{"id": doc, "version": 1} for doc in DOCS],
     "at_line": [{"id": 10 * doc, "order_id": doc} for doc in DOCS],
     "at_remark": [
         *({"id": 10 * doc, "owner_id": doc, "owner_kind": "order"} for doc in DOCS),

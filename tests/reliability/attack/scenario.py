@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError, PendingRollbackError
 from sqlalchemy.orm import SessionTransaction
+from sqlalchemy.orm.exc import StaleDataError
 
 from sa_doclock import DocLockError, LockingSession, LockOptions, UnlockedWrite
-from tests.reliability.attack.deeds import FREE, LOCKS, PENDING, WRITES, Deed
+from tests.reliability.attack.deeds import FREE, LOCKS, PENDING, VERSIONED, WRITES, Deed
 from tests.reliability.attack.models import DOCS, Line, LineAgain, Order, OrderAgain, Remark, Task
 from tests.reliability.attack.world import Counters, World
 
@@ -29,11 +31,26 @@ class Step(NamedTuple):
 
 DISTURBANCES = (
     *("read", "expire", "forget", "SELECT 1", "savepoint", "back to savepoint", "release"),
-    *("COMMIT", "ROLLBACK", "commit", "rollback"),
+    *("COMMIT", "COMMIT AND CHAIN", "ROLLBACK", "commit", "rollback"),
 )
-_DISCARDING = frozenset({"expire", "forget", "COMMIT", "ROLLBACK"})
+TEXTS = frozenset({"SELECT 1", "COMMIT", "COMMIT AND CHAIN", "ROLLBACK"})
+_DISCARDING = frozenset({"expire", "forget", "COMMIT", "COMMIT AND CHAIN", "ROLLBACK"})
 """They drop what is pending, or leave it to another transaction."""
+_PARTS = ("at_line", "at_remark", "at_task")
 _WRITES = {"write": WRITES, "free": FREE, "pending": PENDING}
+
+
+Held = Mapping[Any, LockOptions]
+
+
+@contextmanager
+def _version_refused(lock: str) -> Iterator[None]:
+    """Turn SQLAlchemy's error into one of ours: get() and refresh() never take a newer version."""
+    try:
+        yield
+    except StaleDataError as error:
+        assert lock in ("get", "refresh")
+        raise DocLockError(str(error)) from error
 
 
 class Scenario:
@@ -44,7 +61,8 @@ class Scenario:
         world.refill()
         self.committed: Counters = Counter()
         self.mine: list[tuple[str, int]] = []  # counted up in the open transaction
-        self.savepoints: list[tuple[SessionTransaction, int]] = []
+        self.touched: set[tuple[str, int]] = set()  # the same, and what was undone since
+        self.savepoints: list[tuple[SessionTransaction, int, Held]] = []
         self.kept: list[object] = []  # the identity map is weak
 
     def run(self, steps: list[Step]) -> None:
@@ -66,22 +84,50 @@ class Scenario:
     def _take(self, step: Step) -> None:
         session, doc = self.session, step.doc
         if step.what == "lock":
-            self.kept.append(LOCKS[step.how](session, doc))
+            with _version_refused(step.how):
+                self.kept.append(LOCKS[step.how](session, doc))
         elif step.what in _WRITES:
             self._write(step, *_WRITES[step.what][step.how])
         elif step.what == "others":
             if self.world.others_write(doc):
-                self.committed.update([("at_order", doc), ("at_line", 10 * doc)])
+                self.committed.update([("at_order", doc), *((part, 10 * doc) for part in _PARTS)])
         else:
             self._disturb(step)
 
     def _write(self, step: Step, deed: Deed, counted: Iterable[tuple[str, int]]) -> None:
         self.held_before = self._holds(step.doc)
+        rows = {self._row(step, *one) for one in counted}
+        self._read_own_writes(rows)
+        raises = (
+            self.world.versioned
+            and self.held_before
+            and step.what == "write"
+            and step.how in VERSIONED
+        )
+        before = self.world.version(self.session, step.doc) if raises else 0
         self.kept.append(deed(self.session, step.doc))
-        for table, position in counted:
-            key = step.doc if table in ("at_order", "lines") else 10 * step.doc + position
-            self.mine.append((table, key))
-        assert step.what != "write" or self.world.is_locked(step.doc), "written without the lock"
+        if raises:
+            assert self.world.version(self.session, step.doc) > before, "of the same version"
+        self.mine += rows
+        self.touched |= rows
+        if step.what == "write":
+            assert self.held_before, "written, and not held"
+            assert self.world.is_locked(step.doc), "written without the lock"
+
+    def _row(self, step: Step, table: str, position: int) -> tuple[str, int]:
+        return table, step.doc if table in ("at_order", "lines") else 10 * step.doc + position
+
+    def _read_own_writes(self, rows: Collection[tuple[str, int]]) -> None:
+        """Flush and expire what the program itself has written of these rows, by whichever class."""
+        if self.touched.isdisjoint(rows):
+            return
+        self.session.flush()
+        for one in list(self.session.identity_map.values()):
+            state = sa.inspect(one)
+            if (state.mapper.local_table.name, state.identity[0]) in self.touched.intersection(
+                rows
+            ):
+                self.session.expire(one)
 
     @property
     def is_pending(self) -> bool:
@@ -92,7 +138,7 @@ class Scenario:
         session = self.session
         if self.is_pending and step.what in _DISCARDING:
             return
-        if step.what in ("COMMIT", "ROLLBACK", "SELECT 1"):
+        if step.what in TEXTS:
             self._execute(step.what)
         else:
             getattr(self, f"_{step.what.replace(' ', '_')}")(session)
@@ -100,12 +146,14 @@ class Scenario:
     def _execute(self, text: str) -> None:
         """Execute what the library cannot read; a savepoint would be lost, with SQLAlchemy unaware."""
         if text == "SELECT 1" or (self.session.in_transaction() and not self.savepoints):
+            chained = text == "COMMIT AND CHAIN" and self.world.name == "sqlite"
             try:
-                self.session.execute(sa.text(text))
+                for one in ("COMMIT", "BEGIN") if chained else (text,):
+                    self.session.execute(sa.text(one))
             except OperationalError:  # SQLite, where no transaction is open any more
                 self._roll_back()
                 return
-            if text == "COMMIT":
+            if text.startswith("COMMIT"):
                 self._note_commit()
             if text == "ROLLBACK":
                 self.mine.clear()
@@ -123,7 +171,8 @@ class Scenario:
         session.expunge_all()
 
     def _savepoint(self, session: LockingSession) -> None:
-        self.savepoints.append((session.begin_nested(), len(self.mine)))
+        savepoint = session.begin_nested()
+        self.savepoints.append((savepoint, len(self.mine), dict(session.held_locks)))
 
     def _back_to_savepoint(self, _session: LockingSession) -> None:
         self._end_savepoint(back=True)
@@ -133,6 +182,7 @@ class Scenario:
 
     def _commit(self, session: LockingSession) -> None:
         session.commit()
+        self.touched.clear()
         self._note_commit()
 
     def _rollback(self, _session: LockingSession) -> None:
@@ -141,10 +191,11 @@ class Scenario:
     def _end_savepoint(self, *, back: bool) -> None:
         if not self.savepoints:
             return
-        savepoint, mark = self.savepoints.pop()
+        savepoint, mark, held = self.savepoints.pop()
         if back:
             savepoint.rollback()
             del self.mine[mark:]
+            assert dict(self.session.held_locks) == held, "the savepoint's locks are given up"
         else:
             savepoint.commit()
 
@@ -155,6 +206,7 @@ class Scenario:
 
     def _roll_back(self) -> None:
         self.session.rollback()
+        self.touched.clear()
         self.mine.clear()
         self.savepoints.clear()
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
-from tests.reliability.attack.models import LINES, ORDERS, ROWS, Base, Line, Order
+from tests.reliability.attack.models import LINES, ORDERS, ROWS, Base, Order
 from tests.support.databases import Database
 
 Counters = Counter[tuple[str, int]]
@@ -20,10 +20,13 @@ _AT_ONCE: dict[str, dict[str, Any]] = {"sqlite": {"timeout": 0}}
 
 
 class World:
-    """The database of the scenarios."""
+    """The database of the scenarios.
 
-    def __init__(self, database: Database) -> None:
-        self.name = database.name
+    :param versioned: the version of a header is looked at.
+    """
+
+    def __init__(self, database: Database, *, versioned: bool = True) -> None:
+        self.name, self.versioned = database.name, versioned
         database.create(Base.metadata)
         options = _AT_ONCE.get(database.name, {})
         own = {"isolation_level": "READ COMMITTED"} if self.name in ("mysql", "mariadb") else {}
@@ -58,18 +61,26 @@ class World:
                 yield ("lines", doc), more
 
     def others_write(self, doc: int) -> bool:
-        """Have another program count up the header and a line, under the lock if it is free."""
+        """Have another program count up the header and its parts, under the lock if it is free."""
         try:
             with LockingSession(self._others) as session:
                 order = session.get_one_entity(
                     Order, doc, LockOptions.ForUpdate | LockOptions.NoWait
                 )
-                order.count += 1
-                session.get_one(Line, 10 * doc).count += 1
+                rows: list[Any] = [order, *order.lines, *order.remarks, *order.errands]
+                for row in rows:
+                    if row.id in (doc, 10 * doc):
+                        row.count += 1
                 session.commit()
         except LockNotAvailable:
             return False
         return True
+
+    def version(self, session: LockingSession, doc: int) -> int:
+        """Return the version of a header, as the transaction of the session has it."""
+        with session.no_autoflush:
+            found = session.execute(sa.select(ORDERS.c.version).where(ORDERS.c.id == doc))
+            return int(found.scalar_one())
 
     def is_locked(self, doc: int) -> bool:
         """Return whether nobody else can lock this document now, as the server itself says."""

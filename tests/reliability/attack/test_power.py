@@ -1,0 +1,127 @@
+"""The attack finds each of these defects, within 300 programs of a fixed seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from sqlalchemy.orm import Session
+from sqlalchemy.orm.exc import StaleDataError
+
+from sa_doclock.core.documents import owners
+from sa_doclock.core.loading.loaded import DocumentIndex
+from sa_doclock.core.loading.loaded_headers import LoadedHeaders
+from sa_doclock.core.session.for_update import AdoptedRows
+from sa_doclock.core.transaction import make_plan
+from sa_doclock.core.transaction.connection_events import ConnectionEvents
+from sa_doclock.core.transaction.connections import TransactionConnections
+from sa_doclock.core.transaction.ledger import Ledger
+from sa_doclock.features import versions
+from sa_doclock.features.guard import flush, full_check, rows
+from sa_doclock.features.guard.flush import FlushGuard
+from sa_doclock.features.guard.full_check import FullCheck
+from sa_doclock.features.guard.rows import Write
+from tests.reliability.attack.models import Again
+from tests.reliability.attack.programs import Attack
+from tests.reliability.attack.world import World
+from tests.support.databases import Database
+
+PROGRAMS = 300
+SEED = 35
+
+
+def nothing(*_: Any, **__: Any) -> None:
+    """Do nothing."""
+
+
+def no(*_: Any, **__: Any) -> bool:
+    """Return False."""
+    return False
+
+
+def _expire_fresh(index: Any, state: Any, role: Any, *rest: Any) -> None:
+    if not role.parts:
+        _real_expire_fresh(index, state, role, *rest)
+
+
+def _opens_alone(adopted: Any, bind: Any, strategy: Any) -> Any:
+    joined = adopted.context.connections.find(Session.connection(adopted.session, {"bind": bind}))
+    return joined, make_plan(None, adopted.request.lock, strategy)
+
+
+def _rules_for(mapper: Any) -> Any:
+    return None if issubclass(mapper.class_, Again) else _real_rules_for(mapper)
+
+
+def _check_row(guard: Any, state: Any, write: Write) -> None:
+    if write is not Write.INSERT:
+        _real_check_row(guard, state, write)
+
+
+def _was_part(state: Any, part: Any) -> bool:
+    before = {**state.dict, **state.committed_state}
+    return bool(part.takes(before))
+
+
+_real_expire_fresh = DocumentIndex._expire_fresh
+_real_rules_for = rows.rules_for
+_real_check_row = FlushGuard.check_row
+
+
+Replaced = tuple[Any, str, Callable[..., Any]]
+MUTANTS: Mapping[str, tuple[Replaced, ...]] = {
+    "a header is not read again": ((DocumentIndex, "_expire_header", nothing),),
+    "parts are not read again": ((DocumentIndex, "_expire_fresh", _expire_fresh),),
+    "an adopted lock reads nothing again": (
+        (LoadedHeaders, "prepare", lambda _, statement: statement),
+    ),
+    "an adopted lock is none": ((AdoptedRows, "_take_in_transaction", _opens_alone),),
+    "second classes are not guarded": tuple(
+        (module, "rules_for", _rules_for) for module in (flush, full_check, rows)
+    ),
+    "rows of listeners are not guarded": ((FlushGuard, "check_row", nothing),),
+    "inserted rows of listeners are not guarded": ((FlushGuard, "check_row", _check_row),),
+    "nobody asks whose transaction it is": (
+        (ConnectionEvents, "_has_ended", no),
+        (TransactionConnections, "locks_lost", no),
+    ),
+    "a savepoint keeps its locks": ((Ledger, "roll_back_to", lambda *_: []),),
+    "no version is raised": ((versions, "_raise_versions", nothing),),
+    "a row that changes its class is not guarded": ((FullCheck, "_check_kinds", nothing),),
+    "a row that becomes a part is not guarded": ((owners, "_may_be_part", _was_part),),
+}
+ONLY_ON_SQLITE = frozenset({"an adopted lock is none"})
+WITHOUT_VERSIONS = frozenset(
+    {"second classes are not guarded", "inserted rows of listeners are not guarded"}
+)
+"""Otherwise the flush is refused too because it raises the version of the header."""
+
+
+def attack(database: Database, *, versioned: bool = True) -> None:
+    """Run the programs."""
+    world = World(database, versioned=versioned)
+    Attack(world, SEED, shrinks=False).go_on(programs_at_most=PROGRAMS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+@pytest.mark.not_databases("mssql", "mysql", "mariadb", "sqlite-journal")
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_the_attack_finds(database: Database, monkeypatch: pytest.MonkeyPatch, mutant: str) -> None:
+    if mutant in ONLY_ON_SQLITE and database.name != "sqlite":
+        pytest.skip("its locks are in the SQL")
+    replaced = MUTANTS[mutant]
+    if mutant in WITHOUT_VERSIONS:
+        replaced += MUTANTS["no version is raised"]
+    for where, name, instead in replaced:
+        monkeypatch.setattr(where, name, instead)
+    with pytest.raises((AssertionError, StaleDataError)):
+        attack(database, versioned=mutant not in WITHOUT_VERSIONS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+@pytest.mark.not_databases("mssql", "mysql", "mariadb", "sqlite-journal")
+def test_the_same_programs_find_nothing_else(database: Database) -> None:
+    attack(database)
