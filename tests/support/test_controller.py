@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import ExitStack
+from multiprocessing.connection import Listener
 
 import pytest
 
@@ -51,6 +54,19 @@ def test_a_server_is_started_once_for_all_workers(started: list[str]) -> None:
 def test_a_worker_whose_tests_need_no_server_gets_none(started: list[str]) -> None:
     assert register_tests(Controller().address(), [], lambda _: {"a": "a.py"}) == {}
     assert started == []
+
+
+def test_workers_can_connect_while_the_servers_of_another_are_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    busy: list[Listener] = []  # with another worker
+    monkeypatch.setattr(Controller, "_serve", lambda _, listener: busy.append(listener))
+    address = Controller().address()
+    with ExitStack() as stack:
+        for _ in range(20):
+            place = address["host"], address["port"]
+            stack.enter_context(socket.create_connection(place, timeout=10))
+    busy[0].close()
 
 
 @pytest.fixture
