@@ -33,7 +33,7 @@ LIMITS: Final[Mapping[str, tuple[str, ...]]] = {
     "mariadb": ("SET SESSION innodb_lock_wait_timeout = 1", "SET SESSION lock_wait_timeout = 1"),
     "sqlite": ("PRAGMA journal_mode = WAL", "PRAGMA busy_timeout = 50"),
 }
-"""How long a statement waits for a lock in the measurement."""
+"""The seconds that a statement waits for a lock in the measurement."""
 
 Measured = Mapping[str, Mapping[str, str]]
 """By idiom, then by class of the session: the result."""
@@ -97,7 +97,7 @@ def _nothing(session: Session, kept: Any) -> None:
 
 @dataclass(frozen=True)
 class Idiom:
-    """What a program writes, in two halves: what it does first, and how it saves ten more."""
+    """The code of a program in two halves: what it does first, and how it saves ten more."""
 
     write: str
     better: str

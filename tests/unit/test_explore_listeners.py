@@ -18,14 +18,14 @@ DRIVER, WRAPPED = ValueError("of the driver"), KeyError("of SQLAlchemy")
 
 
 class Engines:
-    """What is known of engines: this error is a deadlock."""
+    """The facts of an engine, to which this error is a deadlock."""
 
     def is_deadlock(self, _connection: object, error: object) -> bool:
         return error is DRIVER
 
 
 class Context:
-    """What SQLAlchemy tells of an error."""
+    """The error as SQLAlchemy tells of it."""
 
     def __init__(self, *, connected: bool, wrapped: BaseException | None = WRAPPED) -> None:
         self.connection = cast("Connection", object()) if connected else None

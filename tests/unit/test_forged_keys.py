@@ -42,6 +42,7 @@ from sa_doclock.core.key_text import key_text
 from sa_doclock.core.transaction import add_document
 from sa_doclock.opentelemetry import instrument, uninstrument
 from sa_doclock.testing import assert_locked, recorded_locks
+from tests.support.rows import rows
 from tests.support.waits import wait_until
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
@@ -326,8 +327,8 @@ def subclasses(kind: type[DocLockError]) -> Iterator[type[DocLockError]]:
         yield from subclasses(one)
 
 
-@pytest.mark.parametrize("kind", [*subclasses(DocLockError)], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("entity", [Country, None])
+@rows("kind", [*subclasses(DocLockError)], ids=lambda kind: kind.__name__)
 def test_every_error_names_its_document_by_it(
     key: str, kind: type[DocLockError], entity: type[Any] | None
 ) -> None:

@@ -1,4 +1,4 @@
-"""What a module keeps for all threads of a process has a sentence: why it is safe, also without a GIL.
+"""State that a module keeps for all threads of a process has a sentence: why it is safe, also without a GIL.
 
 It is found by a rule, not by a list: a name of a module or class that is bound to an empty container,
 or that the module changes; a name that a function rebinds; a cached function.
@@ -11,10 +11,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 import pytest_sa_doclock
 import sa_doclock
+from tests.support.rows import rows
 
 PACKAGES = [Path(one.__file__ or "").parent for one in (sa_doclock, pytest_sa_doclock)]
 MODULES = {
@@ -108,12 +107,12 @@ def unexplained(text: str) -> list[str]:
     return missing
 
 
-@pytest.mark.parametrize("module", MODULES)
+@rows("module", MODULES)
 def test_what_a_module_keeps_is_safe_in_threads_and_says_why(module: str) -> None:
     assert unexplained(MODULES[module].read_text(encoding="utf-8")) == []
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     [
         "_seen = {}",
@@ -135,7 +134,7 @@ def test_the_rule_finds_what_is_kept(text: str) -> None:
     assert unexplained("\n".join(explained)) == []
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     ["_NAMES = {'a': 1}", "x: Mapping[str, int] = {}", "def f():\n    seen = {}", "_lock = Lock()"],
 )

@@ -24,6 +24,7 @@ NOT_OURS = ("alembic/", "testing/", "tools/cli/")  # what a program is, or what 
 #: Asked of the server, over what ``asking()`` yields, or over a connection of the pool that nobody uses.
 QUESTIONS = (
     "claims/sessions.py:_view_names",
+    "dialects/innodb.py:InnoDBLocks._is_copied",
     "dialects/innodb.py:InnoDBLocks.note_default_level",
     "dialects/innodb.py:InnoDBLocks.note_server",
     "dialects/innodb.py:engine_in_schema",
@@ -183,6 +184,7 @@ LISTED = (
 )
 #: The methods of a dialect that may ask, and are given a connection of the program: each begins ``asking()``.
 GIVEN_THE_PROGRAMS: Mapping[str, str] = {
+    "dialects/innodb.py:InnoDBLocks._is_copied": "ask_driver",
     "dialects/innodb.py:InnoDBLocks.storage_engine": "engine_in_schema",
     "dialects/mssql.py:SQLServerLocks._restores_timeout": "_restores_lock_timeout",
     "dialects/mysql.py:MySQLLocks.storage_engine": "ask_driver",

@@ -14,6 +14,7 @@ from sa_doclock import LockConnection, LockWait
 from sa_doclock.tools.cli.wait_forest import forest_of
 from sa_doclock.tools.cli.wait_summary import line_of, summary_of
 from sa_doclock.tools.cli.wait_tree import picture_of
+from tests.support.rows import rows
 from tests.support.work import calls_of
 
 ANN, BOB, CAT = (
@@ -132,10 +133,8 @@ def test_a_long_chain_is_not_indented_for_ever() -> None:
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
-@pytest.mark.parametrize("height", [10, 24, 50])
-@pytest.mark.parametrize(
-    "waits", [storm(200), storm(30, of=10), storm(1, of=200), groups(5)], ids=len
-)
+@rows("height", [10, 24, 50])
+@rows("waits", [storm(200), storm(30, of=10), storm(1, of=200), groups(5)], ids=len)
 def test_a_storm_fits_the_screen(width: int, height: int, waits: Sequence[LockWait]) -> None:
     lines = picture(waits, width, height)
     assert height / 2 < len(lines) < height

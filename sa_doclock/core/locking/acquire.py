@@ -224,20 +224,24 @@ def _send(
     target: LockTarget[Any],
 ) -> Any:
     """Send the statements: their wait limited, and what listeners make of them checked."""
-    parts = target.context.parts.around_limit
     no_limit = target.limits_itself or (request.seconds is None and may_queue(request.lock))
     checked = request.mapper and execute_listeners(target.session) and not request.adopted
-    if no_limit and not parts and not checked:  # without a block
+    if no_limit and not checked and not target.context.parts.around_limit:  # without a block
         return target.send(connection, plan, request)
-    limit: Limit = _no_limit if target.limits_itself else _limit
-    for around_limit in parts:
-        limit = around_limit(limit)
     with ExitStack() as stack:
         if checked:
             row_lock = is_row_lock(connection.row_lock(plan))
             stack.enter_context(checked_listeners(target.session, row_lock=row_lock))
-        limited = stack.enter_context(limit(connection, plan, request))
+        limited = stack.enter_context(_limit_for(target)(connection, plan, request))
         return target.send(connection, plan, limited)
+
+
+def _limit_for(target: LockTarget[Any]) -> Limit:
+    """Return what limits the wait of this lock."""
+    limit: Limit = _no_limit if target.limits_itself else _limit
+    for around_limit in target.context.parts.around_limit:
+        limit = around_limit(limit)
+    return limit
 
 
 @contextmanager

@@ -219,11 +219,18 @@ def _meaning(
         kind = strategy.failure(code, context.connection, locking=call is not None)
     if kind is not None or call is None or call.request.adopted:
         return kind, ""
+    return _refusal(strategy, code, context, call, state.now())
+
+
+def _refusal(
+    strategy: LockStrategy, code: NativeCode | None, context: Any, call: LockCall, now: float
+) -> tuple[type[DocLockError] | None, str]:
+    """Return the kind of error, and the sentence, of what is a refusal in a call for a lock alone."""
     by_key = call.request.by_key
     refused = strategy.refusal(code, context.original_exception, by_key=by_key)
     if refused is not None:
         # The limit of a whole statement is ours, or the user's: the time that has gone by tells.
-        is_ours = refused[0] is LockNotAvailable and call.is_over(state.now())
+        is_ours = refused[0] is LockNotAvailable and call.is_over(now)
         return (LockNotAvailable, "") if is_ours else refused
     if by_key and code in strategy.statement_limits:
         return LockNotAvailable, ""
@@ -252,33 +259,35 @@ def _note(
     ended: bool,
 ) -> None:
     """Note in this state what the error has ended."""
-    if strategy.aborts_on_error and code is not None and context.statement is not None:
-        _note_abort(state, context, error)
+    if code is not None and context.statement is not None:
+        _note_abort(state, strategy, context, error)
     if ended:
         state.failure.note_server_rollback()
     elif strategy.error_ends_unseen:
         _doubt(state, context, error)
-    if state.call is not None:
-        _note_met(state.call, context, error)
-    if state.call is not None and not state.call.request.adopted:
-        return  # it is refused when the call has put back what it had set
+    if state.call is not None and _note_met(state.call, context, error):
+        return
     if ended or code in strategy.requires_rollback:
         state.failure.refuse_from_now_on(_met(context, error))
 
 
-def _note_met(call: LockCall, context: ExceptionContext, error: DocLockError | None) -> None:
-    """Note the error in its call."""
+def _note_met(call: LockCall, context: ExceptionContext, error: DocLockError | None) -> bool:
+    """Note the error in its call; return whether the call refuses, when it has put its settings back."""
     if error is not None:
         assert context.connection is not None
         call.engine, call.met = context.connection.engine, error
+    return not call.request.adopted
 
 
 def _note_abort(
-    state: TransactionState, context: ExceptionContext, error: DocLockError | None
+    state: TransactionState,
+    strategy: LockStrategy,
+    context: ExceptionContext,
+    error: DocLockError | None,
 ) -> None:
     """Note that the error has aborted the transaction, where no savepoint of the call undoes it."""
     undone = state.call is not None and state.call.undone_by_savepoint
-    if not (undone and isinstance(error, LockNotAvailable)):
+    if strategy.aborts_on_error and not (undone and isinstance(error, LockNotAvailable)):
         assert context.connection is not None
         state.note_abort(context.connection, error or context.original_exception)
 

@@ -73,13 +73,11 @@ class DmlGuard:
         how: Mapping[str, Any],
     ) -> int | None:
         """Return how many rows the statement would write now; None if they are not counted."""
-        asked = [one.asked for one in checks if one.asked is not None]
-        several = isinstance(statement, Update) and other_tables(statement)
-        if not asked or len(asked) < len(checks) or several:
-            return None  # of several tables the driver gives the number of all rows
-        left = sum(one.left for one in checks)
-        if len(checks) == 1 and covers(checks[0].target, statement):
-            return asked[0] - left
+        if not _can_count(checks, statement):
+            return None
+        left, first = sum(one.left for one in checks), checks[0]
+        if checks == [first] and covers(first.target, statement):
+            return (first.asked or 0) - left
         return self._ask_number(statement, listed(parameters), how) - left
 
     def _ask_number(self, statement: Any, given: Iterable[Row], how: Mapping[str, Any]) -> int:
@@ -182,3 +180,11 @@ def _write_of(statement: Any) -> Write:
     if isinstance(statement, Insert):
         return Write.INSERT
     return Write.UPDATE if isinstance(statement, Update) else Write.DELETE
+
+
+def _can_count(checks: Sequence[StatementCheck], statement: Any) -> bool:
+    """Return whether the rows of the statement were counted, and will be by the driver."""
+    if not checks or any(one.asked is None for one in checks):
+        return False
+    # Of several tables the driver gives the number of all rows.
+    return not (isinstance(statement, Update) and other_tables(statement))

@@ -19,7 +19,7 @@ from ...core.sqlalchemy_internals import buffer_rows, returned_columns
 from ...dialects import schema_translation
 from .targets import Target, entity_of
 
-_NUMBER: Final = func.count()
+_NUMBER: Final = func.count()  # Threads: it is never changed.
 
 
 def select_touched(statement: Any, columns: Sequence[Any]) -> Select[Any]:

@@ -15,7 +15,10 @@ from tests.integration.for_update.shapes import ORDERS, Shape, all_shapes
 from tests.support.databases import Database
 from tests.support.models import Order
 
-pytestmark = pytest.mark.read_committed
+pytestmark = [
+    pytest.mark.read_committed,
+    pytest.mark.filterwarnings("ignore:SELECT statement has a cartesian"),  # some shapes are
+]
 
 _ROW = sa.select(ORDERS.c.id).where(ORDERS.c.id == 1).with_for_update(nowait=True)
 _IN_A_RUN = 250

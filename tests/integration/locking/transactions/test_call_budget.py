@@ -25,14 +25,14 @@ class Budget(NamedTuple):
 BUDGETS = {
     "sqlite": {
         "make": Budget(36, 14, 6),
-        "lock": Budget(47, 14, 9),
+        "lock": Budget(49, 14, 10),
         "save": Budget(55, 14, 8),
     },
     "postgresql": {
-        "declared lock": Budget(50, 16, 9),
+        "declared lock": Budget(50, 16, 10),
         "declared lock_in_time": Budget(115, 24, 19),
         "declared lock_by_scalars": Budget(175, 29, 14),
-        "declared save": Budget(108, 22, 10),
+        "declared save": Budget(100, 23, 10),
     },
 }
 

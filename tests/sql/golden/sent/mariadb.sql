@@ -840,6 +840,7 @@ SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, D
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s LOCK IN SHARE MODE  -- 1
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)
@@ -848,6 +849,7 @@ WHERE shop_order.id = %s LOCK IN SHARE MODE  -- 1
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)
@@ -855,6 +857,8 @@ WHERE shop_order.id = %s FOR UPDATE  -- 1
 -- with_for_update() of an alias, a join -----------------------------------------------------------
 SELECT o.id
 FROM shop_order AS o INNER JOIN shop_line ON shop_line.order_id = o.id FOR UPDATE
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_line'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)
@@ -862,6 +866,7 @@ FROM shop_order AS o INNER JOIN shop_line ON shop_line.order_id = o.id FOR UPDAT
 -- with_for_update(of=) of a join of tables --------------------------------------------------------
 SELECT shop_order.id
 FROM shop_order INNER JOIN shop_line ON shop_line.order_id = shop_order.id FOR UPDATE
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)
@@ -869,6 +874,7 @@ FROM shop_order INNER JOIN shop_line ON shop_line.order_id = shop_order.id FOR U
 -- with_for_update() of a literal ------------------------------------------------------------------
 SELECT %s AS anon_1
 FROM shop_order FOR UPDATE  -- 1
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)

@@ -757,6 +757,7 @@ SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s LOCK IN SHARE MODE  -- 1
+SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
@@ -765,6 +766,7 @@ WHERE shop_order.id = %s LOCK IN SHARE MODE  -- 1
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
+SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
@@ -772,6 +774,8 @@ WHERE shop_order.id = %s FOR UPDATE  -- 1
 -- with_for_update() of an alias, a join -----------------------------------------------------------
 SELECT o.id
 FROM shop_order AS o INNER JOIN shop_line ON shop_line.order_id = o.id FOR UPDATE
+SHOW CREATE TABLE shop_line
+SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
@@ -779,6 +783,7 @@ FROM shop_order AS o INNER JOIN shop_line ON shop_line.order_id = o.id FOR UPDAT
 -- with_for_update(of=) of a join of tables --------------------------------------------------------
 SELECT shop_order.id
 FROM shop_order INNER JOIN shop_line ON shop_line.order_id = shop_order.id FOR UPDATE
+SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
@@ -786,6 +791,7 @@ FROM shop_order INNER JOIN shop_line ON shop_line.order_id = shop_order.id FOR U
 -- with_for_update() of a literal ------------------------------------------------------------------
 SELECT %s AS anon_1
 FROM shop_order FOR UPDATE  -- 1
+SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)

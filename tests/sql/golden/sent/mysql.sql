@@ -831,6 +831,7 @@ SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR SHARE  -- 1
+SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
@@ -839,6 +840,7 @@ WHERE shop_order.id = %s FOR SHARE  -- 1
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
+SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
@@ -846,6 +848,8 @@ WHERE shop_order.id = %s FOR UPDATE  -- 1
 -- with_for_update() of an alias, a join -----------------------------------------------------------
 SELECT o.id
 FROM shop_order AS o INNER JOIN shop_line ON shop_line.order_id = o.id FOR UPDATE
+SHOW CREATE TABLE shop_line
+SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
@@ -853,6 +857,7 @@ FROM shop_order AS o INNER JOIN shop_line ON shop_line.order_id = o.id FOR UPDAT
 -- with_for_update(of=) of a join of tables --------------------------------------------------------
 SELECT shop_order.id
 FROM shop_order INNER JOIN shop_line ON shop_line.order_id = shop_order.id FOR UPDATE OF shop_order
+SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
@@ -860,6 +865,7 @@ FROM shop_order INNER JOIN shop_line ON shop_line.order_id = shop_order.id FOR U
 -- with_for_update() of a literal ------------------------------------------------------------------
 SELECT %s AS anon_1
 FROM shop_order FOR UPDATE  -- 1
+SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
