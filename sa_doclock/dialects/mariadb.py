@@ -35,7 +35,8 @@ _HOLDERS = text(
     SET STATEMENT max_statement_time = 1 FOR
     SELECT t.trx_mysql_thread_id, t.trx_rows_locked > 0, t.trx_id IN (
     SELECT l.lock_trx_id FROM information_schema.innodb_locks AS l
-    WHERE l.lock_table = CONCAT('`', COALESCE(:schema, DATABASE()), '`.`', :name, '`')
+    WHERE l.lock_table = CONCAT(CHAR(96 USING utf8mb4), COALESCE(:schema, DATABASE()),
+    CHAR(96, 46, 96 USING utf8mb4), :name, CHAR(96 USING utf8mb4))
     AND l.lock_index = 'PRIMARY' AND l.lock_data IN :keys
     AND (l.lock_mode LIKE 'X%' OR NOT :shared)
     AND l.lock_id NOT IN (SELECT trx_requested_lock_id FROM information_schema.innodb_trx
