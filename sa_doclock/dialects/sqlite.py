@@ -7,12 +7,13 @@ writers from committing (rollback journal).  Either is stronger than what was as
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
-from sqlalchemy import Connection, DateTime, Table, false, update
+from sqlalchemy import Connection, DateTime, Engine, Table, false, update
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
@@ -115,8 +116,9 @@ class SQLiteLocks(LockStrategy):
                 return
             try:
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
-                if _WRITABLE not in connection.info:  # else it takes no lock, and does not say so
-                    ask_driver(connection, _TAKE_WRITE_LOCK)
+                if _WRITABLE not in connection.info:
+                    if _may_be_read_only(connection.engine):  # it has taken no lock then
+                        ask_driver(connection, _TAKE_WRITE_LOCK)
                     connection.info[_WRITABLE] = True
             except OperationalError as error:
                 self._refuse_read_only(error)
@@ -249,6 +251,14 @@ class SQLiteLocks(LockStrategy):
 
 def _is_no_savepoint(error: DBAPIError) -> bool:
     return "no such savepoint" in str(error.orig)  # SQLITE_ERROR, as of any other mistake
+
+
+def _may_be_read_only(engine: Engine) -> bool:
+    """Return whether the file may be opened read-only: by a URI, or by who may not write it."""
+    file = engine.url.database
+    if not file or file == ":memory:":
+        return False
+    return file.startswith("file:") or (os.access(file, os.F_OK) and not os.access(file, os.W_OK))
 
 
 def _refuse_shared(connection: Connection) -> None:

@@ -828,6 +828,7 @@ WHERE shop_order.id = ?  -- 1
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order WITH (UPDLOCK, ROWLOCK)
 WHERE shop_order.id = ?  -- 1
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
@@ -835,6 +836,7 @@ WHERE shop_order.id = ?  -- 1
 -- with_for_update() of an alias, a join -----------------------------------------------------------
 SELECT o.id
 FROM shop_order AS o WITH (UPDLOCK, ROWLOCK) JOIN shop_line WITH (UPDLOCK, ROWLOCK) ON shop_line.order_id = o.id
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
@@ -842,6 +844,7 @@ FROM shop_order AS o WITH (UPDLOCK, ROWLOCK) JOIN shop_line WITH (UPDLOCK, ROWLO
 -- with_for_update(of=) of a join of tables --------------------------------------------------------
 SELECT shop_order.id
 FROM shop_order WITH (UPDLOCK, ROWLOCK) JOIN shop_line ON shop_line.order_id = shop_order.id
+SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 (back to the pool)
 (rollback)
