@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -112,29 +112,34 @@ class ExecutingSession(SessionWithContext):
         locked = self._locked_by(written)
         if locked is not None:
             return self._execute_locked(locked, written, params, arguments)
-        if execute_listeners(self):
-            self._listen_last()
+        listens_last = bool(execute_listeners(self)) and self._listen_last()
         lock = _adopted_lock_of(self._context, written)
         if lock is not None:
             return self._execute_for_update(lock, written, params, arguments)
         if getattr(written, "is_dml", False):
-            return self._execute_dml(statement, written, params, arguments)
+            self._context.refuse_write()
+            if listens_last:
+                return None  # what the listeners make of it is checked
+            run = partial(self._execute_plain, statement, params)
+            return _execute_dml(self._context, written, params, arguments, run)
         self._note_foreign(written)
         return None
 
-    def _listen_last(self) -> None:
-        """Have a lock seen that another listener adds to a statement.
+    def _listen_last(self) -> bool:
+        """Have the statement looked at once more, as the listeners of the program have made it.
 
-        Not for a statement that a listener executes: the listeners, which are being called, cannot
-        change meanwhile.
+        :returns: False for a statement that a listener executes: the listeners, which are being
+            called, cannot change meanwhile.
         """
-        if self._context.sends_own or self._context.call is not None:
-            return
+        context = self._context
+        if context.sends_own or context.call is not None:
+            return False
         listeners = [*execute_listeners(self)]
-        if listeners[-1] is not _adopt_added_lock:
-            if _adopt_added_lock in listeners:
-                event.remove(self, "do_orm_execute", _adopt_added_lock)
-            event.listen(self, "do_orm_execute", _adopt_added_lock)
+        if listeners[-1] is not _after_listeners:
+            if _after_listeners in listeners:
+                event.remove(self, "do_orm_execute", _after_listeners)
+            event.listen(self, "do_orm_execute", _after_listeners)
+        return True
 
     def _note_foreign(self, written: Any) -> None:
         """Note a statement that the library cannot read, as text() or DDL."""
@@ -163,28 +168,6 @@ class ExecutingSession(SessionWithContext):
         if not isinstance(statement, Select):
             refuse_nested_lock(statement)
         return found
-
-    def _execute_dml(
-        self, statement: Any, written: Any, params: Any, arguments: Mapping[str, Any]
-    ) -> Result[Any]:
-        inner = written.element if isinstance(written, FromStatement) else written
-        self._context.refuse_write()
-        names = arguments.keys() & {"execution_options", "bind_arguments"}
-        how = {name: arguments[name] for name in names}
-        with ExitStack() as stack:
-            stack.enter_context(around(self._context.parts.around_write))
-            noting = [
-                stack.enter_context(around_dml(inner, params, how))
-                for around_dml in self._context.parts.around_dml
-            ]
-            if isinstance(inner, Insert) and inner.select is not None:
-                # SQLAlchemy keeps the number of rows where it is told, and nothing else tells it.
-                options = {"preserve_rowcount": True, **arguments.get("execution_options", {})}
-                arguments = {**arguments, "execution_options": options}
-            result = self._execute_plain(statement, params, **arguments)
-            for note_returned in noting:
-                result = note_returned(result)
-        return result
 
     def _execute_locked(
         self,
@@ -226,11 +209,44 @@ def _adopted_lock_of(context: LockContext, statement: Any) -> LockOptions | None
     return None
 
 
-def _adopt_added_lock(state: ORMExecuteState) -> Result[Any] | None:
-    """Take the lock that a listener in front of this one has added to the statement."""
+def _execute_dml(
+    context: LockContext,
+    written: Any,
+    params: Any,
+    arguments: Mapping[str, Any],
+    run: Callable[..., Result[Any]],
+) -> Result[Any]:
+    """Execute an INSERT, UPDATE or DELETE, checked.
+
+    :param run: executes it with these arguments.
+    """
+    inner = written.element if isinstance(written, FromStatement) else written
+    names = arguments.keys() & {"execution_options", "bind_arguments"}
+    how = {name: arguments[name] for name in names}
+    with ExitStack() as stack:
+        stack.enter_context(around(context.parts.around_write))
+        noting = [
+            stack.enter_context(around_dml(inner, params, how))
+            for around_dml in context.parts.around_dml
+        ]
+        if isinstance(inner, Insert) and inner.select is not None:
+            # SQLAlchemy keeps the number of rows where it is told, and nothing else tells it.
+            options = {"preserve_rowcount": True, **arguments.get("execution_options", {})}
+            arguments = {**arguments, "execution_options": options}
+        result = run(**arguments)
+        for note_returned in noting:
+            result = note_returned(result)
+    return result
+
+
+def _after_listeners(state: ORMExecuteState) -> Result[Any] | None:
+    """Check the write, or take the lock, that the listeners of the program have made of a statement."""
     context = context_of(cast("SessionWithContext", state.session))
     if context.call is not None or locked_entity_of(state.statement) is not None:
         return None  # its own statement
+    written = written_out(state.statement)
+    if getattr(written, "is_dml", False):
+        return _execute_dml_of(context, state, written)
     lock = _adopted_lock_of(context, state.statement)
     if lock is None:
         return None
@@ -242,3 +258,18 @@ def _adopt_added_lock(state: ORMExecuteState) -> Result[Any] | None:
     return execute_for_update(
         context, statement, lock, run, state.execution_options, state.bind_arguments
     )
+
+
+def _execute_dml_of(context: LockContext, state: ORMExecuteState, written: Any) -> Result[Any]:
+    """Execute the write that the listeners have made, checked."""
+    options: Mapping[str, Any] = state.local_execution_options
+    arguments = {
+        # Those of SQLAlchemy itself are about this statement, and not about a question on its rows.
+        "execution_options": {name: options[name] for name in options if name[:4] != "_sa_"},
+        "bind_arguments": state.bind_arguments,
+    }
+
+    def run(**arguments: Any) -> Result[Any]:
+        return state.invoke_statement(execution_options=arguments["execution_options"])
+
+    return _execute_dml(context, written, state.parameters, arguments, run)
