@@ -100,6 +100,10 @@ INVARIANTS: Final = {
             "guard/test_kinds.py",
         ),
         Invariant(
+            "A write is judged as the `do_orm_execute` listeners of the program have made it.",
+            "guard/test_after_listeners.py::test_a_listener_that_writes_to_another_document_is_refused",
+        ),
+        Invariant(
             "A row that the account may read and not lock is LockNotSupported, and not missing.",
             "locking/test_row_security.py",
         ),
