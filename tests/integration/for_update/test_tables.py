@@ -65,12 +65,21 @@ LISTED: dict[str, set[Any]] = {
 COUNT = sa.select(sa.func.count()).select_from(Order).where(Order.id == 1).with_for_update()
 
 
+def held(session: LockingSession) -> dict[Any, LockOptions]:
+    """Return the locks by the classes of these tests: the rows are locked for others, too.
+
+    Other tests of the same run map classes of their own on the tables.
+    """
+    locks = session.held_locks.items()
+    return {key: lock for key, lock in locks if key[0] in (Order, Line, Voucher)}
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_the_row_is_locked_and_its_key_is_listed(
     session: LockingSession, other: LockingSession, name: str
 ) -> None:
     assert session.execute(TABLES[name].with_for_update()).all()
-    assert session.held_locks.keys() == LISTED.get(name, set())
+    assert held(session).keys() == LISTED.get(name, set())
     assert finds_held()(other)
     session.rollback()
     assert not session.held_locks
@@ -80,7 +89,7 @@ def test_the_row_is_locked_and_its_key_is_listed(
 def test_of_says_which_keys_are_listed(session: LockingSession) -> None:
     both = TABLES["two tables"].with_for_update(of=LINES)
     assert session.execute(both).all()
-    assert session.held_locks.keys() == {(Line, (1,)), (Line, (2,))}
+    assert held(session).keys() == {(Line, (1,)), (Line, (2,))}
 
 
 def test_half_of_a_key_and_the_table_of_a_subclass_are_not_listed(session: LockingSession) -> None:
@@ -89,7 +98,7 @@ def test_half_of_a_key_and_the_table_of_a_subclass_are_not_listed(session: Locki
     assert session.execute(sa.select(Lease.__table__).with_for_update()).all()
     assert not session.held_locks
     found = session.execute(sa.select(vouchers.c.number, vouchers.c.year).with_for_update()).all()
-    assert session.held_locks.keys() == {(Voucher, (year, number)) for number, year in found}
+    assert held(session).keys() == {(Voucher, (year, number)) for number, year in found}
 
 
 def test_what_was_loaded_of_it_is_read_again(session: LockingSession) -> None:
@@ -105,7 +114,7 @@ def test_a_pending_change_is_refused(session: LockingSession) -> None:
         session.execute(sa.select(ORDERS).where(ORDERS.c.id == 2).with_for_update()).all()
     with session.no_autoflush, pytest.raises(UnsavedChanges, match=r"pending changes"):
         session.execute(TABLES["column"].with_for_update())
-    assert session.held_locks.keys() == {(Order, (2,))}
+    assert held(session).keys() == {(Order, (2,))}
 
 
 def test_its_class_has_its_place_in_the_declared_order(engine: sa.Engine) -> None:
@@ -115,7 +124,7 @@ def test_its_class_has_its_place_in_the_declared_order(engine: sa.Engine) -> Non
         session.execute(TABLES["column"].with_for_update()).all()
         with pytest.raises(LockOrderViolation):
             session.execute(sa.select(LINES.c.id).with_for_update())
-    assert granted == [(Order, (1,))]
+    assert [one for one in granted if one[0] is Order] == [(Order, (1,))]
 
 
 def test_the_rows_are_still_in_the_result(session: LockingSession) -> None:
@@ -201,8 +210,8 @@ def test_a_read_lock(session: LockingSession) -> None:
         statement = TABLES["table"].with_for_update(read=True, key_share=key_share)
         assert session.execute(statement).all()
         assert session.in_transaction()
-        held = {} if key_share else {(Order, (1,)): LockOptions.SharedRead}
-        assert dict(session.held_locks) == held
+        listed = {} if key_share else {(Order, (1,)): LockOptions.SharedRead}
+        assert held(session) == listed
         session.rollback()
 
 
@@ -289,7 +298,7 @@ def test_of_leaves_a_subquery_out(session: LockingSession, other: LockingSession
     both = sa.select(Order, latest).join(latest, latest.order_id == Order.id)
     _, line = session.execute(both.with_for_update(of=Order)).one()
     assert line.value == 20
-    assert dict(session.held_locks) == {(Order, (1,)): LockOptions.ForUpdate}
+    assert held(session) == {(Order, (1,)): LockOptions.ForUpdate}
     assert finds_held()(other)
 
 
@@ -298,7 +307,7 @@ def test_of_may_name_a_subquery(session: LockingSession, other: LockingSession) 
     chosen = aliased(Order, SUBQUERY)
     both = sa.select(Line, chosen).join(chosen, Line.order_id == chosen.id)
     assert session.execute(both.with_for_update(of=chosen)).all()
-    assert dict(session.held_locks) == {(Order, (1,)): LockOptions.ForUpdate}
+    assert held(session) == {(Order, (1,)): LockOptions.ForUpdate}
     assert finds_held()(other)
     assert not finds_held(Line, 1)(other)
 
