@@ -184,11 +184,16 @@ def _lambda(session: LockingSession, shape: Shape) -> None:
 def _listener(session: LockingSession, shape: Shape) -> None:
     """Execute the statement without its lock, which a listener adds."""
 
+    unlocked = shape.statement(locked=False)
+
     def add_lock(state: ORMExecuteState) -> None:
-        state.statement = shape.statement()
+        if (
+            state.statement is unlocked
+        ):  # not SQLAlchemy's own SELECT of the rows that an UPDATE meets
+            state.statement = shape.statement()
 
     event.listen(session, "do_orm_execute", add_lock)
-    _all(session.execute(shape.statement(locked=False)))
+    _all(session.execute(unlocked))
 
 
 def _query(session: LockingSession, shape: Shape) -> None:

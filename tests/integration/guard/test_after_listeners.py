@@ -12,6 +12,7 @@ from sa_doclock import LockingSession
 from tests.integration.guard.models import Line, Order
 from tests.integration.guard.steps import hold, refused
 
+pytestmark = pytest.mark.databases("sqlite", "postgresql")  # of which both have RETURNING
 LINES: Any = Line.__table__
 STATEMENTS: dict[str, Any] = {
     "update": sa.update(Line).where(Line.order_id == 1).values(value=Line.value + 1),
