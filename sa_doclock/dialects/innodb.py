@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any, ClassVar, NamedTuple
 
 from sqlalchemy import Connection, Integer, Table, TextClause, text
@@ -14,7 +14,13 @@ from sqlalchemy.types import TypeEngine
 
 from ..core.lock_info import ACTIVE, IDLE, Identity, LockConnection
 from ..core.pool import ExecuteStatement, execute_now, is_registered, on_return, withdraw
-from ..errors import LockFailed, LockNotAvailable, LockNotSupported, WrongIsolation
+from ..errors import (
+    DeadlockDetected,
+    LockFailed,
+    LockNotAvailable,
+    LockNotSupported,
+    WrongIsolation,
+)
 from ..options import LockOptions, base_of
 from .base import (
     AUTOCOMMIT,
@@ -187,17 +193,36 @@ class InnoDBLocks(LockStrategy):
         name = schema_of(connection, table), table.name
         if name in self._lockable:
             return
-        with suppress(DBAPIError):  # the lock meets it next, as an error of its own
+        with self._left_to_the_next():  # to the lock, as an error of its own
             found = self.storage_engine(connection, table)
             if found is not None:
                 _check_engine(table, found.name)
                 self._lockable.add(name)
 
+    @contextmanager
+    def _left_to_the_next(self) -> Iterator[None]:
+        """Leave an error of a question to the next statement, where that meets it too.
+
+        The end of the transaction is told once: a node of a cluster that another one has overtaken
+        answers the next statement in a new transaction.
+        """
+        try:
+            yield
+        except DBAPIError as error:
+            if (
+                error.orig is not None
+                and self.native_code(error.orig) in self.rolls_back_transaction
+            ):
+                raise DeadlockDetected(
+                    "chosen as the victim of a deadlock; run the whole transaction again",
+                    orig=error.orig,
+                ) from error
+
     def check_adopted(self, connection: Connection, lock: LockOptions, table: Table) -> None:
         name = schema_of(connection, table), table.name
         if name in self._adopted:
             return
-        with suppress(DBAPIError):  # the next statement of the program meets it
+        with self._left_to_the_next():  # to the statement of the program
             found = self.storage_engine(connection, table)
             # Of a view that is not copied, other tables have the rows, which are locked.
             if found is not None and (found.name is not None or self._is_copied(connection, table)):

@@ -61,7 +61,7 @@ def lock_a_set(session: LockingSession) -> object:
 
 def savepoint(session: LockingSession) -> object:
     session.begin_nested()
-    return session.connection()  # sends it
+    return read(session)  # sends it
 
 
 def commit(session: LockingSession) -> None:
@@ -173,7 +173,7 @@ def test_the_end_of_a_savepoint_says_so(
 ) -> None:
     two.get_one_entity(Order, 1, ForUpdate)
     inner = two.begin_nested()
-    two.connection()  # sends the SAVEPOINT
+    read(two)  # sends the SAVEPOINT
     abort()
     with pytest.raises(DeadlockDetected):
         getattr(inner, end)()
@@ -187,7 +187,7 @@ def test_the_end_of_a_savepoint_says_so(
 def test_a_savepoint_does_not_help(two: LockingSession, abort: Abort) -> None:
     two.get_one_entity(Order, 1, ForUpdate)
     inner = two.begin_nested()
-    two.connection()  # sends the SAVEPOINT
+    read(two)  # sends the SAVEPOINT
     abort()
     with pytest.raises(DeadlockDetected):
         execute(two)
