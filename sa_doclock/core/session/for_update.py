@@ -167,7 +167,8 @@ class AdoptedRows(LockTarget[Result[Any]]):
             self._keys = returned_keys(result, self._selected)
             self.lasts = bool(self._headers or self._keys)
             if (self.lasts or not self._entities) and is_row_lock(plan.row_lock):
-                self._check_tables(connection)
+                with self.context.noting_end():
+                    self._check_tables(connection)
         return result
 
     def _execute(self, statement: Adopted, connection: TransactionConnection) -> Result[Any]:

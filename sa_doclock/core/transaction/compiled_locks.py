@@ -42,8 +42,9 @@ def _check_on(
 ) -> None:
     for lock in locks:
         _refuse_without_hint(lock, strategy)
-        for table in lock.tables:
-            strategy.check_adopted(connection, LockOptions.ForUpdate, table)
+        with state.noting_end():
+            for table in lock.tables:
+                strategy.check_adopted(connection, LockOptions.ForUpdate, table)
     wanted = strongest_of(locks)
     if strategy.locks_database and wanted is not None:
         plan = make_plan(None, wanted, strategy)
