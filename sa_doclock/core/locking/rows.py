@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.orm.interfaces import ORMOption
 
 from ...dialects.base import LockStrategy
+from ...errors import DeadlockDetected
 from ...options import LockOptions, is_row_lock
 from ..lock_info import Identity
 from ..statements import run_within
@@ -103,8 +104,11 @@ class LockedRows(LockTarget[T]):
             return self.read(self.under_lock(request.lock))
         strategy = connection.strategy
         assert plan.table is not None
-        with self.context.noting_end():
+        try:
             strategy.check_table(connection.connection, plan.table)
+        except DeadlockDetected:  # its question has met the end of the transaction
+            self.context.failure.note_server_rollback()
+            raise
         whole = strategy.locks_what_is_read
         in_one = self.in_one_statement(whole=whole)
         if in_one and self.found_by_key and request.seconds is None:

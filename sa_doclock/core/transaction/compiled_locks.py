@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection
 
 from ...dialects.base import LockStrategy
-from ...errors import LockNotSupported
+from ...errors import DeadlockDetected, LockNotSupported
 from ...options import LockOptions
 from ..statements import CompiledLock, CompiledLocks, strongest_of
 from .plan import make_plan
@@ -42,9 +42,14 @@ def _check_on(
 ) -> None:
     for lock in locks:
         _refuse_without_hint(lock, strategy)
-        with state.noting_end():
+        try:
             for table in lock.tables:
                 strategy.check_adopted(connection, LockOptions.ForUpdate, table)
+        except DeadlockDetected as error:  # its question has met the end of the transaction
+            state.failure.note_server_rollback()
+            if not state.is_locking():
+                state.failure.refuse_from_now_on(error)
+            raise
     wanted = strongest_of(locks)
     if strategy.locks_database and wanted is not None:
         plan = make_plan(None, wanted, strategy)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from types import MappingProxyType
-from typing import Any, ClassVar, Final, TypeVar, cast
+from itertools import compress
+from operator import attrgetter
+from typing import Any, ClassVar, Final, TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Mapper, Session
@@ -203,10 +204,12 @@ NamedHook = tuple[Callable[..., Any], ...]
 
 
 class SessionParts:
-    """The parts of one session, and their hooks by their names, in the order of the parts."""
+    """The parts of one session, and their hooks by their names, in the order of the parts.
+
+    A session makes the hooks of a name when it calls them first.
+    """
 
     all: tuple[SessionPart, ...] = ()
-    _by_kind: Mapping[type[SessionPart], SessionPart] = MappingProxyType({})
     route: tuple[Callable[[LockRequest], LockRequest], ...] = ()
     around_take: tuple[Callable[[Take], Take], ...] = ()
     check_request: tuple[Callable[[LockRequest], None], ...] = ()
@@ -249,21 +252,40 @@ class SessionParts:
 
     def find(self, kind: type[P]) -> P | None:
         """Return the part of this kind, where the session has one."""
-        return cast("P | None", self._by_kind.get(kind))
+        for part in self.all:
+            if type(part) is kind:
+                return part
+        return None
 
     def _set(self, parts: tuple[SessionPart, ...]) -> None:
         vars(self).clear()
         self.all = parts
-        self._by_kind = {type(part): part for part in parts}
-        for hook, places in _places(tuple(map(type, parts))):
-            setattr(self, hook, tuple([getattr(parts[place], hook) for place in places]))
+        self.__class__ = _with_hooks_of(tuple(map(type, parts)))
 
 
 # Threads: a cache of a function that has one answer.
 @lru_cache(maxsize=256)  # the sessions of a program have few combinations of parts
-def _places(kinds: tuple[type[SessionPart], ...]) -> Sequence[tuple[str, Sequence[int]]]:
-    """Return the hooks that parts of these kinds override, each with the places of its parts."""
-    return [
-        (hook, [place for place, kind in enumerate(kinds) if hook in kind.hooks])
-        for hook in sorted(frozenset[str]().union(*(kind.hooks for kind in kinds)))
-    ]
+def _with_hooks_of(kinds: tuple[type[SessionPart], ...]) -> type[SessionParts]:
+    """Return the class for parts of these kinds, with the hooks that one of them overrides."""
+    overridden = frozenset[str]().union(*(kind.hooks for kind in kinds))
+    hooks = {name: _Hooks(name, [name in kind.hooks for kind in kinds]) for name in overridden}
+    return type("SessionParts", (SessionParts,), hooks)
+
+
+class _Hooks:
+    """The attribute of SessionParts with the hooks of one name, made at its first use.
+
+    A session calls few of its hooks: most sessions lock once, or never.
+
+    :param overridden: of each part, whether it has this hook.
+    """
+
+    def __init__(self, name: str, overridden: Sequence[bool]) -> None:
+        self._name, self._overridden = name, overridden
+        self._hook_of = attrgetter(name)
+
+    def __get__(self, parts: SessionParts, _owner: type[Any]) -> NamedHook:
+        """Return them, and keep them in the object, where Python finds them from then on."""
+        hooks = tuple(map(self._hook_of, compress(parts.all, self._overridden)))
+        vars(parts)[self._name] = hooks
+        return hooks

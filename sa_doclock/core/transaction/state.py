@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from sqlalchemy.orm import Session, SessionTransaction
 
 from ...dialects.base import LockStrategy
-from ...errors import DeadlockDetected, LockLost
+from ...errors import LockLost
 from ...events import EventfulSession, ReleasedLock
 from ...options import LockOptions
 from ..instrumentation import LockInstrumentation
@@ -275,17 +275,6 @@ class TransactionState(TransactionFollower):
     def _undo_settings(self) -> None:
         for undone in self.parts.settings_undone:
             undone()
-
-    @contextmanager
-    def noting_end(self) -> Iterator[None]:
-        """Note the end of the transaction, where a question of ours in this block meets it."""
-        try:
-            yield
-        except DeadlockDetected as error:
-            self.failure.note_server_rollback()
-            if self.call is None or self.call.request.adopted:
-                self.failure.refuse_from_now_on(error)
-            raise
 
     def note_abort(self, connection: Connection, error: BaseException) -> None:
         """Note that an error has aborted the transaction at the server, or its savepoint."""

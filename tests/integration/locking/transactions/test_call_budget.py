@@ -24,15 +24,15 @@ class Budget(NamedTuple):
 
 BUDGETS = {
     "sqlite": {
-        "make": Budget(36, 14, 6),
+        "make": Budget(24, 13, 5),
         "lock": Budget(49, 14, 10),
-        "save": Budget(55, 14, 8),
+        "save": Budget(47, 15, 8),
     },
     "postgresql": {
         "declared lock": Budget(50, 16, 10),
         "declared lock_in_time": Budget(115, 24, 19),
         "declared lock_by_scalars": Budget(175, 29, 14),
-        "declared save": Budget(100, 23, 10),
+        "declared save": Budget(101, 23, 9),
     },
 }
 
