@@ -11,6 +11,7 @@ from sa_doclock import LockingSession, LockOptions
 from sa_doclock.core.documents.mapping import document_key, identity_of, key_attributes, mapper_of
 from tests.sql.models import Journal
 from tests.support.models import ColdStore, Contract, Fault, Lease, Order, Ticket, Voucher
+from tests.support.rows import rows
 from tests.unit.mappings import NightTaxi, Vehicle
 
 ORDER, VOUCHER = mapper_of(Order), mapper_of(Voucher)
@@ -81,7 +82,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("entity", "ident"), WRONG.values(), ids=WRONG)
+@rows(("entity", "ident"), WRONG.values(), ids=WRONG)
 @pytest.mark.parametrize("lock", [LockOptions.None_, LockOptions.ForUpdate])
 def test_a_key_that_fits_no_row_is_refused_before_anything_is_sent(
     session: LockingSession, sent: list[str], entity: type[Any], ident: Any, lock: LockOptions

@@ -9,6 +9,7 @@ import pytest
 
 from sa_doclock.tools.doctor import mariadb, mysql, postgresql, sqlite
 from tests.docs.pages import text_of
+from tests.support.rows import rows
 from tests.versions.components import COMPONENTS
 from tests.versions.result import Result, load
 from tests.versions.table import in_words, releases, table
@@ -26,7 +27,7 @@ def oldest_allowed() -> dict[str, str]:
     return {name: version for name, version in found.items() if name not in NO_COMPONENTS}
 
 
-@pytest.mark.parametrize("result", RESULTS.values(), ids=RESULTS)
+@rows("result", RESULTS.values(), ids=RESULTS)
 def test_nothing_has_failed(result: Result) -> None:
     assert result.failed == 0
     assert result.passed > 0

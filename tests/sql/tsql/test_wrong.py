@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.sql.tsql.checker import Checker
 from tests.sql.tsql.rules import RULES
+from tests.support.rows import rows
 
 #: What the parser itself refuses, and a part of what it says.
 SYNTAX = {
@@ -106,26 +105,26 @@ GOOD = (
 )
 
 
-@pytest.mark.parametrize("text", SYNTAX)
+@rows("text", SYNTAX)
 def test_the_parser_refuses(checker: Checker, text: str) -> None:
     (verdict,) = checker.check([text])
     assert any(SYNTAX[text] in error for error in verdict.syntax), verdict
 
 
-@pytest.mark.parametrize("text", REFUSED)
+@rows("text", REFUSED)
 def test_a_rule_refuses_what_the_parser_takes(checker: Checker, text: str) -> None:
     (verdict,) = checker.check([text])
     assert verdict.syntax == []
     assert [what.partition(":")[0] for what in verdict.rules] == [REFUSED[text]]
 
 
-@pytest.mark.parametrize("text", INNER)
+@rows("text", INNER)
 def test_a_text_within_a_text_is_parsed_too(checker: Checker, text: str) -> None:
     (verdict,) = checker.check([f"EXEC sp_executesql N'{text}'"])
     assert any(what.startswith(INNER[text]) for what in verdict.rules), verdict
 
 
-@pytest.mark.parametrize("text", GOOD)
+@rows("text", GOOD)
 def test_what_is_good_is_taken(checker: Checker, text: str) -> None:
     (verdict,) = checker.check([text])
     assert verdict, verdict
