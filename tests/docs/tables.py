@@ -18,7 +18,7 @@ from sqlalchemy import select
 import sa_doclock
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
 from sa_doclock.dialects import strategy_for
-from tests.docs import compatible, doctor, idioms, invariants, public_names, roles
+from tests.docs import compatible, doctor, idioms, invariants, public_names, roles, telemetry
 from tests.docs.pages import ROOT, generated_parts, pages, with_generated_parts
 from tests.integration.lock_errors.rows import table as not_granted
 from tests.integration.mistakes import rows
@@ -245,6 +245,7 @@ PARTS: Mapping[str, Callable[[], Iterable[str]]] = {
     "idioms": idioms.table,
     "invariants": invariants.table,
     "lock-options": lock_options,
+    "metrics": telemetry.metrics,
     "mistakes": rows.table,
     "module-map": module_map,
     "public-names": public_names.table,

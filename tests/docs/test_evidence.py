@@ -1,4 +1,4 @@
-"""docs/mssql.md says of each claim what it rests on: the letters are those of the tests behind it."""
+"""tests/sql/evidence.md says of each claim what it rests on: the letters are those of the tests behind it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.docs.pages import ROOT, text_of
+from tests.docs.pages import ROOT, headings, links, text_of
 from tests.support.rows import rows
 
 PAGE = "docs/mssql.md"
+CLAIMS_PAGE = "tests/sql/evidence.md"
 TESTS = ROOT / "tests"
 #: What each file under tests/ is evidence of, by the beginning of its path; what is not here is
 #: of the live suite.
@@ -43,7 +44,9 @@ class Claim(NamedTuple):
 
 
 def _claims() -> Iterator[Claim]:
-    _, _, rest = text_of(PAGE).partition("| Claim | rests on | in `tests/` |\n|---|---|---|\n")
+    _, _, rest = text_of(CLAIMS_PAGE).partition(
+        "| Claim | rests on | in `tests/` |\n|---|---|---|\n"
+    )
     for line in rest.partition("\n\n")[0].splitlines():
         text, letters, where = (cell.strip() for cell in line.strip("| \n").split(" | "))
         yield Claim(text, frozenset(letters.split(", ")), where)
@@ -81,12 +84,23 @@ def test_what_others_have_seen_has_a_source_or_says_that_it_was_not_published(cl
     if "Q" in claim.letters:
         assert re.search(r"https://|not published", claim.text + claim.where)
     if "B" in claim.letters:
-        assert "\n### Babelfish\n" in text_of(PAGE)
+        assert "\n## Babelfish\n" in text_of(CLAIMS_PAGE)
 
 
 def test_each_letter_is_explained() -> None:
-    explained = set(re.findall(r"^- \*\*([A-Z])\*\*: ", text_of(PAGE), re.MULTILINE))
+    explained = set(re.findall(r"^- \*\*([A-Z])\*\*: ", text_of(CLAIMS_PAGE), re.MULTILINE))
     assert explained == frozenset().union(*(claim.letters for claim in CLAIMS))
+
+
+def test_its_links_lead_somewhere() -> None:
+    folder = (ROOT / CLAIMS_PAGE).parent
+    ours = [link for link in links(text_of(CLAIMS_PAGE)) if not link.startswith("https://")]
+    assert ours
+    for link in ours:
+        path, _, anchor = link.partition("#")
+        target = folder / path if path else ROOT / CLAIMS_PAGE
+        assert target.exists(), link
+        assert not anchor or anchor in headings(target.read_text(encoding="utf-8")), link
 
 
 @pytest.mark.parametrize(
