@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import operator
 import re
 from collections.abc import Iterator
@@ -37,6 +38,11 @@ CUT_OFF = """() => [...document.querySelectorAll('article pre > code')]
     .filter(code => code.scrollWidth > code.clientWidth).map(code => code.innerText)"""
 
 
+# The tables that are wider than their column, so that a reader has to scroll them sideways.
+WIDE_TABLES = """() => [...document.querySelectorAll('.md-typeset__scrollwrap')]
+    .filter(frame => frame.scrollWidth > frame.clientWidth).map(frame => frame.innerText)"""
+
+
 # Asked again and again: the page listens only when its script and the index have been loaded.
 ASK_AND_COUNT = """() => {
     const input = document.querySelector('input.md-search__input');
@@ -44,6 +50,28 @@ ASK_AND_COUNT = """() => {
     input.value = 'SkipLocked';
     input.dispatchEvent(new Event('keyup', {bubbles: true}));
     return document.querySelectorAll('.md-search-result__item').length > 2;
+}"""
+
+
+# What people look for, and the recipe that has the answer.
+RECIPES = {
+    "gapless": "gapless-numbers",
+    "stock": "stock",
+    "reservation": "stock",
+    "outbox": "outbox",
+    "idempotency": "idempotency-key",
+    "edit screen": "edit-screen",
+}
+
+
+# Whether a recipe is among the results that the page shows first.
+ASK_FOR_A_RECIPE = """([words, recipe]) => {
+    const input = document.querySelector('input.md-search__input');
+    input.focus();
+    input.value = words;
+    input.dispatchEvent(new Event('keyup', {bubbles: true}));
+    return [...document.querySelectorAll('.md-search-result__link')]
+        .some(link => link.pathname.endsWith(`/recipes/${recipe}.html`));
 }"""
 
 
@@ -222,12 +250,46 @@ def test_no_code_of_the_first_page_is_cut_off(url: str, tmp_path: Path, size: An
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("name", ["index.html", "lock-options.html"])
+def test_its_tables_fit_the_screen(url: str, tmp_path: Path, name: str, size: Any) -> None:
+    with chromium(tmp_path, viewport=size) as context:
+        page = context.pages[0]
+        page.goto(urljoin(url, name))
+        page.wait_for_selector(".md-typeset__scrollwrap")
+        assert page.evaluate(WIDE_TABLES) == []
+
+
+@pytest.mark.slow
 def test_the_search_finds_a_page(url: str, tmp_path: Path) -> None:
     with chromium(tmp_path, viewport=DESKTOP) as context:
         page = context.pages[0]
         page.goto(urljoin(url, "index.html"))
         page.locator("input.md-search__input").click()
         page.wait_for_function(ASK_AND_COUNT, polling=1000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("words", "recipe"), RECIPES.items())
+def test_the_index_of_the_search_has_the_words_of_a_recipe(
+    site: Path, words: str, recipe: str
+) -> None:
+    index = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))
+    found = {
+        entry["location"].partition("#")[0]
+        for entry in index["docs"]
+        if words in f"{entry['title']} {entry['text']}".lower()
+    }
+    assert f"recipes/{recipe}.html" in found
+
+
+@pytest.mark.slow
+def test_the_search_finds_each_recipe(url: str, tmp_path: Path) -> None:
+    with chromium(tmp_path, viewport=DESKTOP) as context:
+        page = context.pages[0]
+        for asked in RECIPES.items():
+            page.goto(urljoin(url, "index.html"))  # anew: no result is that of another question
+            page.wait_for_function(ASK_FOR_A_RECIPE, arg=[*asked], polling=1000, timeout=30_000)
 
 
 @pytest.mark.slow

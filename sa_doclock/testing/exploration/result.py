@@ -18,8 +18,10 @@ class Failure:
 
     :ivar order: the argument ``order=`` of :func:`explore` that runs it again: ``"1221"`` for a turn
         of the first function, two of the second, and one of the first.
-    :ivar anomaly: ``"lost update"``, ``"write skew"``, ``"read skew"``, ``"deadlock"``, ``"error"`` (a
-        function has raised another error), or ``"not known"``.
+    :ivar anomaly: ``"lost update"`` (both wrote a row, and one of them had read it before the other's
+        commit), ``"write skew"`` (each read a row before the other changed it, and they wrote
+        different rows), ``"read skew"`` (one read some rows before the other's commit, and some after
+        it), ``"deadlock"``, ``"error"`` (a function has raised another error), or ``"not known"``.
     :ivar timeline: the run as a table of two columns.
     :ivar outcomes: what the two functions have returned or raised.
     :ivar error: what the invariant has raised; None where it has returned a false value.
