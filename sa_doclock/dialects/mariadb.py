@@ -24,7 +24,7 @@ from .numbers import text_with_numbers
 from .recent_keys import recent_keys
 
 # https://mariadb.com/kb/en/changes-and-improvements-in-mariadb-106/
-_HAS_SKIP_LOCKED = (10, 6)
+HAS_SKIP_LOCKED = (10, 6)
 # innodb_snapshot_isolation is on, error 1020: https://mariadb.com/kb/en/mariadb-11-6-2-release-notes/
 _DETECTS_CONFLICTS = (11, 6, 2)
 
@@ -150,8 +150,8 @@ class MariaDBLocks(InnoDBLocks):
 
     def check_support(self, lock: LockOptions) -> None:
         super().check_support(lock)
-        version = self.server_version or _HAS_SKIP_LOCKED
-        if LockOptions.SkipLocked in lock and version < _HAS_SKIP_LOCKED:
+        version = self.server_version or HAS_SKIP_LOCKED
+        if LockOptions.SkipLocked in lock and version < HAS_SKIP_LOCKED:
             raise LockNotSupported(f"SKIP LOCKED needs MariaDB 10.6, this is {version}")
 
     def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:

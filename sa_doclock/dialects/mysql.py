@@ -30,7 +30,7 @@ from .numbers import text_with_numbers
 from .recent_keys import recent_keys
 
 # NOWAIT, SKIP LOCKED, FOR SHARE and OF: https://dev.mysql.com/doc/relnotes/mysql/8.0/en/news-8-0-1.html
-_HAS_MODIFIERS = (8, 0, 1)
+HAS_MODIFIERS = (8, 0, 1)
 
 # Line breaks in names and comments are written as \n there.
 _ENGINE = re.compile(r"^\) ENGINE=(\w+)", re.MULTILINE)
@@ -112,6 +112,11 @@ _THREADS = text("""
     FROM performance_schema.threads AS t
     WHERE t.thread_id IN :threads""").bindparams(bindparam("threads", expanding=True))
 _EXECUTION_TIME = re.compile(r"\bMAX_EXECUTION_TIME\s*\(\s*(\d+)\s*\)", re.IGNORECASE)
+# mysql-connector says so without a number.  SQLAlchemy knows the text of its older versions alone,
+# "MySQL Connection not available.", with a full stop.
+_NOT_CONNECTED = "MySQL Connection not available"
+_NO_NUMBER = -1
+_SERVER_GONE = 2006  # CR_SERVER_GONE_ERROR
 _ERROR_DURING_COMMIT = 1180  # ER_ERROR_DURING_COMMIT
 _ROLLBACK_DURING_COMMIT = 3101  # ER_TRANSACTION_ROLLBACK_DURING_COMMIT
 _HA_ERR_LOCK_DEADLOCK = re.compile(r"\b149\b")
@@ -213,23 +218,25 @@ class MySQLLocks(InnoDBLocks):
     hold_limit_variable = "wait_timeout"
     hold_limit_expression = "CAST(LEAST(@@SESSION.wait_timeout, {limit}) AS UNSIGNED)"
     restore_hold_limit = restores_hold_limit(hold_limit_variable)
-    breaks_connection = frozenset({3169})  # ER_SESSION_WAS_KILLED: by KILL, during a statement
+    # 3169 ER_SESSION_WAS_KILLED: by KILL, during a statement
+    breaks_connection = frozenset({3169, _SERVER_GONE})
     ended_while_idle = frozenset({4031})  # ER_CLIENT_INTERACTION_TIMEOUT: wait_timeout
     # 1206 ER_LOCK_TABLE_FULL: the locks do not fit into the buffer pool; it is no lock that failed.
     rolls_back_transaction = requires_rollback = frozenset({1213, 1206})
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
-        # SQLAlchemy before 2.0.45 writes LOCK IN SHARE MODE OF .., which no MySQL understands
+        # SQLAlchemy before 2.0.45 writes LOCK IN SHARE MODE OF .., which no MySQL understands:
+        # https://github.com/sqlalchemy/sqlalchemy/issues/10134
         self._spells_share = hasattr(dialect, "use_mysql_for_share")
 
     def locks_one_table_of_join(self) -> bool:
-        return self._version >= _HAS_MODIFIERS
+        return self._version >= HAS_MODIFIERS
 
     def check_support(self, lock: LockOptions) -> None:
         super().check_support(lock)
         modifier = lock & (LockOptions.NoWait | LockOptions.SkipLocked)
-        if modifier and self._version < _HAS_MODIFIERS:
+        if modifier and self._version < HAS_MODIFIERS:
             raise LockNotSupported(f"{modifier} needs MySQL 8.0.1, this is {self._version}")
         if base_of(lock) is LockOptions.SharedRead and not self._spells_share:
             raise LockNotSupported("SharedRead on MySQL needs SQLAlchemy 2.0.45 or newer")
@@ -258,6 +265,8 @@ class MySQLLocks(InnoDBLocks):
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         code = super().native_code(orig)
+        if code == _NO_NUMBER and _NOT_CONNECTED in str(orig):
+            return _SERVER_GONE
         # Another primary of the group was first.  1180 can also be a full disk, say: InnoDB's own
         # number in its text tells them apart.
         if code == _ROLLBACK_DURING_COMMIT or (
@@ -289,4 +298,4 @@ class MySQLLocks(InnoDBLocks):
 
     @property
     def _version(self) -> tuple[Any, ...]:
-        return self.server_version or _HAS_MODIFIERS
+        return self.server_version or HAS_MODIFIERS

@@ -86,7 +86,8 @@ class SQLiteLocks(LockStrategy):
         return LockOptions.None_
 
     def check_autocommit(self, connection: Connection) -> None:
-        # sqlite3.Connection.autocommit came with Python 3.12; its default is an int
+        # autocommit came with Python 3.12, and its default is an int:
+        # https://docs.python.org/3/library/sqlite3.html#sqlite3.Connection.autocommit
         if getattr(connection.connection.dbapi_connection, "autocommit", None) is True:
             raise LockNotSupported(AUTOCOMMIT)
 
@@ -241,8 +242,8 @@ class SQLiteLocks(LockStrategy):
         code: int | None = getattr(orig, "sqlite_errorcode", None)
         if code is not None:
             return code if code in self.failures else code & 0xFF  # the primary code
-        # sqlite_errorcode came with Python 3.11; before it the text is all there is, and it
-        # cannot tell SQLITE_BUSY_SNAPSHOT from SQLITE_BUSY.
+        # sqlite_errorcode came with Python 3.11, https://docs.python.org/3/whatsnew/3.11.html#sqlite3;
+        # before it the text is all there is, and cannot tell SQLITE_BUSY_SNAPSHOT from SQLITE_BUSY.
         text = str(orig).partition(":")[0]  # ".. is locked: lk_order"
         return (
             _CODES_ON_PYTHON_3_10.get(text) if isinstance(orig, sqlite3.OperationalError) else None

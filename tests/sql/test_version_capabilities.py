@@ -1,21 +1,33 @@
-"""The version from which a dialect uses a capability: it does in that version, and not in the one before."""
+"""The version from which a dialect uses a capability: it does in that version, and not in the one before.
+
+Each version that a dialect compares with has a name of its module, a source beside it, and a case here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+import ast
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 from sqlalchemy import Connection, Engine
+from sqlalchemy.dialects.mysql.pymysql import MySQLDialect_pymysql
 from sqlalchemy.exc import ResourceClosedError
 
+import sa_doclock.dialects
 from sa_doclock import LockNotSupported, LockOptions
 from sa_doclock.dialects import strategy_for
 from sa_doclock.dialects.base import LockStrategy
+from sa_doclock.dialects.mysql import MySQLLocks
 from sa_doclock.dialects.postgresql.hold_limit import after_lock
+from sa_doclock.dialects.sqlite import SQLiteLocks
 from tests.sql import servers
 from tests.sql.script import Script
 from tests.sql.servers import mysql, serving
+from tests.support.rows import rows
 
 Connect = Callable[[Script], Engine]
 Has = Callable[[LockStrategy, Connection, Script], bool]
@@ -62,45 +74,163 @@ def detects_conflicts(strategy: LockStrategy, _connection: Connection, _script: 
     return "REPEATABLE READ" in strategy.conflict_levels
 
 
-@pytest.mark.parametrize(
-    ("product", "before", "since", "has"),
-    [
-        ("postgresql", postgresql("16.14"), postgresql("17.0"), limits_whole_transaction),
-        ("postgresql", postgresql("13.23"), postgresql("14.0"), reads_start_of_wait),
-        (
-            "mysql",
-            mysql("8.0.0"),
-            mysql("8.0.1"),
-            supports(LockOptions.ForUpdate | LockOptions.NoWait),
-        ),
-        (
-            "mysql",
-            mysql("8.0.0"),
-            mysql("8.0.1"),
-            supports(LockOptions.ForUpdate | LockOptions.SkipLocked),
-        ),
-        ("mysql", mysql("8.0.0"), mysql("8.0.1"), locks_one_table),
-        (
-            "mariadb",
-            mysql("10.5.29-MariaDB"),
-            mysql("10.6.0-MariaDB"),
-            supports(LockOptions.ForUpdate | LockOptions.SkipLocked),
-        ),
-        ("mariadb", mysql("11.6.1-MariaDB"), mysql("11.6.2-MariaDB"), detects_conflicts),
-    ],
-    ids=[
-        "transaction_timeout",
-        "waitstart",
-        "NOWAIT",
-        "SKIP LOCKED",
-        "FOR UPDATE OF",
-        "SKIP LOCKED of MariaDB",
-        "1020",
-    ],
-)
-def test_it_is_used_from_its_version_on(
-    product: str, before: Connect, since: Connect, has: Has
+class Case(NamedTuple):
+    """A capability.
+
+    :ivar constant: the version, as module and name.
+    :ivar before: a server of the last version without it.
+    :ivar since: one of the first version with it.
+    """
+
+    constant: str
+    product: str
+    before: Connect
+    since: Connect
+    has: Has
+
+
+MODIFIERS = ("mysql.HAS_MODIFIERS", "mysql", mysql("8.0.0"), mysql("8.0.1"))
+CASES = {
+    "transaction_timeout": Case(
+        "postgresql.hold_limit.HAS_TRANSACTION_TIMEOUT",
+        "postgresql",
+        postgresql("16.14"),
+        postgresql("17.0"),
+        limits_whole_transaction,
+    ),
+    "waitstart": Case(
+        "postgresql.monitoring._HAS_WAIT_START",
+        "postgresql",
+        postgresql("13.23"),
+        postgresql("14.0"),
+        reads_start_of_wait,
+    ),
+    "NOWAIT": Case(*MODIFIERS, supports(LockOptions.ForUpdate | LockOptions.NoWait)),
+    "SKIP LOCKED": Case(*MODIFIERS, supports(LockOptions.ForUpdate | LockOptions.SkipLocked)),
+    "FOR UPDATE OF": Case(*MODIFIERS, locks_one_table),
+    "SKIP LOCKED of MariaDB": Case(
+        "mariadb.HAS_SKIP_LOCKED",
+        "mariadb",
+        mysql("10.5.29-MariaDB"),
+        mysql("10.6.0-MariaDB"),
+        supports(LockOptions.ForUpdate | LockOptions.SkipLocked),
+    ),
+    "1020": Case(
+        "mariadb._DETECTS_CONFLICTS",
+        "mariadb",
+        mysql("11.6.1-MariaDB"),
+        mysql("11.6.2-MariaDB"),
+        detects_conflicts,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_it_is_used_from_its_version_on(case: Case) -> None:
+    for connect, expected in ((case.before, False), (case.since, True)):
+        with serving(case.product, connect) as (engine, script), engine.connect() as connection:
+            assert case.has(strategy_for(engine), connection, script) is expected
+
+
+@pytest.mark.parametrize("since_2_0_45", [False, True])
+def test_shared_read_needs_for_share_of_sqlalchemy(
+    monkeypatch: pytest.MonkeyPatch, since_2_0_45: bool
 ) -> None:
-    for connect, expected in ((before, False), (since, True)):
-        with serving(product, connect) as (engine, script), engine.connect() as connection:
-            assert has(strategy_for(engine), connection, script) is expected
+    for one in MySQLDialect_pymysql.__mro__:
+        if "use_mysql_for_share" in vars(one):
+            monkeypatch.delattr(one, "use_mysql_for_share")
+    dialect = MySQLDialect_pymysql()
+    dialect.server_version_info = (9, 7, 0)
+    if since_2_0_45:
+        dialect.use_mysql_for_share = True  # type: ignore[attr-defined,unused-ignore]
+    strategy = MySQLLocks(dialect)
+    strategy.check_support(LockOptions.ForUpdate)
+    refused = pytest.raises(LockNotSupported, match="SQLAlchemy")
+    with nullcontext() if since_2_0_45 else refused:
+        strategy.check_support(LockOptions.SharedRead)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "refused"),
+    [
+        ({"autocommit": True}, True),
+        ({"autocommit": False}, False),
+        ({"autocommit": -1}, False),
+        ({}, False),  # before Python 3.12
+    ],
+    ids=["autocommit", "pep-249", "legacy", "python-3.11"],
+)
+def test_the_autocommit_of_sqlite3(attributes: dict[str, Any], refused: bool) -> None:
+    connection: Any = SimpleNamespace(
+        connection=SimpleNamespace(dbapi_connection=SimpleNamespace(**attributes))
+    )
+    strategy = SQLiteLocks(SimpleNamespace(server_version_info=None))  # type: ignore[arg-type]
+    with pytest.raises(LockNotSupported) if refused else nullcontext():
+        strategy.check_autocommit(connection)
+
+
+FOLDER = Path(sa_doclock.dialects.__file__).parent
+MODULES = {
+    ".".join(path.relative_to(FOLDER).with_suffix("").parts): path
+    for path in sorted(FOLDER.rglob("*.py"))
+}
+
+
+def is_version(node: ast.expr | None) -> bool:
+    """Return whether it is a tuple of numbers."""
+    return isinstance(node, ast.Tuple) and all(
+        isinstance(one, ast.Constant) and type(one.value) is int for one in node.elts
+    )
+
+
+def versions_of(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield the names of the module that are versions, with their lines."""
+    for node in tree.body:
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and is_version(node.value):
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            if isinstance(target, ast.Name):  # else they are several numbers
+                yield target.id, node.lineno
+
+
+def unnamed(tree: ast.Module) -> list[str]:
+    """Return the comparisons with a version that has no name."""
+    compared = (node for node in ast.walk(tree) if isinstance(node, ast.Compare))
+    return [ast.unparse(node) for node in compared if any(map(is_version, node.comparators))]
+
+
+def without_source(text: str) -> list[str]:
+    """Return the versions with no address in their line, or in the comment above it."""
+    lines = text.splitlines()
+    found = []
+    for name, line in versions_of(ast.parse(text)):
+        above = line - 1
+        while above > 0 and lines[above - 1].startswith("#"):
+            above -= 1
+        if "https://" not in "".join(lines[above:line]):
+            found.append(name)
+    return found
+
+
+def test_each_version_has_a_case() -> None:
+    found = {
+        f"{module}.{name}"
+        for module, path in MODULES.items()
+        for name, _ in versions_of(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    assert found == {case.constant for case in CASES.values()}
+
+
+@rows("module", MODULES)
+def test_each_version_has_a_name_and_a_source(module: str) -> None:
+    text = MODULES[module].read_text(encoding="utf-8")
+    assert unnamed(ast.parse(text)) == []
+    assert without_source(text) == []
+
+
+def test_the_rules_find_what_they_are_for() -> None:
+    assert unnamed(ast.parse("if version >= (17,): pass")) == ["version >= (17,)"]
+    assert unnamed(ast.parse("if version >= _HAS: pass")) == []
+    assert without_source("_HAS = (17,)") == ["_HAS"]
+    assert without_source("_HAS: Final = (17,)  # https://example.org") == []
+    assert without_source("# https://example.org\n_HAS = (17,)") == []
+    assert without_source("_NAMES = (1, 'b')") == []

@@ -12,19 +12,22 @@ from concurrent.futures import ThreadPoolExecutor
 from tests.docs import tables
 from tests.support.progress import say
 from tests.support.servers import UnavailableError
+from tests.versions import free_threaded
 from tests.versions.components import COMPONENTS
 from tests.versions.result import save
 from tests.versions.run import run_component
+
+_NAMES = (*COMPONENTS, free_threaded.NAME)
 
 
 def main() -> int:
     """Run the components that are named, or all; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.versions", description=__doc__)
-    parser.add_argument("components", nargs="*", metavar="COMPONENT", help=" ".join(COMPONENTS))
+    parser.add_argument("components", nargs="*", metavar="COMPONENT", help=" ".join(_NAMES))
     parser.add_argument("--jobs", type=int, default=2, help="so many at the same time (2)")
     arguments = parser.parse_args()
-    wanted: list[str] = arguments.components or [*COMPONENTS]
-    if unknown := set(wanted) - {*COMPONENTS}:
+    wanted: list[str] = arguments.components or [*_NAMES]
+    if unknown := set(wanted) - {*_NAMES}:
         parser.error(f"no such component: {' '.join(sorted(unknown))}")
     with ThreadPoolExecutor(arguments.jobs) as pool:
         all_well = [*pool.map(_run, wanted)]
@@ -35,7 +38,8 @@ def main() -> int:
 def _run(name: str) -> bool:
     """Run a component and write its result; return whether all went well."""
     try:
-        result = run_component(COMPONENTS[name])
+        is_component = name in COMPONENTS
+        result = run_component(COMPONENTS[name]) if is_component else free_threaded.run_all()
     except UnavailableError as reason:
         say(f"{name}: NOT RUN: {reason}")
         return False

@@ -1,4 +1,4 @@
-"""``python -m tests.versions.free_threaded``: the stress of eight threads and the unit tests, without a GIL.
+"""``make versions ARGS=python-free-threaded``: the stress of eight threads and the unit tests, without a GIL.
 
 The interpreter is that of ``SA_DOCLOCK_TEST_FREE_THREADED``, or ``python3.14t`` or ``python3.13t`` on PATH;
 else it is built from the sources of Debian, in four minutes, which needs a C compiler and the headers of
@@ -16,14 +16,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.docs import tables
 from tests.support.progress import progress, say
 from tests.support.servers import UnavailableError, debian, start_private, url_variable
 from tests.support.servers.cache import cached
 from tests.support.servers.process import run
-from tests.versions.result import Result, save
+from tests.versions.result import Result
 from tests.versions.run import counted
 
+NAME = "python-free-threaded"
 VARIABLE = "SA_DOCLOCK_TEST_FREE_THREADED"
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -113,7 +113,7 @@ def run_all() -> Result:
     with_what = f"{server.version}, psycopg in pure Python, the GIL off"
     today = dt.datetime.now(dt.timezone.utc).date().isoformat()
     return Result(
-        *("python-free-threaded", "Python", f"{version} free-threaded", with_what, today),
+        *(NAME, "Python", f"{version} free-threaded", with_what, today),
         *(passed, failed, skipped),
     )
 
@@ -132,20 +132,3 @@ def _run_tests(python: Path, variables: dict[str, str]) -> tuple[int, dict[str, 
         if failed:
             say(log.read_text(encoding="utf-8"))
         return passed, skipped, failed
-
-
-def main() -> int:
-    """Run it and write the result; return the exit status."""
-    try:
-        result = run_all()
-    except UnavailableError as reason:
-        say(f"python-free-threaded: NOT RUN: {reason}")
-        return 1
-    save(result)
-    tables.main()
-    say(f"Python {result.version}: {result.passed} passed, {result.failed} failed")
-    return 1 if result.failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -324,7 +324,10 @@ def _pipeline_of(connection: Connection) -> Callable[[Connection], Pipeline | No
 
 
 def _has_pipeline(connection: Connection) -> bool:
-    """Return whether the driver can send several statements in one round trip."""
+    """Return whether the driver can send several statements in one round trip: with libpq 14 or later.
+
+    https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
+    """
     if connection.dialect.driver != "psycopg":
         return False
     dbapi: Any = connection.dialect.loaded_dbapi

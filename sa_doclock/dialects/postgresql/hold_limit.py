@@ -10,7 +10,7 @@ from ...options import milliseconds
 
 _IDLE: Final = "idle_in_transaction_session_timeout"
 _WHOLE: Final = "transaction_timeout"
-_HAS_WHOLE: Final = (17,)  # https://www.postgresql.org/docs/release/17.0/
+HAS_TRANSACTION_TIMEOUT: Final = (17,)  # https://www.postgresql.org/docs/release/17.0/
 
 # set_config(.., true) is SET LOCAL.  A shorter limit of the server's own stays; 0 is none.
 _LIMITED: Final = (
@@ -33,7 +33,7 @@ def after_lock(connection: Connection, seconds: float) -> str:
     The server executes it when the lock is granted.
     """
     version = connection.dialect.server_version_info
-    if version is None or version < _HAS_WHOLE:
+    if version is None or version < HAS_TRANSACTION_TIMEOUT:
         return _select(seconds, _IDLE)
     return _select(seconds, _IDLE, _WHOLE)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...dialects.mariadb import HAS_SKIP_LOCKED
 from .check import Problem, Subject, check, checks_in
-
-_WITH_SKIP_LOCKED = (10, 6)
 
 
 @check("mariadb-version", "warning")
@@ -14,7 +13,7 @@ def version(subject: Subject) -> Iterator[Problem]:
     """The version is older than 10.6, the oldest that is supported: there is no SKIP LOCKED, claiming work
     fails, and not every wait is seen.
     """
-    if subject.version and subject.version < _WITH_SKIP_LOCKED:
+    if subject.version and subject.version < HAS_SKIP_LOCKED:
         found = ".".join(map(str, subject.version))
         yield Problem(f"MariaDB {found} has no SKIP LOCKED", "upgrade to MariaDB 10.11 or 11.8")
 

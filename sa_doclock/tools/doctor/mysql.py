@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...dialects.mysql import HAS_MODIFIERS
 from .check import Problem, Subject, check, checks_in
 
-_WITH_NOWAIT = (8, 0, 1)
 _LONG_IDLE = 3600  # seconds; the default is 8 hours
 
 
@@ -15,7 +15,7 @@ def version(subject: Subject) -> Iterator[Problem]:
     """The version is older than 8.0.1: there is neither NOWAIT nor SKIP LOCKED nor FOR SHARE, a join locks
     the rows of all its tables, and the server does not tell who holds a row.
     """
-    if subject.version and subject.version < _WITH_NOWAIT:
+    if subject.version and subject.version < HAS_MODIFIERS:
         found = ".".join(map(str, subject.version))
         yield Problem(f"MySQL {found} has no NOWAIT and no SKIP LOCKED", "upgrade to MySQL 8.4")
 

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, text
 
 from ...dialects import side_connection
 from ...dialects.base import READ_COMMITTED
+from ...dialects.postgresql.hold_limit import HAS_TRANSACTION_TIMEOUT
 from .check import Problem, Subject, check, checks_in
 
 # A pooler chooses by chance which connection, or which server, a client gets.
@@ -34,7 +35,6 @@ _TO_PRIMARY = (
 
 # pgpool-II answers it itself; for a server, or PgBouncer in front of it, it is a syntax error.
 _PGPOOL = "PGPOOL SHOW load_balance_mode"
-_HAS_TRANSACTION_TIMEOUT = (17,)
 
 # Without those that PgBouncer itself sets for each client.
 _SET = (
@@ -163,7 +163,7 @@ def _faults_of_pgpool(subject: Subject) -> Mapping[str, str]:
     faults = {"commit": "the next statement after a COMMIT that fails is refused"}
     if subject.connection.dialect.driver == "psycopg":
         faults["stream_results"] = "stream_results=True fails"
-        if subject.version >= _HAS_TRANSACTION_TIMEOUT:
+        if subject.version >= HAS_TRANSACTION_TIMEOUT:
             faults["hold_limit"] = "it does not notice that a hold_limit has ended a transaction"
     return faults
 
