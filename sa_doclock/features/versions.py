@@ -22,6 +22,7 @@ from ..core.documents import (
     document_root,
     has_null,
     header_identity,
+    is_row_of_root,
     is_second_class,
     is_versioned,
     mapper_cache,
@@ -124,9 +125,9 @@ def _raise_versions(session: Session) -> None:
 
     Of headers that are inserted or deleted along, nothing is changed.
     """
-    deleted, new = deleted_states(session), new_states(session)
+    deleted = deleted_states(session)
     for header in list(_changed_headers(session)):
-        if instance_state(header) in deleted or instance_state(header) in new:
+        if instance_state(header) in deleted:
             continue
         mapper = object_mapper(header)
         name = _attribute(mapper)
@@ -151,18 +152,24 @@ def _changed_headers(session: Session) -> Iterator[Any]:
 
 
 def _changed_documents(session: Session) -> Iterator[tuple[Mapper[Any], Identity]]:
-    left_alone = set(_written_by_second_classes(session))
+    left_alone = set(_inserted_or_written_by_second_classes(session))
     yield from (one for one in _documents_of(session) if one not in left_alone)
 
 
-def _written_by_second_classes(session: Session) -> Iterator[tuple[Mapper[Any], Identity]]:
-    """Yield the headers whose rows this flush deletes, or raises, as objects of another class."""
-    deleted = deleted_states(session)
+def _inserted_or_written_by_second_classes(
+    session: Session,
+) -> Iterator[tuple[Mapper[Any], Identity]]:
+    """Yield the headers that this flush inserts, or deletes or raises as objects of another class.
+
+    One that is inserted must not be looked for: another transaction may have inserted it meanwhile.
+    """
+    deleted, new = deleted_states(session), new_states(session)
     for state in _written(session):
         root = document_root(state.mapper)
-        if root is None or not is_second_class(state.mapper, root):
+        if root is None or not is_row_of_root(state.mapper, root):
             continue
-        if state in deleted or state.mapper.version_id_col is not None:
+        written = state in deleted or state.mapper.version_id_col is not None
+        if state in new or (written and is_second_class(state.mapper, root)):
             yield root, header_identity(state, root)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tests.support.actors import PATIENCE, Actor, Step
+from tests.support.databases import Database
 
 #: Who waits for whom, both as the ids that the server gives to connections.
 _WAITS: Mapping[str, str] = {
@@ -100,7 +101,7 @@ def wait_until_blocked(
     :raises BaseException: whatever the step itself raised.
     """
     deadline = time.monotonic() + seconds
-    longest = _POLL_SECONDS.get(waiter.database.name, _POLL_SECONDS_ELSEWHERE)
+    longest = poll_seconds_of(waiter.database)
     pause = longest if waiter.database.name in _POLL_SECONDS else _FIRST_POLL_SECONDS
     while True:
         if step.done():
@@ -120,17 +121,27 @@ def _look(waiter: Actor[Any], holder: Actor[Any]) -> tuple[bool, str]:
     """Say whether the one waits for the other, and what was seen."""
     if waiter.database.name == "sqlite":
         return _look_at_file(waiter, holder)
-    with waiter.database.poller().connect() as connection:
-        query = _WAITS_OF_NAMES if waiter.database.pooled else _WAITS[waiter.database.name]
-        rows = connection.execute(sa.text(query))
-        # MySQL has no id for the threads of its own, and for those that have just ended.
-        waits = {
-            (int(one), int(other)) for one, other in rows if one is not None and other is not None
-        }
+    waits = waits_at(waiter.database)
     mine, theirs = waiter.connection_ids(), holder.connection_ids()
     listed = ", ".join(f"{one} waits for {other}" for one, other in sorted(waits)) or "no waits"
     seen = f"{waiter} is {sorted(mine)}, {holder} is {sorted(theirs)}, the server sees: {listed}"
     return bool(_all_behind(mine, waits) & theirs), seen
+
+
+def waits_at(database: Database) -> set[tuple[int, int]]:
+    """Return who waits for whom, as the ids of connections; of a database with a server."""
+    query = _WAITS_OF_NAMES if database.pooled else _WAITS[database.name]
+    with database.poller().connect() as connection:
+        rows = connection.execute(sa.text(query))
+        # MySQL has no id for the threads of its own, and for those that have just ended.
+        return {
+            (int(one), int(other)) for one, other in rows if one is not None and other is not None
+        }
+
+
+def poll_seconds_of(database: Database) -> float:
+    """Return the seconds between two looks at its waits."""
+    return _POLL_SECONDS.get(database.name, _POLL_SECONDS_ELSEWHERE)
 
 
 def _all_behind(starts: frozenset[int], waits: set[tuple[int, int]]) -> set[int]:

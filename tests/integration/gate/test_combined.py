@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,7 +15,6 @@ from sqlalchemy.exc import IntegrityError, NoResultFound
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import (
-    DeadlockDetected,
     DocumentGate,
     LockingSession,
     LockLost,
@@ -22,6 +22,7 @@ from sa_doclock import (
     LockNotAvailable,
     LockOptions,
 )
+from sa_doclock.features.gate.wakeup import Wakeup
 from tests.integration.gate.queueing import wait_until_queued
 from tests.support.actors import PATIENCE, Actor
 from tests.support.models import Account, Customer, Line, Order
@@ -89,10 +90,17 @@ def test_they_are_answered_in_order_after_one_lock_and_one_commit(
     calls = [send(add(10)) for _ in range(6)]  # of which four fit into one commit
     commits: list[int] = []
     sa.event.listen(engine, "commit", lambda _: commits.append(sum(one.done() for one in calls)))
+    locks: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        locks.extend(re.findall("FOR UPDATE", statement))
+
+    sa.event.listen(engine, "before_cursor_execute", note)
     held()
     assert [call.result(PATIENCE) for call in calls] == [40, 50, 60, 70, 80, 90]
     assert len(commits) == 2
     assert commits[0] == 0  # nobody is told before
+    assert len(locks) == (0 if engine.dialect.name == "sqlite" else 2)
     assert total(session) == 90
 
 
@@ -104,6 +112,7 @@ def test_a_function_that_raises_undoes_its_own_alone(
     def with_mail(text: str, then: Function) -> Function:
         def function(session: Session, order: Any) -> Any:
             session.on_commit(lambda: told.append(text))
+            session.on_commit(lambda: told.append(f"{text} again"))
             return then(session, order)
 
         return function
@@ -118,7 +127,7 @@ def test_a_function_that_raises_undoes_its_own_alone(
     assert [calls[0].result(PATIENCE), calls[3].result(PATIENCE)] == [31, 33]
     assert isinstance(calls[1].exception(PATIENCE), ZeroDivisionError)
     assert isinstance(calls[2].exception(PATIENCE), IntegrityError)
-    assert told == ["a", "d"]
+    assert told == ["a", "a again", "d", "d again"]
     assert total(session) == 33
     assert len(session.get_one(Order, 1).lines) == 2
 
@@ -208,40 +217,50 @@ def test_a_function_that_waits_holds_up_the_queue_alone(
         assert (slow.result(PATIENCE), second.result(PATIENCE)) == (31, 33)
 
 
-def test_the_same_document_within_a_function_is_refused(
-    gate: DocumentGate, session_factory: Any, session: Session
+def interrupt(_session: Session, order: Any) -> None:
+    order.total += 1000
+    raise KeyboardInterrupt
+
+
+def test_an_interruption_of_the_thread_that_runs_them_is_told_to_all(
+    send: Send, held: Callable[[], None], session: Session
 ) -> None:
-    def again(_session: Session, order: Any) -> None:
-        order.total += 1
-        gate.run(session_factory, Order, "1", add(1))
-
-    with pytest.raises(LockMisuse, match="is locked by the gate"):
-        gate.run(session_factory, Order, 1, again)
-    assert total(session) == 30
-    assert gate.run(session_factory, Order, 1, add(1)) == 31
+    calls = [send(add(1)), send(interrupt), send(add(2))]
+    held()
+    errors = [call.exception(PATIENCE) for call in calls]
+    assert [type(error) for error in errors] == [KeyboardInterrupt, LockLost, type(None)]
+    assert "nothing was saved" in str(errors[1])
+    assert calls[2].result() == 32 == total(session)
 
 
-@pytest.mark.not_databases("sqlite")
-def test_another_document_is_allowed_and_a_circle_is_found(
-    gate: DocumentGate, session_factory: Any
+@pytest.mark.parametrize("its_turn_comes", [False, True])
+def test_a_thread_that_is_interrupted_while_it_waits_takes_its_function_out(
+    send: Send,
+    held: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+    session: Session,
+    its_turn_comes: bool,
 ) -> None:
-    both_run = threading.Barrier(2)
+    class Interrupted(Wakeup):
+        def wait(self, seconds: float | None) -> None:
+            if its_turn_comes:
+                super().wait(seconds)
+            raise KeyboardInterrupt
 
-    def then(ident: int) -> Function:
-        def function(_session: Session, order: Any) -> Any:
-            both_run.wait(PATIENCE)
-            order.total += 1
-            return gate.run(session_factory, Order, ident, add(10))
-
-        return function
-
-    with ThreadPoolExecutor(2) as threads:
-        calls = [threads.submit(gate.run, session_factory, Order, n, then(3 - n)) for n in (1, 2)]
-        outcomes = [call.exception(PATIENCE) or call.result() for call in calls]
-    found = [one for one in outcomes if isinstance(one, DeadlockDetected)]
-    assert len(found) == 1
-    assert found[0].retryable
-    assert gate.waiting == 0
+    calls = [send(fail) for _ in range(4)]  # which fill the first commit
+    with monkeypatch.context() as patched:
+        patched.setattr("sa_doclock.features.gate.combined.Wakeup", Interrupted)
+        if its_turn_comes:
+            taken_out = send(add(1000))
+        else:
+            with pytest.raises(KeyboardInterrupt):
+                send(add(1000)).result(PATIENCE)
+    last = send(add(1))
+    held()
+    assert last.result(PATIENCE) == 31 == total(session)
+    if its_turn_comes:
+        assert isinstance(taken_out.exception(PATIENCE), KeyboardInterrupt)
+    assert [type(call.exception(PATIENCE)) for call in calls] == [ZeroDivisionError] * 4
 
 
 def test_a_missing_document_and_what_is_no_function(

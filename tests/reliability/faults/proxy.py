@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import socket
 import struct
 import threading
@@ -25,6 +26,38 @@ _PLAIN = {
 }
 
 
+class CommitCut:
+    """Ends the connection over which the next COMMIT comes, and no other.
+
+    :param reaches_server: the COMMIT is passed on, and its answer is not; else it is not passed on.
+    :param tagged: the answer says COMMIT, as that of PostgreSQL, where others may come before it.
+    :ivar happened: it has come, and the connection is over.
+    """
+
+    _COMMIT = re.compile(rb"(?<![A-Za-z])COMMIT(?![A-Za-z])")
+
+    def __init__(self, *, reaches_server: bool, tagged: bool) -> None:
+        self._reaches_server, self._tagged = reaches_server, tagged
+        self.happened = False
+        self._link: Link | None = None
+
+    def last(self, link: Link, direction: str, data: bytes) -> bytes | None:
+        """Return the last that is passed on in this direction; None if it is not over yet."""
+        if self.happened or self._link not in (None, link):
+            return None
+        found = self._COMMIT.search(data)
+        if direction == "there":
+            if self._link is not None or found is None:
+                return None
+            self._link = link
+            if self._reaches_server:
+                return None
+        elif self._link is None or (self._tagged and found is None):
+            return None
+        self.happened = True
+        return data[: 0 if found is None else found.start()]
+
+
 class Link:
     """One connection: the client's end, and the server's.
 
@@ -32,9 +65,12 @@ class Link:
     :ivar cut: the direction in which half of the next data is passed on, and no more.
     """
 
-    def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, client: asyncio.StreamWriter, server: asyncio.StreamWriter, proxy: Proxy
+    ) -> None:
         self.client = client
         self.server = server
+        self._proxy = proxy
         self.flows = asyncio.Event()
         self.flows.set()
         self.cut: str | None = None
@@ -46,15 +82,23 @@ class Link:
         with suppress(OSError):
             while data := await source.read(65536):
                 await self.flows.wait()
-                if self.cut == direction:
-                    self.was_cut = True
-                    target.write(data[: len(data) // 2])
+                last = self._last(direction, data)
+                if last is not None:
+                    target.write(last)
                     break
                 target.write(data)
                 await target.drain()
         await self.flows.wait()  # half open: the server's end stays
         self.client.close()  # after what is on its way
         self.server.close()
+
+    def _last(self, direction: str, data: bytes) -> bytes | None:
+        """Return the last that is passed on in this direction; None if it is not over yet."""
+        if self.cut == direction:
+            self.was_cut = True
+            return data[: len(data) // 2]
+        cut = self._proxy.commit_cut
+        return None if cut is None else cut.last(self, direction, data)
 
     def release(self) -> None:
         """Reset what was left of a half-open connection."""
@@ -71,9 +115,13 @@ class Link:
 
 
 class Proxy:
-    """Leads to one server."""
+    """Leads to one server.
+
+    :ivar commit_cut: what ends the connection of the next COMMIT.
+    """
 
     def __init__(self, url: str) -> None:
+        self.commit_cut: CommitCut | None = None
         self._server = sa.make_url(url)
         self._links: list[Link] = []
         self._loop = asyncio.new_event_loop()
@@ -99,6 +147,12 @@ class Proxy:
             return link
 
         return self._run(one())
+
+    def cut_next_commit(self, *, reaches_server: bool) -> CommitCut:
+        """End the connection over which the next COMMIT comes: before it, or before its answer."""
+        tagged = self._server.get_backend_name() == "postgresql"
+        self.commit_cut = CommitCut(reaches_server=reaches_server, tagged=tagged)
+        return self.commit_cut
 
     def run_soon(self, act: Callable[[], object]) -> None:
         """Do this in the thread of the connections."""
@@ -136,7 +190,7 @@ class Proxy:
             if isinstance(error, OSError):  # the server is away
                 return
             raise
-        link = Link(client, server)
+        link = Link(client, server, self)
         self._links.append(link)
         try:
             await asyncio.gather(

@@ -1,0 +1,122 @@
+"""Processes with callers, and what they have told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from tests.integration.asyncio.drivers import DRIVERS, url_for
+from tests.reliability.combined.answers import Answer, not_rising, wrong
+from tests.support.databases import Database
+from tests.support.models import Customer, Order
+
+ROOT = Path(__file__).resolve().parents[3]
+FIRST_KEY, COUNTER = 1000, 30
+PATIENT = {"sqlite": {"timeout": 60}}
+
+
+class Process:
+    """One process.
+
+    :ivar answers: in the order in which it has told of them.
+    :ivar committed: the numbers, in the order of on_commit(); empty if it was killed.
+    :ivar inside: the keys of the transaction in which it stays.
+    """
+
+    def __init__(self, database: Database, number: int, kind: str) -> None:
+        self.kind = kind
+        self.answers: list[Answer] = []
+        self.committed: list[int] = []
+        self.inside: list[int] = []
+        url: str | sa.URL = database.url
+        if kind == "tasks":
+            url = url_for(database, DRIVERS[database.name][0])
+        text = sa.make_url(url).render_as_string(hide_password=False)
+        arguments = json.dumps({**database.connect_args, **PATIENT.get(database.name, {})})
+        command = [sys.executable, "-m", "tests.reliability.combined.callers", text, arguments]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self._running = subprocess.Popen([*command, str(number), kind], cwd=ROOT, **pipes)
+        assert self._running.stdin is not None
+        assert self._running.stdout is not None
+        self._input, self._output = self._running.stdin, self._running.stdout
+
+    def wait_until_ready(self) -> None:
+        """Return when its callers can begin."""
+        assert self._output.readline() == '"ready"\n'
+
+    def begin(self) -> None:
+        """Let its callers call."""
+        self._input.write("go on\n")
+        self._input.flush()
+
+    def read(self) -> bool:
+        """Read what it tells next; return False if that is nothing more."""
+        line = self._output.readline()
+        if not line.endswith("\n"):  # it was killed
+            return False
+        told = json.loads(line)
+        if isinstance(told, list):
+            self.answers.append(Answer(*told))
+        else:
+            vars(self).update(told)
+        return True
+
+    def wait_until_ended(self) -> None:
+        """Read the rest.  :raises AssertionError: a caller has failed."""
+        while self.read():
+            pass
+        assert self._running.wait(60) == 0
+
+    def kill(self) -> None:
+        """Send it SIGKILL, and read what it had told."""
+        self._running.kill()
+        while self.read():
+            pass
+        self.end()
+
+    def end(self) -> None:
+        """End it in any case."""
+        self._running.kill()
+        self._running.communicate()
+
+
+@contextmanager
+def started(database: Database, *kinds: str) -> Iterator[list[Process]]:
+    """Start a process of each kind, all of them ready to begin."""
+    processes = [Process(database, number, kind) for number, kind in enumerate(kinds, start=1)]
+    try:
+        for one in processes:
+            one.wait_until_ready()
+        yield processes
+    finally:
+        for one in processes:
+            one.end()
+
+
+def stored(engine: sa.Engine) -> tuple[dict[int, int], range]:
+    """Return the numbers that are saved, by key, and those that the counter has given."""
+    with engine.connect() as connection:
+        rows = connection.execute(
+            sa.select(Customer.id, Customer.name).where(Customer.id >= FIRST_KEY)
+        )
+        numbers = {key: int(name) for key, name in rows}
+        counter = connection.scalars(sa.select(Order.total).where(Order.id == 1)).one()
+    return numbers, range(COUNTER + 1, counter + 1)
+
+
+def wrong_in(processes: list[Process], engine: sa.Engine) -> list[str]:
+    """Return what no order of commits explains."""
+    found = [*wrong([one for process in processes for one in process.answers], *stored(engine))]
+    for number, process in enumerate(processes, start=1):
+        if process.committed != sorted(process.committed):
+            found.append(f"process {number}: on_commit() in the order {process.committed}")
+        if process.kind == "tasks":  # which wake one after the other
+            found += not_rising(f"process {number}, in order of answers", process.answers)
+    return found
