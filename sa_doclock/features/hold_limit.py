@@ -16,11 +16,11 @@ from sqlalchemy import Connection, event
 
 from ..core.transaction import (
     Limit,
+    LockContext,
     LockPlan,
     LockRequest,
     SessionPart,
     TransactionConnection,
-    TransactionState,
     about_held,
     is_of_few_rows,
     others_text,
@@ -37,7 +37,7 @@ class HoldLimit(SessionPart):
     :param seconds: how long the first lock of a transaction may be held.
     """
 
-    def __init__(self, state: TransactionState, seconds: float) -> None:
+    def __init__(self, state: LockContext, seconds: float) -> None:
         self.seconds = seconds
         self._state = ref(state)
         self._watched: list[Connection] = []
@@ -64,13 +64,13 @@ class HoldLimit(SessionPart):
         assert state is not None
         own = [one for one in state.connections.all() if not state.connections.is_lent(one)]
         error = _exceeded(state, self.seconds)
-        state.discard()
+        state.transaction.discard()
         for connection in own:
             _roll_back(connection)
         state.failure.refuse_from_now_on(error)
         if own:
             state.failure.note_server_rollback()
-        if state.call is None:
+        if state.calls.current is None:
             state.instrumentation.report_failed(error, None)
         return error
 
@@ -175,7 +175,7 @@ def _roll_back(connection: Connection) -> None:
         connection.invalidate(error)
 
 
-def _exceeded(state: TransactionState, seconds: float) -> LockLost:
+def _exceeded(state: LockContext, seconds: float) -> LockLost:
     """Return the error of a transaction that has held its locks for longer than that."""
     lent = any(map(state.connections.is_lent, state.connections.all()))
     done = (

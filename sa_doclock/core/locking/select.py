@@ -52,8 +52,7 @@ from ..statements import (
     refuse_streaming,
     refuse_unlockable_shape,
 )
-from ..transaction import LockPlan, LockRequest, TransactionConnection
-from .context import LockContext
+from ..transaction import LockContext, LockPlan, LockRequest, TransactionConnection
 from .refresh import expire_documents, refuse_unsaved
 from .rows import LockedRows, Send
 

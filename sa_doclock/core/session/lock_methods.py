@@ -126,12 +126,12 @@ class LockMethods(ExecutingSession):
             (identity,),
             options,
             {"mapper": mapper},
-            given(version, checkout),
         )
-        if request.given:
+        if version is not None or checkout is not None:
+            request = request._replace(given=given(version, checkout))
             self._check_request(request)
         if lock in _PLAIN:
-            context.refuse_failed()
+            context.failure.refuse()
             found = read_one(context, mapper, identity, lock, options)
             if found is not None and request.given:
                 self._check_found(request, found)
@@ -235,7 +235,7 @@ class LockMethods(ExecutingSession):
         if options:
             options = checked_options(options)
         if lock in _PLAIN:
-            context.refuse_failed()
+            context.failure.refuse()
             with self.no_autoflush:
                 return read_entities(context, mapper, identities, lock, options)
         ident, binds = single_key(identities), {"mapper": mapper}
@@ -386,7 +386,7 @@ class LockMethods(ExecutingSession):
         lock, seconds = context.options.wait.resolve(lock_of_key(shared=shared), lock_timeout)
         check_key(key)
         arguments = dict(bind_arguments or {})
-        context.refuse_failed()
+        context.failure.refuse()
         request = LockRequest(None, key, lock, seconds, bind_arguments=arguments)
         for route in context.parts.route:
             request = route(request)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar, cast
 
@@ -19,9 +20,9 @@ from ...errors import LockFailed, LockLost
 from ...events import ReleasedLock
 from ...options import LockOptions
 from ..lock_info import DocumentKey, Identity, LockedName
+from ..lock_request import LockCall, LockRequest
 from .connection import TransactionConnection
 from .plan import LockPlan
-from .request import LockCall, LockRequest
 
 P = TypeVar("P", bound="SessionPart")
 
@@ -255,15 +256,17 @@ class SessionParts:
         vars(self).clear()
         self.all = parts
         self._by_kind = {type(part): part for part in parts}
-        for hook, places in _places(tuple(map(type, parts))):
-            setattr(self, hook, tuple([getattr(parts[place], hook) for place in places]))
+        for hook, get_hook, places in _places(tuple(map(type, parts))):
+            setattr(self, hook, tuple(map(get_hook, map(parts.__getitem__, places))))
 
 
 # Threads: a cache of a function that has one answer.
 @lru_cache(maxsize=256)  # the sessions of a program have few combinations of parts
-def _places(kinds: tuple[type[SessionPart], ...]) -> Sequence[tuple[str, Sequence[int]]]:
+def _places(
+    kinds: tuple[type[SessionPart], ...],
+) -> Sequence[tuple[str, attrgetter[Any], Sequence[int]]]:
     """Return the hooks that parts of these kinds override, each with the places of its parts."""
     return [
-        (hook, [place for place, kind in enumerate(kinds) if hook in kind.hooks])
+        (hook, attrgetter(hook), [place for place, kind in enumerate(kinds) if hook in kind.hooks])
         for hook in sorted(frozenset[str]().union(*(kind.hooks for kind in kinds)))
     ]

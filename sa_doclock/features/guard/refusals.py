@@ -12,7 +12,7 @@ from ...core.caller import line_of_program, warn_program
 from ...core.documents import HeaderResolver, any_declared, has_null, notify_in_time
 from ...core.key_text import key_text
 from ...core.lock_info import Identity, public_key
-from ...core.transaction import TransactionState, add_document, database_name, state_of
+from ...core.transaction import LockContext, add_document, database_name, state_of
 from ...errors import UnlockedWrite, UnlockedWriteWarning
 from ...options import GuardMode, lock_label
 from .provenance import ReadProvenance
@@ -49,7 +49,7 @@ class Refusals:
 
     def __init__(
         self,
-        state: TransactionState,
+        state: LockContext,
         documents: WritableDocuments,
         mode: GuardMode,
         reads: ReadProvenance | None,

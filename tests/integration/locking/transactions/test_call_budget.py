@@ -24,7 +24,7 @@ class Budget(NamedTuple):
 
 BUDGETS = {
     "sqlite": {
-        "make": Budget(36, 14, 6),
+        "make": Budget(29, 17, 5),
         "lock": Budget(49, 14, 10),
         "save": Budget(55, 14, 8),
     },

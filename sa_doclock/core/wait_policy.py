@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache, partial
 
-from ...options import LockOptions, LockTimeout, check_lock, check_wait, may_queue
+from ..options import LockOptions, LockTimeout, check_lock, check_wait, may_queue
 
 
 class WaitPolicy:
