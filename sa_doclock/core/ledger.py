@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final
@@ -214,6 +214,8 @@ class Ledger:
 
     def clear(self) -> list[ReleasedLock]:
         """Forget everything, and return what was held."""
+        if self.empty:
+            return []
         released = self._released(_NO_LOCKS)
         self._held.clear()
         self._strengthened.clear()
@@ -225,20 +227,14 @@ class Ledger:
         return released
 
     def _released(self, mark: LedgerMark) -> list[ReleasedLock]:
-        now = time.monotonic()
-        return [
-            ReleasedLock(document, lock, now - self._since[place])
-            for document, lock, place in self._locked_since(mark)
-        ]
-
-    def _locked_since(
-        self, mark: LedgerMark
-    ) -> Iterator[tuple[DocumentKey | LockedName, LockOptions, DocumentKey | NamedKey]]:
         documents, keys, _ = mark
-        for document, lock in islice(self._held.items(), documents, None):
-            yield document, lock, document
-        for named, lock in islice(self._keys.items(), keys, None):
-            yield (None, (named[1],)), lock, named
+        now, since = time.monotonic(), self._since
+        held = islice(self._held.items(), documents, None)
+        named = islice(self._keys.items(), keys, None)
+        return [
+            *[ReleasedLock(document, lock, now - since[document]) for document, lock in held],
+            *[ReleasedLock((None, (key[1],)), lock, now - since[key]) for key, lock in named],
+        ]
 
 
 def strength_of(lock: LockOptions) -> int:

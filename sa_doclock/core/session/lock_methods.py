@@ -104,11 +104,7 @@ class LockMethods(ExecutingSession):
         :raises TypeError: a key that is none: an object, an SQL expression, a list.
         """
         context = self._context
-        wait = context.options.wait
-        if lock_timeout is None:
-            lock, seconds = wait.without_timeout(lock)
-        else:
-            lock, seconds = wait.resolve(lock, lock_timeout)
+        lock, seconds = context.options.wait.resolve(lock, lock_timeout)
         if lock in _SKIPPING:
             raise ValueError(
                 "LockOptions.SkipLocked is for sets: of get_entity(), None would mean two things"
