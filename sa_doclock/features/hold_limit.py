@@ -41,7 +41,7 @@ class HoldLimit(SessionPart):
         self.seconds = seconds
         self._state = ref(state)
         self._watched: list[Connection] = []
-        self._told: WeakSet[TransactionConnection] = WeakSet()
+        self._limited_servers: WeakSet[TransactionConnection] = WeakSet()
         """The connections whose server has the limit of this transaction."""
 
     def is_over(self) -> bool:
@@ -82,17 +82,17 @@ class HoldLimit(SessionPart):
         ) -> AbstractContextManager[LockRequest]:
             # The wait for a named lock is limited by take_key(), and an adopted one's not at all.
             if request.named or request.adopted:
-                self.tell(connection, request.lock)
+                self.limit_server(connection, request.lock)
                 return limit(connection, plan, request)
-            seconds = self.to_tell(connection, request.lock)
+            seconds = self.limit_to_send(connection, request.lock)
             if seconds is None:
                 return limit(connection, plan, request)
-            return self._telling(connection, request, seconds)
+            return self._limiting_both(connection, request, seconds)
 
         return limit_both
 
     @contextmanager
-    def _telling(
+    def _limiting_both(
         self, connection: TransactionConnection, request: LockRequest, seconds: float
     ) -> Iterator[LockRequest]:
         few_rows = is_of_few_rows(request)
@@ -100,16 +100,16 @@ class HoldLimit(SessionPart):
             connection.connection, request.lock, request.seconds, seconds, few_rows=few_rows
         ):
             yield request
-        self.note_told(connection)
+        self.note_server_limited(connection)
 
-    def tell(self, connection: TransactionConnection, lock: LockOptions) -> None:
+    def limit_server(self, connection: TransactionConnection, lock: LockOptions) -> None:
         """Limit the transaction at the server, before a lock with which that cannot travel."""
-        seconds = self.to_tell(connection, lock)
+        seconds = self.limit_to_send(connection, lock)
         if seconds is not None:
             connection.strategy.limit_hold(connection.connection, seconds)
-            self.note_told(connection)
+            self.note_server_limited(connection)
 
-    def to_tell(self, one: TransactionConnection, lock: LockOptions) -> float | None:
+    def limit_to_send(self, one: TransactionConnection, lock: LockOptions) -> float | None:
         """Return the seconds that the server is to be told with this lock; None: nothing.
 
         From now on the clock is looked at before each statement of this connection.
@@ -119,18 +119,18 @@ class HoldLimit(SessionPart):
         self._watch(one.connection)
         state = self._state()
         assert state is not None
-        if one in self._told or state.connections.is_lent(one.connection):
+        if one in self._limited_servers or state.connections.is_lent(one.connection):
             return None
         one.strategy.keep_idle_clock(one.connection)
         return self.seconds
 
-    def note_told(self, one: TransactionConnection) -> None:
+    def note_server_limited(self, one: TransactionConnection) -> None:
         """Note that this server has the limit."""
-        self._told.add(one)
+        self._limited_servers.add(one)
 
     def settings_undone(self) -> None:
         """See :class:`SessionPart`: the server has to be told again."""
-        self._told.clear()
+        self._limited_servers.clear()
 
     def _watch(self, connection: Connection) -> None:
         if connection not in self._watched:
@@ -141,7 +141,7 @@ class HoldLimit(SessionPart):
 
     def ended(self, *, committed: bool) -> None:
         """Look at the clock no more."""
-        self._told.clear()
+        self._limited_servers.clear()
         for connection in self._watched:
             event.remove(connection, "before_cursor_execute", self._before_statement)
             event.remove(connection, "commit", self._before_commit)

@@ -75,20 +75,20 @@ class SessionPipeline(SessionPart):
     def _locking(
         self, connection: TransactionConnection, _plan: LockPlan, request: LockRequest
     ) -> Iterator[LockRequest]:
-        told = None
+        hold_seconds = None
         if self._hold_limit is not None:
             # The call for a named lock is none of a row's SELECTs, and an adopted lock travels alone.
             if request.named or request.adopted:
-                self._hold_limit.tell(connection, request.lock)
+                self._hold_limit.limit_server(connection, request.lock)
             else:
-                told = self._hold_limit.to_tell(connection, request.lock)
+                hold_seconds = self._hold_limit.limit_to_send(connection, request.lock)
         if request.adopted:
             yield request
             return
-        with self._block(connection.connection, request, told):
+        with self._block(connection.connection, request, hold_seconds):
             yield request._replace(seconds=None)
-        if told is not None and self._hold_limit is not None:
-            self._hold_limit.note_told(connection)
+        if hold_seconds is not None and self._hold_limit is not None:
+            self._hold_limit.note_server_limited(connection)
 
     def _block(
         self, connection: Connection, request: LockRequest, hold_limit: float | None
