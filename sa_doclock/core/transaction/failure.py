@@ -198,10 +198,10 @@ class TransactionFailure:
 
     def note_rollback(self, transaction: SessionTransaction) -> None:
         """Note a rollback of the transaction or of a savepoint: what failed inside is over."""
-        if transaction.parent is None:
-            self._note_whole_rollback()
-        else:
+        if transaction.parent is not None:
             self._note_inner_rollback(transaction)
+        elif self.occurred:
+            self._note_whole_rollback()
 
     def _note_whole_rollback(self) -> None:
         self.undone_by = None

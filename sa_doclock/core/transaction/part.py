@@ -254,9 +254,9 @@ class SessionParts:
 
     def _set(self, parts: tuple[SessionPart, ...]) -> None:
         vars(self).clear()
-        self.all = parts
-        self._by_kind = {type(part): part for part in parts}
-        for hook, get_hook, places in _places(tuple(map(type, parts))):
+        self.all, kinds = parts, tuple(map(type, parts))
+        self._by_kind = dict(zip(kinds, parts, strict=True))
+        for hook, get_hook, places in _places(kinds):
             setattr(self, hook, tuple(map(get_hook, map(parts.__getitem__, places))))
 
 
@@ -265,8 +265,9 @@ class SessionParts:
 def _places(
     kinds: tuple[type[SessionPart], ...],
 ) -> Sequence[tuple[str, attrgetter[Any], Sequence[int]]]:
-    """Return the hooks that parts of these kinds override, each with the places of its parts."""
+    """Return the hooks of SessionParts that these kinds override, each with the places of its parts."""
+    overridden = frozenset[str]().union(*(kind.hooks for kind in kinds))
     return [
         (hook, attrgetter(hook), [place for place, kind in enumerate(kinds) if hook in kind.hooks])
-        for hook in sorted(frozenset[str]().union(*(kind.hooks for kind in kinds)))
+        for hook in sorted(overridden.intersection(vars(SessionParts)))
     ]
