@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import InvalidRequestError, PendingRollbackError
 
 from .core.instrumentation import log_fields
-from .core.session import LockingSession, context_of
+from .core.session import LockingSession, commits_of, context_of
 from .core.transaction import SessionPart
 from .dialects import is_rolled_back_later
 from .errors import DeadlockDetected, LockFailed, LockMisuse, LockNotAvailable, SnapshotConflict
@@ -181,7 +181,7 @@ class _Attempt(SessionPart):
     def __init__(self, session: LockingSession) -> None:
         self.session = session
         self.has_ended = False
-        self._commits = context_of(session).commits
+        self._commits = commits_of(session)
         self._lent = _is_lent(session)
 
     def using(self, bind: Engine | Connection) -> None:
@@ -204,7 +204,7 @@ class _Attempt(SessionPart):
 
     @property
     def has_committed(self) -> bool:
-        return context_of(self.session).commits > self._commits
+        return commits_of(self.session) > self._commits
 
     def can_be_repeated(self, failure: LockFailed) -> bool:
         """Return whether nothing of it is in the database, nor in somebody else's transaction."""
@@ -217,7 +217,7 @@ class _Attempt(SessionPart):
         """Return whether it was done in a transaction that the rollback would take from a lender."""
         bind = self.session.bind
         if isinstance(bind, Connection) and is_rolled_back_later(bind):
-            return context_of(self.session).server_has_rolled_back()  # else it has a savepoint
+            return context_of(self.session).failure.rolled_back_by_server  # else it has a savepoint
         return self._lent
 
 
@@ -308,8 +308,7 @@ def _first_failure(session: LockingSession, error: BaseException) -> BaseExcepti
     # statements in a block of begin() meet, and is the base class of much else.
     if isinstance(error, PendingRollbackError) or type(error) is InvalidRequestError:
         if error.__cause__ is None:
-            failed = context_of(session).failed
-            error.__cause__ = None if failed is None else failed.undone_by
+            error.__cause__ = context_of(session).failure.undone_by
         if error.__cause__ is not None:
             return _first_failure(session, error.__cause__)
     return error

@@ -46,7 +46,7 @@ class Groups:
         value = self._values[key]
         return None if None in value else value
 
-    def has_come_up(self, key: Identity) -> bool:
+    def is_claimed(self, key: Identity) -> bool:
         """Return whether the row has been claimed in this call."""
         return key in self._claimed
 
@@ -105,7 +105,7 @@ class GroupedClaims(Claims[T]):
     def _take_keys(self, count: int) -> list[Identity]:
         """Return the next key whose value nobody has, as far as this pass knows."""
         while keys := self._candidates.take(1):
-            if not self._groups.has_come_up(keys[0]):
+            if not self._groups.is_claimed(keys[0]):
                 if not self._groups.is_busy(keys[0], self.report.passes):
                     break
                 self._builder.skipped(keys)
@@ -129,7 +129,7 @@ class GroupedClaims(Claims[T]):
             return None
         if claimed is None:
             self._builder.no_longer_matching(keys)
-        elif not self._groups.has_come_up(keys[0]):
+        elif not self._groups.is_claimed(keys[0]):
             self._candidates.requeue(keys)
         return claimed
 

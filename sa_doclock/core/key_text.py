@@ -64,7 +64,7 @@ def folded_key(key: Any) -> str:
     return "".join(one for one in letters if not (unicodedata.combining(one) or one.isspace()))
 
 
-def told_text(text: str) -> str:
+def short_text(text: str) -> str:
     """Return a key that is written already, as a server does: on one line, and as short."""
     return _shortened(printable(text[: _LONGEST + 1]))
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .key_text import key_text, printable, told_text
+from .key_text import key_text, printable, short_text
 
 Identity = tuple[Any, ...]
 """A primary key: its values in mapper order."""
@@ -135,7 +135,7 @@ class LockWait:
         if self.key is None:
             return f"table {table}"
         numbers = _NUMBERS.fullmatch(self.key)
-        return f"{table} {told_text(self.key) if numbers else key_text(self.key)}"
+        return f"{table} {short_text(self.key) if numbers else key_text(self.key)}"
 
     def __str__(self) -> str:
         """Return it as a line of a log: who waits for whom, with the statement of the root."""

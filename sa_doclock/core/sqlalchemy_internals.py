@@ -217,6 +217,17 @@ def for_update_of(statement: Select[Any]) -> ForUpdate | None:
     return ForUpdate(of, found.read, found.nowait, found.skip_locked, found.key_share)
 
 
+def lock_clauses(statement: Select[Any]) -> tuple[object, object]:
+    """Return the clauses in which a lock is: that of ``with_for_update()``, and all table hints."""
+    return statement._for_update_arg, statement._hints
+
+
+def has_clauses(statement: Select[Any], clauses: tuple[object, object]) -> bool:
+    """Return whether the statement has the same clauses still, as :func:`lock_clauses` returned them."""
+    for_update, hints = clauses
+    return statement._for_update_arg is for_update and statement._hints is hints
+
+
 def for_update_tables(statement: Select[Any]) -> list[Any]:
     """Return the tables of its ``with_for_update(of=)``; none: all that the statement reads."""
     found = statement._for_update_arg

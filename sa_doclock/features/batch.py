@@ -20,12 +20,12 @@ from ..core.process_waits import observed_wait
 from ..core.transaction import (
     Limit,
     LockCall,
+    LockContext,
     LockPlan,
     LockRequest,
     SessionPart,
     Take,
     TransactionConnection,
-    TransactionState,
 )
 from ..dialects import strategies
 from ..errors import LockNotAvailable
@@ -43,7 +43,7 @@ class BatchPriority(SessionPart):
     :param queue: the session's place at a gate, where it has one.
     """
 
-    def __init__(self, state: TransactionState, queue: SessionQueue | None) -> None:
+    def __init__(self, state: LockContext, queue: SessionQueue | None) -> None:
         self._state, self._queue = ref(state), queue
         self._lowered: WeakSet[Connection] = WeakSet()
 
@@ -99,7 +99,7 @@ class BatchPriority(SessionPart):
         """
         state = self._state()
         assert state is not None
-        call = state.call
+        call = state.calls.current
         assert call is not None
         savepoint = connection.begin_nested()
         call.undone_by_savepoint = True
@@ -107,7 +107,7 @@ class BatchPriority(SessionPart):
             with block as request:
                 yield request
         except LockNotAvailable:
-            if not state.server_has_rolled_back():
+            if not state.failure.rolled_back_by_server:
                 savepoint.rollback()
                 call.met = None
             raise

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, Table
 from ..core.documents import mapper_of, own_table, root_of
 from ..core.lock_info import Identity, LockConnection, short_statement
 from ..core.statements import MAX_PARAMETERS
-from ..core.transaction import LockCall, SessionPart, TransactionState
+from ..core.transaction import LockCall, LockContext, SessionPart
 from ..dialects import schema_translation, side_connection, strategy_for
 from ..dialects.monitoring import LockMonitoring, describe_connections
 from ..errors import LockFailed, LockNotAvailable
@@ -29,7 +29,7 @@ Keys = Sequence[Identity]
 class Diagnosis(SessionPart):
     """Adds the blockers to errors of ``LockingSession(diagnose=True)``."""
 
-    def __init__(self, state: TransactionState) -> None:
+    def __init__(self, state: LockContext) -> None:
         self._session, self._connections = state.session, state.connections
 
     def failed(self, error: LockFailed, call: LockCall) -> None:

@@ -16,11 +16,11 @@ from sqlalchemy import Connection, event
 
 from ..core.transaction import (
     Limit,
+    LockContext,
     LockPlan,
     LockRequest,
     SessionPart,
     TransactionConnection,
-    TransactionState,
     about_held,
     is_of_few_rows,
     others_text,
@@ -37,11 +37,11 @@ class HoldLimit(SessionPart):
     :param seconds: how long the first lock of a transaction may be held.
     """
 
-    def __init__(self, state: TransactionState, seconds: float) -> None:
+    def __init__(self, state: LockContext, seconds: float) -> None:
         self.seconds = seconds
         self._state = ref(state)
         self._watched: list[Connection] = []
-        self._told: WeakSet[TransactionConnection] = WeakSet()
+        self._limited_servers: WeakSet[TransactionConnection] = WeakSet()
         """The connections whose server has the limit of this transaction."""
 
     def is_over(self) -> bool:
@@ -64,13 +64,13 @@ class HoldLimit(SessionPart):
         assert state is not None
         own = [one for one in state.connections.all() if not state.connections.is_lent(one)]
         error = _exceeded(state, self.seconds)
-        state.discard()
+        state.transaction.discard()
         for connection in own:
             _roll_back(connection)
         state.failure.refuse_from_now_on(error)
         if own:
             state.failure.note_server_rollback()
-        if state.call is None:
+        if state.calls.current is None:
             state.instrumentation.report_failed(error, None)
         return error
 
@@ -82,17 +82,17 @@ class HoldLimit(SessionPart):
         ) -> AbstractContextManager[LockRequest]:
             # The wait for a named lock is limited by take_key(), and an adopted one's not at all.
             if request.named or request.adopted:
-                self.tell(connection, request.lock)
+                self.limit_server(connection, request.lock)
                 return limit(connection, plan, request)
-            seconds = self.to_tell(connection, request.lock)
+            seconds = self.limit_to_send(connection, request.lock)
             if seconds is None:
                 return limit(connection, plan, request)
-            return self._telling(connection, request, seconds)
+            return self._limiting_both(connection, request, seconds)
 
         return limit_both
 
     @contextmanager
-    def _telling(
+    def _limiting_both(
         self, connection: TransactionConnection, request: LockRequest, seconds: float
     ) -> Iterator[LockRequest]:
         few_rows = is_of_few_rows(request)
@@ -100,16 +100,16 @@ class HoldLimit(SessionPart):
             connection.connection, request.lock, request.seconds, seconds, few_rows=few_rows
         ):
             yield request
-        self.note_told(connection)
+        self.note_server_limited(connection)
 
-    def tell(self, connection: TransactionConnection, lock: LockOptions) -> None:
+    def limit_server(self, connection: TransactionConnection, lock: LockOptions) -> None:
         """Limit the transaction at the server, before a lock with which that cannot travel."""
-        seconds = self.to_tell(connection, lock)
+        seconds = self.limit_to_send(connection, lock)
         if seconds is not None:
             connection.strategy.limit_hold(connection.connection, seconds)
-            self.note_told(connection)
+            self.note_server_limited(connection)
 
-    def to_tell(self, one: TransactionConnection, lock: LockOptions) -> float | None:
+    def limit_to_send(self, one: TransactionConnection, lock: LockOptions) -> float | None:
         """Return the seconds that the server is to be told with this lock; None: nothing.
 
         From now on the clock is looked at before each statement of this connection.
@@ -119,18 +119,18 @@ class HoldLimit(SessionPart):
         self._watch(one.connection)
         state = self._state()
         assert state is not None
-        if one in self._told or state.connections.is_lent(one.connection):
+        if one in self._limited_servers or state.connections.is_lent(one.connection):
             return None
         one.strategy.keep_idle_clock(one.connection)
         return self.seconds
 
-    def note_told(self, one: TransactionConnection) -> None:
+    def note_server_limited(self, one: TransactionConnection) -> None:
         """Note that this server has the limit."""
-        self._told.add(one)
+        self._limited_servers.add(one)
 
     def settings_undone(self) -> None:
         """See :class:`SessionPart`: the server has to be told again."""
-        self._told.clear()
+        self._limited_servers.clear()
 
     def _watch(self, connection: Connection) -> None:
         if connection not in self._watched:
@@ -141,7 +141,7 @@ class HoldLimit(SessionPart):
 
     def ended(self, *, committed: bool) -> None:
         """Look at the clock no more."""
-        self._told.clear()
+        self._limited_servers.clear()
         for connection in self._watched:
             event.remove(connection, "before_cursor_execute", self._before_statement)
             event.remove(connection, "commit", self._before_commit)
@@ -175,7 +175,7 @@ def _roll_back(connection: Connection) -> None:
         connection.invalidate(error)
 
 
-def _exceeded(state: TransactionState, seconds: float) -> LockLost:
+def _exceeded(state: LockContext, seconds: float) -> LockLost:
     """Return the error of a transaction that has held its locks for longer than that."""
     lent = any(map(state.connections.is_lent, state.connections.all()))
     done = (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
 from sqlalchemy import Table
 from sqlalchemy.orm import Session
 
-from ..core.transaction import SessionPart, TransactionState
+from ..core.transaction import LockContext, SessionPart
 from ..options import GuardMode, LockTimeout, check_hold_limit, check_seconds
 from .guard import ReadProvenance, WriteGuard, check_guard_mode
 from .no_checkouts import NoCheckOuts
@@ -46,7 +46,7 @@ options_of_all: dict[str, Any] = {}
 """Options that every session has from now on, whatever it is made with: those of a test run."""
 
 
-def install_parts(session: Session, state: TransactionState, options: PartOptions) -> None:
+def install_parts(session: Session, state: LockContext, options: PartOptions) -> None:
     """Install the parts that these options ask for.
 
     :raises TypeError, ValueError: as LockingSession says.
@@ -64,7 +64,7 @@ def install_parts(session: Session, state: TransactionState, options: PartOption
 
 
 def _of_documents(
-    session: Session, state: TransactionState, options: PartOptions
+    session: Session, state: LockContext, options: PartOptions
 ) -> Iterator[SessionPart]:
     """Yield what looks at the documents that are written."""
     if options["guard"] != "off":
@@ -77,9 +77,7 @@ def _of_documents(
     yield _VERSIONS  # raises versions where the guard has allowed the flush
 
 
-def _of_waits(
-    session: Session, state: TransactionState, options: PartOptions
-) -> Iterator[SessionPart]:
+def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Iterator[SessionPart]:
     """Yield what chooses the database of a lock, and what limits, saves or follows its wait."""
     limit = queue = None
     if type(session).get_bind is not Session.get_bind:  # the program's own
@@ -117,7 +115,7 @@ def _of_waits(
         yield CheckOuts(state, check_table(table), pipelined=options["pipeline"])
 
 
-def _of_reports(state: TransactionState, options: PartOptions) -> Iterator[SessionPart]:
+def _of_reports(state: LockContext, options: PartOptions) -> Iterator[SessionPart]:
     """Yield what tells of locks that were refused, or that are held for long."""
     if options["diagnose"]:
         from .diagnosis import Diagnosis

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..core.transaction import SessionPart, TransactionState
+from ..core.transaction import LockContext, SessionPart
 
 _log = logging.getLogger("sa_doclock")
 
@@ -14,7 +14,7 @@ _log = logging.getLogger("sa_doclock")
 class AfterCommit(SessionPart):
     """The functions that a session calls when its locks are gone; a rollback drops them."""
 
-    def __init__(self, state: TransactionState) -> None:
+    def __init__(self, state: LockContext) -> None:
         self._session = state.session
         self._functions: Sequence[Callable[[], object]] = ()
 

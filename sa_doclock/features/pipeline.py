@@ -6,18 +6,19 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from types import TracebackType
+from weakref import ref
 
 from sqlalchemy import Connection
 
 from ..core.transaction import (
     Block,
     Limit,
+    LockContext,
     LockPlan,
     LockRequest,
     Reads,
     SessionPart,
     TransactionConnection,
-    TransactionState,
     is_of_few_rows,
 )
 from ..dialects import find_strategy
@@ -32,8 +33,8 @@ class SessionPipeline(SessionPart):
     :param hold_limit: of the session, where it has one: it travels with the lock.
     """
 
-    def __init__(self, state: TransactionState, hold_limit: HoldLimit | None) -> None:
-        self._state, self._hold_limit = state.ref, hold_limit
+    def __init__(self, state: LockContext, hold_limit: HoldLimit | None) -> None:
+        self._state, self._hold_limit = ref(state), hold_limit
         self._pipelines: dict[Connection, Pipeline] = {}
         self._own: list[Pipeline] = []  # of connections whose COMMIT is the session's
         self.ahead: ReadingAhead | None = None
@@ -74,20 +75,20 @@ class SessionPipeline(SessionPart):
     def _locking(
         self, connection: TransactionConnection, _plan: LockPlan, request: LockRequest
     ) -> Iterator[LockRequest]:
-        told = None
+        hold_seconds = None
         if self._hold_limit is not None:
             # The call for a named lock is none of a row's SELECTs, and an adopted lock travels alone.
             if request.named or request.adopted:
-                self._hold_limit.tell(connection, request.lock)
+                self._hold_limit.limit_server(connection, request.lock)
             else:
-                told = self._hold_limit.to_tell(connection, request.lock)
+                hold_seconds = self._hold_limit.limit_to_send(connection, request.lock)
         if request.adopted:
             yield request
             return
-        with self._block(connection.connection, request, told):
+        with self._block(connection.connection, request, hold_seconds):
             yield request._replace(seconds=None)
-        if told is not None and self._hold_limit is not None:
-            self._hold_limit.note_told(connection)
+        if hold_seconds is not None and self._hold_limit is not None:
+            self._hold_limit.note_server_limited(connection)
 
     def _block(
         self, connection: Connection, request: LockRequest, hold_limit: float | None
@@ -162,7 +163,7 @@ class SessionPipeline(SessionPart):
     def _may_commit(self) -> bool:
         state = self._state()
         if state is not None:
-            state.refuse_failed()
+            state.failure.refuse()
         if len(self._pipelines) == 1:
             return True
         self.send_writes()  # all of them, before any is committed

@@ -20,9 +20,9 @@ from sqlalchemy.sql import visitors
 
 from ..core.documents import mapper_cache, parts_of, root_of
 from ..core.transaction import (
+    LockContext,
     LockRequest,
     SessionPart,
-    TransactionState,
     add_document,
     database_name,
 )
@@ -60,7 +60,7 @@ class BindRouter(SessionPart):
     It keeps neither the session nor its state alive.
     """
 
-    def __init__(self, state: TransactionState) -> None:
+    def __init__(self, state: LockContext) -> None:
         self._session, self._connections = state.session, state.connections
         self._state = ref(state)
         self._chosen: dict[Bind, _Pin] = {}  # for the locks of this transaction

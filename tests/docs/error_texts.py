@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import sa_doclock
 from sa_doclock import DeadlockDetected, LockNotAvailable, LockOptions, SnapshotConflict
-from sa_doclock.core.transaction.request import LockRequest, reason
+from sa_doclock.core.lock_request import LockRequest, reason
 from sa_doclock.dialects import strategy_classes
 
 PACKAGE: Final = Path(sa_doclock.__file__).parent

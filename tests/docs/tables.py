@@ -79,7 +79,7 @@ def name_of(lock: LockOptions) -> str:
 
 
 @cache
-def _told(database: str, lock: LockOptions, act: Act) -> Told:
+def _statements_of(database: str, lock: LockOptions, act: Act) -> Told:
     with serving(database) as (engine, script), LockingSession(engine) as session:
         levels = strategy_for(engine).levels_for(lock)
         try:
@@ -137,7 +137,7 @@ def _rows(title: str, lock: LockOptions, seconds: float | None = None) -> Iterat
 
 def _cell(database: str, lock: LockOptions, seconds: float | None = None) -> str:
     """Say what makes the lock: the isolation level, what is sent first, what is in the SELECT."""
-    told = _told(database, lock, _takes(lock, seconds))
+    told = _statements_of(database, lock, _takes(lock, seconds))
     if not told.statements:
         return "LockNotSupported"
     words = [_SHORT.get(told.level, told.level)] if told.level else []
@@ -154,7 +154,7 @@ def _cell(database: str, lock: LockOptions, seconds: float | None = None) -> str
 
 def _added_to_plain(database: str, statement: str) -> list[str]:
     """Return what the locking SELECT has more than the plain one."""
-    (plain,) = _told(database, LockOptions.None_, _takes(LockOptions.None_)).statements
+    (plain,) = _statements_of(database, LockOptions.None_, _takes(LockOptions.None_)).statements
     columns = plain[: plain.index(" FROM")].removeprefix("SELECT ")
     where = re.escape(plain[plain.index("WHERE") : plain.index(" = ")])
     rest = re.sub(r" -- .*$", "", statement).replace(columns, "")
@@ -190,7 +190,7 @@ def _section(title: str, statements: list[str]) -> Iterator[str]:
 
 
 def _locking(lock: LockOptions, act: Act) -> Callable[[str], list[str]]:
-    return lambda database: _told(database, lock, act).statements
+    return lambda database: _statements_of(database, lock, act).statements
 
 
 _LOCKED: Sequence[tuple[str, Callable[[str], list[str]]]] = [

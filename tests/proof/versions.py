@@ -48,7 +48,7 @@ def versions(engine: sa.Engine) -> Part:
 def _found(engine: sa.Engine) -> Iterator[tuple[str, str]]:
     with engine.connect() as connection:
         for name, query in _FACTS.get(engine.dialect.name, {"server": "SELECT VERSION()"}).items():
-            yield name, _told(connection, query)
+            yield name, _text_of_answer(connection, query)
     yield "driver", f"{engine.dialect.name}+{engine.dialect.driver}"
     yield "Python", f"{platform.python_version()} on {platform.platform()}"
     for package in _PACKAGES:
@@ -63,7 +63,7 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def _told(connection: sa.Connection, query: str) -> str:
+def _text_of_answer(connection: sa.Connection, query: str) -> str:
     try:
         return " ".join(str(connection.exec_driver_sql(query).scalar()).split())
     except sa.exc.DBAPIError as error:

@@ -63,14 +63,14 @@ class Connection:
         return Cursor(self.script)
 
     def commit(self) -> None:
-        self._told("(commit)")
+        self._note_sent("(commit)")
 
     def rollback(self) -> None:
-        self._told("(rollback)")
+        self._note_sent("(rollback)")
 
     def close(self) -> None: ...
 
-    def _told(self, what: str) -> None:
+    def _note_sent(self, what: str) -> None:
         self.script.sent.append(what)
         self.script.fail_at(what)
 
@@ -81,7 +81,7 @@ class PyMySQLConnection(Connection):
 
     def autocommit(self, value: bool) -> None:
         if value:
-            self._told("(autocommit)")
+            self._note_sent("(autocommit)")
 
     def get_autocommit(self) -> bool:
         return False
@@ -99,7 +99,7 @@ class PymssqlConnection(Connection):
     def autocommit(self, value: bool) -> None:
         self.autocommit_state = value
         if value:
-            self._told("(autocommit)")
+            self._note_sent("(autocommit)")
 
 
 class PsycopgConnection(Connection):
@@ -129,11 +129,11 @@ class PsycopgConnection(Connection):
 
     @contextmanager
     def pipeline(self) -> Iterator[None]:
-        self._told("(pipeline)")
+        self._note_sent("(pipeline)")
         try:
             yield
         finally:
-            self._told("(end of pipeline)")
+            self._note_sent("(end of pipeline)")
 
     @property
     def isolation_level(self) -> Any:
@@ -142,4 +142,4 @@ class PsycopgConnection(Connection):
     @isolation_level.setter
     def isolation_level(self, level: Any) -> None:
         self._level = level
-        self._told(f"(isolation level {'of the server' if level is None else level.name})")
+        self._note_sent(f"(isolation level {'of the server' if level is None else level.name})")

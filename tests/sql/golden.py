@@ -23,7 +23,7 @@ from tests.sql.cases import (
     TIMED,
     Make,
 )
-from tests.sql.scenarios import SCENARIOS, told
+from tests.sql.scenarios import SCENARIOS, sent_by
 from tests.sql.servers import serving
 
 FOLDER = Path(__file__).with_name("golden")
@@ -52,7 +52,7 @@ def sent(database: str) -> str:
     parts = [_SENT.format(database)]
     for title, act in SCENARIOS.items():
         with serving(database) as (engine, script):
-            parts.append(_heading(title) + "\n" + "\n".join(told(act, engine, script)) + "\n")
+            parts.append(_heading(title) + "\n" + "\n".join(sent_by(act, engine, script)) + "\n")
     return "\n".join(parts)
 
 

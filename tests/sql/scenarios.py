@@ -33,7 +33,7 @@ FOR_UPDATE, SHARED, SNAPSHOT = (
 )
 
 
-def told(act: Act, engine: Engine, script: Script) -> list[str]:
+def sent_by(act: Act, engine: Engine, script: Script) -> list[str]:
     """Let a session act, and close it; return what its database was told, and what it raised."""
     with LockingSession(engine) as session:
         try:

@@ -23,7 +23,7 @@ TESTS = (
     "tests/integration/locking/transactions/test_call_budget.py",
     "tests/unit/test_linear.py",
     "tests/unit/test_warned_line.py",
-    "tests/integration/guard/test_what_is_told.py",
+    "tests/integration/guard/test_sentence_of_read.py",
 )
 
 

@@ -40,7 +40,7 @@ def recorded(session: Session) -> list[str]:
     return noted
 
 
-def told(session: Session, root: type[Any], thing: object, *, ask: bool = False) -> Found:
+def headers_of(session: Session, root: type[Any], thing: object, *, ask: bool = False) -> Found:
     """Return what HeaderResolver says; asking or not."""
     return set(HeaderResolver(session, mapper_of(root), ask=ask).headers(inspect(thing)))
 

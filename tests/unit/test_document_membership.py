@@ -27,7 +27,7 @@ from tests.integration.documents.models import (
     Tax,
 )
 from tests.integration.documents.relationships import Album, Badge, Code, Cover, Label, Sticker, Tag
-from tests.unit.document_rows import Found, in_memory, loaded, recorded, told
+from tests.unit.document_rows import Found, headers_of, in_memory, loaded, recorded
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ def test_the_foreign_key_says_it(
 ) -> None:
     thing = session.get_one(entity, ident)
     sent.clear()
-    assert told(session, root, thing) == headers
-    assert told(session, root, thing, ask=True) == headers
+    assert headers_of(session, root, thing) == headers
+    assert headers_of(session, root, thing, ask=True) == headers
     assert loaded(session, root, thing) == headers
     assert sent == []
 
@@ -91,7 +91,7 @@ def test_with_its_owners_in_the_session_nothing_is_sent(
         clauses: Any = things[1].clauses
         things += clauses
     sent.clear()
-    assert told(session, root, things[0]) == headers
+    assert headers_of(session, root, things[0]) == headers
     assert loaded(session, root, things[0]) == headers
     assert sent == []
 
@@ -106,10 +106,10 @@ def test_without_them_it_is_unknown_or_asked(
 ) -> None:
     thing = session.get_one(*chain[0])
     sent.clear()
-    assert told(session, root, thing) == {UNKNOWN}
+    assert headers_of(session, root, thing) == {UNKNOWN}
     assert loaded(session, root, thing) == {UNKNOWN}
     assert sent == []
-    assert told(session, root, thing, ask=True) == headers
+    assert headers_of(session, root, thing, ask=True) == headers
     assert sent
 
 
@@ -134,46 +134,46 @@ def test_without_a_foreign_key_it_is_asked(
 ) -> None:
     thing = session.get_one(entity, ident)
     sent.clear()
-    assert told(session, root, thing) == {UNKNOWN}
+    assert headers_of(session, root, thing) == {UNKNOWN}
     assert sent == []
-    assert told(session, root, thing, ask=True) == headers
+    assert headers_of(session, root, thing, ask=True) == headers
 
 
 def test_a_row_of_no_document_has_none(session: Session) -> None:
     session.add(badge := Badge(id=9, value=1))
-    assert told(session, Order, badge, ask=True) == set()
-    assert told(session, Order, session.get_one(Tag, 1), ask=True) == set()
+    assert headers_of(session, Order, badge, ask=True) == set()
+    assert headers_of(session, Order, session.get_one(Tag, 1), ask=True) == set()
 
 
 def test_a_header_is_its_own(session: Session) -> None:
-    assert told(session, Order, session.get_one(Order, 2)) == {(2,)}
-    assert told(session, Contract, session.get_one(Lease, 1)) == {(1,)}
+    assert headers_of(session, Order, session.get_one(Order, 2)) == {(2,)}
+    assert headers_of(session, Contract, session.get_one(Lease, 1)) == {(1,)}
     session.add(order := Order(id=9, total=1))
-    assert told(session, Order, order) == {(9,)}
+    assert headers_of(session, Order, order) == {(9,)}
 
 
 def test_an_expired_row_is_unknown_or_read(session: Session, sent: list[str]) -> None:
     line = session.get_one(Line, 3)
     session.expire(line)
     sent.clear()
-    assert told(session, Order, line) == {UNKNOWN}
+    assert headers_of(session, Order, line) == {UNKNOWN}
     assert loaded(session, Order, line) == {UNKNOWN}
     assert sent == []
-    assert told(session, Order, line, ask=True) == {(2,)}
+    assert headers_of(session, Order, line, ask=True) == {(2,)}
 
 
 def test_an_expired_row_that_is_gone_does_not_raise(session: Session) -> None:
     line = session.get_one(Line, 3)
     session.execute(Base.metadata.tables["dc_line"].delete().where(Line.id == 3))
     session.expire(line)
-    assert told(session, Order, line, ask=True) <= {UNKNOWN}
+    assert headers_of(session, Order, line, ask=True) <= {UNKNOWN}
 
 
 def test_a_foreign_key_set_while_it_was_expired(session: Session) -> None:
     line = session.get_one(Line, 3)
     session.expire(line)
     line.order_id = 1
-    assert told(session, Order, line, ask=True) == {(1,), (2,)}
+    assert headers_of(session, Order, line, ask=True) == {(1,), (2,)}
 
 
 def test_a_tree_belongs_to_its_topmost_header(session: Session, sent: list[str]) -> None:
@@ -181,26 +181,26 @@ def test_a_tree_belongs_to_its_topmost_header(session: Session, sent: list[str])
     good = session.get_one(Good, 2)
     sent.clear()
     for one in (*categories, good):
-        assert told(session, Category, one) == {(1,)}
+        assert headers_of(session, Category, one) == {(1,)}
     assert sent == []
 
 
 def test_a_tree_that_is_not_in_the_session_is_asked(session: Session) -> None:
     leaf = session.get_one(Category, 4)
-    assert told(session, Category, leaf) == {UNKNOWN}
-    assert told(session, Category, leaf, ask=True) == {(1,)}
+    assert headers_of(session, Category, leaf) == {UNKNOWN}
+    assert headers_of(session, Category, leaf, ask=True) == {(1,)}
 
 
 def test_a_header_that_becomes_a_part(session: Session) -> None:
     category = session.get_one(Category, 5)
     category.parent_id = 2
-    assert told(session, Category, category, ask=True) >= {(1,)}
+    assert headers_of(session, Category, category, ask=True) >= {(1,)}
 
 
 def test_a_part_that_becomes_a_header(session: Session) -> None:
     category = session.get_one(Category, 3)
     category.parent_id = None
-    assert told(session, Category, category, ask=True) >= {(1,)}
+    assert headers_of(session, Category, category, ask=True) >= {(1,)}
 
 
 def test_a_circle_in_the_data_ends(session: Session) -> None:
@@ -208,8 +208,8 @@ def test_a_circle_in_the_data_ends(session: Session) -> None:
     session.execute(update(Task).where(Task.id == 1).values(parent_id=4))
     for number in (1, 4):
         category, task = session.get_one(Category, number), session.get_one(Task, number)
-        assert isinstance(told(session, Category, category, ask=True), set)
-        assert told(session, Job, task, ask=True) == {(1,)}
+        assert isinstance(headers_of(session, Category, category, ask=True), set)
+        assert headers_of(session, Job, task, ask=True) == {(1,)}
         assert isinstance(loaded(session, Category, category), set)
     everything = list(session.scalars(select(Category)))
     assert all(isinstance(loaded(session, Category, one), set) for one in everything)
@@ -218,5 +218,5 @@ def test_a_circle_in_the_data_ends(session: Session) -> None:
 def test_a_row_that_is_its_own_owner(session: Session) -> None:
     session.execute(update(Category).where(Category.id == 5).values(parent_id=5))
     category = session.get_one(Category, 5)
-    assert isinstance(told(session, Category, category, ask=True), set)
+    assert isinstance(headers_of(session, Category, category, ask=True), set)
     assert isinstance(loaded(session, Category, category), set)

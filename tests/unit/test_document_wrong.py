@@ -31,7 +31,7 @@ def world() -> Iterator[World]:
         yield world
 
 
-def told(text: str) -> Any:
+def raises_text(text: str) -> Any:
     return pytest.raises(ArgumentError, match=re.escape(text))
 
 
@@ -52,13 +52,13 @@ def told(text: str) -> Any:
 )
 def test_a_path_that_leads_nowhere_or_back(world: World, path: str, text: str) -> None:
     world.order(path)
-    with told(f"@document on Order: {text}"):
+    with raises_text(f"@document on Order: {text}"):
         configure_mappers()
 
 
 def test_a_right_path_beside_is_no_excuse(world: World) -> None:
     world.order("lines", "lines.taxes", "lines.tax")
-    with told("'lines.tax'"):
+    with raises_text("'lines.tax'"):
         configure_mappers()
 
 
@@ -66,7 +66,7 @@ def test_a_circle_further_down(world: World) -> None:
     world.map("Order", declare=document(parts=("a.b.a",)), a=relationship("A"))
     world.map("A", refers("order"), refers("b"), b=relationship("B", foreign_keys="B.a_id"))
     world.map("B", refers("a"), a=relationship("A", foreign_keys="A.b_id"))
-    with told("the part 'a.b.a' leads back to A"):
+    with raises_text("the part 'a.b.a' leads back to A"):
         configure_mappers()
 
 
@@ -75,7 +75,7 @@ def test_a_circle_of_compositions(world: World) -> None:
     b = relationship("B", foreign_keys="B.a_id", cascade=COMPOSITION)
     world.map("A", refers("order"), refers("b"), b=b)
     world.map("B", refers("a"), a=relationship("A", foreign_keys="A.b_id", cascade=COMPOSITION))
-    with told("the part 'a.b.a' leads back to A"):
+    with raises_text("the part 'a.b.a' leads back to A"):
         configure_mappers()
 
 
@@ -86,14 +86,14 @@ def test_what_is_only_looked_at(world: World, path: str) -> None:
     again = relationship("Tax", viewonly=True)
     world.map("Line", refers("order"), seen=again)
     world.map("Tax", refers("line"))
-    with told(f"the part '{path}' is view-only"):
+    with raises_text(f"the part '{path}' is view-only"):
         configure_mappers()
 
 
 def test_a_part_that_is_a_document_of_its_own(world: World) -> None:
     world.order("lines", "customer")
     document(world.made[-1])
-    with told("the part 'customer' leads to Customer, a document of its own"):
+    with raises_text("the part 'customer' leads to Customer, a document of its own"):
         configure_mappers()
 
 
@@ -155,25 +155,25 @@ def test_what_is_no_class(thing: Any) -> None:
 def test_a_class_that_is_mapped_already_is_told_by_the_decorator(world: World) -> None:
     order = world.order()
     configure_mappers()
-    with told("'line' is unknown"):
+    with raises_text("'line' is unknown"):
         document(parts=("line",))(order)
 
 
 def test_a_wrong_one_fails_nothing_that_is_configured_later(world: World) -> None:
     order = world.order("line")
-    with told("'line' is unknown"):
+    with raises_text("'line' is unknown"):
         configure_mappers()
     with closing(World()) as another:
         assert paths(another.order("lines")) == ["lines"]
         assert document_root(mapper_of(another.made[2])) is None
-    with told("'line' is unknown"):
+    with raises_text("'line' is unknown"):
         paths(order)
 
 
 def test_two_wrong_ones_fail_nothing_that_is_configured_later(world: World) -> None:
     world.order("line")
     world.map("Letter", declare=document(parts=("page",)))
-    with told("@document on"):
+    with raises_text("@document on"):
         configure_mappers()
     with closing(World()) as another:
         assert paths(another.order("lines")) == ["lines"]
@@ -234,13 +234,13 @@ def test_the_first_use_of_the_class_says_what_is_wrong(
 @pytest.mark.parametrize("method", ["get_document", "get_entity"])
 def test_a_wrong_one_is_told_again_when_it_is_used(world: World, method: str) -> None:
     order = world.order("line")
-    with told("'line' is unknown"):
+    with raises_text("'line' is unknown"):
         configure_mappers()
     engine = create_engine("sqlite://")
     world.registry.metadata.create_all(engine)
     with LockingSession(engine) as session:
         for _ in range(2):
-            with told("'line' is unknown"):
+            with raises_text("'line' is unknown"):
                 getattr(session, method)(order, 1, LockOptions.ForUpdate)
             session.rollback()
     engine.dispose()
@@ -248,7 +248,7 @@ def test_a_wrong_one_is_told_again_when_it_is_used(world: World, method: str) ->
 
 def test_a_right_declaration_mends_a_wrong_one(world: World) -> None:
     order = world.order("line")
-    with told("'line' is unknown"):
+    with raises_text("'line' is unknown"):
         configure_mappers()
     document(parts=("lines",))(order)
     assert paths(order) == ["lines"]
@@ -262,5 +262,5 @@ def test_what_is_mapped_later_may_be_wrong_too(world: World) -> None:
     configure_mappers()
     table = Table("letter", world.registry.metadata, Column("id", Integer, primary_key=True))
     world.registry.map_imperatively(Letter, table)
-    with told("@document on Letter: the part 'pages' is unknown"):
+    with raises_text("@document on Letter: the part 'pages' is unknown"):
         configure_mappers()

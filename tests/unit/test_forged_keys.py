@@ -114,11 +114,11 @@ def assert_short(text: str) -> None:
     assert len(text) < 1_000
 
 
-def held_elsewhere(engine: Engine, deed: Callable[[LockingSession], object]) -> None:
+def held_elsewhere(engine: Engine, action: Callable[[LockingSession], object]) -> None:
     with closing(sqlite3.connect(str(engine.url.database), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with LockingSession(engine, lock_timeout=0) as session:
-            deed(session)
+            action(session)
 
 
 def not_available(engine: Engine, key: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import inspect
 
 import sa_doclock
-from sa_doclock.core.key_text import key_text, printable, told_text
+from sa_doclock.core.key_text import key_text, printable, short_text
 from sa_doclock.core.lock_info import LockConnection, LockWait, document_label
 from tests.support.models import Order
 from tests.support.rows import rows
@@ -92,9 +92,9 @@ def test_the_repr_of_a_mapped_object_is_not_called(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_key_that_a_server_tells_has_no_quotes() -> None:
-    assert told_text("42") == "42"
-    assert told_text("a\nb") == r"a\nb"
-    assert len(told_text("\n" * 10_000)) == 80
+    assert short_text("42") == "42"
+    assert short_text("a\nb") == r"a\nb"
+    assert len(short_text("\n" * 10_000)) == 80
 
 
 def test_a_document_and_a_named_lock_are_named_by_it() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockNotAvailable, LockOptions
-from sa_doclock.core.locking import WaitPolicy
 from sa_doclock.core.session import context_of
+from sa_doclock.core.wait_policy import WaitPolicy
 from sa_doclock.features.batch import retry_without_queueing
 from sa_doclock.options import BATCH_WAIT, base_of, is_row_lock, may_queue
 from tests.support.models import Order

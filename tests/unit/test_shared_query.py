@@ -63,7 +63,7 @@ def wait_until_asked(queries: Queries, count: int) -> None:
     raise AssertionError(f"only {len(queries._answers)} have asked")
 
 
-def told(connection: int) -> str:
+def answer(connection: int) -> str:
     return f"over {connection}"
 
 
@@ -73,15 +73,15 @@ def never(_: int) -> str:
 
 def test_an_answer_is_shared_for_half_a_second(clock: Clock, server: Server) -> None:
     queries = Queries(under_asyncio=False)
-    assert queries.ask("a", told, server.connect) == "over 1"
+    assert queries.ask("a", answer, server.connect) == "over 1"
     clock.now = 0.499
     assert queries.ask("a", never, server.connect) == "over 1"
-    assert queries.ask("b", told, server.connect) == "over 2"
+    assert queries.ask("b", answer, server.connect) == "over 2"
     clock.now = 0.5
-    assert queries.ask("a", told, server.connect) == "over 3"
+    assert queries.ask("a", answer, server.connect) == "over 3"
     assert queries.ask("b", never, server.connect) == "over 2"
     clock.now = 7.0
-    assert queries.ask("c", told, server.connect) == "over 4"
+    assert queries.ask("c", answer, server.connect) == "over 4"
     assert list(queries._answers) == ["c"]  # nothing stays for ever
     assert len(queries._answered) == 1
 
@@ -93,13 +93,13 @@ def test_all_who_ask_at_once_get_their_answers_over_one_connection(server: Serve
     def slow(connection: int) -> str:
         asked.set()
         go_on.wait(30)
-        return told(connection)
+        return answer(connection)
 
     with ThreadPoolExecutor(41) as threads:
         first = threads.submit(queries.ask, 0, slow, server.connect)
         assert asked.wait(30)
         same = threads.submit(queries.ask, 0, never, server.connect)
-        others = [threads.submit(queries.ask, one, told, server.connect) for one in range(1, 40)]
+        others = [threads.submit(queries.ask, one, answer, server.connect) for one in range(1, 40)]
         wait_until_asked(queries, 40)
         go_on.set()
         assert {one.result() for one in (first, same, *others)} == {"over 1"}
@@ -118,9 +118,9 @@ def test_who_comes_while_the_connection_is_closed_gets_another(server: Server) -
             go_on.wait(30)
 
     with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(queries.ask, "a", told, connect)
+        first = threads.submit(queries.ask, "a", answer, connect)
         assert closing.wait(30)
-        second = threads.submit(queries.ask, "b", told, connect)
+        second = threads.submit(queries.ask, "b", answer, connect)
         wait_until_asked(queries, 2)
         go_on.set()
         assert (first.result(), second.result()) == ("over 1", "over 2")
@@ -140,7 +140,7 @@ def test_one_that_fails_leaves_its_own_without_an_answer(clock: Clock, server: S
         first = threads.submit(queries.ask, "a", fail, server.connect)
         assert asked.wait(30)
         same = threads.submit(queries.ask, "a", never, server.connect)
-        other = threads.submit(queries.ask, "b", told, server.connect)
+        other = threads.submit(queries.ask, "b", answer, server.connect)
         wait_until_asked(queries, 2)
         go_on.set()
         with pytest.raises(RuntimeError, match="no"):
@@ -148,7 +148,7 @@ def test_one_that_fails_leaves_its_own_without_an_answer(clock: Clock, server: S
         assert (same.result(), other.result()) == (None, "over 1")
     assert queries.ask("a", never, server.connect) is None  # nor is the server asked at once
     clock.now = 1.0
-    assert queries.ask("a", told, server.connect) == "over 2"
+    assert queries.ask("a", answer, server.connect) == "over 2"
 
 
 def test_no_connection_no_answers(clock: Clock, server: Server) -> None:
@@ -172,7 +172,7 @@ def test_no_connection_no_answers(clock: Clock, server: Server) -> None:
             first.result()
         assert other.result() is None
     clock.now = 1.0
-    assert queries.ask("a", told, server.connect) == "over 1"
+    assert queries.ask("a", answer, server.connect) == "over 1"
 
 
 def test_nobody_waits_for_long(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
@@ -214,7 +214,7 @@ def test_who_asks_for_others_does_not_do_so_for_long(clock: Clock, server: Serve
         wait_until_asked(queries, 2)
         go_on.set()
         assert (first.result(), other.result()) == ("slow", None)
-    assert queries.ask("c", told, server.connect) == "over 2"
+    assert queries.ask("c", answer, server.connect) == "over 2"
 
 
 def test_tasks_of_one_thread_wait_without_blocking_it(server: Server) -> None:
@@ -228,7 +228,7 @@ def test_tasks_of_one_thread_wait_without_blocking_it(server: Server) -> None:
             return "slow"
 
         def ask(query: str) -> asyncio.Task[str | None]:
-            return asyncio.create_task(greenlet_spawn(queries.ask, query, told, server.connect))
+            return asyncio.create_task(greenlet_spawn(queries.ask, query, answer, server.connect))
 
         first = greenlet_spawn(queries.ask, "a", slow, server.connect)
         tasks = [asyncio.create_task(first)]

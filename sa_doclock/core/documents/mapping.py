@@ -129,9 +129,18 @@ def lockable_root(mapper: Mapper[Any]) -> Mapper[Any]:
 def header_table(entity: Any) -> Table | Alias:
     """Return the header's table, or its alias inside an ``aliased()``: it has the row to lock."""
     found = inspect(entity)
+    return _table_of_class(found) if isinstance(found, Mapper) else _header_table(found)
+
+
+@mapper_cache
+def _table_of_class(mapper: Mapper[Any]) -> Table | Alias:
+    return _header_table(mapper)
+
+
+def _header_table(found: Any) -> Table | Alias:
     mapper = class_mapper(found.mapper.class_)
     name, root = mapper.class_.__name__, root_of(mapper).local_table
-    for table in tables_of(entity):
+    for table in tables_within([found.selectable]):
         if table is root or (isinstance(table, Alias) and table.element is root):
             return table
     if isinstance(found, Mapper):

@@ -9,8 +9,9 @@ last lock.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from itertools import chain
 from threading import Lock
 from typing import Any, Final, NamedTuple
@@ -37,10 +38,10 @@ from ..documents import (
     parts_of,
     parts_with_detail,
 )
+from ..ledger import Ledger
 from ..lock_info import Identity
 from ..session_ref import session_ref
 from ..sqlalchemy_internals import allow_listening, deleted_states, modified_states, new_states
-from ..transaction import Ledger
 
 Unreadable = dict[Part, list[Any]]
 """By part, the objects whose part is ``lazy="raise"`` and was expired: no access loads it again."""
@@ -95,21 +96,34 @@ def _may_own(mapper: Mapper[Any], part: Part) -> bool:
 
 
 class LoadedDocuments:
-    """The objects of one session, for the locks that it takes."""
+    """The objects of documents in one session, for the locks that it takes.
 
-    def __init__(self, session: Session, ledger: Ledger) -> None:
-        self._session = session_ref(session)
+    It knows of none before the first call of ``of()``, which most sessions never need.
+    """
+
+    added = False
+    """True if an object was ever added to the session."""
+
+    _before_flush: Callable[[], None] | None = None
+
+    def __init__(self, session: Callable[[], Session], ledger: Ledger) -> None:
+        self._session = session
         self._ledger = ledger
         self._by_root: dict[Mapper[Any], DocumentIndex] = {}
         self._noted: list[InstanceState[Any]] = []
         # Keys in the identity map that were seen, by their ids.  One of an object that was freed,
         # and comes again, is another tuple.
         self._seen: dict[int, Any] = {}
-        _by_session[session] = self
+
+    def note_added(self, state: InstanceState[Any]) -> None:
+        """Note an object that was added."""
+        self.added = True
+        self.note(state)
 
     def note(self, state: InstanceState[Any]) -> None:
         """Note an object that was added, loaded again or moved to another owner."""
-        self._noted.append(state)
+        if self._by_root:
+            self._noted.append(state)
 
     def note_again(self, state: InstanceState[Any]) -> None:
         """Note an object that has come back, to another place of the identity map."""
@@ -123,6 +137,23 @@ class LoadedDocuments:
         """Note that what had pending changes may have none from now on."""
         for index in self._by_root.values():
             index.note_flush()
+        if self._before_flush is not None:
+            self._before_flush()
+
+    @contextmanager
+    def calling_before_flush(self, function: Callable[[], None]) -> Iterator[None]:
+        """Return a block in which this is called before each flush, in place of that of an outer block."""
+        outer, self._before_flush = self._before_flush, function
+        try:
+            yield
+        finally:
+            self._before_flush = outer
+
+    def forget(self) -> None:
+        """Forget the objects, of which the session has none any more."""
+        self._by_root.clear()
+        self._noted.clear()
+        self._seen.clear()
 
     def of(self, root: Mapper[Any]) -> DocumentIndex:
         """Return the objects of documents of this root."""
@@ -137,6 +168,7 @@ class LoadedDocuments:
         index = self._by_root.get(root)
         if index is None:
             _listen_to(root)
+            _by_session[session] = self
             index = self._by_root[root] = DocumentIndex(session, self._ledger, root)
             index.add([*session.identity_map.all_states(), *new_states(session)])
         return index

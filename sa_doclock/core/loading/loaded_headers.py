@@ -19,8 +19,8 @@ from sqlalchemy.sql import Executable
 
 from ...options import LockOptions
 from ..documents import document_key, mapper_cache, root_of
+from ..ledger import Ledger
 from ..sqlalchemy_internals import modified_states, overwrites_objects, refreshed_by
-from ..transaction import Ledger
 from .loaded import LoadedDocuments, role_raises
 
 S = TypeVar("S", bound=Executable)

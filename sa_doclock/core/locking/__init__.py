@@ -9,10 +9,8 @@ from .by_key import (
     read_one,
     single_key,
 )
-from .context import LockContext, session_options
 from .hidden_rows import why_hidden
 from .named import NamedLock, bind_of_key, check_key, doclock_key, lock_of_key
 from .refresh import expire_documents, expire_parts, refuse_unsaved
 from .rows import LockedRows, Send, objects_of
 from .select import RowsOfSelect
-from .wait_policy import WaitPolicy

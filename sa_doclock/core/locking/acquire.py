@@ -23,6 +23,7 @@ from ..sqlalchemy_internals import execute_listeners
 from ..transaction import (
     Limit,
     LockCall,
+    LockContext,
     LockPlan,
     LockRequest,
     Take,
@@ -32,7 +33,6 @@ from ..transaction import (
     is_of_few_rows,
     make_plan,
 )
-from .context import LockContext
 from .execute_listeners import checked_listeners
 from .outcome import begin_call, end_failed, end_granted, roll_back_or_refuse
 
@@ -125,15 +125,15 @@ def acquire(target: LockTarget[T]) -> T:
         What the program's own statement meets is left to the program.
     """
     context = target.context
-    if context.failed is not None:
-        context.failed.refuse()
-    context.check_locks()
+    if context.failure.occurred:
+        context.failure.refuse()
+    context.transaction.check_locks()
     call: LockCall | None = None
     try:
         if target.is_held():
             return target.read_held()
-        if context.call is not None and not target.request.adopted:
-            _refuse_inner_call(context.call)
+        if context.calls.current is not None and not target.request.adopted:
+            _refuse_inner_call(context.calls.current)
         target.check()
         call = begin_call(context, target.request)
         take: Take = _take
@@ -192,7 +192,7 @@ def _take(_call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any
     try:
         found = _send(connection, plan, request, target)
         if target.lasts:
-            connection.note_lock()
+            connection.note_lock(strategy)
         return target.record(found, request)
     finally:
         session.autoflush = autoflush

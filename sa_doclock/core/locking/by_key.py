@@ -29,6 +29,7 @@ from ..documents import (
     spans_rows,
 )
 from ..key_text import key_text
+from ..ledger import is_as_strong
 from ..loading.load_parts import load_again
 from ..loading.loaded import Unreadable
 from ..lock_info import Identity, public_key
@@ -45,14 +46,13 @@ from ..statements import (
     select_by_keys,
 )
 from ..transaction import (
+    LockContext,
     LockPlan,
     LockRequest,
     TransactionConnection,
     add_document,
     database_name,
-    is_as_strong,
 )
-from .context import LockContext
 from .hidden_rows import refuse_hidden
 from .refresh import expire_documents, forget_vanished, refuse_unsaved
 from .rows import LockedRows, Send, objects_of
@@ -100,7 +100,7 @@ class _RowsByKey(LockedRows[T]):
             self.chosen = relationships_with_options(request.options)
         if self.context.options.ranks and is_row_lock(request.lock):
             self.context.ledger.check_order(root)
-        if session.identity_map or self.context.added:  # mostly not, at the first lock
+        if session.identity_map or self.context.loaded.added:  # mostly not, at the first lock
             self.recheck = refuse_unsaved(self.context, root, request.keys)
 
     def expire(self) -> None:
@@ -125,7 +125,7 @@ class _RowsByKey(LockedRows[T]):
         """
         known = frozenset(found)
         others = [key for key in self.locked if key not in known]
-        call = self.context.call
+        call = self.context.calls.current
         if others and call is not None and call.opens and not found:
             self.context.roll_back_quietly()
             return

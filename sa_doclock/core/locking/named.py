@@ -15,9 +15,8 @@ from ...dialects import product_of
 from ...errors import LockFailed, LockMisuse
 from ...options import LockOptions
 from ..key_text import key_text
-from ..transaction import LockPlan, LockRequest, TransactionConnection
+from ..transaction import LockContext, LockPlan, LockRequest, TransactionConnection
 from .acquire import LockTarget
-from .context import LockContext
 
 KeyPart = str | int | UUID | date
 
@@ -104,7 +103,7 @@ class NamedLock(LockTarget[None]):
         )
 
     def record(self, found: type[LockFailed] | None, request: LockRequest) -> None:
-        call = self.context.call
+        call = self.context.calls.current
         assert call is not None
         if found is not None:
             raise call.refused(found, product_of(self._engine.dialect))

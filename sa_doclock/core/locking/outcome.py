@@ -11,8 +11,7 @@ from ...errors import DocLockError, LockFailed
 from ...events import RequestedLock, listened
 from .. import instrumentation
 from ..lock_info import DocumentKey, LockedName
-from ..transaction import LockCall, LockRequest
-from .context import LockContext
+from ..transaction import LockCall, LockContext, LockRequest
 
 Undo = Callable[[LockCall, BaseException], None]
 
@@ -20,16 +19,14 @@ _log = logging.getLogger("sa_doclock")
 
 
 def begin_call(context: LockContext, request: LockRequest) -> LockCall:
-    """Begin a call: until its end, errors of the session's connections are its errors."""
-    outer = context.call, context.ledger.new
+    """Begin a call: report it, and note that it is under way."""
     opens = not context.session().in_transaction()
-    call = LockCall(request, context.now(), outer, opens=opens)
+    call = LockCall(request, context.connections.now(), opens, context.calls.current)
     if "before_lock" in listened and _is_reported(context, request):
         call.requested = context.instrumentation.report_requested(
             RequestedLock(request.entity, request.ident, request.lock, request.seconds)
         )
-    context.call = call
-    context.ledger.new = []
+    context.calls.begin(call)
     return call
 
 
@@ -44,9 +41,8 @@ def end_granted(context: LockContext, call: LockCall) -> None:
 
     :raises UnsavedChanges: some of its rows have pending changes that collide.
     """
-    new = context.ledger.new
-    context.call, context.ledger.new = call.outer
-    waited = context.now() - call.started
+    context.calls.end(call)
+    waited = context.connections.now() - call.started
     # Nobody is told of most locks, which is found out here without a call.
     if (
         call.requested is not None
@@ -55,19 +51,17 @@ def end_granted(context: LockContext, call: LockCall) -> None:
         or waited >= instrumentation.CONTENDED
         or _log.isEnabledFor(logging.DEBUG)
     ):
-        _report_granted(context, call, new or (), waited)
+        _report_granted(context, call, waited)
     if call.unsaved is not None:
         raise call.unsaved
 
 
-def _report_granted(
-    context: LockContext,
-    call: LockCall,
-    new: Sequence[DocumentKey | LockedName],
-    waited: float,
-) -> None:
+def _report_granted(context: LockContext, call: LockCall, waited: float) -> None:
+    new, lock = tuple(call.new), call.request.lock
     try:
-        context.report_granted(new, call.request.lock, waited)
+        for granted in context.parts.granted:
+            granted(new, lock)
+        context.instrumentation.report_granted(new, lock, waited)
         _report_end(context, call, new, waited, call.unsaved)
     except BaseException as error:  # a listener's, as an error of the call
         if call.opens:
@@ -78,8 +72,8 @@ def _report_granted(
 
 def end_failed(context: LockContext, call: LockCall, error: BaseException, undo: Undo) -> None:
     """End a call: undo what it has done, and report its error."""
-    waited = context.now() - call.started
-    context.call, context.ledger.new = call.outer
+    waited = context.connections.now() - call.started
+    context.calls.end(call)
     try:
         undo(call, error)
         _report_failed(context, call, error, waited)

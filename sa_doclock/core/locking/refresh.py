@@ -23,7 +23,7 @@ from ..documents import (
 )
 from ..loading.loaded import Unreadable, role_of
 from ..lock_info import Identity
-from .context import LockContext
+from ..transaction import LockContext
 
 
 def expire_documents(
@@ -39,14 +39,14 @@ def expire_documents(
     :param identities: the keys of the headers; None for every document of this root.
     :returns: what is to be loaded again under the lock.
     """
-    return context.loaded_documents().of(root).expire(identities)
+    return context.loaded.of(root).expire(identities)
 
 
 def expire_parts(
     context: LockContext, root: Mapper[Any], identities: Collection[Identity]
 ) -> Unreadable:
     """Expire the parts of these documents, whose headers have just been read under their locks."""
-    return context.loaded_documents().of(root).expire(identities, parts_alone=True)
+    return context.loaded.of(root).expire(identities, parts_alone=True)
 
 
 def forget_vanished(session: Session, mapper: Mapper[Any], identity: Identity) -> None:
@@ -73,7 +73,7 @@ def refuse_unsaved(
     postponed = False
     resolver = HeaderResolver(context.session(), root, ask=ask)
     others: dict[Identity, InstanceState[Any]] = {}
-    for state in context.loaded_documents().of(root).pending(identities):
+    for state in context.loaded.of(root).pending(identities):
         role = role_of(root, state.mapper)
         if role is None:
             continue

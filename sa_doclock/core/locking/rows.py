@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, Result, Select
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, Select
 from sqlalchemy.orm.interfaces import ORMOption
 
 from ...dialects.base import LockStrategy
@@ -16,9 +15,8 @@ from ...errors import DeadlockDetected
 from ...options import LockOptions, is_row_lock
 from ..lock_info import Identity
 from ..statements import run_within
-from ..transaction import LockPlan, LockRequest, TransactionConnection
+from ..transaction import LockContext, LockPlan, LockRequest, TransactionConnection
 from .acquire import LockTarget
-from .context import LockContext
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -89,7 +87,7 @@ class LockedRows(LockTarget[T]):
         width = len(self.mapper.primary_key)
 
         def keys_of(statement: Select[Any]) -> list[Identity]:
-            rows = _execute(self.context, statement, parameters, self.binds)
+            rows = self.context.calls.execute_own(self.session, statement, parameters, self.binds)
             return [tuple(row[:width]) for row in rows]
 
         return send(locking, keys_of)
@@ -132,20 +130,6 @@ def objects_of(
     """
     if options:
         statement = statement.options(*options)
-    return list(_execute(context, statement, parameters, bind_arguments).scalars().unique())
-
-
-def _execute(
-    context: LockContext,
-    statement: Select[Any],
-    parameters: Mapping[str, Any],
-    bind_arguments: dict[str, Any] | None,
-) -> Result[Any]:
-    """Execute a SELECT of ours, past the session's own execute(), which looks for locks."""
-    outer, context.sends_own = context.sends_own, True
-    try:
-        return Session.execute(
-            context.session(), statement, parameters, bind_arguments=bind_arguments
-        )
-    finally:
-        context.sends_own = outer
+    session = context.session()
+    found = context.calls.execute_own(session, statement, parameters, bind_arguments)
+    return list(found.scalars().unique())

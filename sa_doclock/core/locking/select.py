@@ -18,7 +18,6 @@ from sqlalchemy.orm import Mapper
 from ...errors import LockNotSupported
 from ...options import LockOptions, is_row_lock
 from ..documents import (
-    document_key,
     has_subquery,
     header_table,
     key_attributes,
@@ -52,8 +51,7 @@ from ..statements import (
     refuse_streaming,
     refuse_unlockable_shape,
 )
-from ..transaction import LockPlan, LockRequest, TransactionConnection
-from .context import LockContext
+from ..transaction import LockContext, LockPlan, LockRequest, TransactionConnection
 from .refresh import expire_documents, refuse_unsaved
 from .rows import LockedRows, Send
 
@@ -66,6 +64,9 @@ class RowsOfSelect(LockedRows[Result[Any]]):
 
     :param request: its ``bind_arguments`` are those of the caller, with mapper and clause.
     """
+
+    _had_objects = False
+    """True if the session had objects before, which may have pending changes."""
 
     _unread: Sequence[ColumnElement[Any]] = ()
     """The columns of the statement that locks which are read for it alone, and not returned."""
@@ -88,12 +89,14 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         own_options = self._statement.get_execution_options()
         refuse_other_lock(self._statement, self._locked)
         refuse_streaming({**own_options, **self._execution_options})
-        self._statement = without_options(self._statement, self._locked.eager)
+        if self._locked.eager:
+            self._statement = without_options(self._statement, self._locked.eager)
         refuse_unlockable_shape(self._statement)
-        if is_row_lock(self.request.lock):
+        if self.context.options.ranks and is_row_lock(self.request.lock):
             self.context.ledger.check_order(root_of(self.mapper))
 
     def expire(self) -> None:
+        self._had_objects = True
         self._unreadable = expire_documents(self.context, root_of(self.mapper), None)
 
     def send(
@@ -104,7 +107,8 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         :raises UnsavedChanges: one of the documents has pending changes; it is locked then.
         """
         found: tuple[Result[Any], Iterable[Identity]] = self.send_select(connection, plan, request)
-        load_again(self.session, self._unreadable)
+        if self._unreadable:
+            load_again(self.session, self._unreadable)
         return found
 
     def record(
@@ -112,16 +116,16 @@ class RowsOfSelect(LockedRows[Result[Any]]):
     ) -> Result[Any]:
         result, identities = found
         ledger = self.context.ledger
-        documents = {one: document_key(self.mapper, one) for one in identities}
-        newly = {
-            identity: document
-            for identity, document in documents.items()
-            if not ledger.covers(document, request.lock)
-        }
-        if newly:
-            refuse_unsaved(self.context, root_of(self.mapper), newly.keys(), ask=True)
-        for document in newly.values():
-            ledger.record(document, request.lock)
+        root = root_of(self.mapper)
+        newly = [
+            identity
+            for identity in dict.fromkeys(identities)
+            if not ledger.covers((root.class_, identity), request.lock)
+        ]
+        if newly and (self._had_objects or self.context.loaded.added):
+            refuse_unsaved(self.context, root, frozenset(newly), ask=True)
+        for identity in newly:
+            ledger.record((root.class_, identity), request.lock)
         return result
 
     def in_one_statement(self, *, whole: bool) -> bool:

@@ -284,7 +284,7 @@ class BlockMethods(LockMethods):
         :raises LockFailed: a deadlock or conflict that the server found only now.
         """
         context = self._context
-        context.refuse_failed()
+        context.failure.refuse()
         if not self._ends_here():
             self.flush()
             return
@@ -317,5 +317,5 @@ class BlockMethods(LockMethods):
         return (
             transaction is None
             or transaction.origin is SessionTransactionOrigin.AUTOBEGIN
-            or self._context.began_by_savepoint
+            or self._transaction_events.began_by_savepoint
         )

@@ -12,7 +12,7 @@ from sqlalchemy.orm import FromStatement, Mapper, ORMExecuteState
 from sqlalchemy.sql import Executable
 
 from ...options import LockOptions
-from ..locking import LockContext, RowsOfSelect, acquire
+from ..locking import RowsOfSelect, acquire
 from ..sqlalchemy_internals import (
     execute_listeners,
     for_update_clause,
@@ -26,7 +26,7 @@ from ..statements import (
     locked_entity_of,
     refuse_nested_lock,
 )
-from ..transaction import NO_ARGUMENTS, LockRequest, around, is_built
+from ..transaction import NO_ARGUMENTS, LockContext, LockRequest, around, is_built
 from .for_update import execute_for_update
 from .hooks import SessionWithContext, context_of
 
@@ -36,7 +36,7 @@ class ExecutingSession(SessionWithContext):
 
     def bulk_save_objects(self, objects: Iterable[object], *args: Any, **kwargs: Any) -> None:
         """See ``Session.bulk_save_objects()``."""
-        self._context.refuse_write()
+        self._context.transaction.refuse_write()
         objects = list(objects)
         with around(self._context.parts.around_objects, objects):
             super().bulk_save_objects(objects, *args, **kwargs)
@@ -45,14 +45,14 @@ class ExecutingSession(SessionWithContext):
         self, mapper: Any, mappings: Iterable[dict[str, Any]], *args: Any, **kwargs: Any
     ) -> None:
         """See ``Session.bulk_insert_mappings()``."""
-        self._context.refuse_write()
+        self._context.transaction.refuse_write()
         mappings = list(mappings)
         with self._around_rows(mapper, mappings, insert=True):
             super().bulk_insert_mappings(mapper, mappings, *args, **kwargs)
 
     def bulk_update_mappings(self, mapper: Any, mappings: Iterable[dict[str, Any]]) -> None:
         """See ``Session.bulk_update_mappings()``."""
-        self._context.refuse_write()
+        self._context.transaction.refuse_write()
         mappings = list(mappings)
         with self._around_rows(mapper, mappings, insert=False):
             super().bulk_update_mappings(mapper, mappings)
@@ -117,7 +117,7 @@ class ExecutingSession(SessionWithContext):
         if lock is not None:
             return self._execute_for_update(lock, written, params, arguments)
         if getattr(written, "is_dml", False):
-            self._context.refuse_write()
+            self._context.transaction.refuse_write()
             if listens_last:
                 return None  # what the listeners make of it is checked
             run = partial(self._execute_plain, statement, params)
@@ -132,7 +132,7 @@ class ExecutingSession(SessionWithContext):
             called, cannot change meanwhile.
         """
         context = self._context
-        if context.sends_own or context.call is not None:
+        if context.calls.executes_own or context.calls.current is not None:
             return False
         listeners = [*execute_listeners(self)]
         if listeners[-1] is not _after_listeners:
@@ -204,7 +204,7 @@ class ExecutingSession(SessionWithContext):
 def _adopted_lock_of(context: LockContext, statement: Any) -> LockOptions | None:
     """Return the lock of the statement's own ``with_for_update()``, if it is the session's."""
     select = inner_select(statement)
-    if context.adopts_for_update and isinstance(select, Select):
+    if context.options.adopts_for_update and isinstance(select, Select):
         return lock_of_for_update(select)
     return None
 
@@ -242,7 +242,7 @@ def _execute_dml(
 def _after_listeners(state: ORMExecuteState) -> Result[Any] | None:
     """Check the write, or take the lock, that the listeners of the program have made of a statement."""
     context = context_of(cast("SessionWithContext", state.session))
-    if context.call is not None or locked_entity_of(state.statement) is not None:
+    if context.calls.current is not None or locked_entity_of(state.statement) is not None:
         return None  # its own statement
     written = written_out(state.statement)
     if getattr(written, "is_dml", False):

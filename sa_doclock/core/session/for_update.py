@@ -26,7 +26,7 @@ from ..documents import (
 )
 from ..loading import LoadedHeaders, load_again
 from ..lock_info import public_key
-from ..locking import LockContext, LockTarget, acquire, expire_documents, expire_parts
+from ..locking import LockTarget, acquire, expire_documents, expire_parts
 from ..sqlalchemy_internals import (
     autoflush,
     buffer_rows,
@@ -36,6 +36,7 @@ from ..sqlalchemy_internals import (
 from ..statements import add_hints, add_suffixes, inner_select, with_inner_select
 from ..transaction import (
     LockCall,
+    LockContext,
     LockPlan,
     LockRequest,
     TransactionConnection,
@@ -111,7 +112,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         self._tables: Sequence[Table | Alias] = ()
         self._roots = {root_of(inspect(entity).mapper) for entity in entities}
         self._loaded = LoadedHeaders(
-            self.session, context.loaded_documents(), context.ledger, self._roots, options
+            self.session, context.loaded, context.ledger, self._roots, options
         )
 
     def check(self) -> None:
@@ -153,15 +154,11 @@ class AdoptedRows(LockTarget[Result[Any]]):
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
     ) -> Result[Any]:
         """Execute the statement, and read again what the session had of its rows."""
-        context, of_outer = self.context, self.context.adopted_headers
         self._executed = True
-        try:
-            if self._entities:  # SQLAlchemy flushes before a statement of the ORM alone
-                autoflush(self.session, self._options)
-            context.adopted_headers = self._loaded
+        if self._entities:  # SQLAlchemy flushes before a statement of the ORM alone
+            autoflush(self.session, self._options)
+        with self.context.loaded.calling_before_flush(self._loaded.before_flush):
             result = self._execute(self._loaded.prepare(self._statement), connection)
-        finally:
-            context.adopted_headers = of_outer
         if _is_kept(connection, self._options):
             self._headers = _headers(self._statement, result, self._entities)
             self._keys = returned_keys(result, self._selected)
@@ -205,8 +202,8 @@ class AdoptedRows(LockTarget[Result[Any]]):
                 document = document_key(state.mapper, state.identity)
                 self.context.ledger.adopt(document, request.lock)
         self._record_keys()
-        if collisions and self.context.call is not None:
-            self.context.call.unsaved = self._unsaved(*collisions[0])
+        if collisions and self.context.calls.current is not None:
+            self.context.calls.current.unsaved = self._unsaved(*collisions[0])
         return found
 
     def _record_keys(self) -> None:

@@ -104,11 +104,7 @@ class LockMethods(ExecutingSession):
         :raises TypeError: a key that is none: an object, an SQL expression, a list.
         """
         context = self._context
-        wait = context.options.wait
-        if lock_timeout is None:
-            lock, seconds = wait.without_timeout(lock)
-        else:
-            lock, seconds = wait.resolve(lock, lock_timeout)
+        lock, seconds = context.options.wait.resolve(lock, lock_timeout)
         if lock in _SKIPPING:
             raise ValueError(
                 "LockOptions.SkipLocked is for sets: of get_entity(), None would mean two things"
@@ -126,12 +122,12 @@ class LockMethods(ExecutingSession):
             (identity,),
             options,
             {"mapper": mapper},
-            given(version, checkout),
         )
-        if request.given:
+        if version is not None or checkout is not None:
+            request = request._replace(given=given(version, checkout))
             self._check_request(request)
         if lock in _PLAIN:
-            context.refuse_failed()
+            context.failure.refuse()
             found = read_one(context, mapper, identity, lock, options)
             if found is not None and request.given:
                 self._check_found(request, found)
@@ -235,7 +231,7 @@ class LockMethods(ExecutingSession):
         if options:
             options = checked_options(options)
         if lock in _PLAIN:
-            context.refuse_failed()
+            context.failure.refuse()
             with self.no_autoflush:
                 return read_entities(context, mapper, identities, lock, options)
         ident, binds = single_key(identities), {"mapper": mapper}
@@ -386,7 +382,7 @@ class LockMethods(ExecutingSession):
         lock, seconds = context.options.wait.resolve(lock_of_key(shared=shared), lock_timeout)
         check_key(key)
         arguments = dict(bind_arguments or {})
-        context.refuse_failed()
+        context.failure.refuse()
         request = LockRequest(None, key, lock, seconds, bind_arguments=arguments)
         for route in context.parts.route:
             request = route(request)

@@ -22,11 +22,12 @@ from ...options import (
     check_priority,
 )
 from ..lock_info import DocumentKey
-from ..locking import LockContext, WaitPolicy, session_options
-from ..transaction import around
+from ..session_options import session_options
+from ..transaction import LockContext, around
+from ..wait_policy import WaitPolicy
 from .base_classes import refuse_methods_behind
 from .checkout_methods import CheckoutMethods
-from .hooks import context_of
+from .hooks import TransactionEvents, context_of
 
 if TYPE_CHECKING:
     from ...features.gate import DocumentGate
@@ -120,19 +121,18 @@ class LockingSession(CheckoutMethods):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        options = session_options(None, tuple(lock_order))
+        options = session_options(tuple(lock_order))
         check_priority(priority)
         batch = priority == "batch"
         if lock_timeout is None and batch:
             lock_timeout = BATCH_WAIT
         if lock_timeout is not None:
             options = replace(options, wait=WaitPolicy(lock_timeout))
-        self._context = context = LockContext(self, options.ranks)
-        context.options = options
-        if kwargs.get("binds"):
-            context.binds = tuple(kwargs["binds"].values())
         if not adopt_for_update:
-            context.adopts_for_update = False
+            options = replace(options, adopts_for_update=False)
+        binds = tuple((kwargs.get("binds") or {}).values())
+        self._context = context = LockContext(self, options, binds)
+        self._transaction_events = TransactionEvents(context)
         install_parts(
             self,
             context,
@@ -170,19 +170,13 @@ class LockingSession(CheckoutMethods):
 
     def bind_mapper(self, mapper: Any, bind: Engine | Connection) -> None:
         """See ``Session.bind_mapper()``."""
-        self._add_lent(bind)
+        self._context.add_bind(bind)
         super().bind_mapper(mapper, bind)
 
     def bind_table(self, table: TableClause, bind: Engine | Connection) -> None:
         """See ``Session.bind_table()``."""
-        self._add_lent(bind)
+        self._context.add_bind(bind)
         super().bind_table(table, bind)
-
-    def _add_lent(self, bind: Engine | Connection) -> None:
-        context = self._context
-        for using in context.parts.using:
-            using(bind)
-        context.binds = (*context.binds, bind)
 
     def on_commit(self, function: Callable[[], object]) -> None:
         """Call the function when this transaction has been committed and its locks are gone.
@@ -231,11 +225,11 @@ def locks_held_by(session: LockingSession, *, ask: bool) -> Mapping[DocumentKey,
     :param ask: ask the server where a statement may have ended the transaction; else what is known.
     """
     context = context_of(session)
-    if context.is_over():
+    if context.transaction.is_over():
         return _NO_LOCKS  # nothing is sent here; the next use of the session rolls back
-    context.check_locks(ask=ask)
+    context.transaction.check_locks(ask=ask)
     if ask:
-        context.verify()
+        context.failure.verify()
     return context.ledger.held
 
 

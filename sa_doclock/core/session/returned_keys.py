@@ -12,8 +12,9 @@ from sqlalchemy.sql.expression import ColumnClause
 from ..documents import key_attributes, root_of, roots_of_table, tables_within
 from ..loading import load_again
 from ..lock_info import Identity
-from ..locking import LockContext, expire_documents, refuse_unsaved
+from ..locking import expire_documents, refuse_unsaved
 from ..sqlalchemy_internals import buffer_rows, for_update_tables
+from ..transaction import LockContext
 
 ReturnedKey = tuple[Mapper[Any], Identity]
 """The root of a hierarchy, and the key of one of its rows."""

@@ -18,7 +18,9 @@ def refuse_unlockable_shape(statement: Select[Any]) -> None:
         raise LockNotSupported("rows of a SELECT DISTINCT cannot be locked; use EXISTS instead")
     if is_grouped(statement):
         raise LockNotSupported("rows of a GROUP BY cannot be locked; select the keys first")
-    refuse_unlockable_options(options_of(statement))
+    options = options_of(statement)
+    if options:
+        refuse_unlockable_options(options)
 
 
 def refuse_unlockable_options(options: Iterable[Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,7 +21,9 @@ from ..sqlalchemy_internals import (
     ForUpdate,
     for_update_clause,
     for_update_of,
+    has_clauses,
     hint_of,
+    lock_clauses,
     options_of,
     with_last_hint,
     without_hints,
@@ -43,6 +45,7 @@ class LockedEntity(NamedTuple):
     entity: Any
     lock: LockOptions
     eager: tuple[ORMOption, ...]  # our own options, which the user's replace
+    clauses: tuple[object, object]  # of the statement, in which the lock is
     seconds: float | None = None  # to wait for it; None: as the session that executes it
 
 
@@ -79,8 +82,8 @@ def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float |
     :param seconds: for a LockingSession to wait; None: as the session that executes it.
     """
     check_lock(lock)
-    _refuse_other_statements(statement)
-    entity = _entity_of(statement, entity)
+    entities = _entities_of(statement)
+    entity = _only(entities) if entity is None else _checked_entity(statement, entity)
     if lock is LockOptions.None_:
         return statement
     refuse_unlockable_shape(statement)
@@ -91,33 +94,45 @@ def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float |
     locked = add_lock(statement, entity, lock)
     if base_of(lock) is LockOptions.NoLock:
         return locked
-    chosen = relationships_with_options(options_of(statement))
     # SQLAlchemy refuses a loader option where columns alone are read.
     whole = any(described["expr"] is entity for described in statement.column_descriptions)
-    eager = tuple(selectin_options(entity, chosen)) if whole else ()
+    eager = _eager_options(statement, entity) if whole else ()
     return locked.options(*eager).execution_options(
         populate_existing=True,
         autoflush=False,
-        **{LOCK_OPTION: LockedEntity(entity, lock, eager, seconds)},
+        **{LOCK_OPTION: LockedEntity(entity, lock, eager, lock_clauses(locked), seconds)},
     )
 
 
-def _refuse_other_statements(statement: object) -> None:
+def _entities_of(statement: object) -> list[Any]:
+    """Return the entities that an ORM select selects from.
+
+    :raises LockNotSupported: it is no such statement.
+    """
     if isinstance(statement, Select):
-        if not _entities(statement):
+        described = statement.column_descriptions
+        entities = [one["entity"] for one in described if one.get("entity") is not None]
+        if not entities:
             raise LockNotSupported("a select of tables has no mapped class: lock an ORM select")
-    elif isinstance(statement, (Executable, Query)):
+        return entities
+    if isinstance(statement, (Executable, Query)):
         raise LockNotSupported(
             f"the rows of a {type(statement).__name__} cannot be locked: lock an ORM select"
         )
-    else:
-        raise TypeError(f"an ORM select is needed, not {statement!r}")
+    raise TypeError(f"an ORM select is needed, not {statement!r}")
 
 
-def _entity_of(statement: Select[Any], entity: Any) -> Any:
-    """Return the entity to lock: the one that is named, or the only one that is selected."""
-    if entity is None:
-        return _only_entity(statement)
+def _only(entities: Sequence[Any]) -> Any:
+    """Return the only one of these entities.  :raises ValueError: there are several."""
+    different = list({id(one): one for one in entities}.values())
+    if len(different) > 1:
+        names = ", ".join(inspect(one).mapper.class_.__name__ for one in different)
+        raise ValueError(f"the statement selects {names}: say which with entity=")
+    return different[0]
+
+
+def _checked_entity(statement: Select[Any], entity: Any) -> Any:
+    """Return the entity to lock, from which the statement selects."""
     found = inspect(entity, raiseerr=False)
     if not (isinstance(found, Mapper) or getattr(found, "is_aliased_class", False)):
         raise TypeError(f"entity must be a mapped class or aliased(), not {entity!r}")
@@ -127,17 +142,11 @@ def _entity_of(statement: Select[Any], entity: Any) -> Any:
     return entity
 
 
-def _only_entity(statement: Select[Any]) -> Any:
-    entities = list({id(one): one for one in _entities(statement)}.values())
-    if len(entities) > 1:
-        names = ", ".join(inspect(one).mapper.class_.__name__ for one in entities)
-        raise ValueError(f"the statement selects {names}: say which with entity=")
-    return entities[0]
-
-
-def _entities(statement: Select[Any]) -> list[Any]:
-    entities = (described.get("entity") for described in statement.column_descriptions)
-    return [entity for entity in entities if entity is not None]
+def _eager_options(statement: Select[Any], entity: Any) -> tuple[ORMOption, ...]:
+    """Return the options by which the parts come that the mapping loads by the same statement."""
+    options = options_of(statement)
+    chosen = relationships_with_options(options) if options else frozenset()
+    return tuple(selectin_options(entity, chosen))
 
 
 def add_lock(statement: S, entity: Any, lock: LockOptions, *, by_key: bool = False) -> S:
@@ -164,21 +173,23 @@ def add_lock(statement: S, entity: Any, lock: LockOptions, *, by_key: bool = Fal
 def drop_lock(statement: S, entity: Any) -> S:
     """Return the statement without the lock that :func:`add_lock` has put in."""
     dialects = {one.name for one in table_hints()}
-    unlocked = _without_suffixes(without_lock(statement))
+    unlocked = _without_suffixes(without_lock(statement), suffixed())
     return without_hints(unlocked, header_table(entity), dialects)
 
 
 def add_suffixes(statement: S, lock: LockOptions) -> S:
     """Return the statement with the text behind it that makes a lock of its ``with_for_update()``."""
-    statement, lock = _without_suffixes(statement), lock & ~LockOptions.NoKey
-    for one in suffixed():
+    dialects, lock = suffixed(), lock & ~LockOptions.NoKey
+    if dialects:
+        statement = _without_suffixes(statement, dialects)
+    for one in dialects:
         if one.suffixes.get(lock):
             statement = statement.with_statement_hint(one.suffixes[lock], one.name)
     return statement
 
 
-def _without_suffixes(statement: S) -> S:
-    ours = {(one.name, text) for one in suffixed() for text in one.suffixes.values()}
+def _without_suffixes(statement: S, dialects: Iterable[type[LockStrategy]]) -> S:
+    ours = {(one.name, text) for one in dialects for text in one.suffixes.values()}
     return without_statement_hints(statement, ours) if ours else statement
 
 
@@ -206,6 +217,8 @@ def add_nolock(statement: S) -> S:
 
 def refuse_other_lock(statement: Select[Any], locked: LockedEntity) -> None:
     """Raise LockMisuse if another lock has replaced the statement's own."""
+    if has_clauses(statement, locked.clauses):
+        return
     header, lock = header_table(locked.entity), locked.lock
     wanted = None
     if is_row_lock(lock):

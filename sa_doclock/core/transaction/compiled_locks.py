@@ -13,19 +13,19 @@ from ...dialects.base import LockStrategy
 from ...errors import DeadlockDetected, LockNotSupported
 from ...options import LockOptions
 from ..statements import CompiledLock, CompiledLocks, strongest_of
+from .context import LockContext
 from .plan import make_plan
-from .state import TransactionState
 
 
-def check_locks(state: TransactionState, connection: Connection, locks: CompiledLocks) -> None:
+def check_locks(state: LockContext, connection: Connection, locks: CompiledLocks) -> None:
     """Have these locks in the transaction, where the SQL of this database carries none of them.
 
     :raises LockNotSupported: nothing would lock.
     """
     one = state.connections.find(connection)
-    if one is None or one.connection is not connection or not state.adopts_for_update:
+    if one is None or one.connection is not connection or not state.options.adopts_for_update:
         return
-    unseen = locks.within if state.is_locking() else locks.all
+    unseen = locks.within if state.calls.current is not None else locks.all
     if any(lock.lock is None for lock in unseen):
         raise LockNotSupported(
             "SQLAlchemy sends no FOR UPDATE of a UNION: lock the rows by a select of their own"
@@ -36,7 +36,7 @@ def check_locks(state: TransactionState, connection: Connection, locks: Compiled
 
 def _check_on(
     strategy: LockStrategy,
-    state: TransactionState,
+    state: LockContext,
     connection: Connection,
     locks: Sequence[CompiledLock],
 ) -> None:
@@ -47,7 +47,7 @@ def _check_on(
                 strategy.check_adopted(connection, LockOptions.ForUpdate, table)
         except DeadlockDetected as error:  # its question has met the end of the transaction
             state.failure.note_server_rollback()
-            if not state.is_locking():
+            if state.calls.current is None:
                 state.failure.refuse_from_now_on(error)
             raise
     wanted = strongest_of(locks)

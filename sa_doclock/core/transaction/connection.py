@@ -14,7 +14,6 @@ from ...dialects.savepoint_mark import is_spent
 from ...errors import DocLockError, LockMisuse
 from ...options import LockOptions
 from ..pool import ReturnAction
-from .connection_events import ConnectionEvents
 from .plan import LockPlan
 
 _NO_TRANSACTION: Final = (
@@ -36,7 +35,6 @@ class TransactionConnection:
     :ivar in_doubt: a foreign statement may have ended it since.
     :ivar unmarked: a foreign statement runs, and the transaction could not be marked before it.
     :ivar begun: a lock was granted here, and the driver has not denied that a transaction is open.
-    :ivar events: of a Connection that the program has in hand; None where the session alone has it.
     :ivar listened: listeners must be removed at the end.
     :ivar on_return: the actions of its return to the pool, from the commit on.
     """
@@ -51,7 +49,6 @@ class TransactionConnection:
     in_doubt: bool = field(default=False, init=False)
     unmarked: bool = field(default=False, init=False)
     begun: bool = field(default=False, init=False)
-    events: ConnectionEvents | None = field(default=None, init=False)
     listened: bool = field(default=False, init=False)
     on_return: dict[ReturnAction, None] | None = field(default=None, init=False)
 
@@ -60,12 +57,12 @@ class TransactionConnection:
         """The dialect of its database.  :raises LockNotSupported: nothing is known of it."""
         return self.known or strategy_for(self.connection)
 
-    def note_lock(self) -> None:
+    def note_lock(self, strategy: LockStrategy) -> None:
         """Note that a lock was granted here.
 
+        :param strategy: the dialect of its database.
         :raises LockMisuse: it was granted in no transaction, and has ended with its statement.
         """
-        strategy = self.strategy
         if strategy.error_ends_unseen and self.mark is None:
             self.mark = strategy.mark_transaction(self.connection)
         if not self.begun:  # some drivers send BEGIN with the first statement

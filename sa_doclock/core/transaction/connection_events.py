@@ -14,9 +14,9 @@ from weakref import ReferenceType
 
 from sqlalchemy import Connection, event
 
-from ...dialects.base import LockStrategy
+from ..ledger import Ledger, LedgerMark
+from .connection import TransactionConnection
 from .foreign import runs_built
-from .ledger import LedgerMark
 
 Mark = tuple[LedgerMark, dict[Any, Any]]
 """The marks of a moment: that of the ledger, and that of each part of the session."""
@@ -43,32 +43,10 @@ _SAVEPOINT: Final = re.compile(
 class TransactionFollower(ABC):
     """Follows a session's transaction: what becomes of it on one of its Connections."""
 
-    commits_now = False
-    """True from the start of the session's own commit to its end."""
-
+    @property
     @abstractmethod
-    def counts_on_transaction(self, strategy: LockStrategy | None) -> bool:
-        """Return whether locks are held that end with a transaction of this database."""
-
-    @abstractmethod
-    def holds_locks(self) -> bool:
-        """Return whether any document or named lock is held."""
-
-    @abstractmethod
-    def is_locking(self) -> bool:
-        """Return whether a call for a lock is under way, whose statements are its own."""
-
-    @abstractmethod
-    def settle(self, connection: Connection) -> None:
-        """Ask now whether a foreign statement has ended the transaction of this connection."""
-
-    @abstractmethod
-    def before_foreign(self, connection: Connection) -> None:
-        """Mark the transaction of this connection: what follows may end it."""
-
-    @abstractmethod
-    def is_unmarked(self, connection: Connection) -> bool:
-        """Return whether it could not be marked before the statement that has just succeeded."""
+    def commits_now(self) -> bool:
+        """True from the start of the session's own commit to its end."""
 
     @abstractmethod
     def before_own_commit(self, connection: Connection) -> None:
@@ -92,33 +70,37 @@ class TransactionFollower(ABC):
         :param connection: whose; None for all of them.
         """
 
+    @abstractmethod
+    def note_locks_lost(self, outcome: str = "lost") -> None:
+        """Forget all locks: the server has given them up, though the transaction goes on here."""
+
 
 class ConnectionEvents:
     """Tells the state of a session what happens on one Connection.
 
     The methods named as events of SQLAlchemy listen to them.
 
+    :param one: the connection.
     :param lent: the Connection is the program's own.
-    :param strategy: None where nothing is known of the database.
     """
 
     def __init__(
         self,
         state: ReferenceType[TransactionFollower],
-        connection: Connection,
-        strategy: LockStrategy | None,
+        ledger: Ledger,
+        one: TransactionConnection,
         *,
         lent: bool,
     ) -> None:
-        self._state, self._strategy, self._lent = state, strategy, lent
+        self._state, self._ledger, self._one, self._lent = state, ledger, one, lent
         self._savepoints: list[tuple[str, Mark]] = []
         for name in _EVENTS:
-            event.listen(connection, name, getattr(self, name))
+            event.listen(one.connection, name, getattr(self, name))
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self) -> None:
         """Listen no more; needed only where the Connection outlives the transaction."""
         for name in _EVENTS:
-            event.remove(connection, name, getattr(self, name))
+            event.remove(self._one.connection, name, getattr(self, name))
 
     @property
     def innermost(self) -> tuple[str, Mark] | None:
@@ -135,14 +117,20 @@ class ConnectionEvents:
         *_: Any,
     ) -> None:
         """Mark the transaction in front of a foreign statement."""
-        state, strategy = self._state(), self._strategy
-        if state is None or not state.counts_on_transaction(strategy) or runs_built(context):
+        known = self._one.known
+        if not self._ledger.counts_on_transaction(known) or runs_built(context):
             return
         if _SAVEPOINT.match(statement) is not None:
-            if strategy is not None and strategy.mark_is_savepoint:
-                state.settle(connection)  # the mark would go with it, or take it along
-        elif not state.is_locking():
-            state.before_foreign(connection)
+            if known is not None and known.mark_is_savepoint:
+                self._settle()  # the mark would go with it, or take it along
+        elif not self._ledger.grants:  # in a call for a lock, the statements are its own
+            self._one.before_foreign()
+
+    def _settle(self) -> None:
+        """Ask now whether a foreign statement has ended the transaction."""
+        state = self._state()
+        if state is not None and self._one.in_doubt and self._one.transaction_has_changed():
+            state.note_ended(self._one.connection, "lost")
 
     def after_cursor_execute(
         self,
@@ -161,25 +149,19 @@ class ConnectionEvents:
         if savepoint is not None and self._note_savepoint(state, *savepoint.groups()):
             return
         foreign = savepoint is None and not runs_built(context)
-        if self._has_ended(state, connection, cursor, statement, foreign=foreign):
+        if self._has_ended(connection, cursor, statement, foreign=foreign):
             self._end(state, connection, "lost")
 
     def _has_ended(
-        self,
-        state: TransactionFollower,
-        connection: Connection,
-        cursor: Any,
-        statement: str,
-        *,
-        foreign: bool,
+        self, connection: Connection, cursor: Any, statement: str, *, foreign: bool
     ) -> bool:
         """Return whether the transaction of the locks is gone after this statement."""
-        strategy = self._strategy
-        if strategy is None or not state.counts_on_transaction(strategy):
+        known = self._one.known
+        if known is None or not self._ledger.counts_on_transaction(known):
             return False
-        if strategy.in_transaction_after(connection, cursor, statement) is False:
+        if known.in_transaction_after(connection, cursor, statement) is False:
             return True
-        return foreign and state.is_unmarked(connection)  # nobody could tell later
+        return foreign and self._one.unmarked  # nobody could tell later
 
     def _note_savepoint(self, state: TransactionFollower, verb: str, name: str) -> bool:
         """Note what a statement has done to a savepoint; return whether it is one that we know."""

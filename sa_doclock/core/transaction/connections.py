@@ -25,6 +25,7 @@ from ...dialects import (
 from ...dialects.base import AUTOCOMMIT, Cluster, LockStrategy
 from ...errors import LockNotSupported, WrongIsolation
 from ...options import LockOptions, base_of
+from ..ledger import Ledger
 from ..pool import (
     GUARD_ISOLATION_LEVEL,
     ROLLBACK,
@@ -35,7 +36,8 @@ from ..pool import (
 )
 from ..sqlalchemy_internals import closes_connection
 from .connection import TransactionConnection
-from .connection_events import ConnectionEvents, TransactionFollower
+from .connection_events import ConnectionEvents, Mark, TransactionFollower
+from .first_use import FirstUse
 from .plan import LockPlan
 
 ISOLATION = "isolation_level"
@@ -105,6 +107,7 @@ def _opening_level(
 class TransactionConnections:
     """The connections of one session's transaction, by engine.
 
+    :param ledger: the locks that are held on them.
     :param follower: is told what the program does with one of them.
     """
 
@@ -114,14 +117,24 @@ class TransactionConnections:
     level_by_text: str | None = None
     """The isolation level that a text() of the program has set for this transaction."""
 
+    commits_now = False
+    """True from the start of the session's own commit to its end."""
+
     def __init__(
-        self, session: Callable[[], Session], follower: ReferenceType[TransactionFollower]
+        self,
+        session: Callable[[], Session],
+        ledger: Ledger,
+        follower: ReferenceType[TransactionFollower],
     ) -> None:
-        self._session = session
-        self._follower = follower
+        self._session, self._ledger, self._follower = session, ledger, follower
         self._by_engine: dict[Engine, TransactionConnection] = {}
         self.connecting = 0.0
         """Seconds that were spent on connecting and on the pool, which are no wait for a lock."""
+
+    @FirstUse
+    def _events(self) -> dict[TransactionConnection, ConnectionEvents]:
+        """The events of those that the program has in hand."""
+        return {}
 
     def add(self, connection: Connection, known: LockStrategy | None) -> None:
         """Note a connection that has begun its part of the transaction, or a savepoint in it.
@@ -151,15 +164,19 @@ class TransactionConnections:
 
     def watch(self, one: TransactionConnection, *, lent: bool = False) -> None:
         """Follow what the program does with this connection."""
-        if one.events is None:
+        if one not in self._events:
             one.listened = True
-            one.events = ConnectionEvents(self._follower, one.connection, one.known, lent=lent)
+            self._events[one] = ConnectionEvents(self._follower, self._ledger, one, lent=lent)
 
     def watch_connection(self, connection: Connection) -> None:
         """Follow what the program does with this connection, which it has been given."""
         found = self._by_engine.get(connection.engine)
-        if found is not None and found.connection is connection:
+        if found is None:
+            return
+        if found.connection is connection:
             self.watch(found)
+        if self._ledger.counts_on_transaction(found.known):
+            found.before_foreign()  # a cursor of the driver's own is not seen
 
     def watch_all(self) -> None:
         """Follow all of them: a statement of the program's own may end the transaction."""
@@ -176,10 +193,11 @@ class TransactionConnections:
             if one.level is not None and one.strategy.changes_level_at_once:
                 one.level = self.level_by_text
 
-    def events_of(self, connection: Connection) -> ConnectionEvents | None:
-        """Return the events of a connection that the program has in hand; else None."""
+    def savepoint_of(self, connection: Connection) -> tuple[str, Mark] | None:
+        """Return the innermost savepoint that the program has set on this connection itself."""
         found = self._by_engine.get(connection.engine)
-        return None if found is None else found.events
+        events = None if found is None else self._events.get(found)
+        return None if events is None else events.innermost
 
     def before_savepoint(self) -> None:
         """Send what the databases need in front of a SAVEPOINT."""
@@ -190,9 +208,9 @@ class TransactionConnections:
 
     def _before_savepoint(self, connection: Connection, _name: str) -> None:
         """Raise in front of a SAVEPOINT, if another node has ended the transaction with its locks."""
-        known, follower = self._by_engine[connection.engine].known, self._follower()
+        known = self._by_engine[connection.engine].known
         cluster = None if known is None else known.cluster
-        if cluster is not None and follower is not None and follower.holds_locks():
+        if cluster is not None and not self._ledger.empty:
             cluster.before_savepoint(connection)
 
     def find(self, connection: Connection) -> TransactionConnection | None:
@@ -208,8 +226,8 @@ class TransactionConnections:
         transaction = self._session().get_transaction()
         return transaction is None or not closes_connection(transaction, connection)
 
-    def locks_lost(self, *, ask: bool = True) -> bool:
-        """Return whether the transaction of the locks is gone.
+    def have_ended(self, *, ask: bool = True) -> bool:
+        """Return whether the transaction of the locks has ended at one of the servers.
 
         This is the one place where the ledger is compared with the connection's own word, and after
         a foreign statement with the server's: before each lock, flush and commit, and when
@@ -268,7 +286,8 @@ class TransactionConnections:
                 )
 
     def before_commit(self) -> None:
-        """Have a ROLLBACK sent later for a COMMIT that is not sent."""
+        """Note the start of the commit; have a ROLLBACK sent later for a COMMIT that is not sent."""
+        self.commits_now = True
         for one in self._by_engine.values():
             if not (one.connection.closed or one.connection.invalidated):
                 one.on_return = actions_of(one.connection)
@@ -296,6 +315,10 @@ class TransactionConnections:
             or self.is_lent(connection)
         ):
             note_ended(connection, known.is_idle)
+
+    def now(self) -> float:
+        """Return the time by a clock that stands still while the session connects."""
+        return time.monotonic() - self.connecting
 
     def learn(self, bind: Engine | Connection) -> LockStrategy:
         """Return the dialect of a database that was not asked before, for which it may connect."""
@@ -421,20 +444,28 @@ class TransactionConnections:
 
     def close(self) -> None:
         """Forget the connections; put a lent one back to how it came."""
-        self.reads_snapshot = False
+        self.reads_snapshot = self.commits_now = False
         self.level_by_text = None
         ended = list(self._by_engine.values())
         self._by_engine.clear()
         for one in ended:
             connection, level = one.connection, one.level_before
             if one.listened:
-                _stop_listening(one, self._before_savepoint)
+                self._stop_listening(one)
             if connection.closed or connection.invalidated:
                 continue
             if not connection.in_transaction():  # else the lender's transaction goes on
                 execute_statements_now(connection)
             if level is not None and not connection.invalidated:
                 _set_level(connection, level)
+
+    def _stop_listening(self, one: TransactionConnection) -> None:
+        events = self._events.pop(one, None)
+        if events is not None:
+            events.remove()
+        if one.known is not None and one.known.cluster is not None:
+            event.remove(one.connection, "rollback", one.known.cluster.before_rollback)
+            event.remove(one.connection, "savepoint", self._before_savepoint)
 
 
 def _take_in_open(
@@ -464,16 +495,6 @@ def _take_in_open(
 def _is_upgrade(opened_for: LockOptions | None, lock: LockOptions) -> bool:
     bases = base_of(opened_for or LockOptions.None_), base_of(lock)
     return bases == (LockOptions.SharedRead, LockOptions.ForUpdate)
-
-
-def _stop_listening(
-    one: TransactionConnection, before_savepoint: Callable[[Connection, str], None]
-) -> None:
-    if one.events is not None:
-        one.events.remove(one.connection)
-    if one.known is not None and one.known.cluster is not None:
-        event.remove(one.connection, "rollback", one.known.cluster.before_rollback)
-        event.remove(one.connection, "savepoint", before_savepoint)
 
 
 def _set_level(connection: Connection, level: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from threading import Lock
 from typing import Any, Final
-from weakref import ReferenceType, WeakKeyDictionary, WeakSet
+from weakref import ReferenceType, WeakKeyDictionary, WeakSet, ref
 
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import Compiled, Dialect, ExceptionContext
@@ -16,15 +16,15 @@ from sqlalchemy.engine import Compiled, Dialect, ExceptionContext
 from ..sqlalchemy_internals import allow_listening
 from ..statements import NO_LOCKS, CompiledLocks, locks_in
 from .compiled_locks import check_locks
+from .context import LockContext
 from .error_translation import translate_error
-from .state import TransactionState
 
 # SQLAlchemy tells of an error and of a statement by its dialect, which all sessions of an engine
 # share.  So what finds the sessions that a connection belongs to is global.  Several sessions may have
 # been given one Connection: each keeps its own state.
 # Threads: a Connection is used by one thread at a time, and each entry is a tuple that is
 # replaced.
-_states: WeakKeyDictionary[Connection, tuple[ReferenceType[TransactionState], ...]]
+_states: WeakKeyDictionary[Connection, tuple[ReferenceType[LockContext], ...]]
 _states = WeakKeyDictionary()
 # Threads: it is changed under the lock, behind the listening.
 _listened: WeakSet[Dialect] = WeakSet()
@@ -36,12 +36,12 @@ _locks: WeakKeyDictionary[Compiled, CompiledLocks] = WeakKeyDictionary()
 _STATEMENTS: Final = ("do_execute", "do_executemany", "do_execute_no_params")
 
 
-def follow_dialect(connection: Connection, state: TransactionState) -> None:
+def follow_dialect(connection: Connection, state: LockContext) -> None:
     """Translate the errors of this connection, and look for locks in its statements.
 
     :param state: of a session in whose transaction it takes part.
     """
-    own = state.ref
+    own = ref(state)
     others = _states.get(connection, ())
     if own in others:
         return
@@ -63,7 +63,7 @@ def _listen(dialect: Dialect) -> None:
             _listened.add(dialect)
 
 
-def _states_of(connection: Connection) -> Sequence[TransactionState]:
+def _states_of(connection: Connection) -> Sequence[LockContext]:
     # A session that was collected, with its transaction open, may leave its state for a moment.
     known = _states.get(connection, ())
     return [state for one in known if (state := one()) is not None and state.session() is not None]
@@ -88,5 +88,5 @@ def _before_execute(*arguments: Any) -> None:
     for reference in _states.get(connection, ()):
         state = reference()
         # The lock of the statement itself is then that of the call, which sees to it.
-        if state is not None and (locks.within or state.call is None):
+        if state is not None and (locks.within or state.calls.current is None):
             check_locks(state, connection, locks)

@@ -15,14 +15,14 @@ from ...dialects.base import LockStrategy, NativeCode
 from ...errors import DocLockError, LockFailed, LockLost, LockNotAvailable
 from ...options import LockOptions
 from ..lock_info import public_key
+from ..lock_request import LockCall, add_document, reason
+from .context import LockContext
 from .foreign import runs_built
 from .locks_lost_errors import locks_lost_with_connection
-from .request import LockCall, add_document, reason
-from .state import TransactionState
 
 
 def translate_error(
-    states: Sequence[TransactionState], context: ExceptionContext
+    states: Sequence[LockContext], context: ExceptionContext
 ) -> BaseException | None:
     """Return the error to raise in place of the driver's; None: that one.
 
@@ -67,7 +67,7 @@ def _interruption_of(context: ExceptionContext) -> BaseException | None:
 
 
 def _translate(
-    states: Sequence[TransactionState], connection: Connection, context: ExceptionContext
+    states: Sequence[LockContext], connection: Connection, context: ExceptionContext
 ) -> BaseException | None:
     """Return our own error, or None where the driver's is to be raised.
 
@@ -79,7 +79,7 @@ def _translate(
     lost = _note_locks_lost(states, strategy, code, context)
     if strategy is None or (context.is_disconnect and code not in strategy.ends_connection):
         return lost
-    state = next((one for one in states if one.call is not None), states[-1])
+    state = next((one for one in states if one.calls.current is not None), states[-1])
     noise = _reason_of_noise([state], connection, context)
     if noise is not None:
         return noise
@@ -89,8 +89,8 @@ def _translate(
 
 
 def _translate_answer(
-    states: Sequence[TransactionState],
-    state: TransactionState,
+    states: Sequence[LockContext],
+    state: LockContext,
     strategy: LockStrategy,
     code: NativeCode | None,
     context: ExceptionContext,
@@ -105,7 +105,7 @@ def _translate_answer(
     ended = _has_ended(states, strategy, code, context)
     for one in states:
         _note(one, strategy, code, context, error, ended=ended)
-    if state.call is None and isinstance(error, LockFailed):
+    if state.calls.current is None and isinstance(error, LockFailed):
         state.instrumentation.report_failed(error, None)
     return error
 
@@ -118,7 +118,7 @@ def _add_advice(strategy: LockStrategy, code: NativeCode | None, context: Except
 
 
 def _note_locks_lost(
-    states: Sequence[TransactionState],
+    states: Sequence[LockContext],
     strategy: LockStrategy | None,
     code: NativeCode | None,
     context: ExceptionContext,
@@ -133,15 +133,15 @@ def _note_locks_lost(
         error = (
             None if strategy is None else locks_lost_with_connection(one, strategy, code, context)
         )
-        one.note_locks_lost()
-        if error is not None and one.call is None:
+        one.transaction.note_locks_lost()
+        if error is not None and one.calls.current is None:
             one.instrumentation.report_failed(error, None)
         lost = lost or error
     return lost
 
 
 def _has_ended(
-    states: Sequence[TransactionState],
+    states: Sequence[LockContext],
     strategy: LockStrategy,
     code: NativeCode | None,
     context: ExceptionContext,
@@ -161,7 +161,7 @@ def _has_ended(
 
 
 def _reason_of_noise(
-    states: Sequence[TransactionState], connection: Connection, context: ExceptionContext
+    states: Sequence[LockContext], connection: Connection, context: ExceptionContext
 ) -> BaseException | None:
     """Return the error that explains why there was nothing to roll back, if it is that.
 
@@ -172,19 +172,23 @@ def _reason_of_noise(
         return None
     if strategy.native_code(context.original_exception) not in strategy.rollback_noise:
         return None
-    failed = [one.failed for one in states if one.failed is not None]
-    return next((one.cause for one in failed if one.is_rolled_back()), None)
+    failures = [one.failure for one in states]
+    return next((one.cause for one in failures if one.is_rolled_back()), None)
 
 
 def _typed_error(
-    state: TransactionState, strategy: LockStrategy, code: NativeCode | None, context: Any
+    state: LockContext, strategy: LockStrategy, code: NativeCode | None, context: Any
 ) -> DocLockError | None:
-    call = state.call
+    call = state.calls.current
     request = None if call is None else call.request
     kind, why = _meaning(strategy, code, context, state)
     if kind is None:
         return None
-    if call is not None and code in strategy.server_limits and not call.is_over(state.now()):
+    if (
+        call is not None
+        and code in strategy.server_limits
+        and not call.is_over(state.connections.now())
+    ):
         request = call.request._replace(seconds=None)  # the server's own limit has ended the wait
     error = _build_error(kind, why or reason(kind, request), context)
     if request is not None:
@@ -211,15 +215,15 @@ def _meaning(
     strategy: LockStrategy,
     code: NativeCode | None,
     context: Any,
-    state: TransactionState,
+    state: LockContext,
 ) -> tuple[type[DocLockError] | None, str]:
     """Return the kind of error, and the sentence that says why, where there is one."""
-    kind, call = None, state.call
+    kind, call = None, state.calls.current
     if code is not None:
         kind = strategy.failure(code, context.connection, locking=call is not None)
     if kind is not None or call is None or call.request.adopted:
         return kind, ""
-    return _refusal(strategy, code, context, call, state.now())
+    return _refusal(strategy, code, context, call, state.connections.now())
 
 
 def _refusal(
@@ -238,7 +242,7 @@ def _refusal(
 
 
 def _document_without_call(
-    state: TransactionState, error: DocLockError
+    state: LockContext, error: DocLockError
 ) -> tuple[type[Any] | None, Any, LockOptions | None]:
     """Return what a flush or commit that was undone is about, where one document is held."""
     if isinstance(error, LockNotAvailable) and error.statement is not None:
@@ -250,7 +254,7 @@ def _document_without_call(
 
 
 def _note(
-    state: TransactionState,
+    state: LockContext,
     strategy: LockStrategy,
     code: NativeCode | None,
     context: ExceptionContext,
@@ -265,7 +269,7 @@ def _note(
         state.failure.note_server_rollback()
     elif strategy.error_ends_unseen:
         _doubt(state, context, error)
-    if state.call is not None and _note_met(state.call, context, error):
+    if state.calls.current is not None and _note_met(state.calls.current, context, error):
         return
     if ended or code in strategy.requires_rollback:
         state.failure.refuse_from_now_on(_met(context, error))
@@ -280,19 +284,19 @@ def _note_met(call: LockCall, context: ExceptionContext, error: DocLockError | N
 
 
 def _note_abort(
-    state: TransactionState,
+    state: LockContext,
     strategy: LockStrategy,
     context: ExceptionContext,
     error: DocLockError | None,
 ) -> None:
     """Note that the error has aborted the transaction, where no savepoint of the call undoes it."""
-    undone = state.call is not None and state.call.undone_by_savepoint
+    undone = state.calls.current is not None and state.calls.current.undone_by_savepoint
     if strategy.aborts_on_error and not (undone and isinstance(error, LockNotAvailable)):
         assert context.connection is not None
-        state.note_abort(context.connection, error or context.original_exception)
+        state.transaction.note_abort(context.connection, error or context.original_exception)
 
 
-def _doubt(state: TransactionState, context: ExceptionContext, error: DocLockError | None) -> None:
+def _doubt(state: LockContext, context: ExceptionContext, error: DocLockError | None) -> None:
     """Have the server asked later whether the error has ended a transaction with locks."""
     assert context.connection is not None
     connection = state.connections.find(context.connection)

@@ -11,13 +11,13 @@ from sqlalchemy.engine import ExceptionContext
 from ...dialects import product_of
 from ...dialects.base import LockStrategy, NativeCode
 from ...errors import LockLost
+from ..lock_request import add_document
+from .context import LockContext
 from .locks_lost import document_of
-from .request import add_document
-from .state import TransactionState
 
 
 def locks_lost_with_connection(
-    state: TransactionState,
+    state: LockContext,
     strategy: LockStrategy,
     code: NativeCode | None,
     context: ExceptionContext,
@@ -35,7 +35,7 @@ def locks_lost_with_connection(
     if _sends_commit(state, context) and not (ended_before and _commits_one(state)):
         return None
     why = "the connection to the server was lost"
-    if ended_before or state.is_over():
+    if ended_before or state.transaction.is_over():
         why = "the server has ended the transaction, which took longer than its limit"
     error = LockLost(
         f"lost{others_text(state)} after {state.ledger.held_for():.1f} s: {why}; nothing of the transaction is "
@@ -49,26 +49,26 @@ def locks_lost_with_connection(
     return about_held(state, error, strategy.name)
 
 
-def _sends_commit(state: TransactionState, context: ExceptionContext) -> bool:
+def _sends_commit(state: LockContext, context: ExceptionContext) -> bool:
     """Return whether COMMIT was sent, alone or in a pipeline with the statement that has failed."""
     if context.statement is None:  # BEGIN, COMMIT, ROLLBACK
         return True
     return any(sends_commit() for sends_commit in state.parts.sends_commit)
 
 
-def _commits_one(state: TransactionState) -> bool:
+def _commits_one(state: LockContext) -> bool:
     """Return whether the statement under way is the COMMIT of the session's only database."""
-    return state.commits_now and len(state.connections.all()) == 1
+    return state.connections.commits_now and len(state.connections.all()) == 1
 
 
-def _holds_on(state: TransactionState, connection: Any) -> bool:
+def _holds_on(state: LockContext, connection: Any) -> bool:
     found = state.connections.find(connection)
     if found is None or state.ledger.empty or state.connections.reads_snapshot:
         return False
     return found.begun or found.opened_for is not None or len(state.connections.all()) == 1
 
 
-def about_held(state: TransactionState, error: LockLost, database: str = "") -> LockLost:
+def about_held(state: LockContext, error: LockLost, database: str = "") -> LockLost:
     """Put the document that is held for longest, and its lock, into the error."""
     place, lock = state.ledger.first()
     if not database:
@@ -78,7 +78,7 @@ def about_held(state: TransactionState, error: LockLost, database: str = "") -> 
     return error
 
 
-def others_text(state: TransactionState) -> str:
+def others_text(state: LockContext) -> str:
     """Return the words about the other locks that are held."""
     others: Sequence[object] = state.ledger.places()[1:]
     return f", with {len(others)} other{'s' * (len(others) > 1)}," if others else ""

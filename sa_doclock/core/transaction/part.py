@@ -20,9 +20,9 @@ from ...errors import LockFailed, LockLost
 from ...events import ReleasedLock
 from ...options import LockOptions
 from ..lock_info import DocumentKey, Identity, LockedName
+from ..lock_request import LockCall, LockRequest
 from .connection import TransactionConnection
 from .plan import LockPlan
-from .request import LockCall, LockRequest
 
 P = TypeVar("P", bound="SessionPart")
 
@@ -268,7 +268,8 @@ class SessionParts:
 def _with_hooks_of(kinds: tuple[type[SessionPart], ...]) -> type[SessionParts]:
     """Return the class for parts of these kinds, with the hooks that one of them overrides."""
     overridden = frozenset[str]().union(*(kind.hooks for kind in kinds))
-    hooks = {name: _Hooks(name, [name in kind.hooks for kind in kinds]) for name in overridden}
+    names = overridden.intersection(vars(SessionParts))
+    hooks = {name: _Hooks(name, [name in kind.hooks for kind in kinds]) for name in names}
     return type("SessionParts", (SessionParts,), hooks)
 
 

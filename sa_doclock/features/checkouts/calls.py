@@ -10,7 +10,7 @@ from sqlalchemy import inspect
 
 from ...checkout_info import Checkout
 from ...core.documents import document_key
-from ...core.transaction import TransactionState
+from ...core.transaction import LockContext
 from ...options import LockOptions, LockTimeout
 from .changes import CheckoutChanges, check_lease, check_note, check_owner, undone_if_refused
 from .conditions import ANYBODY, Condition, OwnedBy
@@ -24,7 +24,7 @@ class CheckOutCalls:
     :raises LockMisuse: the session was made without ``checkouts=``.
     """
 
-    def __init__(self, state: TransactionState, lock: Callable[..., Any]) -> None:
+    def __init__(self, state: LockContext, lock: Callable[..., Any]) -> None:
         self._state, self._lock = state, lock
         self._part = checkouts_of(state)
         self._changes = CheckoutChanges(self._part)
@@ -87,25 +87,25 @@ class CheckOutCalls:
         """Give a check-out the time anew."""
         time = None if lease is None else check_lease(lease)
         with undone_if_refused(self._state):
-            self._state.refuse_failed()
-            self._state.refuse_write()
+            self._state.failure.refuse()
+            self._state.transaction.refuse_write()
             return self._changes.renew(checkout, time)
 
     def check_in(self, checkout: Checkout) -> None:
         """End a check-out."""
         with undone_if_refused(self._state):
-            self._state.refuse_failed()
-            self._state.refuse_write()
+            self._state.failure.refuse()
+            self._state.transaction.refuse_write()
             self._changes.check_in(checkout)
 
     def find(self, entity: type[Any], ident: Any, *, expired: bool) -> Checkout | None:
         """Return who has a document; nothing is locked."""
-        self._state.refuse_failed()
+        self._state.failure.refuse()
         return self._changes.find(entity, ident, expired=expired)
 
     def find_all(
         self, entity: type[Any] | None, owner: str | None, *, expired: bool
     ) -> list[Checkout]:
         """Return the documents that are checked out; nothing is locked."""
-        self._state.refuse_failed()
+        self._state.failure.refuse()
         return self._changes.find_all(entity, owner, expired=expired)

@@ -24,7 +24,7 @@ from ...core.documents import (
 )
 from ...core.key_text import key_text
 from ...core.lock_info import DocumentKey, Identity, document_label
-from ...core.transaction import TransactionState, add_document, database_name
+from ...core.transaction import LockContext, add_document, database_name
 from ...dialects import strategy_for
 from ...errors import CheckoutLost, DocLockError
 from ...events import listened
@@ -79,7 +79,7 @@ def check_lease(lease: LockTimeout) -> timedelta:
 
 
 @contextmanager
-def undone_if_refused(state: TransactionState) -> Iterator[None]:
+def undone_if_refused(state: LockContext) -> Iterator[None]:
     """Undo what the block has begun, should it fail: its transaction, or its locks."""
     opens, mark = not state.session().in_transaction(), state.ledger.mark()
     try:
@@ -87,8 +87,8 @@ def undone_if_refused(state: TransactionState) -> Iterator[None]:
     except BaseException as error:
         if opens:
             state.roll_back_quietly()
-        elif isinstance(error, DocLockError) and not state.has_failed():
-            state.give_up(mark, reported=True)
+        elif isinstance(error, DocLockError) and state.failure.cause is None:
+            state.transaction.give_up(mark, reported=True)
         raise
 
 

@@ -15,12 +15,12 @@ from ...core.lock_info import DocumentKey, LockedName, document_label, public_ke
 from ...core.transaction import (
     Limit,
     LockCall,
+    LockContext,
     LockPlan,
     LockRequest,
     SessionPart,
     Take,
     TransactionConnection,
-    TransactionState,
     add_document,
 )
 from ...dialects import product_of
@@ -40,7 +40,7 @@ class CheckOuts(SessionPart):
     :ivar reader: reads the rows of the table.
     """
 
-    def __init__(self, state: TransactionState, table: Table, *, pipelined: bool) -> None:
+    def __init__(self, state: LockContext, table: Table, *, pipelined: bool) -> None:
         self.reader = CheckoutReader(state, table)
         self._pipelined = pipelined
         self._ahead: dict[DocumentKey, CheckoutRow] = {}  # of a lock that is under way
@@ -71,10 +71,10 @@ class CheckOuts(SessionPart):
             self._ahead.clear()
             try:
                 result = take(call, request, target)
-                self._check(state.ledger.new or (), _condition(request))
+                self._check(call.new, _condition(request))
             except DocLockError:
                 # Refused is not locked: the guard lets nobody write, and the next lock asks again.
-                state.give_up(mark, reported=False)
+                state.transaction.give_up(mark, reported=False)
                 raise
             return result
 
@@ -215,7 +215,7 @@ def _is_of_one(request: LockRequest) -> bool:
     )
 
 
-def checkouts_of(state: TransactionState) -> CheckOuts:
+def checkouts_of(state: LockContext) -> CheckOuts:
     """Return the part of a session.  :raises LockMisuse: it was made without a table."""
     part = state.parts.find(CheckOuts)
     if part is None:

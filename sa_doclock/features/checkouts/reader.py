@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, Table, inspect, update
 from sqlalchemy.orm import Mapper, Session
 
 from ...core.lock_info import DocumentKey, Identity
-from ...core.transaction import TransactionState
+from ...core.transaction import LockContext
 from ...dialects import strategy_for
 from ...dialects.base import Read
 from ...errors import WrongIsolation
@@ -25,14 +25,14 @@ class CheckoutReader:
     :ivar table: of the check-outs.
     """
 
-    def __init__(self, state: TransactionState, table: Table) -> None:
+    def __init__(self, state: LockContext, table: Table) -> None:
         self.table = table
         self.session = state.session
         self._state = ref(state)
         self._binds: dict[Mapper[Any], Engine | Connection] = {}
 
     @property
-    def state(self) -> TransactionState:
+    def state(self) -> LockContext:
         """The state of the session."""
         state = self._state()
         assert state is not None  # the session reads

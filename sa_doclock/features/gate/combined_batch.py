@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session, SessionTransaction
 from sqlalchemy.util import await_only
 
 from ...core.lock_info import DocumentKey, document_label
-from ...core.transaction import SessionPart, TransactionState, add_document, state_of
+from ...core.transaction import LockContext, SessionPart, add_document, state_of
 from ...errors import DocLockError, LockLost, LockMisuse
 from ...options import LockOptions
 from ..on_commit import AfterCommit, call_all
@@ -205,7 +205,7 @@ class Batch:
         for call in self._done or [self._head]:
             call.refuse(error)
 
-    def _run_all(self, session: Any, sync_session: Any, state: TransactionState) -> None:
+    def _run_all(self, session: Any, sync_session: Any, state: LockContext) -> None:
         head = self._head
         left = head.left()
         document = sync_session.get_one_document(
@@ -232,7 +232,7 @@ class Batch:
         call: Call,
         session: Any,
         sync_session: Session,
-        state: TransactionState,
+        state: LockContext,
         document: Any,
         savepoint: SessionTransaction,
     ) -> None:
@@ -258,7 +258,7 @@ class Batch:
         savepoint.commit()
 
     def _undo(
-        self, savepoint: SessionTransaction, sync_session: Session, state: TransactionState
+        self, savepoint: SessionTransaction, sync_session: Session, state: LockContext
     ) -> None:
         """Undo what one function has done.
 
@@ -278,7 +278,7 @@ class Batch:
             )
 
 
-def _checked(session: Any) -> tuple[Any, TransactionState]:
+def _checked(session: Any) -> tuple[Any, LockContext]:
     """Return the session inside, which locks, and its state.
 
     :raises TypeError: it is none.

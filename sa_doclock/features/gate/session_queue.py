@@ -22,7 +22,7 @@ from sqlalchemy.pool import NullPool, Pool, SingletonThreadPool, StaticPool
 
 from ...core.documents import document_key, own_table
 from ...core.process_waits import observed_wait
-from ...core.transaction import LockCall, LockRequest, SessionPart, Take, TransactionState
+from ...core.transaction import LockCall, LockContext, LockRequest, SessionPart, Take
 from ...dialects import strategy_for, translated_schema
 from ...dialects.base import LockStrategy
 from ...errors import LockMisuse, LockNotAvailable
@@ -50,7 +50,7 @@ class SessionQueue(SessionPart):
     :ivar waits_in: the gate and the key of the queue that the session waits in now, or None.
     """
 
-    def __init__(self, gate: DocumentGate, state: TransactionState) -> None:
+    def __init__(self, gate: DocumentGate, state: LockContext) -> None:
         self._places: dict[QueueEntry, Sequence[Hashable]] = {}  # with what is in the ledger then
         self._in_task = _TaskSession(gate)
         self.waits_in: tuple[DocumentGate, Hashable] | None = None

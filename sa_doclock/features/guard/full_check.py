@@ -157,10 +157,10 @@ def _refusal(
     write: Write,
     by: tuple[str, str] | None,
 ) -> Refusal:
-    deed = f"would be {write.value}"
+    words = f"would be {write.value}"
     one, all_of_them = (f" in {name!r}" for name in by) if by else ("", "")
-    what = f"{_row(state)} {deed}{one}"
-    rows = f"{state.class_.__name__} rows {deed}{all_of_them}"
+    what = f"{_row(state)} {words}{one}"
+    rows = f"{state.class_.__name__} rows {words}{all_of_them}"
     return Refusal(root, identity, what, rows, state)
 
 

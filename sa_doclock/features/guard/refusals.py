@@ -12,7 +12,7 @@ from ...core.caller import line_of_program, warn_program
 from ...core.documents import HeaderResolver, any_declared, has_null, notify_in_time
 from ...core.key_text import key_text
 from ...core.lock_info import Identity, public_key
-from ...core.transaction import TransactionState, add_document, database_name, state_of
+from ...core.transaction import LockContext, add_document, database_name, state_of
 from ...errors import UnlockedWrite, UnlockedWriteWarning
 from ...options import GuardMode, lock_label
 from .provenance import ReadProvenance
@@ -49,7 +49,7 @@ class Refusals:
 
     def __init__(
         self,
-        state: TransactionState,
+        state: LockContext,
         documents: WritableDocuments,
         mode: GuardMode,
         reads: ReadProvenance | None,
@@ -58,7 +58,7 @@ class Refusals:
         self._reads, self._report = reads, state.instrumentation.report_unlocked_write
         self.documents = documents
         self.mode = mode
-        self._told: set[object] = set()
+        self._reported: set[object] = set()
         """The documents that were reported, and the texts that the program was warned of."""
 
     @property
@@ -86,7 +86,7 @@ class Refusals:
 
     def reset_warnings(self) -> None:
         """Let the warnings of earlier flushes and statements come again."""
-        self._told.clear()
+        self._reported.clear()
 
     def permits(self, root: Mapper[Any], identity: Identity) -> bool:
         """Return whether this transaction may write to the document; one without a key is new."""
@@ -157,9 +157,9 @@ class Refusals:
             "to; lock first, then read, then change: "
             f"session.get_entity({entity.__name__}, ..., LockOptions.ForUpdate)"
         )
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._reported:
+            self._reported.add(text)
             warn_program(text, UnlockedWriteWarning)
-        if (entity, identity) not in self._told:
-            self._told.add((entity, identity))
+        if (entity, identity) not in self._reported:
+            self._reported.add((entity, identity))
             self._report(error, line_of_program())

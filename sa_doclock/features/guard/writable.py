@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ...core.ledger import Ledger
 from ...core.lock_info import DocumentKey, Identity
-from ...core.transaction import Ledger
 
 
 class WritableDocuments:

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy.orm import Mapper, Session
 
 from ...core.documents import any_declared
-from ...core.transaction import Block, FirstUse, SessionPart, TransactionState, state_of
+from ...core.transaction import Block, FirstUse, LockContext, SessionPart, state_of
 from ...options import GuardMode
 from .dml import DmlGuard
 from .flush import FlushGuard
@@ -31,9 +31,7 @@ class WriteGuard(SessionPart):
     :param reads: tells where the session has read a row, where it traces that.
     """
 
-    def __init__(
-        self, state: TransactionState, mode: GuardMode, reads: ReadProvenance | None
-    ) -> None:
+    def __init__(self, state: LockContext, mode: GuardMode, reads: ReadProvenance | None) -> None:
         self.documents = WritableDocuments(state.ledger)
         self.refusals = Refusals(state, self.documents, mode, reads)
 

@@ -34,9 +34,9 @@ class Failure:
     error: Exception | None
 
     def __str__(self) -> str:
-        said = "" if self.error is None or not str(self.error) else f": {self.error}"
+        message = "" if self.error is None or not str(self.error) else f": {self.error}"
         return (
-            f"{self.anomaly}{said}\n\n{self.timeline}\n\n"
+            f"{self.anomaly}{message}\n\n{self.timeline}\n\n"
             f'Run this order again: explore(..., order="{self.order}")'
         )
 

@@ -16,7 +16,7 @@ from sqlalchemy.exc import NoResultFound
 
 from ...checkout_info import Checkout
 from ...core.documents import identity_of, mapper_of
-from ...core.key_text import printable, told_text
+from ...core.key_text import printable, short_text
 from ...core.lock_info import document_label, public_key
 from ...core.session import LockingSession
 from ...errors import DocLockError
@@ -98,7 +98,7 @@ def take_over(
         _ask(session, mapped, key, "take it over", yes=yes)
         with session.begin():
             got = session.take_over(mapped, key, owner, lease=timedelta(minutes=lease), note=note)
-    typer.echo(f"{_label(got)}: {_told(got)}")
+    typer.echo(f"{_label(got)}: {_holder(got)}")
 
 
 def check_in(
@@ -141,7 +141,7 @@ def _ask(
     if found is None:
         typer.echo(f"{document_label(entity, key)}: nobody has it checked out")
     else:
-        typer.echo(f"{_label(found)}: {_told(found)}")
+        typer.echo(f"{_label(found)}: {_holder(found)}")
     if found is not None and not yes and not typer.confirm(f"{what}?"):
         raise typer.Exit(1)
     return found
@@ -164,10 +164,10 @@ def _label(checkout: Checkout) -> str:
     return document_label(checkout.entity, checkout.ident)
 
 
-def _told(checkout: Checkout) -> str:
+def _holder(checkout: Checkout) -> str:
     since, until = (f"{time:{_SECONDS}}" for time in (checkout.since, checkout.until))
     note = f", {printable(checkout.note)}" if checkout.note else ""
-    return f"{told_text(checkout.owner)} has it since {since}, until {until} (UTC){note}"
+    return f"{short_text(checkout.owner)} has it since {since}, until {until} (UTC){note}"
 
 
 def _as_json(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,13 +8,13 @@ from .check import Problem
 _LONGEST = 80
 
 
-def compatible_problem(found: FoundServer, original: str, told: str) -> Problem:
+def compatible_problem(found: FoundServer, original: str, version: str) -> Problem:
     """Return it, with the locks that are refused there.
 
-    :param told: the text of the server's version.
+    :param version: the text by which the server names its version.
     """
     refused = [feature.value for feature in LockFeature if found.refusal(feature)]
-    text = f"the server is {found.product.name}, not {original}: {told[:_LONGEST]}"
+    text = f"the server is {found.product.name}, not {original}: {version[:_LONGEST]}"
     if refused:
         text += f"; LockNotSupported there: {', '.join(refused)}"
     return Problem(text, "run sa-doclock stress on it before you rely on its other locks")

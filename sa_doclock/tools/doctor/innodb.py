@@ -109,10 +109,10 @@ def compatible(subject: Subject) -> Iterator[Problem]:
     """
     settings = subject.settings
     names = ("version", "version_comment", "tidb_txn_mode")
-    told = " ".join(settings[name] for name in names if name in settings)
-    found = find_server("mysql", told)
+    version = " ".join(settings[name] for name in names if name in settings)
+    found = find_server("mysql", version)
     if found is not None:
-        yield compatible_problem(found, "MySQL or MariaDB", told)
+        yield compatible_problem(found, "MySQL or MariaDB", version)
 
 
 @check("other-storage-engines", "warning")

@@ -67,8 +67,8 @@ def compatible(subject: Subject) -> Iterator[Problem]:
     """
     found = subject.strategy.compatible
     if found is not None:
-        told = " ".join(str(subject.ask("SELECT @@VERSION")).split())
-        yield compatible_problem(found, "SQL Server", told)
+        version = " ".join(str(subject.ask("SELECT @@VERSION")).split())
+        yield compatible_problem(found, "SQL Server", version)
 
 
 @check("mssql-lock-timeout", "info")

@@ -111,10 +111,10 @@ def compatible(subject: Subject) -> Iterator[Problem]:
     CockroachDB, YugabyteDB, Redshift and others. Locks that are known not to be real there are
     LockNotSupported; see [Compatible servers](compatible-servers.md). No test of sa_doclock has run there.
     """
-    told = str(subject.ask("SELECT version()"))
-    found = find_server("postgresql", told, subject.engine.url.host)
+    version = str(subject.ask("SELECT version()"))
+    found = find_server("postgresql", version, subject.engine.url.host)
     if found is not None:
-        yield compatible_problem(found, "PostgreSQL", told)
+        yield compatible_problem(found, "PostgreSQL", version)
 
 
 @check("postgresql-statistics-privilege", "warning")

@@ -180,8 +180,8 @@ def _is_pgpool(connection: Connection) -> bool:
 def _is_pooled(subject: Subject) -> bool:
     """Tell whether the driver was told another id of its connection than the server has."""
     monitoring = subject.strategy.monitoring
-    told = None if monitoring is None else monitoring.connection_id(subject.connection)
-    return told is not None and told != _pid(subject.connection)
+    reported = None if monitoring is None else monitoring.connection_id(subject.connection)
+    return reported is not None and reported != _pid(subject.connection)
 
 
 def _pools_by_transaction(subject: Subject) -> bool:

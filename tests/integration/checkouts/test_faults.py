@@ -43,7 +43,7 @@ def started(database: Database, *arguments: str) -> Iterator[Worker]:
         worker.communicate()
 
 
-def told(worker: Worker) -> str:
+def next_line(worker: Worker) -> str:
     assert worker.stdout is not None
     return worker.stdout.readline().strip()
 
@@ -87,13 +87,13 @@ def test_a_worker_that_is_stopped_past_its_lease_cannot_save(
     database: Database, engine: sa.Engine, factory: sessionmaker[LockingSession]
 ) -> None:
     with started(database, "stopped", "0.5") as worker:
-        assert told(worker) == "working 1"
+        assert next_line(worker) == "working 1"
         worker.send_signal(signal.SIGSTOP)
         wait_until(lambda: is_free(factory))  # its time is over by the clock of the database
         assert save_as(factory, "another") == 2
         worker.send_signal(signal.SIGCONT)
         tell(worker)
-        assert told(worker).startswith("lost 1")
+        assert next_line(worker).startswith("lost 1")
     assert total(engine) == 2
 
 
@@ -101,7 +101,7 @@ def test_the_row_of_a_worker_that_is_killed_is_done_by_another(
     database: Database, engine: sa.Engine, factory: sessionmaker[LockingSession]
 ) -> None:
     with started(database, "killed", "0.5") as worker:
-        assert told(worker) == "working 1"
+        assert next_line(worker) == "working 1"
         worker.kill()
         wait_until(lambda: is_free(factory))
         assert save_as(factory, "another") == 2

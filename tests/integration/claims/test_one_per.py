@@ -13,7 +13,7 @@ from sa_doclock import LockingSession, LockOptions, async_claim_each, claim_each
 from tests.integration.asyncio.drivers import in_a_loop
 from tests.integration.claims.jobs import NEW, Job, Log, Step, run
 from tests.integration.claims.loops import factory
-from tests.integration.claims.test_processes import started, tell, told
+from tests.integration.claims.test_processes import next_line, started, tell
 from tests.support.databases import Database
 
 Run = Callable[..., list[Any]]
@@ -123,11 +123,11 @@ def test_four_processes_and_one_that_dies(
     elsewhere(sa.insert(Step).values(steps))
     with started(documents, "victim", "ann", "ben", "cat", ordered=True) as (victim, *others):
         tell(victim)
-        assert told(victim) == "inside 1"
+        assert next_line(victim) == "inside 1"
         for other in others:
             tell(other)
         if documents.name != "sqlite":  # where nobody works beside the victim
-            assert told(others[0]).startswith("working on ")
+            assert next_line(others[0]).startswith("working on ")
         victim.kill()
         for other in others:
             other.communicate(timeout=120)

@@ -34,7 +34,7 @@ def started(database: Database, *names: str, ordered: bool = False) -> Iterator[
     workers = [subprocess.Popen([*command, name, *how], cwd=ROOT, **pipes) for name in names]
     try:
         for worker in workers:
-            assert told(worker) == "ready"
+            assert next_line(worker) == "ready"
         yield workers
     finally:
         for worker in workers:
@@ -42,7 +42,7 @@ def started(database: Database, *names: str, ordered: bool = False) -> Iterator[
             worker.communicate()
 
 
-def told(worker: Worker) -> str:
+def next_line(worker: Worker) -> str:
     assert worker.stdout is not None
     return worker.stdout.readline().strip()
 
@@ -62,11 +62,11 @@ def test_each_row_is_processed_by_one_and_that_of_the_dead_can_be_claimed_again(
     elsewhere(sa.delete(Step), sa.delete(Job), sa.insert(Job).values(rows))
     with started(documents, "victim", "ann", "ben", "cat") as (victim, *others):
         tell(victim)
-        assert told(victim) == "inside 1"
+        assert next_line(victim) == "inside 1"
         for other in others:
             tell(other)
         if documents.name != "sqlite":  # where nobody works beside the victim
-            assert told(others[0]).startswith("working on ")
+            assert next_line(others[0]).startswith("working on ")
         victim.kill()
         for other in others:
             other.communicate(timeout=60)

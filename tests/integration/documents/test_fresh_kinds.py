@@ -54,7 +54,7 @@ ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 class Case(NamedTuple):
     entity: type[Any]
     ident: Any
-    deeds: list[sa.Executable]
+    actions: list[sa.Executable]
     expected: Any
 
 
@@ -189,7 +189,7 @@ def test_the_document_is_as_another_left_it(
     documents = session.scalars(sa.select(case.entity)).all()
     kept = [(document, whole(document), things(document)) for document in documents]
     session.commit()
-    elsewhere(*case.deeds)
+    elsewhere(*case.actions)
     document = WAYS[way](session, case.entity, case.ident)
     assert document in documents
     assert whole(document) == case.expected

@@ -44,7 +44,7 @@ def delete(entity: type[Any], ident: int) -> sa.Executable:
 
 
 #: What another does, and what order 1 is then.
-DEEDS: dict[str, tuple[list[sa.Executable], Any]] = {
+ACTIONS: dict[str, tuple[list[sa.Executable], Any]] = {
     "a line is changed": ([change(Line, 2, value=21)], (30, [(10, [4, 6]), (21, [20])])),
     "a tax is changed": ([change(Tax, 1, value=7)], (30, [(10, [4, 7]), (20, [20])])),
     "a line is added": (
@@ -96,12 +96,12 @@ def test_the_document_is_as_another_left_it(
     known: Callable[[LockingSession], list[Any]],
 ) -> None:
     wrong = {}
-    for deed, (statements, expected) in DEEDS.items():
+    for action, (statements, expected) in ACTIONS.items():
         before = known(session)
         elsewhere(*statements)
         order = WAYS[way](session)
         if whole(order) != expected:
-            wrong[deed] = whole(order)
+            wrong[action] = whole(order)
         assert before
         session.close()
         restore()
@@ -165,7 +165,7 @@ def test_a_part_that_has_moved_knows_its_owner(session: LockingSession, elsewher
 
 def test_without_a_lock_they_are_as_they_were_read(session: LockingSession, elsewhere: Run) -> None:
     known = know(session)
-    elsewhere(*DEEDS["a tax is changed"][0])
+    elsewhere(*ACTIONS["a tax is changed"][0])
     for lock in (LockOptions.None_, LockOptions.NoLock):
         assert whole(session.get_document(Order, 1, lock)) == FIRST
         session.rollback() if lock is LockOptions.NoLock else session.commit()
@@ -176,7 +176,7 @@ def test_pending_changes_of_other_documents_stay(session: LockingSession, elsewh
     known = know(session)
     line = session.get_one(Line, 3)
     line.value = 6
-    elsewhere(*DEEDS["a tax is changed"][0])
+    elsewhere(*ACTIONS["a tax is changed"][0])
     with session.no_autoflush:  # the guard would not let it pass
         order = session.get_one_entity(Order, 1, ForUpdate)
         assert whole(order) == (30, [(10, [4, 7]), (20, [20])])

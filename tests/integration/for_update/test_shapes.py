@@ -82,7 +82,7 @@ def _outcomes(
     return outcomes
 
 
-def _told(outcomes: dict[Shape, str]) -> str:
+def _wrong_shapes(outcomes: dict[Shape, str]) -> str:
     return "\n".join(f"{shape}: {came}" for shape, came in outcomes.items() if "WRONG" in came)
 
 
@@ -90,12 +90,12 @@ def test_some_shapes(session_factory: Callable[[], LockingSession], documents: D
     seed = random.randrange(2**32)
     shapes = random.Random(seed).sample([*all_shapes()], _IN_A_RUN)
     outcomes = _outcomes(shapes, session_factory, documents)
-    assert not _told(outcomes), f"seed {seed}\n{_told(outcomes)}"
+    assert not _wrong_shapes(outcomes), f"seed {seed}\n{_wrong_shapes(outcomes)}"
 
 
 @pytest.mark.slow
 def test_all_shapes(session_factory: Callable[[], LockingSession], documents: Database) -> None:
     outcomes = _outcomes(all_shapes(), session_factory, documents)
-    assert not _told(outcomes), _told(outcomes)
+    assert not _wrong_shapes(outcomes), _wrong_shapes(outcomes)
     came = [*outcomes.values()]
     assert came.count("held") > 200, {one: came.count(one) for one in {*came}}

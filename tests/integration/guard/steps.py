@@ -13,7 +13,7 @@ from sqlalchemy import event
 from sa_doclock import LockingSession, LockOptions, UnlockedWrite
 
 T = TypeVar("T")
-Deed = Callable[[LockingSession], Any]
+Action = Callable[[LockingSession], Any]
 
 FIRST_ORDER, SECOND_ORDER = 1, 2
 

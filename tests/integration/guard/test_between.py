@@ -12,7 +12,7 @@ from sqlalchemy.exc import PendingRollbackError
 
 from sa_doclock import LockingSession, UnlockedWrite
 from tests.integration.guard.models import Customer, Line, Order, Repair, Tax, Ticket, Work
-from tests.integration.guard.steps import Deed, hold
+from tests.integration.guard.steps import Action, hold
 from tests.support.databases import Database
 
 WRITES = ("UPDATE", "DELETE", "INSERT")
@@ -43,14 +43,14 @@ def before_the_write(
 
 
 class Case(NamedTuple):
-    deed: Deed
+    action: Action
     meanwhile: sa.Executable
     before: sa.Executable = sa.select(1)
     held: int | None = 1
     entity: type[Any] = Order
 
 
-def run(statement: Any) -> Deed:
+def run(statement: Any) -> Action:
     return lambda session: session.execute(statement)
 
 
@@ -128,7 +128,7 @@ def test_a_row_that_comes_to_match_is_not_written(
     held = hold(session, case.entity, case.held) if case.held else []
     raises = pytest.raises(UnlockedWrite, match="came to it after")
     with before_the_write(session, documents, case.meanwhile), raises:
-        case.deed(session)
+        case.action(session)
     committed = state(stored)
     with pytest.raises(PendingRollbackError, match="written without one"):
         session.execute(sa.select(1))

@@ -9,13 +9,13 @@ import pytest
 
 from sa_doclock import LockingSession, LockOptions, WrongIsolation
 from tests.integration.guard.models import Comment, Customer, Entry, Line, Order, Tax, Voucher
-from tests.integration.guard.steps import Deed, hold, refused, writes_sent
+from tests.integration.guard.steps import Action, hold, refused, writes_sent
 
 Stored = Callable[[Any, Any], Any]
 
 
 class Case(NamedTuple):
-    deed: Deed
+    action: Action
     touched: tuple[Any, ...]
     entity: type[Any] = Order
 
@@ -91,7 +91,7 @@ def test_each_lock_is_needed(session: LockingSession, case: Case) -> None:
     for missing in case.touched:
         held = hold(session, case.entity, *(one for one in case.touched if one != missing))
         with refused(session, case.entity, missing):
-            case.deed(session)
+            case.action(session)
         session.rollback()
         assert len(held) == 1
 
@@ -100,7 +100,7 @@ def test_each_lock_is_needed(session: LockingSession, case: Case) -> None:
 def test_with_both_it_goes_through(session: LockingSession, case: Case) -> None:
     held = hold(session, case.entity, *case.touched)
     with writes_sent(session) as sent:
-        case.deed(session)
+        case.action(session)
     session.commit()
     assert sent
     assert held
@@ -138,17 +138,17 @@ def test_what_was_bulk_saved_is_forgotten_with_its_savepoint(session: LockingSes
         session.bulk_save_objects([Line(id=9, order_id=9)])
 
 
-SNAPSHOT: dict[str, Deed] = {
+SNAPSHOT: dict[str, Action] = {
     "save": lambda s: s.bulk_save_objects([Customer(id=9, name="Cleo")]),
     "insert": lambda s: s.bulk_insert_mappings(Customer, [{"id": 9, "name": "Cleo"}]),
     "update": lambda s: s.bulk_update_mappings(Customer, [{"id": 1, "name": "Anna"}]),
 }
 
 
-@pytest.mark.parametrize("deed", SNAPSHOT.values(), ids=SNAPSHOT)
-def test_nothing_is_written_in_a_snapshot(session: LockingSession, deed: Deed) -> None:
+@pytest.mark.parametrize("action", SNAPSHOT.values(), ids=SNAPSHOT)
+def test_nothing_is_written_in_a_snapshot(session: LockingSession, action: Action) -> None:
     order = session.get_one_entity(Order, 1, LockOptions.SnapshotRead)
     with writes_sent(session) as sent, pytest.raises(WrongIsolation):
-        deed(session)
+        action(session)
     assert sent == []
     assert order.total == 30

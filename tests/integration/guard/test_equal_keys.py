@@ -53,7 +53,7 @@ def session(database: Database, kind: Kind) -> Iterator[LockingSession]:
         yield session
 
 
-Deed = Callable[[LockingSession, Kind], object]
+Action = Callable[[LockingSession, Kind], object]
 
 
 def change(session: LockingSession, kind: Kind) -> object:
@@ -84,34 +84,34 @@ def update_mappings(session: LockingSession, kind: Kind) -> object:
     return kind
 
 
-DEEDS: dict[str, Deed] = {
+ACTIONS: dict[str, Action] = {
     one.__name__: one
     for one in (change, add, delete, update_statement, insert_statement, update_mappings)
 }
-each_deed = pytest.mark.parametrize("deed", DEEDS.values(), ids=DEEDS)
+each_action = pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS)
 
 
-@each_deed
+@each_action
 def test_a_line_of_the_held_document_is_written(
-    session: LockingSession, kind: Kind, deed: Deed
+    session: LockingSession, kind: Kind, action: Action
 ) -> None:
     order = session.get_one_entity(kind.Order, kind.keys[0], ForUpdate)
-    kept = deed(session, kind)
+    kept = action(session, kind)
     session.flush()
-    if deed is not delete:
+    if action is not delete:
         order.lines[0].value = 12
     session.commit()
     assert kept
 
 
-@each_deed
+@each_action
 def test_a_line_of_another_document_is_refused(
-    session: LockingSession, kind: Kind, deed: Deed
+    session: LockingSession, kind: Kind, action: Action
 ) -> None:
     order = session.get_one_entity(kind.Order, kind.keys[1], ForUpdate)
 
     def write() -> None:
-        kept = deed(session, kind)
+        kept = action(session, kind)
         session.flush()
         assert kept
 

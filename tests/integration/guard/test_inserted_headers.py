@@ -10,17 +10,17 @@ from sqlalchemy.exc import IntegrityError
 
 from sa_doclock import LockingSession
 from tests.integration.guard.models import Line, Memo, Note, Order
-from tests.integration.guard.steps import Deed, hold, refused
+from tests.integration.guard.steps import Action, hold, refused
 
 MEMOS: Any = Memo.__table__
 ORDERS: Any = Order.__table__
 
 
-def run(statement: Any, parameters: Any = None) -> Deed:
+def run(statement: Any, parameters: Any = None) -> Action:
     return lambda session: session.execute(statement, parameters)
 
 
-NEW: dict[str, Deed] = {
+NEW: dict[str, Action] = {
     "values": run(sa.insert(Order).values(id=9)),
     "several values": run(sa.insert(Order).values([{"id": 8}, {"id": 9}])),
     "parameters": run(sa.insert(Order), [{"id": 8}, {"id": 9}]),
@@ -29,11 +29,11 @@ NEW: dict[str, Deed] = {
 }
 
 
-@pytest.mark.parametrize("deed", NEW.values(), ids=NEW)
+@pytest.mark.parametrize("action", NEW.values(), ids=NEW)
 def test_a_header_inserted_by_a_statement_is_a_new_document(
-    session: LockingSession, deed: Deed
+    session: LockingSession, action: Action
 ) -> None:
-    deed(session)
+    action(session)
     session.execute(sa.insert(Line).values(id=9, order_id=9))
     order = session.get_one(Order, 9)
     order.total = 1
@@ -143,7 +143,7 @@ RETURNING = (
     returning_entity,
     returning_entities,
 )
-GIVEN: dict[str, Deed] = {
+GIVEN: dict[str, Action] = {
     one.__name__: one
     for one in (
         *RETURNING,
@@ -155,13 +155,13 @@ GIVEN: dict[str, Deed] = {
 }
 
 
-@pytest.mark.parametrize("deed", GIVEN.values(), ids=GIVEN)
+@pytest.mark.parametrize("action", GIVEN.values(), ids=GIVEN)
 def test_a_header_whose_key_the_database_gives_is_a_new_document(
-    session: LockingSession, deed: Deed
+    session: LockingSession, action: Action
 ) -> None:
-    if deed in RETURNING and not session.connection().dialect.insert_returning:
+    if action in RETURNING and not session.connection().dialect.insert_returning:
         pytest.skip("MySQL has no INSERT .. RETURNING")
-    ident = deed(session)
+    ident = action(session)
     assert isinstance(ident, int)
     session.execute(sa.insert(Note).values(memo_id=ident))
     session.add(Note(memo_id=ident))

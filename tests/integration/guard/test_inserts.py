@@ -19,7 +19,7 @@ from tests.integration.guard.models import (
     Voucher,
     order_tag,
 )
-from tests.integration.guard.steps import Deed, hold, refused, writes_sent
+from tests.integration.guard.steps import Action, hold, refused, writes_sent
 
 LINES: Any = Line.__table__
 MEMOS: Any = Memo.__table__
@@ -27,12 +27,12 @@ ORDERS: Any = Order.__table__
 
 
 class Case(NamedTuple):
-    deed: Deed
+    action: Action
     touched: tuple[Any, ...]
     entity: type[Any] = Order
 
 
-def run(statement: Any, parameters: Any = None) -> Deed:
+def run(statement: Any, parameters: Any = None) -> Action:
     return lambda session: session.execute(statement, parameters)
 
 
@@ -83,7 +83,7 @@ def test_each_lock_is_needed(session: LockingSession, case: Case) -> None:
     for missing in case.touched:
         held = hold(session, case.entity, *(one for one in case.touched if one != missing))
         with refused(session, case.entity, missing, "inserted", "by a statement"):
-            case.deed(session)
+            case.action(session)
         session.rollback()
         assert len(held) == len(case.touched) - 1
 
@@ -92,7 +92,7 @@ def test_each_lock_is_needed(session: LockingSession, case: Case) -> None:
 def test_with_all_of_them_it_goes_through(session: LockingSession, case: Case) -> None:
     held = hold(session, case.entity, *case.touched)
     with writes_sent(session) as sent:
-        case.deed(session)
+        case.action(session)
     session.commit()
     assert sent
     assert held

@@ -11,7 +11,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from sa_doclock import LockingSession, LockOptions, document
 from tests.integration.guard.models import Patient, Repair, Ticket, Visit, Work
-from tests.integration.guard.steps import Deed, hold, refused
+from tests.integration.guard.steps import Action, hold, refused
 from tests.support.databases import Database
 
 WORK: Any = Work.__table__
@@ -54,7 +54,7 @@ def comments(database: Database) -> Iterator[LockingSession]:
         yield session
 
 
-def by_key(**values: Any) -> Deed:
+def by_key(**values: Any) -> Action:
     return lambda session: session.execute(sa.update(Work), [{"id": 3, **values}])
 
 
@@ -63,7 +63,7 @@ def by_flush(session: LockingSession) -> None:
     session.flush()
 
 
-BECOMES_REPAIR: dict[str, Deed] = {
+BECOMES_REPAIR: dict[str, Action] = {
     "update": lambda s: s.execute(sa.update(Work).where(Work.id == 3).values(kind="repair")),
     "table": lambda s: s.execute(WORK.update().where(WORK.c.id == 3).values(kind="repair")),
     "by an expression": lambda s: s.execute(
@@ -75,16 +75,16 @@ BECOMES_REPAIR: dict[str, Deed] = {
 }
 
 
-@pytest.mark.parametrize("deed", BECOMES_REPAIR.values(), ids=BECOMES_REPAIR)
-def test_it_becomes_a_part(session: LockingSession, deed: Deed) -> None:
+@pytest.mark.parametrize("action", BECOMES_REPAIR.values(), ids=BECOMES_REPAIR)
+def test_it_becomes_a_part(session: LockingSession, action: Action) -> None:
     with session.unguarded():
         session.execute(WORK.update().where(WORK.c.id == 3).values(fault_id=1))
     session.commit()
-    with refused(session, Ticket, 1, sent_first=deed is by_flush):
-        deed(session)
+    with refused(session, Ticket, 1, sent_first=action is by_flush):
+        action(session)
     session.rollback()
     held = hold(session, Ticket, 1)
-    deed(session)
+    action(session)
     session.commit()
     assert held
     assert session.get_one(Repair, 3).fault_id == 1
@@ -97,7 +97,7 @@ def test_it_leaves_one_document_for_another(session: LockingSession, how: str) -
         session.execute(WORK.update().where(WORK.c.id == 1).values(patient_id=1))
     session.commit()
 
-    def deed() -> None:
+    def action() -> None:
         if how == "flush":
             session.get_one(Repair, 1).kind = "visit"
             session.flush()
@@ -106,14 +106,14 @@ def test_it_leaves_one_document_for_another(session: LockingSession, how: str) -
 
     held: list[Any] = list(hold(session, Ticket, 1))
     with refused(session, Patient, 1, sent_first=True):
-        deed()
+        action()
     session.rollback()
     held = list(hold(session, Patient, 1))
     with refused(session, Ticket, 1):
-        deed()
+        action()
     session.rollback()
     held = [*hold(session, Ticket, 1), *hold(session, Patient, 1)]
-    deed()
+    action()
     session.commit()
     session.expunge_all()
     assert session.get_one(Visit, 1).patient_id == 1

@@ -9,17 +9,17 @@ import pytest
 
 from sa_doclock import LockingSession
 from tests.integration.guard.models import Contract, Entry, Lease, Plan, Seal, Step, Terms, Voucher
-from tests.integration.guard.steps import Deed, count, hold, refused, writes_sent
+from tests.integration.guard.steps import Action, count, hold, refused, writes_sent
 
 
 class Case(NamedTuple):
-    deed: Deed
+    action: Action
     entity: type[Any]
     ident: Any
     words: tuple[str, ...] = ()
 
 
-def change(entity: type[Any], ident: Any, **values: object) -> Deed:
+def change(entity: type[Any], ident: Any, **values: object) -> Action:
     def step(session: LockingSession) -> Any:
         found = session.get_one(entity, ident)
         for name, value in values.items():
@@ -29,7 +29,7 @@ def change(entity: type[Any], ident: Any, **values: object) -> Deed:
     return step
 
 
-def delete(entity: type[Any], ident: Any) -> Deed:
+def delete(entity: type[Any], ident: Any) -> Action:
     def step(session: LockingSession) -> Any:
         session.delete(found := session.get_one(entity, ident))
         return found
@@ -37,7 +37,7 @@ def delete(entity: type[Any], ident: Any) -> Deed:
     return step
 
 
-def add(entity: type[Any], **values: object) -> Deed:
+def add(entity: type[Any], **values: object) -> Action:
     def step(session: LockingSession) -> Any:
         session.add(one := entity(**values))
         return one
@@ -45,7 +45,7 @@ def add(entity: type[Any], **values: object) -> Deed:
     return step
 
 
-def act_on_contract(act: Callable[[Contract], None]) -> Deed:
+def act_on_contract(act: Callable[[Contract], None]) -> Action:
     def step(session: LockingSession) -> Any:
         act(contract := session.get_one(Contract, 1))
         return contract
@@ -117,7 +117,7 @@ each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 @each_case
 def test_without_the_lock_it_is_refused(session: LockingSession, case: Case) -> None:
-    kept = case.deed(session)
+    kept = case.action(session)
     with refused(session, case.entity, case.ident, *case.words):
         session.flush()
     assert kept
@@ -126,7 +126,7 @@ def test_without_the_lock_it_is_refused(session: LockingSession, case: Case) -> 
 @each_case
 def test_with_the_lock_it_goes_through(session: LockingSession, case: Case) -> None:
     held = hold(session, case.entity, case.ident)
-    kept = case.deed(session)
+    kept = case.action(session)
     if isinstance(kept, Terms) and kept in session.deleted:
         held[0].terms = None
     with writes_sent(session) as sent:
@@ -139,7 +139,7 @@ def test_with_the_lock_it_goes_through(session: LockingSession, case: Case) -> N
 def test_the_lock_of_another_is_no_help(session: LockingSession, case: Case) -> None:
     others = {Contract: (1, 2), Plan: (1, 2), Voucher: ((2024, 1), (2024, 2))}[case.entity]
     held = hold(session, case.entity, *(one for one in others if one != case.ident))
-    kept = case.deed(session)
+    kept = case.action(session)
     with refused(session, case.entity, case.ident):
         session.flush()
     assert all((held, kept))

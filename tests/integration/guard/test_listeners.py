@@ -27,9 +27,9 @@ def listening(target: Any, name: str, function: Callable[..., None]) -> Iterator
 
 
 @contextmanager
-def before_flush(session: LockingSession, deed: Callable[[], Any]) -> Iterator[None]:
+def before_flush(session: LockingSession, action: Callable[[], Any]) -> Iterator[None]:
     """The program's listener, which is called after the guard's."""
-    with listening(session, "before_flush", lambda *_: deed()):
+    with listening(session, "before_flush", lambda *_: action()):
         yield
 
 
@@ -164,13 +164,13 @@ def test_a_row_whose_hook_flushes_another_session(
 def test_a_row_that_a_later_listener_adds_or_deletes(session: LockingSession) -> None:
     line = session.get_one(Line, 2)
     order = session.get_one(Order, 1)
-    for deed in (
+    for action in (
         lambda: session.add(Line(id=9, order_id=1)),
         lambda: session.delete(line),
         lambda: order.lines.remove(line),
     ):
         session.add(Customer(id=9, name="Cleo"))
-        with before_flush(session, deed), pytest.raises(UnlockedWrite):
+        with before_flush(session, action), pytest.raises(UnlockedWrite):
             session.flush()
         session.rollback()
 
@@ -187,13 +187,16 @@ def link_to_another(session: LockingSession) -> None:
     session.get_one(Customer, 2).orders.append(session.get_one(Order, 2))
 
 
-@pytest.mark.parametrize("deed", [link, unlink, link_to_another])
+@pytest.mark.parametrize("action", [link, unlink, link_to_another])
 def test_a_link_that_a_later_listener_makes(
-    session: LockingSession, deed: Callable[[LockingSession], None]
+    session: LockingSession, action: Callable[[LockingSession], None]
 ) -> None:
     kept = [session.get_one(entity, 2) for entity in (Order, Tag, Customer)]
     session.add(Customer(id=9, name="Cleo"))
-    with before_flush(session, lambda: deed(session)), pytest.raises(UnlockedWrite, match="Order"):
+    with (
+        before_flush(session, lambda: action(session)),
+        pytest.raises(UnlockedWrite, match="Order"),
+    ):
         session.flush()
     assert kept
 

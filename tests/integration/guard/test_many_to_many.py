@@ -10,7 +10,7 @@ from sa_doclock import LockingSession
 from tests.integration.guard.models import Order, Tag
 from tests.integration.guard.steps import hold, refused, writes_sent
 
-Deed = Callable[[LockingSession], object]
+Action = Callable[[LockingSession], object]
 
 
 def append_tag(session: LockingSession) -> object:
@@ -48,7 +48,7 @@ def new_tag_with_order(session: LockingSession) -> object:
     return tag
 
 
-LINKS: dict[str, Deed] = {
+LINKS: dict[str, Action] = {
     one.__name__: one
     for one in (
         append_tag,
@@ -59,30 +59,30 @@ LINKS: dict[str, Deed] = {
         new_tag_with_order,
     )
 }
-each_link = pytest.mark.parametrize("deed", LINKS.values(), ids=LINKS)
+each_link = pytest.mark.parametrize("action", LINKS.values(), ids=LINKS)
 
 
 @each_link
-def test_a_link_needs_the_lock_of_its_document(session: LockingSession, deed: Deed) -> None:
-    kept = deed(session)
+def test_a_link_needs_the_lock_of_its_document(session: LockingSession, action: Action) -> None:
+    kept = action(session)
     with refused(session, Order, 1):
         session.flush()
     assert kept
 
 
 @each_link
-def test_the_other_document_is_no_help(session: LockingSession, deed: Deed) -> None:
+def test_the_other_document_is_no_help(session: LockingSession, action: Action) -> None:
     held = hold(session, Order, 2)
-    kept = deed(session)
+    kept = action(session)
     with refused(session, Order, 1):
         session.flush()
     assert all((held, kept))
 
 
 @each_link
-def test_a_link_needs_the_lock_of_no_other(session: LockingSession, deed: Deed) -> None:
+def test_a_link_needs_the_lock_of_no_other(session: LockingSession, action: Action) -> None:
     held = hold(session, Order, 1)
-    kept = deed(session)
+    kept = action(session)
     with writes_sent(session) as sent:
         session.commit()
     assert sent
@@ -99,17 +99,17 @@ def delete_tag(session: LockingSession) -> object:
     return tag
 
 
-@pytest.mark.parametrize("deed", [change_tag, delete_tag])
-def test_the_row_needs_the_locks_of_all_documents(session: LockingSession, deed: Deed) -> None:
+@pytest.mark.parametrize("action", [change_tag, delete_tag])
+def test_the_row_needs_the_locks_of_all_documents(session: LockingSession, action: Action) -> None:
     for held, missing in ((1, 2), (2, 1)):
         order = hold(session, Order, held)
-        kept = deed(session)
+        kept = action(session)
         with refused(session, Order, missing, "Tag 1"):
             session.flush()
         assert all((order, kept))
         session.rollback()
     orders = hold(session, Order, 1, 2)
-    kept = deed(session)
+    kept = action(session)
     session.commit()
     assert all((orders, kept))
 

@@ -14,7 +14,7 @@ from tests.integration.guard.models import Comment, Customer, Line, Order, Tag, 
 from tests.integration.guard.steps import refused, writes_sent
 
 CUSTOMERS: Any = Customer.__table__
-Deed = Callable[[LockingSession], object]
+Action = Callable[[LockingSession], object]
 
 
 def set_to_itself(session: LockingSession) -> object:
@@ -62,7 +62,7 @@ def merge_what_is_there(session: LockingSession) -> object:
     return session.merge(Order(id=1, total=30)), session.merge(Line(id=1, value=10))
 
 
-NOTHING: dict[str, Deed] = {
+NOTHING: dict[str, Action] = {
     "to itself": set_to_itself,
     "and back": change_and_change_back,
     "same collection": same_collection,
@@ -73,9 +73,9 @@ NOTHING: dict[str, Deed] = {
 }
 
 
-@pytest.mark.parametrize("deed", NOTHING.values(), ids=NOTHING)
-def test_nothing_changed_needs_no_lock(session: LockingSession, deed: Deed) -> None:
-    kept = deed(session)
+@pytest.mark.parametrize("action", NOTHING.values(), ids=NOTHING)
+def test_nothing_changed_needs_no_lock(session: LockingSession, action: Action) -> None:
+    kept = action(session)
     with writes_sent(session) as sent:
         session.commit()
     assert sent == []
@@ -110,7 +110,7 @@ def add_a_tag_that_nobody_has(session: LockingSession) -> object:
     return tag
 
 
-OTHERS: dict[str, Deed] = {
+OTHERS: dict[str, Action] = {
     "append to no part": append_comment,
     "remove from no part": remove_comment,
     "change": change_what_is_not_declared,
@@ -119,9 +119,9 @@ OTHERS: dict[str, Deed] = {
 }
 
 
-@pytest.mark.parametrize("deed", OTHERS.values(), ids=OTHERS)
-def test_what_belongs_to_no_document_needs_no_lock(session: LockingSession, deed: Deed) -> None:
-    kept = deed(session)
+@pytest.mark.parametrize("action", OTHERS.values(), ids=OTHERS)
+def test_what_belongs_to_no_document_needs_no_lock(session: LockingSession, action: Action) -> None:
+    kept = action(session)
     with writes_sent(session) as sent:
         session.commit()
     assert sent

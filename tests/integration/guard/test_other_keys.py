@@ -14,7 +14,7 @@ from sa_doclock import LockingSession, UnlockedWrite
 from tests.integration.guard.models import Budget, Post
 from tests.integration.guard.steps import hold, pending, refused, writes_sent
 
-Deed = Callable[[LockingSession], object]
+Action = Callable[[LockingSession], object]
 
 
 def change(session: LockingSession) -> object:
@@ -50,7 +50,7 @@ def delete_statement(session: LockingSession) -> object:
     return session.execute(sa.delete(Post).where(Post.code == "a"))
 
 
-DEEDS: tuple[Deed, ...] = (
+ACTIONS: tuple[Action, ...] = (
     change,
     delete,
     add,
@@ -59,24 +59,24 @@ DEEDS: tuple[Deed, ...] = (
     update_statement,
     delete_statement,
 )
-each_deed = pytest.mark.parametrize("deed", DEEDS)
+each_action = pytest.mark.parametrize("action", ACTIONS)
 
 
-@each_deed
-def test_the_lock_is_needed(session: LockingSession, deed: Deed) -> None:
+@each_action
+def test_the_lock_is_needed(session: LockingSession, action: Action) -> None:
     held = hold(session, Budget, 2)
     kept: list[object] = []
-    with refused(session, Budget, 1, sent_first=deed is add):
-        kept.append(deed(session))
+    with refused(session, Budget, 1, sent_first=action is add):
+        kept.append(action(session))
         session.flush()
     assert held
 
 
-@each_deed
-def test_with_the_lock_it_goes_through(session: LockingSession, deed: Deed) -> None:
+@each_action
+def test_with_the_lock_it_goes_through(session: LockingSession, action: Action) -> None:
     held = hold(session, Budget, 1)
     with writes_sent(session) as sent:
-        kept = deed(session)
+        kept = action(session)
         session.commit()
     assert sent
     assert all((held, kept))
@@ -100,15 +100,15 @@ def move_by_collections(session: LockingSession) -> object:
     return first, second
 
 
-@pytest.mark.parametrize("deed", [move, move_expired, move_by_collections])
-def test_a_part_that_moves_needs_both(session: LockingSession, deed: Deed) -> None:
+@pytest.mark.parametrize("action", [move, move_expired, move_by_collections])
+def test_a_part_that_moves_needs_both(session: LockingSession, action: Action) -> None:
     for held, missing in ((1, 2), (2, 1)):
-        kept = [hold(session, Budget, held), deed(session)]
+        kept = [hold(session, Budget, held), action(session)]
         with refused(session, Budget, missing, sent_first=missing == 2):
             session.flush()
         session.rollback()
         assert kept
-    both = [hold(session, Budget, 1, 2), deed(session)]
+    both = [hold(session, Budget, 1, 2), action(session)]
     session.commit()
     assert both
 

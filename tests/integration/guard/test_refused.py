@@ -9,15 +9,15 @@ import pytest
 
 from sa_doclock import LockingSession
 from tests.integration.guard.models import Customer, Entry, Line, Order, Tax, Voucher
-from tests.integration.guard.steps import Deed, hold, pending, refused, writes_sent
+from tests.integration.guard.steps import Action, hold, pending, refused, writes_sent
 
 
 class Case(NamedTuple):
-    deed: Deed
+    action: Action
     words: tuple[str, ...]  # the row and the attribute, as the error names them
 
 
-def change(entity: type[Any], ident: int, **values: object) -> Deed:
+def change(entity: type[Any], ident: int, **values: object) -> Action:
     def step(session: LockingSession) -> Any:
         found = session.get_one(entity, ident)
         for name, value in values.items():
@@ -27,7 +27,7 @@ def change(entity: type[Any], ident: int, **values: object) -> Deed:
     return step
 
 
-def add(entity: type[Any], **values: object) -> Deed:
+def add(entity: type[Any], **values: object) -> Action:
     def step(session: LockingSession) -> Any:
         session.add(one := entity(**values))
         return one
@@ -35,7 +35,7 @@ def add(entity: type[Any], **values: object) -> Deed:
     return step
 
 
-def delete(entity: type[Any], ident: int) -> Deed:
+def delete(entity: type[Any], ident: int) -> Action:
     def step(session: LockingSession) -> Any:
         session.delete(found := session.get_one(entity, ident))
         return found
@@ -82,7 +82,7 @@ each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 @each_case
 def test_it_is_refused_without_the_lock(session: LockingSession, case: Case) -> None:
-    done = case.deed(session)
+    done = case.action(session)
     with refused(session, Order, 1, "ForUpdate", "get_entity(Order, 1", *case.words):
         session.flush()
     assert done is not None
@@ -92,7 +92,7 @@ def test_it_is_refused_without_the_lock(session: LockingSession, case: Case) -> 
 def test_it_is_still_pending_and_with_the_lock_it_goes_through(
     session: LockingSession, make_session: Callable[..., LockingSession], case: Case
 ) -> None:
-    done = case.deed(session)
+    done = case.action(session)
     before = pending(session)
     with refused(session, Order, 1):
         session.commit()
@@ -101,7 +101,7 @@ def test_it_is_still_pending_and_with_the_lock_it_goes_through(
     session.close()
     other = make_session()
     held = hold(other, Order, 1)
-    done = case.deed(other)
+    done = case.action(other)
     with writes_sent(other) as sent:
         other.commit()
     assert sent
@@ -114,7 +114,7 @@ def test_the_lock_of_another_document_does_not_permit_it(
     session: LockingSession, case: Case
 ) -> None:
     held = hold(session, Order, 2)
-    done = case.deed(session)
+    done = case.action(session)
     with refused(session, Order, 1, *case.words):
         session.flush()
     assert held

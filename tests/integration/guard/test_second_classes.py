@@ -10,7 +10,7 @@ from sqlalchemy.orm import DeclarativeBase
 
 from sa_doclock import LockingSession
 from tests.integration.guard.models import Line, Order
-from tests.integration.guard.steps import Deed, hold, refused, writes_sent
+from tests.integration.guard.steps import Action, hold, refused, writes_sent
 
 
 class Other(DeclarativeBase):
@@ -44,7 +44,7 @@ def added(session: LockingSession) -> None:
     session.flush()
 
 
-DEEDS: dict[str, Deed] = {
+ACTIONS: dict[str, Action] = {
     "header changed": lambda s: changed(s, PlainOrder, total=77),
     "part changed": lambda s: changed(s, PlainLine, value=77),
     "part deleted": lambda s: deleted(s, PlainLine),
@@ -54,13 +54,13 @@ DEEDS: dict[str, Deed] = {
     "update header": lambda s: s.execute(update(PlainOrder).filter_by(id=1).values(total=7)),
     "update part": lambda s: s.execute(update(PlainLine).filter_by(id=1).values(value=7)),
 }
-each_deed = pytest.mark.parametrize("deed", DEEDS.values(), ids=DEEDS)
+each_action = pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS)
 
 
-@each_deed
-def test_a_write_needs_the_lock_of_the_document(session: LockingSession, deed: Deed) -> None:
+@each_action
+def test_a_write_needs_the_lock_of_the_document(session: LockingSession, action: Action) -> None:
     with refused(session, Order, 1):
-        deed(session)
+        action(session)
 
 
 def test_with_the_lock_it_goes_through(session: LockingSession) -> None:

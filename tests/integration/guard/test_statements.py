@@ -23,7 +23,7 @@ from tests.integration.guard.models import (
     Voucher,
     order_tag,
 )
-from tests.integration.guard.steps import Deed, hold, refused, writes_sent
+from tests.integration.guard.steps import Action, hold, refused, writes_sent
 
 LINES: Any = Line.__table__
 ORDERS: Any = Order.__table__
@@ -31,16 +31,16 @@ LEASES: Any = Lease.__table__
 
 
 class Case(NamedTuple):
-    deed: Deed
+    action: Action
     touched: tuple[Any, ...]  # the keys of the documents that the statement touches
     entity: type[Any] = Order
 
 
-def run(statement: Any, parameters: Any = None) -> Deed:
+def run(statement: Any, parameters: Any = None) -> Action:
     return lambda session: session.execute(statement, parameters)
 
 
-def query(make: Callable[[LockingSession], Any]) -> Deed:
+def query(make: Callable[[LockingSession], Any]) -> Action:
     return make
 
 
@@ -125,7 +125,7 @@ each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 @each_case
 def test_without_the_locks_it_is_refused(session: LockingSession, case: Case) -> None:
     with writes_sent(session) as sent, pytest.raises(UnlockedWrite):
-        case.deed(session)
+        case.action(session)
     assert sent == []
 
 
@@ -134,7 +134,7 @@ def test_each_single_lock_is_needed(session: LockingSession, case: Case) -> None
     for missing in case.touched:
         held = hold(session, case.entity, *(one for one in case.touched if one != missing))
         with refused(session, case.entity, missing, "by a statement"):
-            case.deed(session)
+            case.action(session)
         session.rollback()
         assert len(held) == len(case.touched) - 1
 
@@ -143,7 +143,7 @@ def test_each_single_lock_is_needed(session: LockingSession, case: Case) -> None
 def test_with_all_of_them_it_goes_through(session: LockingSession, case: Case) -> None:
     held = hold(session, case.entity, *case.touched)
     with writes_sent(session) as sent:
-        case.deed(session)
+        case.action(session)
     session.commit()
     assert sent
     assert held

@@ -9,17 +9,17 @@ import sqlalchemy as sa
 
 from sa_doclock import LockingSession
 from tests.integration.guard.models import Fault, Patient, Repair, Ticket, Work
-from tests.integration.guard.steps import Deed, hold, refused, writes_sent
+from tests.integration.guard.steps import Action, hold, refused, writes_sent
 
 TICKETS: Any = Ticket.__table__
 WORKS: Any = Work.__table__
 
 
-def run(statement: Any, parameters: Any = None) -> Deed:
+def run(statement: Any, parameters: Any = None) -> Action:
     return lambda session: session.execute(statement, parameters)
 
 
-ALL: dict[str, Deed] = {
+ALL: dict[str, Action] = {
     "update": run(sa.update(Ticket).values(total=1)),
     "table": run(sa.update(TICKETS).values(total=1)),
     "update by primary key": run(
@@ -37,30 +37,30 @@ ALL: dict[str, Deed] = {
     "delete parts": run(sa.delete(Work).where(Work.id < 4)),
     "delete parts, query": lambda s: s.query(Work).filter(Work.id < 4).delete(),
 }
-each_deed = pytest.mark.parametrize("deed", ALL.values(), ids=ALL)
+each_action = pytest.mark.parametrize("action", ALL.values(), ids=ALL)
 
 
-@each_deed
-def test_each_lock_is_needed(session: LockingSession, deed: Deed) -> None:
+@each_action
+def test_each_lock_is_needed(session: LockingSession, action: Action) -> None:
     for held, missing in ((1, 2), (2, 1)):
         kept = hold(session, Fault, held)
         with refused(session, Ticket, missing):
-            deed(session)
+            action(session)
         session.rollback()
         assert kept
 
 
-@each_deed
-def test_with_both_it_goes_through(session: LockingSession, deed: Deed) -> None:
+@each_action
+def test_with_both_it_goes_through(session: LockingSession, action: Action) -> None:
     held = hold(session, Fault, 1, 2)
     with writes_sent(session) as sent:
-        deed(session)
+        action(session)
     session.commit()
     assert sent
     assert held
 
 
-NONE: dict[str, Deed] = {
+NONE: dict[str, Action] = {
     "update": run(sa.update(Ticket).where(Ticket.id == 3).values(total=1)),
     "by primary key": run(sa.update(Ticket), [{"id": 3, "total": 1}]),
     "parts": run(sa.update(Work).where(Work.id == 3).values(hours=1)),
@@ -69,13 +69,13 @@ NONE: dict[str, Deed] = {
 }
 
 
-@pytest.mark.parametrize("deed", NONE.values(), ids=NONE)
-def test_rows_of_no_document_need_no_lock(session: LockingSession, deed: Deed) -> None:
-    deed(session)
+@pytest.mark.parametrize("action", NONE.values(), ids=NONE)
+def test_rows_of_no_document_need_no_lock(session: LockingSession, action: Action) -> None:
+    action(session)
     session.commit()
 
 
-EVERYTHING: dict[str, Deed] = {
+EVERYTHING: dict[str, Action] = {
     "class": run(sa.update(Work).values(hours=1)),
     "table": run(sa.update(WORKS).values(hours=1)),
     "by primary key": run(sa.update(Work), [{"id": ident, "hours": 1} for ident in (1, 2, 4)]),
@@ -83,18 +83,20 @@ EVERYTHING: dict[str, Deed] = {
 }
 
 
-@pytest.mark.parametrize("deed", EVERYTHING.values(), ids=EVERYTHING)
-def test_subclasses_that_are_parts_of_two_documents(session: LockingSession, deed: Deed) -> None:
+@pytest.mark.parametrize("action", EVERYTHING.values(), ids=EVERYTHING)
+def test_subclasses_that_are_parts_of_two_documents(
+    session: LockingSession, action: Action
+) -> None:
     kept: list[Any] = [*hold(session, Fault, 1, 2)]
     with refused(session, Patient, 1):
-        deed(session)
+        action(session)
     session.rollback()
     kept += hold(session, Patient, 1)
     with refused(session, Ticket, 1):
-        deed(session)
+        action(session)
     session.rollback()
     kept += hold(session, Patient, 1) + hold(session, Fault, 1, 2)
-    deed(session)
+    action(session)
     session.commit()
     assert kept
 

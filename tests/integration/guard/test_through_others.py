@@ -11,7 +11,7 @@ from sa_doclock import LockingSession
 from tests.integration.guard.models import Archive, Box, Customer, Line, Order, Plan, Project, Step
 from tests.integration.guard.steps import count, hold, refused, writes_sent
 
-Deed = Callable[[LockingSession], object]
+Action = Callable[[LockingSession], object]
 
 
 def append(session: LockingSession) -> object:
@@ -60,7 +60,7 @@ def delete_loaded_archive(session: LockingSession) -> object:
     return archive, boxes
 
 
-DEEDS: dict[str, tuple[Deed, type]] = {
+ACTIONS: dict[str, tuple[Action, type]] = {
     "append": (append, Order),
     "remove": (remove, Order),
     "replace": (replace, Order),
@@ -70,25 +70,25 @@ DEEDS: dict[str, tuple[Deed, type]] = {
     "cascaded delete": (delete_project, Plan),
     "cascaded delete of what is loaded": (delete_loaded_archive, Box),
 }
-each_deed = pytest.mark.parametrize(("deed", "entity"), DEEDS.values(), ids=DEEDS)
+each_action = pytest.mark.parametrize(("action", "entity"), ACTIONS.values(), ids=ACTIONS)
 
 
-@each_deed
+@each_action
 def test_it_is_refused_without_the_lock(
-    session: LockingSession, deed: Deed, entity: type[object]
+    session: LockingSession, action: Action, entity: type[object]
 ) -> None:
-    kept = deed(session)
+    kept = action(session)
     with refused(session, entity, 1):
         session.flush()
     assert kept
 
 
-@each_deed
+@each_action
 def test_it_is_permitted_under_the_lock(
-    session: LockingSession, deed: Deed, entity: type[object]
+    session: LockingSession, action: Action, entity: type[object]
 ) -> None:
     held = hold(session, entity, 1)
-    kept = deed(session)
+    kept = action(session)
     with writes_sent(session) as sent:
         session.commit()
     assert sent
@@ -112,19 +112,19 @@ def delete_customer_with_orders(session: LockingSession) -> object:
     return delete_customer(session), orders
 
 
-@pytest.mark.parametrize("deed", [delete_customer, delete_customer_with_orders])
+@pytest.mark.parametrize("action", [delete_customer, delete_customer_with_orders])
 def test_to_delete_what_documents_refer_to_changes_them_all(
-    session: LockingSession, deed: Deed
+    session: LockingSession, action: Action
 ) -> None:
     for held, missing in ((1, 2), (2, 1)):
         order = hold(session, Order, held)
-        kept = deed(session)
+        kept = action(session)
         with refused(session, Order, missing, "Customer 1.orders"):
             session.flush()
         assert all((order, kept))
         session.rollback()
     orders = hold(session, Order, 1, 2)
-    kept = deed(session)
+    kept = action(session)
     session.commit()
     assert [order.customer_id for order in orders] == [None, None]
     assert kept

@@ -10,7 +10,7 @@ from sa_doclock import LockingSession
 from tests.integration.guard.models import Book, Shelf
 from tests.integration.guard.steps import hold, refused, writes_sent
 
-Deed = Callable[[LockingSession], object]
+Action = Callable[[LockingSession], object]
 
 
 def add(session: LockingSession) -> object:
@@ -41,25 +41,25 @@ def delete_shelf(session: LockingSession) -> object:
     return shelf
 
 
-DEEDS: tuple[Deed, ...] = (add, remove, insert, update, delete)
-each_deed = pytest.mark.parametrize("deed", DEEDS)
+ACTIONS: tuple[Action, ...] = (add, remove, insert, update, delete)
+each_action = pytest.mark.parametrize("action", ACTIONS)
 
 
-@each_deed
-def test_the_lock_is_needed(session: LockingSession, deed: Deed) -> None:
+@each_action
+def test_the_lock_is_needed(session: LockingSession, action: Action) -> None:
     held = hold(session, Shelf, 2)
     kept: list[object] = []
     with refused(session, Shelf, 1):
-        kept.append(deed(session))
+        kept.append(action(session))
         session.flush()
     assert held
 
 
-@each_deed
-def test_with_the_lock_it_goes_through(session: LockingSession, deed: Deed) -> None:
+@each_action
+def test_with_the_lock_it_goes_through(session: LockingSession, action: Action) -> None:
     held = hold(session, Shelf, 1)
     with writes_sent(session) as sent:
-        kept = deed(session)
+        kept = action(session)
         session.commit()
     assert sent
     assert all((held, kept))

@@ -20,9 +20,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._ahead = 0.0
-        monkeypatch.setattr(
-            "sa_doclock.core.transaction.ledger.time", SimpleNamespace(monotonic=self._now)
-        )
+        monkeypatch.setattr("sa_doclock.core.ledger.time", SimpleNamespace(monotonic=self._now))
 
     def _now(self) -> float:
         return time.monotonic() + self._ahead

@@ -27,7 +27,7 @@ def from_info_on(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "sa_doclock")
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[tuple[Any, ...]]:
+def records_of(caplog: pytest.LogCaptureFixture) -> list[tuple[Any, ...]]:
     of_retries = [record for record in caplog.records if hasattr(record, "attempt")]
     for record in of_retries:
         level = LEVELS[vars(record)["outcome"]]
@@ -39,7 +39,7 @@ def test_every_attempt_that_is_repeated(caplog: pytest.LogCaptureFixture) -> Non
     one = DeadlockDetected("no", entity=Order, ident=42, lock=Lock.ForUpdate | Lock.NoWait)
     two = DeadlockDetected("no", entity=Voucher, ident=(2024, 1))
     run_transaction(factory, Counted(one, two, *deadlocks(1)))
-    assert told(caplog) == [
+    assert records_of(caplog) == [
         ("Order 42", "FOR UPDATE NOWAIT", None, None, "retried", 1, 5),
         ("Voucher (2024, 1)", None, None, None, "retried", 2, 5),
         (None, None, None, None, "retried", 3, 5),
@@ -52,7 +52,7 @@ def test_every_attempt_that_is_repeated(caplog: pytest.LogCaptureFixture) -> Non
 def test_the_one_after_which_it_gives_up(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(DeadlockDetected):
         run_transaction(factory, Counted(*deadlocks(2)), attempts=2)
-    assert [one[4:] for one in told(caplog)] == [("retried", 1, 2), ("given up", 2, 2)]
+    assert [one[4:] for one in records_of(caplog)] == [("retried", 1, 2), ("given up", 2, 2)]
     assert caplog.messages[1] == "run_transaction: given up after 2 attempts: made up, 1"
 
 
@@ -77,7 +77,7 @@ def test_the_document_of_a_real_lock(
     other.execute(sa.update(Order).values(total=0))
     fn = Counted(act=lock)
     run_transaction(session_factory, fn, retry_not_available=True)
-    ((document, lock_taken, waited, held, outcome, *_),) = told(caplog)
+    ((document, lock_taken, waited, held, outcome, *_),) = records_of(caplog)
     assert (document, lock_taken, held, outcome) == (
         "Order 1",
         "FOR UPDATE NOWAIT",

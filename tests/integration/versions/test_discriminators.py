@@ -10,7 +10,7 @@ from sqlalchemy.orm import sessionmaker
 from sa_doclock import LockingSession, UnlockedWrite
 from tests.integration.versions.models import Noted, Remark
 
-Deed = Callable[[LockingSession], None]
+Action = Callable[[LockingSession], None]
 
 
 @pytest.fixture
@@ -26,20 +26,20 @@ def session(session: LockingSession) -> LockingSession:
     return session
 
 
-def change(ident: int, **values: object) -> Deed:
-    def deed(session: LockingSession) -> None:
+def change(ident: int, **values: object) -> Action:
+    def action(session: LockingSession) -> None:
         remark = session.get_one(Remark, ident)
         for name, value in values.items():
             setattr(remark, name, value)
 
-    return deed
+    return action
 
 
-def add(kind: str) -> Deed:
+def add(kind: str) -> Action:
     return lambda session: session.add(Remark(id=9, owner_id=1, owner_kind=kind))
 
 
-def delete(ident: int) -> Deed:
+def delete(ident: int) -> Action:
     return lambda session: session.delete(session.get_one(Remark, ident))
 
 
@@ -53,24 +53,24 @@ OWN = [
 ]
 
 
-@pytest.mark.parametrize("deed", OTHERS)
-def test_a_row_of_another_owner_is_no_part(session: LockingSession, deed: Deed) -> None:
-    deed(session)
+@pytest.mark.parametrize("action", OTHERS)
+def test_a_row_of_another_owner_is_no_part(session: LockingSession, action: Action) -> None:
+    action(session)
     session.commit()
     assert session.get_one(Noted, 1).version == 1
 
 
-@pytest.mark.parametrize("deed", OWN)
+@pytest.mark.parametrize("action", OWN)
 def test_a_row_that_is_comes_or_was_a_part_is_one(
-    session: LockingSession, factory: sessionmaker[LockingSession], deed: Deed
+    session: LockingSession, factory: sessionmaker[LockingSession], action: Action
 ) -> None:
-    deed(session)
+    action(session)
     with pytest.raises(UnlockedWrite, match="Noted 1"):
         session.flush()
     session.rollback()
     with factory() as holder:
         with holder.locked_document(Noted, 1):
-            deed(holder)
+            action(holder)
         assert holder.get_one(Noted, 1).version == 2
 
 

@@ -165,10 +165,10 @@ def _delete_one(session: LockingSession) -> None:
     session.delete(session.get_one(NumberedLine, 2))
 
 
-@pytest.mark.parametrize("deed", [_change_one, _add_one, _delete_one])
+@pytest.mark.parametrize("action", [_change_one, _add_one, _delete_one])
 @pytest.mark.parametrize("listens", ["of its class", "of the session", "of the session, late"])
 def test_a_part_that_a_listener_writes_raises_it_in_the_same_flush(
-    engine: sa.Engine, deed: Any, listens: str
+    engine: sa.Engine, action: Any, listens: str
 ) -> None:
     class Listened(LockingSession):
         pass
@@ -178,7 +178,7 @@ def test_a_part_that_a_listener_writes_raises_it_in_the_same_flush(
         if listens == "of the session, late":
             session.add(Numbered(id=4))
             session.commit()
-        event.listen(target, "before_flush", lambda *_: deed(session), once=True)
+        event.listen(target, "before_flush", lambda *_: action(session), once=True)
         with session.locked_document(Numbered, 1) as found:
             session.add(Numbered(id=3))
             session.flush()

@@ -8,7 +8,7 @@ from contextlib import suppress
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.reliability.attack.deeds import FREE, LOCKS, PENDING, WRITES
+from tests.reliability.attack.actions import FREE, LOCKS, PENDING, WRITES
 from tests.reliability.attack.models import DOCS
 from tests.reliability.attack.scenario import DISTURBANCES, TEXTS, Scenario, Step
 from tests.reliability.attack.world import World

@@ -13,7 +13,7 @@ from sqlalchemy.orm import SessionTransaction
 from sqlalchemy.orm.exc import StaleDataError
 
 from sa_doclock import DocLockError, LockingSession, LockOptions, UnlockedWrite
-from tests.reliability.attack.deeds import FREE, LOCKS, PENDING, VERSIONED, WRITES, Deed
+from tests.reliability.attack.actions import FREE, LOCKS, PENDING, VERSIONED, WRITES, Action
 from tests.reliability.attack.models import DOCS, Line, LineAgain, Order, OrderAgain, Remark, Task
 from tests.reliability.attack.world import Counters, World
 
@@ -94,7 +94,7 @@ class Scenario:
         else:
             self._disturb(step)
 
-    def _write(self, step: Step, deed: Deed, counted: Iterable[tuple[str, int]]) -> None:
+    def _write(self, step: Step, action: Action, counted: Iterable[tuple[str, int]]) -> None:
         self.held_before = self._holds(step.doc)
         rows = {self._row(step, *one) for one in counted}
         self._read_own_writes(rows)
@@ -105,7 +105,7 @@ class Scenario:
             and step.how in VERSIONED
         )
         before = self.world.version(self.session, step.doc) if raises else 0
-        self.kept.append(deed(self.session, step.doc))
+        self.kept.append(action(self.session, step.doc))
         if raises:
             assert self.world.version(self.session, step.doc) > before, "of the same version"
         self.mine += rows

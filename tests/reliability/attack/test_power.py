@@ -10,13 +10,13 @@ from sqlalchemy.orm import Session
 from sqlalchemy.orm.exc import StaleDataError
 
 from sa_doclock.core.documents import owners
+from sa_doclock.core.ledger import Ledger
 from sa_doclock.core.loading.loaded import DocumentIndex
 from sa_doclock.core.loading.loaded_headers import LoadedHeaders
 from sa_doclock.core.session.for_update import AdoptedRows
 from sa_doclock.core.transaction import make_plan
 from sa_doclock.core.transaction.connection_events import ConnectionEvents
 from sa_doclock.core.transaction.connections import TransactionConnections
-from sa_doclock.core.transaction.ledger import Ledger
 from sa_doclock.features import versions
 from sa_doclock.features.guard import flush, full_check, rows
 from sa_doclock.features.guard.flush import FlushGuard
@@ -84,7 +84,7 @@ MUTANTS: Mapping[str, tuple[Replaced, ...]] = {
     "inserted rows of listeners are not guarded": ((FlushGuard, "check_row", _check_row),),
     "nobody asks whose transaction it is": (
         (ConnectionEvents, "_has_ended", no),
-        (TransactionConnections, "locks_lost", no),
+        (TransactionConnections, "have_ended", no),
     ),
     "a savepoint keeps its locks": ((Ledger, "roll_back_to", lambda *_: []),),
     "no version is raised": ((versions, "_raise_versions", nothing),),

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import DeadlockDetected, LockFailed, LockingSession, LockNotAvailable, LockOptions
-from sa_doclock.core.transaction.ledger import Ledger
+from sa_doclock.core.ledger import Ledger
 from tests.reliability.faults import ways
 from tests.reliability.faults.changing import change, look
 from tests.reliability.faults.clients import take

@@ -46,7 +46,7 @@ def resolved(transactions: Sequence[Transaction], unborn: set[Item]) -> list[Tra
     if not any(ABSENT in _versions(one) for each in transactions for one in each.operations):
         return list(transactions)
     deletions = _Deletions(transactions, unborn)
-    return [replace(one, operations=_told(one, deletions)) for one in transactions]
+    return [replace(one, operations=_known_operations(one, deletions)) for one in transactions]
 
 
 def _versions(operation: Read | Write) -> tuple[Version | None, ...]:
@@ -55,7 +55,7 @@ def _versions(operation: Read | Write) -> tuple[Version | None, ...]:
     return (operation.over,)
 
 
-def _told(one: Transaction, deletions: _Deletions) -> list[Read | Write]:
+def _known_operations(one: Transaction, deletions: _Deletions) -> list[Read | Write]:
     """Its operations; what it has deleted itself, it knows."""
     told: list[Read | Write] = []
     own: dict[Item, Version] = {}

@@ -70,7 +70,7 @@ class _Part:
                 continue
             way = self._over(kind.back).find(after, before)
             if way and not any(self._over(one).find(after, before) for one in kind.simpler):
-                return Anomaly(kind.name, self._told(before, way, kind))
+                return Anomaly(kind.name, self._edges_text(before, way, kind))
         return None
 
     def _over(self, kinds: Kinds) -> _Ways:
@@ -78,7 +78,7 @@ class _Part:
             self._ways[kinds] = _Ways(self._graph, kinds)
         return self._ways[kinds]
 
-    def _told(self, start: int, way: list[int], kind: _Kind) -> str:
+    def _edges_text(self, start: int, way: list[int], kind: _Kind) -> str:
         """The edges from transaction to transaction; time that passes is one of them."""
         steps, wanted = [self._who(start)], kind.edge
         for before, after in pairwise([start, *way]):

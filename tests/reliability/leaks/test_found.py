@@ -57,7 +57,7 @@ def an_entry_of_a_dictionary(scene: Scene) -> Any:
     return connection
 
 
-def _told(scene: Scene, leak: Leak) -> dict[str, int]:
+def _counts(scene: Scene, leak: Leak) -> dict[str, int]:
     kept: list[Any] = []
 
     def cycle(scene: Scene) -> None:
@@ -81,7 +81,7 @@ def _told(scene: Scene, leak: Leak) -> dict[str, int]:
     ids=lambda one: one.__name__ if callable(one) else "",
 )
 def test_one_for_each_cycle(scene: Scene, leak: Leak, name: str) -> None:
-    assert _told(scene, leak)[name] == CYCLES
+    assert _counts(scene, leak)[name] == CYCLES
 
 
 def test_what_the_garbage_collector_does_not_know(scene: Scene) -> None:

@@ -38,7 +38,7 @@ class Kind(enum.Enum):
 MOVES = (Kind.MOVE, Kind.MOVE_TAX)
 
 
-class Deed(NamedTuple):
+class Action(NamedTuple):
     """One change, down to the rows."""
 
     kind: Kind
@@ -54,7 +54,7 @@ class Deed(NamedTuple):
         return {self.doc, self.to} if self.kind in MOVES else {self.doc}
 
 
-def deed(kind: Kind, doc: int, to: int, docs: Docs, pick: int, number: int) -> Deed | None:
+def action(kind: Kind, doc: int, to: int, docs: Docs, pick: int, number: int) -> Action | None:
     """Choose the rows; None where there are none to choose from."""
     here, there = docs[doc], docs[to]
     lines, others, taxes = sorted(here.lines), sorted(there.lines), sorted(here.taxes)
@@ -71,15 +71,15 @@ def deed(kind: Kind, doc: int, to: int, docs: Docs, pick: int, number: int) -> D
     if not needs.get(kind, bool(lines)):
         return None
     line = lines[0] if kind is Kind.SHIFT else _picked(lines, pick)
-    return Deed(kind, doc, to, line, _picked(others, pick), _picked(taxes, pick), number)
+    return Action(kind, doc, to, line, _picked(others, pick), _picked(taxes, pick), number)
 
 
 def _picked(keys: list[int], pick: int) -> int:
     return keys[pick % len(keys)] if keys else 0
 
 
-def after(docs: Docs, what: Deed) -> dict[int, Doc]:
-    """The documents that the deed touches, as it leaves them."""
+def after(docs: Docs, what: Action) -> dict[int, Doc]:
+    """The documents that the action touches, as it leaves them."""
     lines = {doc: dict(docs[doc].lines) for doc in what.touched}
     taxes = {doc: dict(docs[doc].taxes) for doc in what.touched}
     here, number = lines[what.doc], what.number

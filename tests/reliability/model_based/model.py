@@ -19,7 +19,7 @@ from sa_doclock import (
     UnsavedChanges,
     WrongIsolation,
 )
-from tests.reliability.model_based.docs import Deed, Doc, after
+from tests.reliability.model_based.docs import Action, Doc, after
 from tests.reliability.model_based.engines import (
     Failure,
     File,
@@ -163,7 +163,7 @@ class Model:
         _ = self.tx
         self.engine.read(nested=self.nested)
 
-    def change(self, what: Deed, docs: dict[int, Doc]) -> None:
+    def change(self, what: Action, docs: dict[int, Doc]) -> None:
         """Not flushed yet."""
         tx = self.tx
         for doc, changed in after(docs, what).items():

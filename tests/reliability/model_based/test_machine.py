@@ -35,7 +35,7 @@ from sa_doclock import (
     UnsavedChanges,
     WrongIsolation,
 )
-from tests.reliability.model_based.docs import Doc, Kind, after, deed
+from tests.reliability.model_based.docs import Doc, Kind, action, after
 from tests.reliability.model_based.engines import (
     Failure,
     File,
@@ -183,7 +183,7 @@ class Machine(RuleBasedStateMachine):
             if view is None or one in unlawful:
                 return
             docs[one] = view
-        what = deed(kind, doc, to, docs, pick, self.next_number())
+        what = action(kind, doc, to, docs, pick, self.next_number())
         if what is not None:
             self.model.change(what, docs)
             perform(self.a, what)
@@ -287,7 +287,7 @@ class Machine(RuleBasedStateMachine):
     def b_changes(self, doc: int, to: int, kind: Kind, pick: int) -> None:
         held = self.model.b or {}
         if doc in held and to in held:
-            what = deed(kind, doc, to, held, pick, self.next_number())
+            what = action(kind, doc, to, held, pick, self.next_number())
             if what is not None:
                 held |= after(held, what)
                 perform(self.b, what)

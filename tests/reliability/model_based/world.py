@@ -16,7 +16,7 @@ from sqlalchemy.orm import (
 )
 
 from sa_doclock import LockingSession, document
-from tests.reliability.model_based.docs import Deed, Doc, Docs, Kind
+from tests.reliability.model_based.docs import Action, Doc, Docs, Kind
 from tests.support.databases import Database
 
 T = TypeVar("T")
@@ -136,7 +136,7 @@ def seen(order: Order) -> Doc:
     return Doc(order.total, lines, taxes)
 
 
-def perform(session: Session, what: Deed) -> None:
+def perform(session: Session, what: Action) -> None:
     """Do it to the objects; nothing is flushed."""
     header, target = session.get_one(Order, what.doc), session.get_one(Order, what.to)
     line, other = _found(session, Line, what.line), _found(session, Line, what.other)

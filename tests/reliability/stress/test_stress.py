@@ -37,7 +37,7 @@ both_writers = pytest.mark.parametrize("details_only", WRITERS.values(), ids=WRI
 both_ways = pytest.mark.parametrize("whole", WAYS.values(), ids=WAYS)
 
 
-def told(outcome: Outcome) -> str:
+def summary(outcome: Outcome) -> str:
     tally = outcome.tally
     return (
         f"{tally.done} of {outcome.plan.total_steps} done, {tally.broken_reads} broken reads, "
@@ -52,7 +52,7 @@ def test_with_locks_nothing_goes_wrong(
     engine: Engine, read: LockOptions, whole: bool, details_only: bool
 ) -> None:
     outcome = run(engine, Plan(read=read, whole=whole, details_only=details_only, seed=1))
-    assert outcome.ok, told(outcome)
+    assert outcome.ok, summary(outcome)
     assert outcome.tally.retries == 0
 
 
@@ -66,7 +66,7 @@ def test_without_locks_it_finds_what_goes_wrong(
     # MariaDB since 11.6.2 answers a write over another's with an error 1020, at its default
     # isolation level; it lets no document become wrong, and no program get its work done.
     refused = database.name == "mariadb" and outcome.tally.count_of("SnapshotConflict")
-    assert outcome.inconsistencies or refused, told(outcome)
+    assert outcome.inconsistencies or refused, summary(outcome)
     assert not outcome.ok
 
 
@@ -81,7 +81,7 @@ def test_without_locks_it_finds_what_goes_wrong_at_read_committed(
         with fresh_tables(engine):
             plan = Plan(locks=False, details_only=details_only, iterations=20, seed=1)
             outcome = run(engine, plan)
-    assert outcome.inconsistencies, told(outcome)
+    assert outcome.inconsistencies, summary(outcome)
 
 
 class PlainReaders(Plan):
@@ -94,8 +94,8 @@ class PlainReaders(Plan):
 @pytest.mark.not_databases("mysql", "mariadb")  # a plain read is a snapshot, at their default
 def test_readers_without_their_lock_see_broken_documents(engine: Engine, whole: bool) -> None:
     outcome = run(engine, PlainReaders(documents=1, whole=whole, seed=1))
-    assert outcome.tally.broken_reads, told(outcome)
-    assert not outcome.broken_documents, told(outcome)
+    assert outcome.tally.broken_reads, summary(outcome)
+    assert not outcome.broken_documents, summary(outcome)
 
 
 class PlainWriters(Plan):
@@ -106,5 +106,5 @@ class PlainWriters(Plan):
 @both_ways
 def test_writers_without_their_lock_are_refused_by_the_guard(engine: Engine, whole: bool) -> None:
     outcome = run(engine, PlainWriters(iterations=5, whole=whole, seed=1))
-    assert outcome.tally.errors.keys() == {"UnlockedWrite"}, told(outcome)
-    assert outcome.inconsistencies == 0, told(outcome)
+    assert outcome.tally.errors.keys() == {"UnlockedWrite"}, summary(outcome)
+    assert outcome.inconsistencies == 0, summary(outcome)

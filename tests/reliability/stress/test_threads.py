@@ -9,7 +9,7 @@ import pytest
 from sa_doclock import DocumentGate
 from sa_doclock.tools.cli.database import open_database
 from sa_doclock.tools.cli.workload import Plan, fresh_tables, run
-from tests.reliability.stress.test_stress import told
+from tests.reliability.stress.test_stress import summary
 from tests.support.databases import Database
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -29,4 +29,4 @@ def test_eight_threads_lose_nothing(database: Database, way: str) -> None:
     plan = Plan(threads=8, iterations=250, whole=True, seed=1)
     with open_database(database.url, plan.threads) as target, fresh_tables(target.engine):
         outcome = run(target.engine, plan, **options)
-    assert outcome.ok, told(outcome)
+    assert outcome.ok, summary(outcome)

@@ -132,7 +132,7 @@ class Session:
         raise NotImplementedError(sql)
 
     def _data(self, sql: str, values: Sequence[object]) -> Rows | Ended:
-        if (told := self._told(sql)) is not None:
+        if (told := self._answer_from_state(sql)) is not None:
             return told
         self._access(sql)
         if found := _OUTPUT.search(sql):
@@ -163,7 +163,7 @@ class Session:
             self.locked |= set(locked(sql, self.database.tables))
         self.all_locked |= self.locked
 
-    def _told(self, sql: str) -> Rows | None:
+    def _answer_from_state(self, sql: str) -> Rows | None:
         live: dict[str, Value] = {
             "CASE transaction_isolation_level": self.settings.level,
             "@@LOCK_TIMEOUT": self.settings.lock_timeout,

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine
 
 from sa_doclock import DocLockError, LockingSession
-from tests.sql.scenarios import SCENARIOS, Act, told
+from tests.sql.scenarios import SCENARIOS, Act, sent_by
 from tests.sql.servers import serving, take_first_lock
 from tests.sql.tds.server import TDSServer, wrong
 from tests.sql.tsql.checker import Checker
@@ -33,7 +33,7 @@ def play(act: Act, engine: Engine, wire: TDSServer) -> list[str]:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_driver_sends_what_it_is_told(engine: Engine, wire: TDSServer, name: str) -> None:
     with serving("mssql") as (scripted, script):
-        expected = [_as_sent(line) for line in told(SCENARIOS[name], scripted, script)]
+        expected = [_as_sent(line) for line in sent_by(SCENARIOS[name], scripted, script)]
     assert play(SCENARIOS[name], engine, wire) == [sql for sql in expected if sql not in METHODS]
 
 

@@ -18,7 +18,7 @@ from tests.integration.alembic.test_offline import script_of
 from tests.integration.locking.plan_checks import STATEMENTS
 from tests.sql.doctor import check_scripted
 from tests.sql.models import Order
-from tests.sql.scenarios import SCENARIOS, told
+from tests.sql.scenarios import SCENARIOS, sent_by
 from tests.sql.script import Script
 from tests.sql.servers import pymssql, pyodbc, serving
 from tests.sql.test_mssql_waits import ACTS, refused
@@ -40,7 +40,7 @@ def over(driver: str) -> Iterator[str]:
     """Yield what sessions send over this driver, the scenarios of the golden file included."""
     for act in (*SCENARIOS.values(), _with_a_limit, _over_a_set):
         with serving("mssql", DRIVERS[driver]) as (engine, script):
-            yield from filter(_is_sql, told(act, engine, script))
+            yield from filter(_is_sql, sent_by(act, engine, script))
     for other in (_as_a_batch, _claims, lock_waits, check_scripted):
         with serving("mssql", DRIVERS[driver]) as (engine, script):
             other(engine)

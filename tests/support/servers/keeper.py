@@ -50,7 +50,7 @@ def _keep(command: list[str], folder: Path, user: str | None, stop_signal: int) 
     server = _start(command, folder, user)
     restarted = float("-inf")
     try:
-        while (told := _told()) != b"":
+        while (told := _input()) != b"":
             if told is not None:
                 _kill_all(server)
                 os.write(1, b"killed\n")
@@ -103,7 +103,7 @@ def _die_with_keeper() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _told() -> bytes | None:
+def _input() -> bytes | None:
     """Return what is on standard input: nothing at all at its end, None if nothing came yet."""
     readable, _, _ = select.select([0], [], [], 0.2)
     return os.read(0, 1) if readable else None

@@ -40,7 +40,7 @@ def change(line: int, **values: object) -> sa.Update:
 
 
 #: What another did to the lines, and what order 1 looks like then.
-DEEDS: dict[str, tuple[sa.Executable, Seen]] = {
+ACTIONS: dict[str, tuple[sa.Executable, Seen]] = {
     "changed": (change(1, value=11), (30, [11, 20])),
     "added": (
         sa.insert(Line).values(id=4, order_id=1, name="d", value=7),
@@ -60,10 +60,10 @@ def test_lines_are_as_another_left_them(
     start_over: Callable[[], None],
     get_to_know: Callable[[LockingSession], list[Any]],
 ) -> None:
-    for name, (deed, expected) in DEEDS.items():
+    for name, (action, expected) in ACTIONS.items():
         known = get_to_know(session)
         session.commit()
-        elsewhere(deed)
+        elsewhere(action)
         assert seen(session.get_one_entity(Order, 1, ForUpdate)) == expected, name
         assert known
         session.close()

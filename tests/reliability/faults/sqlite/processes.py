@@ -28,7 +28,7 @@ class Child:
     process: BaseProcess
     pipe: Pipe
 
-    def told(self, times: int = 1) -> None:
+    def wait_for_reports(self, times: int = 1) -> None:
         """Wait until it has told something so many times."""
         for _ in range(times):
             assert self.pipe.poll(PATIENCE), f"{self.process} says nothing"

@@ -44,7 +44,7 @@ def test_what_is_refused_meanwhile_is_typed(file: File, database: Database, how:
     engine = database.engine(connect_args={"timeout": 0.05})
     row = file.row("the file held by another process, which is killed")
     with started(hold, file.path, how) as holder, LockingSession(engine) as session:
-        holder.told()
+        holder.wait_for_reports()
         for timeout in (0, 0.05, None):
             with pytest.raises(LockNotAvailable):
                 session.get_entity(Folder, 1, ForUpdate, lock_timeout=timeout)
@@ -69,13 +69,13 @@ def test_what_is_refused_meanwhile_is_typed(file: File, database: Database, how:
 @pytest.mark.parametrize("how", ["IMMEDIATE", "EXCLUSIVE"])
 def test_who_waits_for_it_goes_on(file: File, bob: Actor[LockingSession], how: str) -> None:
     with started(hold, file.path, how) as holder:
-        holder.told()
+        holder.wait_for_reports()
         assert waits_and_goes_on(bob, holder.kill) == 0
 
 
 def test_who_waits_repairs_the_file_first(file: File, bob: Actor[LockingSession]) -> None:
     with started(hold_much, *file.whose()) as holder:
-        holder.told()
+        holder.wait_for_reports()
         assert waits_and_goes_on(bob, holder.kill) == 0
     assert bob.does(totals) == [0] * len(FOLDERS)
 

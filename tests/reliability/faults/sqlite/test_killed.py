@@ -23,10 +23,10 @@ def test_two_processes_are_killed_in_or_about_a_commit(file: File, soak: Soak) -
             started(change_folders, *file.whose()) as victim,
             started(change_folders, *file.whose()) as other,
         ):
-            victim.told(chance.randint(1, 6))
+            victim.wait_for_reports(chance.randint(1, 6))
             wait_a_moment(chance)
             victim.kill()
-            other.told(2)  # who is not kept from going on
+            other.wait_for_reports(2)  # who is not kept from going on
             wait_a_moment(chance)
         row.injected += 2
         acknowledged = file.verify(row)

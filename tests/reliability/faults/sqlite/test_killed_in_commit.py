@@ -41,7 +41,7 @@ def no_further(_: object) -> None: ...
 def test_before_the_commit_is_sent(file: File) -> None:
     commit_something(file)
     with started(change_once, *file.whose(), "get_documents", stop_there) as child:
-        child.told()
+        child.wait_for_reports()
     row = file.row("a process killed before its COMMIT")
     row.injected += 1
     assert file.verify(row) == 1
@@ -51,7 +51,7 @@ def test_before_the_commit_is_sent(file: File) -> None:
 def test_after_the_commit_and_before_anybody_knows(file: File) -> None:
     commit_something(file)
     with started(change_and_be_silent, *file.whose()) as child:
-        child.told()
+        child.wait_for_reports()
     row = file.row("a process killed behind its COMMIT")
     row.injected += 1
     assert file.verify(row) == 1
@@ -63,7 +63,7 @@ def test_when_a_part_is_in_the_file_already(file: File) -> None:
     """The cache was too small: in journal mode the file itself is wrong until it is repaired."""
     commit_something(file)
     with started(hold_much, *file.whose()) as child:
-        child.told()
+        child.wait_for_reports()
     written = file.writes_first if file.written_ahead else file.path
     assert written.stat().st_size > 20 * PAGE
     assert file.writes_first.stat().st_size > PAGE  # in journal mode: what the pages were, hot
@@ -76,7 +76,7 @@ def test_when_a_part_is_in_the_file_already(file: File) -> None:
 def test_without_a_journal_it_is_found_broken(file: File) -> None:
     commit_something(file)
     with started(hold_much_without_a_journal, *file.whose()) as child:
-        child.told()
+        child.wait_for_reports()
     with pytest.raises(AssertionError, match=r"integrity_check|total|never to be"):
         file.verify(Row("", ""))  # not in the table: nobody promises it
 

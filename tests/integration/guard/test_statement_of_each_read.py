@@ -21,7 +21,7 @@ from sa_doclock import AsyncLockingSession, LockingSession, LockOptions, Unlocke
 from sa_doclock.core.session import context_of
 from sa_doclock.features.guard import provenance
 from tests.integration.guard.models import Lease, Line, Memo, Note, Order
-from tests.integration.guard.test_what_is_told import change, here, told
+from tests.integration.guard.test_sentence_of_read import change, here, sentence_of_read
 from tests.support.databases import Database
 
 MakeSession = Callable[..., LockingSession]
@@ -112,7 +112,9 @@ WAYS = (
 @pytest.mark.parametrize("read", WAYS, ids=[way.__name__ for way in WAYS])
 def test_a_header_is_told_of(session: LockingSession, read: Read) -> None:
     change(read(session))
-    assert told(session).startswith((WITHOUT, "It was read without the lock by SELECT 1"))
+    assert sentence_of_read(session).startswith(
+        (WITHOUT, "It was read without the lock by SELECT 1")
+    )
 
 
 def test_what_scalar_has_read_is_told_as_what_execute_has(make_session: MakeSession) -> None:
@@ -122,12 +124,12 @@ def test_what_scalar_has_read_is_told_as_what_execute_has(make_session: MakeSess
     assert order is not None
     session.commit()
     change(order)
-    sentence = told(session)
+    sentence = sentence_of_read(session)
     assert sentence.startswith("It was read by SELECT gd_order.id")
     assert sentence.endswith(here(test_what_scalar_has_read_is_told_as_what_execute_has, 3))
     session.expire(order)
     change(order.lines[0])
-    assert "FROM gd_line" in told(session)
+    assert "FROM gd_line" in sentence_of_read(session)
     assert lease
 
 
@@ -147,7 +149,7 @@ def test_a_schema_that_is_translated_is_left_out(engine: sa.Engine) -> None:
     translated = engine.execution_options(schema_translate_map={None: None})
     with LockingSession(translated, guard_tracing=True) as session:
         change(session.scalars(first_order).one())
-        assert "FROM gd_order WHERE gd_order.id = " in told(session)
+        assert "FROM gd_order WHERE gd_order.id = " in sentence_of_read(session)
 
 
 class Sharded(LockingSession, ShardedSession):
@@ -166,7 +168,7 @@ class Sharded(LockingSession, ShardedSession):
 def test_a_sharded_session_is_told_of_and_knows_its_inserts(engine: sa.Engine) -> None:
     with Sharded(engine) as session:
         change(session.execute(first_order).scalar_one())
-        assert told(session).startswith(WITHOUT)
+        assert sentence_of_read(session).startswith(WITHOUT)
         session.rollback()
         if not engine.dialect.insert_returning:
             return
@@ -188,14 +190,14 @@ def test_a_line_that_was_read_with_its_header_is_told_of(
     session: LockingSession, read: Read
 ) -> None:
     change(read(session))
-    assert ("gd_line_1" if read is joined else "FROM gd_line") in told(session)
+    assert ("gd_line_1" if read is joined else "FROM gd_line") in sentence_of_read(session)
 
 
 def test_a_header_whose_lines_were_read_with_it_is_told_of(session: LockingSession) -> None:
     order = session.scalars(with_lines).one()
     assert order.lines
     change(order)
-    assert "FROM gd_order" in told(session)
+    assert "FROM gd_order" in sentence_of_read(session)
 
 
 @pytest.mark.databases("sqlite")
@@ -227,10 +229,10 @@ def test_a_row_that_a_flush_reads_while_another_is_read(session: LockingSession)
     order = session.scalars(sa.select(Order).where(Order.total > 29)).one()  # flushes before it
     assert order.id == 1
     order.total += 1
-    assert "gd_order.total >" in told(session)
+    assert "gd_order.total >" in sentence_of_read(session)
     session.expire(order)
     found[0].total += 1
-    sentence = told(session)
+    sentence = sentence_of_read(session)
     assert "FROM gd_order" in sentence
     assert "gd_order.total >" not in sentence
 
@@ -246,7 +248,7 @@ def test_a_row_that_had_expired_is_told_of_as_it_was_read_again(
         session.expire_all() if expires == "expire_all" else session.expire(order)
     assert session.scalars(sa.select(Order).where(Order.total > 29)).all() == [order]
     order.total += 1
-    sentence = told(session)
+    sentence = sentence_of_read(session)
     assert sentence.startswith(WITHOUT)
     assert "gd_order.total >" in sentence
 
@@ -256,7 +258,7 @@ def test_a_row_that_was_read_over_again_is_told_of_so(session: LockingSession) -
     again = sa.select(Order).where(Order.total > 29).execution_options(populate_existing=True)
     assert session.scalars(again).one() is order
     order.total += 1
-    assert "gd_order.total >" in told(session)
+    assert "gd_order.total >" in sentence_of_read(session)
 
 
 @pytest.mark.databases("sqlite", "postgresql", "mariadb")
@@ -265,7 +267,9 @@ def test_a_row_that_an_insert_has_returned(make_session: MakeSession) -> None:
     order = session.scalars(sa.insert(Order).values(id=9, total=1).returning(Order)).one()
     session.commit()
     order.total += 1
-    assert told(session).startswith("It was read without the lock by INSERT INTO gd_order")
+    assert sentence_of_read(session).startswith(
+        "It was read without the lock by INSERT INTO gd_order"
+    )
 
 
 @pytest.mark.databases("sqlite", "postgresql", "mariadb")
@@ -291,7 +295,7 @@ def test_nothing_is_told_of_rows_that_a_listener_has_brought(session: LockingSes
     order = session.scalars(first_order).one()
     event.remove(session, "do_orm_execute", answer_from_a_cache)
     order.total += 1
-    assert told(session) == ""
+    assert sentence_of_read(session) == ""
 
 
 def test_a_listener_may_answer_with_a_result_of_its_own(session: LockingSession) -> None:
@@ -310,7 +314,7 @@ def test_nothing_is_told_of_a_copy(session: LockingSession) -> None:
     session.add(copy := pickle.loads(pickle.dumps(order)))
     assert isinstance(session.scalar(sa.select(Line).where(Line.id == 1)), Line)
     copy.total += 1
-    assert told(session) == ""
+    assert sentence_of_read(session) == ""
 
 
 def execute_lines(session: LockingSession) -> Any:
@@ -337,10 +341,10 @@ def test_the_last_statements_are_remembered(
     line = [read_lines(session) for _ in range(5)][-1]
     assert len(reads_of(session)) <= 4
     order.total += 1
-    assert told(session) == ""
+    assert sentence_of_read(session) == ""
     session.expire(order)
     change(line)
-    assert "FROM gd_line" in told(session)
+    assert "FROM gd_line" in sentence_of_read(session)
 
 
 @pytest.mark.parametrize("end", ["close", "reset", "invalidate"])

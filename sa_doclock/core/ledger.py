@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final
@@ -11,11 +11,13 @@ from typing import Any, Final
 from sqlalchemy import Engine
 from sqlalchemy.orm import Mapper
 
-from ...errors import LockOrderViolation, LockUpgradeRefused
-from ...events import ReleasedLock
-from ...options import LockOptions, base_of, held_lock, lock_label
-from ..documents import mapper_cache, mapper_of, root_of
-from ..lock_info import DocumentKey, LockedName
+from ..dialects.base import LockStrategy
+from ..errors import LockOrderViolation, LockUpgradeRefused
+from ..events import ReleasedLock
+from ..options import LockOptions, base_of, held_lock, lock_label
+from .documents import mapper_cache, mapper_of, root_of
+from .lock_info import DocumentKey, LockedName
+from .lock_request import LockCalls
 
 NamedKey = tuple[Engine, str]
 """The engine on whose server a key is locked, and the key."""
@@ -54,9 +56,10 @@ class Ledger:
     """The documents locked by one session's transaction, in the order of locking.
 
     :param ranks: the declared order of their classes; a class without a rank has any place.
+    :param calls: the calls to which they are granted.
     """
 
-    def __init__(self, ranks: Mapping[type[Any], int]) -> None:
+    def __init__(self, ranks: Mapping[type[Any], int], calls: LockCalls) -> None:
         self._held: dict[DocumentKey, LockOptions] = {}
         self._since: dict[DocumentKey | NamedKey, float] = {}
         self.adopted: set[DocumentKey] = set()
@@ -68,8 +71,18 @@ class Ledger:
         self.held: Mapping[DocumentKey, LockOptions] = MappingProxyType(self._held)
         self.releases = 0
         """The number of times that locks were given up."""
-        self.new: list[DocumentKey | LockedName] | None = None
-        """The locks granted to the call that is under way; None between two calls."""
+        self._calls = calls
+
+    @property
+    def grants(self) -> bool:
+        """True while a call for a lock is under way."""
+        return self._calls.current is not None
+
+    def counts_on_transaction(self, strategy: LockStrategy | None) -> bool:
+        """Return whether locks are held that end with a transaction of this database."""
+        return bool(self._held) or (
+            strategy is not None and strategy.keys_end_with_transaction and bool(self._keys)
+        )
 
     def check_order(self, root: Mapper[Any]) -> None:
         """:raises LockOrderViolation: a document that comes later in the order is held."""
@@ -113,8 +126,7 @@ class Ledger:
             self._since[key] = time.monotonic()
             if key[0] in self._ranks:
                 self._ranked[key] = None
-            if self.new is not None:
-                self.new.append(key)
+            self._note_granted(key)
             return
         if self.adopted:
             self.adopted.discard(key)
@@ -124,8 +136,12 @@ class Ledger:
     def _strengthen(self, key: DocumentKey, held: LockOptions, lock: LockOptions) -> None:
         self._strengthened.append((key, held))
         self._held[key] = held_lock(lock)
-        if self.new is not None:
-            self.new.append(key)
+        self._note_granted(key)
+
+    def _note_granted(self, lock: DocumentKey | LockedName) -> None:
+        call = self._calls.current
+        if call is not None:
+            call.new.append(lock)
 
     def covers_key(self, key: NamedKey, lock: LockOptions) -> bool:
         """Return the same of a named lock.
@@ -139,8 +155,7 @@ class Ledger:
         """Note a named lock that was granted."""
         self._keys[key] = base_of(lock)
         self._since[key] = time.monotonic()
-        if self.new is not None:
-            self.new.append((None, (key[1],)))
+        self._note_granted((None, (key[1],)))
 
     def held_for(self) -> float:
         """Return the seconds since the first lock that is held; 0 where none is."""
@@ -199,6 +214,8 @@ class Ledger:
 
     def clear(self) -> list[ReleasedLock]:
         """Forget everything, and return what was held."""
+        if self.empty:
+            return []
         released = self._released(_NO_LOCKS)
         self._held.clear()
         self._strengthened.clear()
@@ -210,20 +227,14 @@ class Ledger:
         return released
 
     def _released(self, mark: LedgerMark) -> list[ReleasedLock]:
-        now = time.monotonic()
-        return [
-            ReleasedLock(document, lock, now - self._since[place])
-            for document, lock, place in self._locked_since(mark)
-        ]
-
-    def _locked_since(
-        self, mark: LedgerMark
-    ) -> Iterator[tuple[DocumentKey | LockedName, LockOptions, DocumentKey | NamedKey]]:
         documents, keys, _ = mark
-        for document, lock in islice(self._held.items(), documents, None):
-            yield document, lock, document
-        for named, lock in islice(self._keys.items(), keys, None):
-            yield (None, (named[1],)), lock, named
+        now, since = time.monotonic(), self._since
+        held = islice(self._held.items(), documents, None)
+        named = islice(self._keys.items(), keys, None)
+        return [
+            *[ReleasedLock(document, lock, now - since[document]) for document, lock in held],
+            *[ReleasedLock((None, (key[1],)), lock, now - since[key]) for key, lock in named],
+        ]
 
 
 def strength_of(lock: LockOptions) -> int:

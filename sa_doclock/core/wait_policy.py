@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import lru_cache
 
-from ...options import LockOptions, LockTimeout, check_lock, check_wait, may_queue
+from ..options import LockOptions, LockTimeout, check_lock, check_wait, may_queue
 
 
 class WaitPolicy:
@@ -18,13 +18,13 @@ class WaitPolicy:
     def __init__(self, lock_timeout: LockTimeout = None) -> None:
         check_wait(LockOptions.ForUpdate, lock_timeout)
         self._default = lock_timeout
-        self.without_timeout = lru_cache(maxsize=64)(partial(self.resolve, lock_timeout=None))
-        """The answer of :meth:`resolve` for a lock without a timeout, worked out once for each."""
+        # A program has few of them.  With types, since True is no time, and equals 1.
+        self.resolve = lru_cache(maxsize=64, typed=True)(self._resolve)
+        """Return the lock, and the seconds to wait for it, both checked."""
 
-    def resolve(
+    def _resolve(
         self, lock: LockOptions, lock_timeout: LockTimeout
     ) -> tuple[LockOptions, float | None]:
-        """Return the lock, and the seconds to wait for it, both checked."""
         lock = check_lock(lock)
         if lock_timeout is None and may_queue(lock):
             lock_timeout = self._default

@@ -1,4 +1,4 @@
-"""The deeds of a program: the spellings of a lock, and the ways of a write.
+"""The actions of a program: the spellings of a lock, and the ways of a write.
 
 Each write adds one to a counter of one row, so that the counters tell what was lost.
 """
@@ -25,7 +25,7 @@ from tests.reliability.attack.models import (
     Task,
 )
 
-Deed = Callable[[LockingSession, int], Any]
+Action = Callable[[LockingSession, int], Any]
 FOR_UPDATE = LockOptions.ForUpdate
 
 
@@ -49,7 +49,7 @@ def _awaited_adopted(session: LockingSession, doc: int) -> Any:
     return asyncio.run(run())
 
 
-LOCKS: Mapping[str, Deed] = {
+LOCKS: Mapping[str, Action] = {
     "get_entity": lambda s, doc: s.get_entity(Order, doc, FOR_UPDATE),
     "get_document": lambda s, doc: s.get_document(Order, doc, FOR_UPDATE),
     "get_entities": lambda s, doc: s.get_entities(Order, [doc], FOR_UPDATE),
@@ -78,32 +78,32 @@ LOCKS: Mapping[str, Deed] = {
 }
 
 
-def _counts(entity: Any, position: int = 0, factor: int = 10) -> Deed:
-    """Return a deed that reads a row's counter, and sets it to one more."""
+def _counts(entity: Any, position: int = 0, factor: int = 10) -> Action:
+    """Return an action that reads a row's counter, and sets it to one more."""
 
-    def deed(session: LockingSession, doc: int) -> Any:
+    def action(session: LockingSession, doc: int) -> Any:
         row = session.get_one(entity, factor * doc + position)
         row.count += 1
         return row
 
-    return deed
+    return action
 
 
-def _adds(entity: Any, position: int = 0, factor: int = 10) -> Deed:
-    """Return a deed that does the same, and flushes."""
+def _adds(entity: Any, position: int = 0, factor: int = 10) -> Action:
+    """Return an action that does the same, and flushes."""
     count = _counts(entity, position, factor)
 
-    def deed(session: LockingSession, doc: int) -> None:
+    def action(session: LockingSession, doc: int) -> None:
         count(session, doc)
         session.flush()
 
-    return deed
+    return action
 
 
-def _along(change: Deed) -> Deed:
-    """Return a deed that changes a row of nobody, and has a listener do something along with it."""
+def _along(change: Action) -> Action:
+    """Return an action that changes a row of nobody, and has a listener do something along with it."""
 
-    def deed(session: LockingSession, doc: int) -> None:
+    def action(session: LockingSession, doc: int) -> None:
         def also(*_: object) -> None:
             change(session, doc)
 
@@ -114,7 +114,7 @@ def _along(change: Deed) -> Deed:
         finally:
             event.remove(session, "before_flush", also)
 
-    return deed
+    return action
 
 
 def _appends(session: LockingSession, doc: int) -> None:
@@ -123,10 +123,10 @@ def _appends(session: LockingSession, doc: int) -> None:
     session.add(Line(id=session.scalars(latest).one() + 1, order_id=doc, count=0))
 
 
-def _becomes_a_part(entity: Any, attribute: str, kind: str) -> Deed:
-    """Return a deed that makes a row one of the document; and what it was again, unguarded."""
+def _becomes_a_part(entity: Any, attribute: str, kind: str) -> Action:
+    """Return an action that makes a row one of the document; and what it was again, unguarded."""
 
-    def deed(session: LockingSession, doc: int) -> None:
+    def action(session: LockingSession, doc: int) -> None:
         row = session.get_one(entity, 10 * doc + 1)
         before, row.count = getattr(row, attribute), row.count + 1
         setattr(row, attribute, kind)
@@ -135,7 +135,7 @@ def _becomes_a_part(entity: Any, attribute: str, kind: str) -> Deed:
             setattr(row, attribute, before)
             session.flush()
 
-    return deed
+    return action
 
 
 def _by_mapping(session: LockingSession, doc: int) -> None:
@@ -144,7 +144,7 @@ def _by_mapping(session: LockingSession, doc: int) -> None:
     session.expire_all()
 
 
-def _executes(make: Callable[[int], Any]) -> Deed:
+def _executes(make: Callable[[int], Any]) -> Action:
     return lambda session, doc: session.execute(make(doc))
 
 
@@ -159,8 +159,8 @@ def _copied(doc: int) -> Any:
     return sa.insert(LINES).from_select(["id", "order_id", "count"], rows)
 
 
-#: By name: the deed, the table and the key, as a function of the document, of each counter.
-WRITES: Mapping[str, tuple[Deed, tuple[tuple[str, int], ...]]] = {
+#: By name: the action, the table and the key, as a function of the document, of each counter.
+WRITES: Mapping[str, tuple[Action, tuple[tuple[str, int], ...]]] = {
     "header": (_adds(Order, factor=1), (("at_order", 0),)),
     "line": (_adds(Line), (("at_line", 0),)),
     "remark": (_adds(Remark), (("at_remark", 0),)),
@@ -185,7 +185,7 @@ WRITES: Mapping[str, tuple[Deed, tuple[tuple[str, int], ...]]] = {
     "becomes a remark": (_becomes_a_part(Remark, "owner_kind", "order"), (("at_remark", 1),)),
     "copied": (_executes(_copied), (("lines", 0),)),
 }
-PENDING: Mapping[str, tuple[Deed, tuple[tuple[str, int], ...]]] = {
+PENDING: Mapping[str, tuple[Action, tuple[tuple[str, int], ...]]] = {
     "header": (_counts(Order, factor=1), (("at_order", 0),)),
     "line": (_counts(Line), (("at_line", 0),)),
     "remark": (_counts(Remark), (("at_remark", 0),)),
@@ -198,7 +198,7 @@ VERSIONED = frozenset(
     {"line", "remark", "errand", "line again", "by a listener", "inserted by a listener"}
 )
 """The writes whose flush raises the version of the header."""
-FREE: Mapping[str, tuple[Deed, tuple[tuple[str, int], ...]]] = {
+FREE: Mapping[str, tuple[Action, tuple[tuple[str, int], ...]]] = {
     "another's remark": (_adds(Remark, 1), (("at_remark", 1),)),
     "task": (_adds(Task, 1), (("at_task", 1),)),
     "atomic": (

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, Result, Select
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.interfaces import ORMOption
 
-from ...dialects import product_of
-from ...errors import (
+from ..dialects import product_of
+from ..errors import (
     DeadlockDetected,
     DocLockError,
     LockFailed,
     LockNotAvailable,
     UnsavedChanges,
 )
-from ...events import RequestedLock
-from ...options import LockOptions, lock_label
-from ..lock_info import DocumentKey, LockedName, document_label
+from ..events import RequestedLock
+from ..options import LockOptions, lock_label
+from .lock_info import DocumentKey, LockedName, document_label
 
 _FEW_ROWS: Final = 50
 """The most rows by their keys that one limit is for: to lock them takes time only while they are
 waited for, so that a limit of the whole statement limits the waits."""
 
 NO_ARGUMENTS: Final[Mapping[str, Any]] = MappingProxyType({})
-
-Outer = tuple["LockCall | None", "list[DocumentKey | LockedName] | None"]
 
 
 class LockRequest(NamedTuple):
@@ -128,37 +127,37 @@ def reason(kind: type[DocLockError], request: LockRequest | None) -> str:
     return "changed by another transaction meanwhile; run the whole transaction again"
 
 
+@dataclass(eq=False)
 class LockCall:
     """The state of one call: its request, its start, and the error that it has met.
 
-    It is the session's ``call`` until the lock is granted or has failed, so that the errors of the
-    session's connections are translated in its words.
-
     :ivar started: by the clock of the session, which stands still while it connects.
-    :ivar outer: the call of which a listener has made this one, and what that was granted so far.
     :ivar opens: there was no transaction before the call.
+    :ivar outer: the call of which a listener has made this one.
     """
 
-    met: BaseException | None = None
+    request: LockRequest
+    started: float
+    opens: bool
+    outer: LockCall | None
+
+    new: list[DocumentKey | LockedName] = field(default_factory=list, init=False)
+    """The locks that it was granted, and that were not held as strongly before."""
+
+    met: BaseException | None = field(default=None, init=False)
     """The translated error that the call has met at the server."""
 
-    engine: Engine | None = None
+    engine: Engine | None = field(default=None, init=False)
     """The engine whose server has refused."""
 
-    undone_by_savepoint = False
+    undone_by_savepoint: bool = field(default=False, init=False)
     """True if a savepoint undoes what the try under way does."""
 
-    requested: RequestedLock | None = None
+    requested: RequestedLock | None = field(default=None, init=False)
     """The request for listeners, where there are any."""
 
-    unsaved: UnsavedChanges | None = None
+    unsaved: UnsavedChanges | None = field(default=None, init=False)
     """The error of some of its rows, to be raised when the others are recorded and reported."""
-
-    def __init__(self, request: LockRequest, started: float, outer: Outer, *, opens: bool) -> None:
-        self.request = request
-        self.started = started
-        self.outer = outer
-        self.opens = opens
 
     def refused(self, kind: type[LockFailed], database: str) -> LockFailed:
         """Return the error of this call, which the server has refused by value."""
@@ -171,3 +170,39 @@ class LockCall:
         """Return whether the call has taken as long as it may wait."""
         seconds = self.request.seconds
         return seconds is not None and now - self.started >= seconds
+
+
+class LockCalls:
+    """The calls for a lock that one session makes just now: none, one, or one within another.
+
+    Until a call ends, errors of the session's connections are its errors, and what is granted is
+    granted to it.
+    """
+
+    current: LockCall | None = None
+    """The innermost of them."""
+
+    executes_own = False
+    """True while a SELECT of ours is executed, whose listeners SQLAlchemy calls one after the other."""
+
+    def begin(self, call: LockCall) -> None:
+        """Begin a call, within the current one."""
+        self.current = call
+
+    def end(self, call: LockCall) -> None:
+        """End the call, so that the one goes on within which it was made."""
+        self.current = call.outer
+
+    def execute_own(
+        self,
+        session: Session,
+        statement: Select[Any],
+        parameters: Mapping[str, Any],
+        bind_arguments: dict[str, Any] | None,
+    ) -> Result[Any]:
+        """Execute a SELECT of ours, past the session's own execute(), which looks for locks."""
+        outer, self.executes_own = self.executes_own, True
+        try:
+            return Session.execute(session, statement, parameters, bind_arguments=bind_arguments)
+        finally:
+            self.executes_own = outer

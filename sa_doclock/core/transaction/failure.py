@@ -11,46 +11,69 @@ import sys
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
+from weakref import ReferenceType
 
 from sqlalchemy import Connection, event
 from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.orm import Session, SessionTransaction
 
-from .connections import TransactionConnection, TransactionConnections
+from .connection import TransactionConnection
+from .connection_events import TransactionFollower
+from .connections import TransactionConnections
+from .first_use import FirstUse
 
 
-class FailedTransaction:
+class TransactionFailure:
     """The failure of one session's transaction, and what is refused because of it.
 
-    A session whose locks are all granted never makes one.
-
-    :param note_locks_lost: forgets all locks of the transaction.
+    :param follower: forgets the locks that the server has given up.
     """
+
+    # What a session whose locks are all granted never sets is left to the class.
+    occurred = False
+    """True from the first failure of the session on; most have none."""
+
+    cause: BaseException | None = None
+    """The failed lock, after which nothing was rolled back yet."""
+
+    undone_by: BaseException | None = None
+    """The error of a flush that SQLAlchemy has rolled back, while it waits for rollback()."""
+
+    rolled_back_by_server = False
+    """True if the server has rolled back by itself."""
+
+    _savepoint: SessionTransaction | None = None
+    _refusing: tuple[Connection, ...] = ()
+    _rolled_back_by_lender: tuple[Connection, ...] = ()
+    _abort: BaseException | None = None  # the error that only a rollback can follow
+    _abort_savepoint: SessionTransaction | None = None
+    _abort_within: str | None = None  # a savepoint that the program has set itself
+    _asking = False
 
     def __init__(
         self,
         session: Callable[[], Session],
         connections: TransactionConnections,
-        note_locks_lost: Callable[[], None],
+        follower: ReferenceType[TransactionFollower],
     ) -> None:
         self._session = session
         self._connections = connections
-        self._note_locks_lost = note_locks_lost
-        self.cause: BaseException | None = None
-        """The failed lock, after which nothing was rolled back yet."""
-        self.undone_by: BaseException | None = None
-        """The error of a flush that SQLAlchemy has rolled back, while it waits for rollback()."""
-        self.rolled_back_by_server = False
-        self._savepoint: SessionTransaction | None = None
-        self._refusing: tuple[Connection, ...] = ()
-        self._rolled_back_by_lender: tuple[Connection, ...] = ()
-        self._abort: BaseException | None = None  # the error that only a rollback can follow
-        self._abort_savepoint: SessionTransaction | None = None
-        self._abort_within: str | None = None  # a savepoint that the program has set itself
-        # What has left an inner locked() block, each with the savepoint that was open.
-        self._half_done: list[tuple[BaseException, SessionTransaction | None]] = []
-        self._doubts: dict[TransactionConnection, BaseException] = {}
-        self._asking = False
+        self._follower = follower
+
+    @FirstUse
+    def _half_done(self) -> list[tuple[BaseException, SessionTransaction | None]]:
+        """Exceptions that have left an inner locked() block, each with the savepoint that was open."""
+        return []
+
+    @FirstUse
+    def _doubts(self) -> dict[TransactionConnection, BaseException]:
+        """The errors that may have ended the transaction at the server, which was not asked yet."""
+        return {}
+
+    def _note_locks_lost(self) -> None:
+        follower = self._follower()
+        if follower is not None:
+            follower.note_locks_lost()
 
     @property
     def expected_error(self) -> BaseException | None:
@@ -59,6 +82,8 @@ class FailedTransaction:
 
     def refuse(self) -> None:
         """:raises PendingRollbackError: a lock failed, and nothing was rolled back since."""
+        if not self.occurred:
+            return
         self.verify()
         if self.rolled_back_by_server and self.cause is not None:
             raise PendingRollbackError(
@@ -91,6 +116,7 @@ class FailedTransaction:
 
     def refuse_from_now_on(self, cause: BaseException) -> None:
         """Refuse every statement and commit, because of this error."""
+        self.occurred = True
         if self.cause is None:
             self.cause = cause
             self._savepoint = self._session().get_nested_transaction()
@@ -114,12 +140,13 @@ class FailedTransaction:
 
         Not now, for the statement that has failed is still open, but before anything else is sent.
         """
+        self.occurred = True
         self._doubts.setdefault(connection, error)
         self._listen()
 
     def verify(self) -> None:
         """Ask the servers whether an error has ended the transaction, where that is in doubt."""
-        while self._doubts and not self._asking:
+        while self.occurred and self._doubts and not self._asking:
             connection, error = self._doubts.popitem()
             self._asking = True
             try:
@@ -143,6 +170,7 @@ class FailedTransaction:
 
     def note_server_rollback(self) -> None:
         """Note that the server has rolled back by itself."""
+        self.occurred = True
         self.rolled_back_by_server = True
         self._note_locks_lost()
 
@@ -151,6 +179,7 @@ class FailedTransaction:
 
         :param within: the innermost savepoint that the program has set on the Connection itself.
         """
+        self.occurred = True
         if self._abort is None:
             self._abort, self._abort_within = error, within
             self._abort_savepoint = self._session().get_nested_transaction()
@@ -164,26 +193,28 @@ class FailedTransaction:
 
     def note_half_done(self, error: BaseException) -> None:
         """Note that an exception has left an inner block, whose work is not to be saved."""
+        self.occurred = True
         self._half_done.append((error, self._session().get_nested_transaction()))
 
     def note_rollback(self, transaction: SessionTransaction) -> None:
         """Note a rollback of the transaction or of a savepoint: what failed inside is over."""
-        if transaction.parent is None:
-            self._note_whole_rollback()
-        else:
+        if transaction.parent is not None:
             self._note_inner_rollback(transaction)
+        elif self.occurred:
+            self._note_whole_rollback()
 
     def _note_whole_rollback(self) -> None:
         self.undone_by = None
-        self._half_done = []
+        self._half_done.clear()
         self._forget_abort()
         self.end()
 
     def _note_inner_rollback(self, transaction: SessionTransaction) -> None:
         """Note the rollback of a savepoint, or of a flush."""
+        self.occurred = True
         if transaction.nested:
             self.undone_by = None
-            self._half_done = [one for one in self._half_done if not _is_in(one[1], transaction)]
+            self._half_done[:] = [one for one in self._half_done if not _is_in(one[1], transaction)]
         else:
             self.undone_by = sys.exc_info()[1]  # its PendingRollbackError has no cause
         if _is_in(self._abort_savepoint, transaction):

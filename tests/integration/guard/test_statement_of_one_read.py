@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from sa_doclock import LockingSession, LockOptions
 from tests.integration.guard.models import Lease, Order
-from tests.integration.guard.test_what_is_told import here, told
+from tests.integration.guard.test_sentence_of_read import here, sentence_of_read
 
 MakeSession = Callable[..., LockingSession]
 
@@ -37,10 +37,10 @@ def test_it_is_told_of_each_row_whether_a_lock_was_held_then(make_session: MakeS
     session.commit()
     after = session.scalars(by_key, {"key": 1}).one()
     under.total += 1
-    assert told(session).startswith("It was read by SELECT")
+    assert sentence_of_read(session).startswith("It was read by SELECT")
     session.expire(under)
     after.total += 1
-    assert told(session).startswith("It was read without the lock by SELECT")
+    assert sentence_of_read(session).startswith("It was read without the lock by SELECT")
     assert held
 
 
@@ -54,7 +54,7 @@ def test_with_guard_tracing_each_row_has_its_own_line(make_session: MakeSession)
     session = make_session(guard_tracing=True)
     first, second = read_both(session)
     second.total += 1
-    assert told(session).endswith(here(read_both, 2))
+    assert sentence_of_read(session).endswith(here(read_both, 2))
     session.expire(second)
     first.total += 1
-    assert told(session).endswith(here(read_both, 1))
+    assert sentence_of_read(session).endswith(here(read_both, 1))

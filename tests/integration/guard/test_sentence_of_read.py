@@ -31,7 +31,7 @@ def session(make_session: MakeSession) -> LockingSession:
     return make_session()
 
 
-def told(session: LockingSession) -> str:
+def sentence_of_read(session: LockingSession) -> str:
     """Return the sentence of the refused flush that says where the row was read."""
     with pytest.raises(UnlockedWrite) as caught:
         session.flush()
@@ -95,7 +95,7 @@ def test_the_statement_is_told(
     session: LockingSession, read: Callable[[LockingSession], Any], words: str, offset: int
 ) -> None:
     change(found := read(session))
-    sentence = told(session)
+    sentence = sentence_of_read(session)
     assert sentence.startswith("It was read without the lock by SELECT gd_")
     assert words in sentence
     assert found
@@ -108,7 +108,7 @@ def test_the_line_is_told_too(
 ) -> None:
     session = make_session()
     change(found := read(session))
-    sentence = told(session)
+    sentence = sentence_of_read(session)
     assert sentence.endswith(here(read, offset))
     assert words in sentence
     assert found
@@ -117,7 +117,7 @@ def test_the_line_is_told_too(
 def test_nothing_is_told_without_tracing(make_session: MakeSession) -> None:
     session = make_session(guard_tracing=False)
     change(get_order(session))
-    assert told(session) == ""
+    assert sentence_of_read(session) == ""
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,9 @@ def test_a_row_read_under_a_lock_that_has_ended(
     order = session.get_one_entity(entity, 1, lock)
     session.commit()
     order.total += 1
-    assert told(session).startswith("It was read under a lock that is not held any more")
+    assert sentence_of_read(session).startswith(
+        "It was read under a lock that is not held any more"
+    )
 
 
 def test_a_row_of_a_set_read_under_a_lock_that_has_ended(make_session: MakeSession) -> None:
@@ -144,14 +146,16 @@ def test_a_row_of_a_set_read_under_a_lock_that_has_ended(make_session: MakeSessi
     orders = session.scalars(session.entity_set(Order, ForUpdate)).all()
     session.commit()
     orders[0].total += 1
-    assert told(session).startswith("It was read under a lock that is not held any more")
+    assert sentence_of_read(session).startswith(
+        "It was read under a lock that is not held any more"
+    )
 
 
 def test_a_row_read_again_after_the_lock_has_ended(session: LockingSession) -> None:
     order = session.get_one_entity(Order, 1, ForUpdate)
     session.commit()
     order.total += 1  # loads it: the commit has expired it
-    assert told(session).startswith("It was read without the lock")
+    assert sentence_of_read(session).startswith("It was read without the lock")
 
 
 def test_a_line_read_while_its_order_was_locked(make_session: MakeSession) -> None:
@@ -159,7 +163,7 @@ def test_a_line_read_while_its_order_was_locked(make_session: MakeSession) -> No
     line = session.get_one_entity(Order, 1, ForUpdate).lines[0]
     session.commit()
     line.value += 1
-    assert "gd_line" in told(session)
+    assert "gd_line" in sentence_of_read(session)
 
 
 def lock_in_a_block(session: LockingSession) -> Any:
@@ -171,12 +175,12 @@ def test_a_row_read_by_locked_is_told_at_the_line_of_the_block(make_session: Mak
     session = make_session(expire_on_commit=False)
     order = lock_in_a_block(session)
     order.total += 1
-    assert told(session).endswith(here(lock_in_a_block, 1))
+    assert sentence_of_read(session).endswith(here(lock_in_a_block, 1))
 
 
 def test_nothing_is_told_of_a_new_row(session: LockingSession) -> None:
     session.add(Line(id=9, order_id=1))
-    assert told(session) == ""
+    assert sentence_of_read(session) == ""
 
 
 def test_nothing_is_told_of_a_row_that_another_session_has_made(
@@ -188,30 +192,30 @@ def test_nothing_is_told_of_a_row_that_another_session_has_made(
     second.expunge(line)
     first.add(line)
     line.total = 2
-    assert told(first) == ""
+    assert sentence_of_read(first) == ""
 
 
 def test_nothing_is_told_of_a_row_under_a_read_lock(session: LockingSession) -> None:
     order = session.get_one_entity(Order, 1, LockOptions.SharedRead)
     order.total = 31
-    assert told(session) == ""
+    assert sentence_of_read(session) == ""
 
 
 def test_of_the_row_that_is_changed_not_of_its_header(session: LockingSession) -> None:
     order, line = session.get_one(Order, 1), session.get_one(Line, 1)
     line.value = 11
-    assert "FROM gd_line" in told(session)
+    assert "FROM gd_line" in sentence_of_read(session)
     assert order.total == 30
 
 
 def test_a_link_is_told_of_too(session: LockingSession) -> None:
     customer, order = session.get_one(Customer, 2), session.get_one(Order, 1)
     customer.orders.append(order)
-    assert "FROM gd_order" in told(session)
+    assert "FROM gd_order" in sentence_of_read(session)
     session.rollback()
     tag = session.get_one(Tag, 2)
     tag.orders.append(order)
-    assert "FROM gd_order" in told(session)
+    assert "FROM gd_order" in sentence_of_read(session)
 
 
 async def read_in_a_coroutine(session: AsyncLockingSession) -> Any:

@@ -1,0 +1,102 @@
+"""LockContext: all that one session keeps for its locks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.orm import Session
+
+from ...events import EventfulSession
+from ..instrumentation import LockInstrumentation
+from ..ledger import Ledger
+from ..loading import LoadedDocuments
+from ..lock_request import LockCalls
+from ..session_options import SessionOptions
+from ..session_ref import session_ref
+from .part import Block, SessionParts
+from .state import TransactionState
+
+_NOTHING: Final = nullcontext()
+
+
+class LockContext:
+    """All that one session keeps for its locks, from one transaction to the next.
+
+    It does not keep its session alive: a Session that nobody refers to any more is freed at once,
+    and what it has loaded with it.  ``session()`` returns it; only what the session itself calls
+    may do so.
+
+    :param binds: the values of ``Session(binds=...)``.
+    """
+
+    def __init__(
+        self,
+        session: EventfulSession,
+        options: SessionOptions,
+        binds: tuple[Engine | Connection, ...] = (),
+    ) -> None:
+        self.session = session_ref(session)
+        self.options = options
+        self.binds = binds
+        """The databases that the session was given for some classes and tables."""
+        self.parts = SessionParts()
+        """The features of this session."""
+        self.instrumentation = LockInstrumentation(session)
+        """The reports to the listeners of the session, and to the log."""
+        self.calls = LockCalls()
+        self.transaction = transaction = TransactionState(
+            self.session, Ledger(options.ranks, self.calls), self.parts, self.instrumentation
+        )
+        # The parts of the transaction that each lock reads several times.
+        self.ledger = transaction.ledger
+        self.connections = transaction.connections
+        self.failure = transaction.failure
+        self.loaded = LoadedDocuments(self.session, self.ledger)
+        """The objects of documents in the session."""
+
+    def add_bind(self, bind: Engine | Connection) -> None:
+        """Note a database that the session is given for a class or a table."""
+        for using in self.parts.using:
+            using(bind)
+        self.binds = (*self.binds, bind)
+
+    def roll_back_quietly(self) -> None:
+        """Roll back because of an error, which is raised whatever the rollback meets."""
+        with suppress(Exception):
+            self.session().rollback()
+
+    def forget(self) -> None:
+        """Tell the parts that the session has given up what it knows, perhaps with no transaction."""
+        for forget in self.parts.forget:
+            forget()
+
+    def forget_objects(self) -> None:
+        """Forget the objects too: the session has none any more."""
+        self.loaded.forget()
+        self.forget()
+
+
+def state_of(session: Session) -> LockContext | None:
+    """Return the context of a LockingSession; None of any other session."""
+    context: LockContext | None = vars(session).get("_context")
+    return context
+
+
+def around(
+    hooks: Sequence[Callable[..., Block]], *arguments: Any
+) -> AbstractContextManager[object]:
+    """Return the blocks of these hooks as one; most sessions have none."""
+    return _around(hooks, arguments) if hooks else _NOTHING
+
+
+@contextmanager
+def _around(hooks: Sequence[Callable[..., Block]], arguments: tuple[Any, ...]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for hook in hooks:
+            block = hook(*arguments)
+            if block is not None:
+                stack.enter_context(block)
+        yield
