@@ -1,4 +1,4 @@
-"""What the callers of gate.run() were answered, and whether one order of commits explains it.
+"""A check of the answers of gate.run(): one order of commits has to explain them.
 
 Each function raises the counter of one document and returns it.  So the counter numbers the functions
 in the order of their commits, and the numbers can be compared with the times of the callers: those of

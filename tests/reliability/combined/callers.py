@@ -33,7 +33,7 @@ Tell = Callable[[Answer], object]
 
 
 class Callers:
-    """What the callers of one process have in common.
+    """The callers of one process.
 
     :ivar committed: the numbers, in the order in which their functions of on_commit() were called.
     """
