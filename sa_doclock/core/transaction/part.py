@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, TypeVar, cast
+from typing import Any, ClassVar, Final
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Mapper, Session
@@ -23,8 +23,6 @@ from ..lock_info import DocumentKey, Identity, LockedName
 from ..lock_request import LockCall, LockRequest
 from .connection import TransactionConnection
 from .plan import LockPlan
-
-P = TypeVar("P", bound="SessionPart")
 
 Take = Callable[[LockCall, LockRequest, Any], Any]
 """Takes the lock of a call: is given the call, the request as this try makes it, and the target."""
@@ -207,7 +205,7 @@ class SessionParts:
     """The parts of one session, and their hooks by their names, in the order of the parts."""
 
     all: tuple[SessionPart, ...] = ()
-    _by_kind: Mapping[type[SessionPart], SessionPart] = MappingProxyType({})
+    by_kind: Mapping[type[SessionPart], Any] = MappingProxyType({})
     route: tuple[Callable[[LockRequest], LockRequest], ...] = ()
     around_take: tuple[Callable[[Take], Take], ...] = ()
     check_request: tuple[Callable[[LockRequest], None], ...] = ()
@@ -248,14 +246,10 @@ class SessionParts:
         """Take a part out again."""
         self._set(tuple([one for one in self.all if one is not part]))
 
-    def find(self, kind: type[P]) -> P | None:
-        """Return the part of this kind, where the session has one."""
-        return cast("P | None", self._by_kind.get(kind))
-
     def _set(self, parts: tuple[SessionPart, ...]) -> None:
         vars(self).clear()
         self.all, kinds = parts, tuple(map(type, parts))
-        self._by_kind = dict(zip(kinds, parts, strict=True))
+        self.by_kind = dict(zip(kinds, parts, strict=True))
         for hook, get_hook, places in _places(kinds):
             setattr(self, hook, tuple(map(get_hook, map(parts.__getitem__, places))))
 

@@ -326,7 +326,9 @@ def scalar_line(session: LockingSession) -> Any:
 
 
 def reads_of(session: LockingSession) -> list[provenance.Execution]:
-    part = context_of(session).parts.find(provenance.ReadProvenance)
+    part: provenance.ReadProvenance | None = context_of(session).parts.by_kind.get(
+        provenance.ReadProvenance
+    )
     assert part is not None
     return part._reads
 
