@@ -107,7 +107,7 @@ class _Side:
         return (
             None
             if isinstance(self._who, Connection)
-            else context_of(self._who).parts.by_kind.get(SessionQueue)
+            else context_of(self._who).parts.find(SessionQueue)
         )
 
 

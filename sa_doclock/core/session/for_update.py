@@ -14,7 +14,7 @@ from sqlalchemy import Alias, Connection, Engine, Result, Select, Subquery, Tabl
 from sqlalchemy.orm import FromStatement, InstanceState, Mapper, Session
 
 from ...dialects.base import READ_COMMITTED, LockStrategy
-from ...errors import DocLockError, LockNotSupported, UnsavedChanges
+from ...errors import DeadlockDetected, DocLockError, LockNotSupported, UnsavedChanges
 from ...options import LockOptions, is_row_lock
 from ..documents import (
     document_key,
@@ -164,7 +164,11 @@ class AdoptedRows(LockTarget[Result[Any]]):
             self._keys = returned_keys(result, self._selected)
             self.lasts = bool(self._headers or self._keys)
             if (self.lasts or not self._entities) and is_row_lock(plan.row_lock):
-                self._check_tables(connection)
+                try:
+                    self._check_tables(connection)
+                except DeadlockDetected:  # its question has met the end of the transaction
+                    self.context.failure.note_server_rollback()
+                    raise
         return result
 
     def _execute(self, statement: Adopted, connection: TransactionConnection) -> Result[Any]:

@@ -200,7 +200,7 @@ class LockingSession(CheckoutMethods):
         from ...features.on_commit import AfterCommit  # noqa: PLC0415  # of a session that uses it
 
         context = self._context
-        part = context.parts.by_kind.get(AfterCommit)
+        part = context.parts.find(AfterCommit)
         if part is None:
             part = AfterCommit(context)
             context.parts.add(part)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection
 
 from ...dialects.base import LockStrategy
-from ...errors import LockNotSupported
+from ...errors import DeadlockDetected, LockNotSupported
 from ...options import LockOptions
 from ..statements import CompiledLock, CompiledLocks, strongest_of
 from .context import LockContext
@@ -42,8 +42,14 @@ def _check_on(
 ) -> None:
     for lock in locks:
         _refuse_without_hint(lock, strategy)
-        for table in lock.tables:
-            strategy.check_adopted(connection, LockOptions.ForUpdate, table)
+        try:
+            for table in lock.tables:
+                strategy.check_adopted(connection, LockOptions.ForUpdate, table)
+        except DeadlockDetected as error:  # its question has met the end of the transaction
+            state.failure.note_server_rollback()
+            if state.calls.current is None:
+                state.failure.refuse_from_now_on(error)
+            raise
     wanted = strongest_of(locks)
     if strategy.locks_database and wanted is not None:
         plan = make_plan(None, wanted, strategy)

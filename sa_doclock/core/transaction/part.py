@@ -5,12 +5,12 @@ The core knows no feature.  It calls the hooks below; a session without parts ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import lru_cache
+from itertools import compress
 from operator import attrgetter
-from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Mapper, Session
@@ -23,6 +23,8 @@ from ..lock_info import DocumentKey, Identity, LockedName
 from ..lock_request import LockCall, LockRequest
 from .connection import TransactionConnection
 from .plan import LockPlan
+
+P = TypeVar("P", bound="SessionPart")
 
 Take = Callable[[LockCall, LockRequest, Any], Any]
 """Takes the lock of a call: is given the call, the request as this try makes it, and the target."""
@@ -202,10 +204,12 @@ NamedHook = tuple[Callable[..., Any], ...]
 
 
 class SessionParts:
-    """The parts of one session, and their hooks by their names, in the order of the parts."""
+    """The parts of one session, and their hooks by their names, in the order of the parts.
+
+    A session makes the hooks of a name when it calls them first.
+    """
 
     all: tuple[SessionPart, ...] = ()
-    by_kind: Mapping[type[SessionPart], Any] = MappingProxyType({})
     route: tuple[Callable[[LockRequest], LockRequest], ...] = ()
     around_take: tuple[Callable[[Take], Take], ...] = ()
     check_request: tuple[Callable[[LockRequest], None], ...] = ()
@@ -246,22 +250,62 @@ class SessionParts:
         """Take a part out again."""
         self._set(tuple([one for one in self.all if one is not part]))
 
+    def find(self, kind: type[P]) -> P | None:
+        """Return the part of this kind, where the session has one."""
+        for part in self.all:
+            if type(part) is kind:
+                return part
+        return None
+
     def _set(self, parts: tuple[SessionPart, ...]) -> None:
         vars(self).clear()
-        self.all, kinds = parts, tuple(map(type, parts))
-        self.by_kind = dict(zip(kinds, parts, strict=True))
-        for hook, get_hook, places in _places(kinds):
-            setattr(self, hook, tuple(map(get_hook, map(parts.__getitem__, places))))
+        self.all = parts
+        self.__class__ = _with_hooks_of(tuple(map(type, parts)))
 
 
 # Threads: a cache of a function that has one answer.
 @lru_cache(maxsize=256)  # the sessions of a program have few combinations of parts
-def _places(
-    kinds: tuple[type[SessionPart], ...],
-) -> Sequence[tuple[str, attrgetter[Any], Sequence[int]]]:
-    """Return the hooks of SessionParts that these kinds override, each with the places of its parts."""
+def _with_hooks_of(kinds: tuple[type[SessionPart], ...]) -> type[SessionParts]:
+    """Return the class for parts of these kinds, with the hooks that one of them overrides."""
     overridden = frozenset[str]().union(*(kind.hooks for kind in kinds))
-    return [
-        (hook, attrgetter(hook), [place for place, kind in enumerate(kinds) if hook in kind.hooks])
-        for hook in sorted(overridden.intersection(vars(SessionParts)))
-    ]
+    hooks = {name: _Hooks(name, [name in kind.hooks for kind in kinds]) for name in overridden}
+    return type("SessionParts", (SessionParts,), hooks)
+
+
+class _Hooks:
+    """The attribute of SessionParts with the hooks of one name, made at its first use.
+
+    A session calls few of its hooks: most sessions lock once, or never.
+
+    :param overridden: of each part, whether it has this hook.
+    """
+
+    def __init__(self, name: str, overridden: Sequence[bool]) -> None:
+        self._name, self._overridden = name, overridden
+        self._hook_of = attrgetter(name)
+
+    def __get__(self, parts: SessionParts, _owner: type[Any]) -> NamedHook:
+        """Return them, and keep them in the object, where Python finds them from then on."""
+        hooks = tuple(map(self._hook_of, compress(parts.all, self._overridden)))
+        vars(parts)[self._name] = hooks
+        return hooks
+
+
+_NOTHING: Final = nullcontext()
+
+
+def around(
+    hooks: Sequence[Callable[..., Block]], *arguments: Any
+) -> AbstractContextManager[object]:
+    """Return the blocks of these hooks as one; most sessions have none."""
+    return _around(hooks, arguments) if hooks else _NOTHING
+
+
+@contextmanager
+def _around(hooks: Sequence[Callable[..., Block]], arguments: tuple[Any, ...]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for hook in hooks:
+            block = hook(*arguments)
+            if block is not None:
+                stack.enter_context(block)
+        yield

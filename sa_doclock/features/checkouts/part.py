@@ -217,7 +217,7 @@ def _is_of_one(request: LockRequest) -> bool:
 
 def checkouts_of(state: LockContext) -> CheckOuts:
     """Return the part of a session.  :raises LockMisuse: it was made without a table."""
-    part: CheckOuts | None = state.parts.by_kind.get(CheckOuts)
+    part = state.parts.find(CheckOuts)
     if part is None:
         raise LockMisuse(NO_TABLE)
     return part

@@ -211,7 +211,7 @@ class Batch:
         document = sync_session.get_one_document(
             head.entity, head.ident, LockOptions.ForUpdate, lock_timeout=left
         )
-        pipeline = state.parts.by_kind.get(SessionPipeline)
+        pipeline = state.parts.find(SessionPipeline)
         if pipeline is not None:
             pipeline.keep_savepoints()
         for call in self._calls:
@@ -237,7 +237,7 @@ class Batch:
         savepoint: SessionTransaction,
     ) -> None:
         """Run one function, and release its savepoint."""
-        before = state.parts.by_kind.get(AfterCommit)
+        before = state.parts.find(AfterCommit)
         mark = 0 if before is None else before.mark()
         self._part.running = True
         try:
@@ -249,10 +249,10 @@ class Batch:
                 "the function has ended the savepoint that it was run in; leave out rollback(), and "
                 "raise an error to undo what it has done"
             )
-        after = state.parts.by_kind.get(AfterCommit)
+        after = state.parts.find(AfterCommit)
         if after is not None:
             call.on_commit = after.take_since(mark)
-        pipeline = state.parts.by_kind.get(SessionPipeline)
+        pipeline = state.parts.find(SessionPipeline)
         with nullcontext() if pipeline is None else pipeline.sent_together():
             sync_session.flush()
         savepoint.commit()

@@ -22,7 +22,7 @@ from .writable import WritableDocuments
 def guard_of(session: Session | None) -> WriteGuard | None:
     """Return the guard of this session; None where it has none, or there is no session."""
     state = None if session is None else state_of(session)
-    return None if state is None else state.parts.by_kind.get(WriteGuard)
+    return None if state is None else state.parts.find(WriteGuard)
 
 
 class WriteGuard(SessionPart):

@@ -326,9 +326,7 @@ def scalar_line(session: LockingSession) -> Any:
 
 
 def reads_of(session: LockingSession) -> list[provenance.Execution]:
-    part: provenance.ReadProvenance | None = context_of(session).parts.by_kind.get(
-        provenance.ReadProvenance
-    )
+    part = context_of(session).parts.find(provenance.ReadProvenance)
     assert part is not None
     return part._reads
 

@@ -59,6 +59,11 @@ def lock_a_set(session: LockingSession) -> object:
     return session.scalars(session.entity_set(Customer, ForUpdate)).all()
 
 
+def lock_within(session: LockingSession) -> object:
+    first = sa.select(Customer.id).where(Customer.id == 1).with_for_update().scalar_subquery()
+    return session.scalars(sa.select(Order.total).where(Order.id == first)).all()
+
+
 def savepoint(session: LockingSession) -> object:
     session.begin_nested()
     return read(session)  # sends it
@@ -68,7 +73,9 @@ def commit(session: LockingSession) -> None:
     session.commit()
 
 
-@pytest.mark.parametrize("act", [read, execute, flush, lock_another, lock_a_set, savepoint, commit])
+@pytest.mark.parametrize(
+    "act", [read, execute, flush, lock_another, lock_a_set, lock_within, savepoint, commit]
+)
 def test_whatever_comes_next_says_so_and_nothing_follows_until_the_rollback(
     nodes: Nodes, two: LockingSession, abort: Abort, act: Act
 ) -> None:
