@@ -284,7 +284,8 @@ class BlockMethods(LockMethods):
         :raises LockFailed: a deadlock or conflict that the server found only now.
         """
         context = self._context
-        context.failure.refuse()
+        if context.failure.occurred:
+            context.failure.refuse()
         if not self._ends_here():
             self.flush()
             return

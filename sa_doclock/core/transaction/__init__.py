@@ -12,10 +12,10 @@ from ..lock_request import (
 from .connection import TransactionConnection
 from .connection_events import Mark
 from .connections import TransactionConnections, level_of
-from .context import LockContext, around, state_of
+from .context import LockContext, state_of
 from .dialect_events import follow_dialect
 from .first_use import FirstUse
 from .foreign import is_built
 from .locks_lost_errors import about_held, others_text
-from .part import Block, Limit, Reads, SessionPart, Take
+from .part import Block, Limit, Reads, SessionPart, Take, around
 from .plan import LockPlan, make_plan

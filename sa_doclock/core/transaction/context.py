@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from typing import Any, Final
+from contextlib import suppress
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session
@@ -16,10 +14,8 @@ from ..loading import LoadedDocuments
 from ..lock_request import LockCalls
 from ..session_options import SessionOptions
 from ..session_ref import session_ref
-from .part import Block, SessionParts
+from .part import SessionParts
 from .state import TransactionState
-
-_NOTHING: Final = nullcontext()
 
 
 class LockContext:
@@ -83,20 +79,3 @@ def state_of(session: Session) -> LockContext | None:
     """Return the context of a LockingSession; None of any other session."""
     context: LockContext | None = vars(session).get("_context")
     return context
-
-
-def around(
-    hooks: Sequence[Callable[..., Block]], *arguments: Any
-) -> AbstractContextManager[object]:
-    """Return the blocks of these hooks as one; most sessions have none."""
-    return _around(hooks, arguments) if hooks else _NOTHING
-
-
-@contextmanager
-def _around(hooks: Sequence[Callable[..., Block]], arguments: tuple[Any, ...]) -> Iterator[None]:
-    with ExitStack() as stack:
-        for hook in hooks:
-            block = hook(*arguments)
-            if block is not None:
-                stack.enter_context(block)
-        yield

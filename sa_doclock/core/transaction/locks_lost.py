@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Engine
@@ -11,30 +11,15 @@ from ...errors import LockLost
 from ..ledger import Ledger, NamedKey
 from ..lock_info import DocumentKey, document_label, public_key
 
+Places = Mapping[DocumentKey | NamedKey, str]
+"""Documents and names whose lock was lost, each with how: "committed", "rolled back" or "lost"."""
 
-class LocksLost:
-    """The locks that were lost since the session's transaction began, each with how."""
 
-    def __init__(self) -> None:
-        self._outcomes: dict[DocumentKey | NamedKey, str] = {}
-
-    def any(self) -> bool:
-        """Return whether any lock was lost."""
-        return bool(self._outcomes)
-
-    def note(self, places: Iterable[DocumentKey | NamedKey], outcome: str) -> None:
-        """Note that these were lost: "committed", "rolled back" or "lost"."""
-        self._outcomes.update(dict.fromkeys(places, outcome))
-
-    def refuse(self, ledger: Ledger) -> None:
-        """:raises LockLost: one of them was not taken again since."""
-        for place, outcome in self._outcomes.items():
-            if not ledger.has(place):
-                raise _ended_by_other(place, outcome)
-
-    def clear(self) -> None:
-        """Forget them: the session's transaction has ended."""
-        self._outcomes.clear()
+def refuse_without(lost: Places, ledger: Ledger) -> None:
+    """:raises LockLost: one of the locks that were lost was not taken again since."""
+    for place, outcome in lost.items():
+        if not ledger.has(place):
+            raise _ended_by_other(place, outcome)
 
 
 def _ended_by_other(place: DocumentKey | NamedKey, outcome: str) -> LockLost:

@@ -5,8 +5,8 @@ The core knows no feature.  It calls the hooks below; a session without parts ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import lru_cache
 from itertools import compress
 from operator import attrgetter
@@ -290,3 +290,23 @@ class _Hooks:
         hooks = tuple(map(self._hook_of, compress(parts.all, self._overridden)))
         vars(parts)[self._name] = hooks
         return hooks
+
+
+_NOTHING: Final = nullcontext()
+
+
+def around(
+    hooks: Sequence[Callable[..., Block]], *arguments: Any
+) -> AbstractContextManager[object]:
+    """Return the blocks of these hooks as one; most sessions have none."""
+    return _around(hooks, arguments) if hooks else _NOTHING
+
+
+@contextmanager
+def _around(hooks: Sequence[Callable[..., Block]], arguments: tuple[Any, ...]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for hook in hooks:
+            block = hook(*arguments)
+            if block is not None:
+                stack.enter_context(block)
+        yield

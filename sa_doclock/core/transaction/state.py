@@ -12,11 +12,12 @@ from sqlalchemy.orm import Session
 from ...errors import LockLost
 from ...events import ReleasedLock
 from ..instrumentation import LockInstrumentation
-from ..ledger import Ledger, LedgerMark
+from ..ledger import Ledger, LedgerMark, NamedKey
+from ..lock_info import DocumentKey
 from .connection_events import Mark, TransactionFollower
 from .connections import TransactionConnections
 from .failure import TransactionFailure
-from .locks_lost import LocksLost
+from .locks_lost import refuse_without
 from .part import SessionParts
 
 
@@ -42,7 +43,8 @@ class TransactionState(TransactionFollower):
         """The connections of the transaction."""
         self.failure = TransactionFailure(session, self.connections, ref(self))
         """The failure of the transaction, because of which all is refused."""
-        self._locks_lost = LocksLost()
+        self._lost: dict[DocumentKey | NamedKey, str] = {}
+        """The locks that were lost since the transaction began, each with how."""
 
     # Locks that are lost: another than the session has ended the transaction that held them.
 
@@ -85,15 +87,16 @@ class TransactionState(TransactionFollower):
             self.connections.refuse_write_in_snapshot()
         if not self.ledger.empty:
             self.check_locks()
-        self._locks_lost.refuse(self.ledger)
+        if self._lost:
+            refuse_without(self._lost, self.ledger)
 
     def refuse_commit(self) -> None:
         """:raises LockLost: the locks are lost, and there is something that COMMIT would save."""
         held = not self.ledger.empty
         if held:
             self.check_locks()
-        if self._locks_lost.any() and (held or self.connections.may_be_open()):
-            self._locks_lost.refuse(self.ledger)
+        if self._lost and (held or self.connections.may_be_open()):
+            refuse_without(self._lost, self.ledger)
 
     @property
     def commits_now(self) -> bool:
@@ -114,9 +117,7 @@ class TransactionState(TransactionFollower):
 
     def note_ended(self, connection: Connection | None, outcome: str) -> None:
         """See :class:`TransactionFollower`."""
-        places = self.ledger.places()
-        if places:
-            self._locks_lost.note(places, outcome)
+        self._lost.update(dict.fromkeys(self.ledger.places(), outcome))
         self.connections.note_ended(connection)
         self._note_settings_undone()
         self.note_locks_lost(outcome)
@@ -200,7 +201,7 @@ class TransactionState(TransactionFollower):
 
     def end(self, outcome: str) -> None:
         """End the transaction: forget all of it, and restore lent connections."""
-        self._locks_lost.clear()
+        self._lost.clear()
         released = self.ledger.clear()
         if released:
             self._note_released(released, outcome)

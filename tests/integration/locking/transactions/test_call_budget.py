@@ -24,15 +24,15 @@ class Budget(NamedTuple):
 
 BUDGETS = {
     "sqlite": {
-        "make": Budget(29, 17, 5),
+        "make": Budget(27, 16, 5),
         "lock": Budget(49, 14, 10),
-        "save": Budget(50, 18, 8),
+        "save": Budget(46, 15, 8),
     },
     "postgresql": {
         "declared lock": Budget(49, 16, 10),
         "declared lock_in_time": Budget(109, 21, 17),
         "declared lock_by_scalars": Budget(103, 22, 13),
-        "declared save": Budget(104, 26, 9),
+        "declared save": Budget(100, 24, 9),
     },
 }
 
