@@ -84,7 +84,7 @@ def test_a_circle_of_three_is_found(gate: DocumentGate, session_factory: Any) ->
         def function(_session: Session, document: Any) -> Any:
             all_run.wait(PATIENCE)
             document.total += 1
-            return gate.run(session_factory, entity, ident, add(10))
+            return gate.run(session_factory, entity, ident, add(10), lock_timeout=20)
 
         return function
 
