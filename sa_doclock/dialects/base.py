@@ -25,6 +25,7 @@ from .connection import (
 from .error_codes import ErrorCodes, NativeCode
 from .locking import READ_COMMITTED, REPEATABLE_READ, SNAPSHOT, Locking
 from .monitoring import LockMonitoring, connections_by_id, elapsed_seconds
+from .named_locks import NamedLocks
 from .names import quoted_name, schema_of, short_name
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "LockMonitoring",
     "LockStrategy",
     "Locking",
+    "NamedLocks",
     "NativeCode",
     "Pipeline",
     "Read",
@@ -76,6 +78,9 @@ class LockStrategy(Locking, ErrorCodes, ConnectionState):
 
     monitoring: ClassVar[LockMonitoring | None] = None
     """The holders and waiters of locks; None: no server can tell."""
+
+    named_locks: ClassVar[NamedLocks | None] = None
+    """The locks of names; None: nothing is known of them."""
 
     clock: ClassVar[ServerClock | None] = None
     """The clock that check-outs go by; None: nothing is known of it, and there are no check-outs."""

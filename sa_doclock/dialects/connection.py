@@ -71,9 +71,6 @@ class ConnectionState:
     compatible: FoundServer | None = None
     """The product that answers in place of the one that the dialect is for; set by ``note_server()``."""
 
-    keys_end_with_transaction: ClassVar[bool] = True
-    """A named lock is released by the end of the transaction, and not by a statement of ours."""
-
     begins_at_once: bool = False
     """The begin of a transaction is sent when it begins here, by ``begin_now()``, because the server
     goes by its time; set by ``note_server()``."""

@@ -7,17 +7,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any, ClassVar, NamedTuple
 
-from sqlalchemy import Connection, Integer, Table, TextClause, text
+from sqlalchemy import Connection, Integer, Table, TextClause
 from sqlalchemy.engine import Dialect, TwoPhaseTransaction
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
 from ..core.lock_info import ACTIVE, IDLE, Identity, LockConnection
-from ..core.pool import ExecuteStatement, execute_now, is_registered, on_return, withdraw
+from ..core.pool import ExecuteStatement, is_registered, on_return
 from ..errors import (
     DeadlockDetected,
-    LockFailed,
-    LockNotAvailable,
     LockNotSupported,
     WrongIsolation,
 )
@@ -34,9 +32,9 @@ from .base import (
 from .compatible_servers import find_server
 from .connection import ask_driver
 from .innodb_cluster import cluster_of
+from .innodb_named_locks import InnoDBNamedLocks
 from .monitoring import connections_by_id
-from .names import schema_of, short_name
-from .recent_keys import remember_key
+from .names import schema_of
 from .savepoint_mark import release_savepoint_mark, set_savepoint_mark
 
 _STORAGE_ENGINE = (
@@ -94,11 +92,6 @@ _NO_SAVEPOINT = 1305  # ER_SP_DOES_NOT_EXIST
 _TRANSACTION_IS_OPEN = 1568  # ER_CANT_CHANGE_TX_CHARACTERISTICS
 _READ_ONLY = "a read-only {} cannot lock rows; read with SnapshotRead"
 _OLD_LIMIT = "@doclock_hold_limit"  # in a variable of the connection, so that nobody has to ask
-_LONGEST_NAME = 64
-# The server detects no deadlock between named locks and row locks, so every wait has a limit.
-# A limit of -1 waits for ever on MySQL, and is an error on MariaDB.
-_TAKE_KEY = text("SELECT GET_LOCK(:name, @@innodb_lock_wait_timeout)")
-_TRY_KEY = text("SELECT GET_LOCK(:name, 0)")
 # The commands of SHOW PROCESSLIST, of a connection that holds a lock or waits for one.
 _STATES = {"Sleep": IDLE, "Query": ACTIVE, "Execute": ACTIVE}
 
@@ -120,7 +113,7 @@ class InnoDBLocks(LockStrategy):
     # At SERIALIZABLE a plain read takes a shared lock.
     levels_past_writers = frozenset({READ_COMMITTED, REPEATABLE_READ})
     reports_idle = mark_is_savepoint = True
-    keys_end_with_transaction = False
+    named_locks: ClassVar[InnoDBNamedLocks]
     # "returns the current UTC date and time", with 6 digits of a second if asked for, as of the begin
     # of the statement: https://dev.mysql.com/doc/refman/8.4/en/date-and-time-functions.html
     clock = ServerClock("UTC_TIMESTAMP(6)", _timestamp)
@@ -159,9 +152,6 @@ class InnoDBLocks(LockStrategy):
         super().__init__(dialect)
         self._lockable: set[tuple[str | None, str]] = set()
         self._adopted: set[tuple[str | None, str]] = set()
-        # In front of a key: its own dots must not read like the one between the two.
-        database = dialect.default_schema_name or ""
-        self._database = database.replace("%", "%25").replace(".", "%2E")
 
     def note_default_level(self, connection: Connection) -> None:
         # @@transaction_isolation is the one of new transactions, also within another one.
@@ -318,52 +308,15 @@ class InnoDBLocks(LockStrategy):
             + self.hold_limit_expression.format(limit=limit)
         )
 
-    def take_key(
-        self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
-    ) -> type[LockFailed] | None:
-        statement = _TAKE_KEY if seconds is None else self.wait_for_key(seconds)
-        if LockOptions.NoWait in lock:
-            statement = _TRY_KEY
-        return None if self._take_name(connection, key, statement) else LockNotAvailable
-
-    def _take_name(
-        self, connection: Connection, key: str, statement: TextClause
-    ) -> ExecuteStatement | None:
-        """Take a named lock; return what releases it when the connection goes back, or None."""
-        # A name is valid in all databases of the server, and the lock belongs to the connection,
-        # not to the transaction.  Each GET_LOCK that is granted needs a RELEASE_LOCK of its own; one
-        # too many does nothing, so we note it before the answer is known.
-        name = short_name(f"{self._database}.{key}", _LONGEST_NAME)
-        remember_key(key, name)
-        release = ExecuteStatement(f"DO RELEASE_LOCK('{name}')")
-        on_return(connection, release)
-        # NULL, on MariaDB, is a wait that was ended by KILL QUERY or max_statement_time
-        answer = connection.execute(statement, {"name": name}).scalar_one()
-        if answer != 1:
-            withdraw(connection, release)
-            return None
-        return release
-
-    @contextmanager
-    def inserting(self, connection: Connection, key: str, seconds: float | None) -> Iterator[bool]:
+    def inserting(
+        self, connection: Connection, key: str, seconds: float | None
+    ) -> AbstractContextManager[bool]:
         # A key that is taken leaves a shared lock to the INSERT, so that two who go on to FOR UPDATE
         # deadlock; so do two whose INSERT has waited for one that was rolled back:
         # https://dev.mysql.com/doc/refman/en/innodb-locks-set.html, INSERT.
         if self.compatible is not None:
-            yield False  # not every product has named locks
-            return
-        statement = _TAKE_KEY if seconds is None else self.wait_for_key(seconds)
-        release = self._take_name(connection, key, statement)
-        if release is None:
-            raise LockNotAvailable("others insert the row at this moment; try again later")
-        try:
-            yield True
-        finally:
-            execute_now(connection, release)
-
-    def wait_for_key(self, seconds: float) -> TextClause:
-        """Return GET_LOCK of ``:name``, with this limit."""
-        raise TypeError(f"{type(self).__name__} must say how long GET_LOCK waits")
+            return nullcontext(False)  # not every product has named locks
+        return self.named_locks.while_inserting(connection, key, seconds)
 
     def longest_wait(self, connection: Connection) -> float | None:
         return float(connection.exec_driver_sql("SELECT @@innodb_lock_wait_timeout").scalar_one())

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 from sqlalchemy import Connection, Select, Table
 
-from ..errors import LockFailed, LockNotSupported, WrongIsolation
+from ..errors import WrongIsolation
 from ..options import LockOptions, base_of, is_row_lock
 from .connection import Pipeline
 
@@ -246,18 +246,6 @@ class Locking:
     def longest_wait(self, connection: Connection) -> float | None:
         """Return the seconds after which the server ends a wait by itself; None: never."""
         return None
-
-    def take_key(
-        self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
-    ) -> type[LockFailed] | None:
-        """Take a named lock, held to the end of the transaction that the connection is in.
-
-        :param lock: ForUpdate, or SharedRead, for which an exclusive one may stand in; NoWait
-            comes as a modifier, with ``seconds`` None.
-        :returns: None when it is held; the error, where the server reports it by a value.
-        :raises LockNotSupported: the database has no named locks.
-        """
-        raise LockNotSupported(f"nothing is known of named locks on {self.name}")
 
     def inserting(
         self, connection: Connection, key: str, seconds: float | None

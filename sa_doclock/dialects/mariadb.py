@@ -18,6 +18,7 @@ from ..options import LockOptions, may_queue, milliseconds
 from .base import REPEATABLE_READ
 from .connection import rewritten_statements
 from .innodb import InnoDBLocks, InnoDBMonitoring, restores_hold_limit
+from .innodb_named_locks import InnoDBNamedLocks
 from .locking import SECONDS_AFTER_GRANT, SECONDS_WITHOUT_WAIT
 from .monitoring import elapsed_seconds
 from .numbers import text_with_numbers
@@ -115,6 +116,11 @@ def _row_waits(connection: Connection) -> Iterator[Wait]:
             yield Wait(waiter, blocker, name, key, elapsed_seconds(seconds))
 
 
+def _wait_for_name(seconds: float) -> TextClause:
+    limit = Decimal(milliseconds(seconds)).scaleb(-3)
+    return text_with_numbers("SELECT GET_LOCK(:name, :limit)", limit=limit)
+
+
 class MariaDBLocks(InnoDBLocks):
     name = "mariadb"
     # From 1000 on, an IN list becomes a subquery, and the whole table is read and locked:
@@ -128,6 +134,7 @@ class MariaDBLocks(InnoDBLocks):
     }
     statement_limits = frozenset({1969})  # ER_STATEMENT_TIMEOUT: max_statement_time
     monitoring = MariaDBMonitoring()
+    named_locks = InnoDBNamedLocks(_wait_for_name)
     # https://mariadb.com/docs/server/server-management/variables-and-modes/server-system-variables
     # 0 is no limit
     hold_limit_variable = "idle_transaction_timeout"
@@ -177,10 +184,6 @@ class MariaDBLocks(InnoDBLocks):
         if seconds is None or seconds != math.ceil(seconds) or not may_queue(lock):
             return self.waiting(connection, lock, seconds)
         return _limited_statements(connection, seconds + SECONDS_AFTER_GRANT)
-
-    def wait_for_key(self, seconds: float) -> TextClause:
-        limit = Decimal(milliseconds(seconds)).scaleb(-3)
-        return text_with_numbers("SELECT GET_LOCK(:name, :limit)", limit=limit)
 
 
 def _limited_statements(connection: Connection, seconds: float) -> AbstractContextManager[None]:

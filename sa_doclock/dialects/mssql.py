@@ -31,6 +31,7 @@ from .base import (
     SNAPSHOT,
     LockMonitoring,
     LockStrategy,
+    NamedLocks,
     ServerClock,
 )
 from .compatible_servers import find_server
@@ -187,6 +188,25 @@ def _timestamp() -> TypeEngine[Any]:
     return found
 
 
+class SQLServerNamedLocks(NamedLocks):
+    def take(
+        self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
+    ) -> type[LockFailed] | None:
+        # Without @LockTimeout it is @@LOCK_TIMEOUT, as for every other lock.
+        wait = 0.0 if _NOWAIT in lock else seconds
+        numbers = {} if wait is None else {"limit": milliseconds(wait)}
+        words = _TAKE_KEY.format(
+            mode="Exclusive" if base_of(lock) is _FOR_UPDATE else "Shared",
+            limit=", @LockTimeout = :limit" if numbers else "",
+        )
+        statement = text_with_numbers(words, **numbers)
+        name = short_name(key, _LONGEST_NAME)
+        answer = int(connection.execute(statement, {"name": name}).scalar_one())
+        if answer < 0 and answer not in _REFUSED_BY_VALUE:  # -999
+            raise LockNotSupported(f"sp_getapplock has answered {answer}: the call was refused")
+        return _REFUSED_BY_VALUE.get(answer)
+
+
 class SQLServerLocks(SQLServerErrors, LockStrategy):
     name = "mssql"
     levels = {
@@ -231,6 +251,7 @@ class SQLServerLocks(SQLServerErrors, LockStrategy):
     # a transaction, but for a change to SNAPSHOT.
     changes_level_at_once = True
     monitoring = SQLServerMonitoring()
+    named_locks = SQLServerNamedLocks()
     # "Returns a datetime2(7) value that contains the date and time of the computer on which the
     # instance of SQL Server is running .. as UTC time":
     # https://learn.microsoft.com/sql/t-sql/functions/sysutcdatetime-transact-sql
@@ -360,23 +381,6 @@ class SQLServerLocks(SQLServerErrors, LockStrategy):
             with suppress(LockNotSupported, SQLAlchemyError), self.asking(connection) as asked:
                 self.findings[_RESTORES_TIMEOUT] = _restores_lock_timeout(asked)
         return bool(self.findings.get(_RESTORES_TIMEOUT))
-
-    def take_key(
-        self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
-    ) -> type[LockFailed] | None:
-        # Without @LockTimeout it is @@LOCK_TIMEOUT, as for every other lock.
-        wait = 0.0 if _NOWAIT in lock else seconds
-        numbers = {} if wait is None else {"limit": milliseconds(wait)}
-        words = _TAKE_KEY.format(
-            mode="Exclusive" if base_of(lock) is _FOR_UPDATE else "Shared",
-            limit=", @LockTimeout = :limit" if numbers else "",
-        )
-        statement = text_with_numbers(words, **numbers)
-        name = short_name(key, _LONGEST_NAME)
-        answer = int(connection.execute(statement, {"name": name}).scalar_one())
-        if answer < 0 and answer not in _REFUSED_BY_VALUE:  # -999
-            raise LockNotSupported(f"sp_getapplock has answered {answer}: the call was refused")
-        return _REFUSED_BY_VALUE.get(answer)
 
     def longest_wait(self, connection: Connection) -> float | None:
         # in milliseconds, -1 for ever

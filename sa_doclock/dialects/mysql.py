@@ -24,6 +24,7 @@ from .innodb import (
     engine_in_schema,
     restores_hold_limit,
 )
+from .innodb_named_locks import InnoDBNamedLocks
 from .monitoring import elapsed_seconds
 from .names import quoted_name, schema_of
 from .numbers import text_with_numbers
@@ -193,6 +194,18 @@ def _shown_engine(shown: Sequence[Any]) -> StorageEngine | None:
     return StorageEngine(found[1]) if found else None
 
 
+def _wait_for_name(seconds: float) -> TextClause:
+    # GET_LOCK counts whole seconds, and takes 0.3 for 0, which is no wait at all.
+    whole = math.ceil(seconds)
+    if whole == seconds:
+        return text_with_numbers("SELECT GET_LOCK(:name, :whole)", whole=whole)
+    return text_with_numbers(
+        "SELECT /*+ MAX_EXECUTION_TIME(:limit) */ GET_LOCK(:name, :whole)",
+        limit=milliseconds(seconds),
+        whole=whole,
+    )
+
+
 class MySQLLocks(InnoDBLocks):
     name = "mysql"
     # Far more exceed range_optimizer_max_mem_size, and the whole table is read and locked.
@@ -207,6 +220,7 @@ class MySQLLocks(InnoDBLocks):
     server_limits = frozenset({1205})
     statement_limits = frozenset({3024})  # ER_QUERY_TIMEOUT: MAX_EXECUTION_TIME
     monitoring = MySQLMonitoring()
+    named_locks = InnoDBNamedLocks(_wait_for_name)
     # MySQL has no limit for an idle transaction, and one for an idle connection, which ends both:
     # https://dev.mysql.com/doc/refman/en/server-system-variables.html#sysvar_wait_timeout
     # Without the CAST the value is no integer any more, error 1232.
@@ -244,17 +258,6 @@ class MySQLLocks(InnoDBLocks):
         hints = f"MAX_EXECUTION_TIME(:doclock_limit) {others}".rstrip()
         comment = text_with_numbers(f"/*+ {hints} */", doclock_limit=min(filter(None, limits)))
         return with_hint_comment(statement, comment)
-
-    def wait_for_key(self, seconds: float) -> TextClause:
-        # GET_LOCK counts whole seconds, and takes 0.3 for 0, which is no wait at all.
-        whole = math.ceil(seconds)
-        if whole == seconds:
-            return text_with_numbers("SELECT GET_LOCK(:name, :whole)", whole=whole)
-        return text_with_numbers(
-            "SELECT /*+ MAX_EXECUTION_TIME(:limit) */ GET_LOCK(:name, :whole)",
-            limit=milliseconds(seconds),
-            whole=whole,
-        )
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         code = super().native_code(orig)

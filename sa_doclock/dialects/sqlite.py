@@ -25,7 +25,7 @@ from ..errors import (
     WrongIsolation,
 )
 from ..options import LockOptions, base_of, milliseconds
-from .base import AUTOCOMMIT, LockStrategy, NativeCode, ServerClock
+from .base import AUTOCOMMIT, LockStrategy, NamedLocks, NativeCode, ServerClock
 from .connection import ask_driver, connection_setting, is_rolled_back_later
 from .savepoint_mark import release_savepoint_mark, set_savepoint_mark
 
@@ -54,6 +54,13 @@ _CODES_ON_PYTHON_3_10 = {
 }
 
 
+class SQLiteNamedLocks(NamedLocks):
+    def take(
+        self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
+    ) -> type[LockFailed] | None:
+        return None  # the transaction has the write lock of the whole file
+
+
 class SQLiteLocks(LockStrategy):
     name = "sqlite"
     levels: ClassVar[Mapping[LockOptions, tuple[str, ...]]] = {}  # one level, SERIALIZABLE
@@ -63,6 +70,7 @@ class SQLiteLocks(LockStrategy):
     asks_server = False
     # SQLITE_MAX_VARIABLE_NUMBER was 999 before SQLite 3.32: https://www.sqlite.org/limits.html
     max_parameters = 900
+    named_locks = SQLiteNamedLocks()
     # The clock of the process, in milliseconds: "The 'now' argument to date and time functions always
     # returns exactly the same value for multiple invocations within the same sqlite3_step() call"
     # and is in UTC: https://www.sqlite.org/lang_datefunc.html
@@ -178,11 +186,6 @@ class SQLiteLocks(LockStrategy):
                     self._refuse_read_only(error)
                     raise
         return False
-
-    def take_key(
-        self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
-    ) -> type[LockFailed] | None:
-        return None  # the transaction has the write lock of the whole file
 
     def in_transaction(self, connection: Connection) -> bool | None:
         # SQLite rolls the whole transaction back by itself after ON CONFLICT ROLLBACK,

@@ -80,7 +80,7 @@ class HoldLimit(SessionPart):
         def limit_both(
             connection: TransactionConnection, plan: LockPlan, request: LockRequest
         ) -> AbstractContextManager[LockRequest]:
-            # The wait for a named lock is limited by take_key(), and an adopted one's not at all.
+            # The wait for a named lock is limited by NamedLocks.take(), and an adopted one's not at all.
             if request.named or request.adopted:
                 self.tell(connection, request.lock)
                 return limit(connection, plan, request)

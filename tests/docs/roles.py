@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from sa_doclock.dialects.base import Cluster, ConnectionState, ErrorCodes, Locking, LockMonitoring
+from sa_doclock.dialects.base import (
+    Cluster,
+    ConnectionState,
+    ErrorCodes,
+    Locking,
+    LockMonitoring,
+    NamedLocks,
+)
 
-ROLES = (Locking, ErrorCodes, ConnectionState, LockMonitoring, Cluster)
+ROLES = (Locking, ErrorCodes, ConnectionState, NamedLocks, LockMonitoring, Cluster)
 
 
 def table() -> Iterator[str]:

@@ -198,8 +198,9 @@ class TransactionState(TransactionFollower):
     def counts_on_transaction(self, strategy: LockStrategy | None) -> bool:
         """See :class:`TransactionFollower`."""
         ledger = self.ledger
+        named_locks = None if strategy is None else strategy.named_locks
         return bool(ledger.held) or (
-            strategy is not None and strategy.keys_end_with_transaction and not ledger.empty
+            named_locks is not None and named_locks.end_with_transaction and not ledger.empty
         )
 
     def holds_locks(self) -> bool:

@@ -12,7 +12,6 @@ from sqlalchemy.exc import DBAPIError
 from ...errors import (
     DeadlockDetected,
     DocLockError,
-    LockFailed,
     LockNotAvailable,
     LockNotSupported,
     SnapshotConflict,
@@ -31,9 +30,10 @@ from ..compatible_servers import find_server
 from ..connection import ask_driver
 from ..names import quoted_name
 from .hold_limit import after_lock, before_lock
-from .lock_limit import limited_block, limited_locks, lock_limit
+from .limits import has_pipeline, limited_wait
+from .lock_limit import limited_block, lock_limit
 from .monitoring import PostgreSQLMonitoring
-from .named_locks import lock_key
+from .named_locks import PostgreSQLNamedLocks
 
 # invalid_sql_statement_name and duplicate_prepared_statement: a pooler has executed the statement on
 # another connection of the server than the one that it was prepared on.
@@ -119,6 +119,7 @@ class PostgreSQLLocks(LockStrategy):
     # inserted again meanwhile is another row, which only a new statement's snapshot shows.
     retries_missing_rows = True
     monitoring = PostgreSQLMonitoring()
+    named_locks = PostgreSQLNamedLocks()
     # "clock_timestamp() returns the actual current time, and therefore its value changes even within
     # a single SQL command", while now() is "the start time of the current transaction":
     # https://www.postgresql.org/docs/current/functions-datetime.html#FUNCTIONS-DATETIME-CURRENT
@@ -156,12 +157,12 @@ class PostgreSQLLocks(LockStrategy):
     def waiting(
         self, connection: Connection, lock: LockOptions, seconds: float | None
     ) -> AbstractContextManager[None]:
-        return _limited(connection, seconds, few_rows=False)
+        return limited_wait(connection, seconds, few_rows=False)
 
     def waiting_for_rows(
         self, connection: Connection, lock: LockOptions, seconds: float | None
     ) -> AbstractContextManager[None]:
-        return _limited(connection, seconds, few_rows=True)
+        return limited_wait(connection, seconds, few_rows=True)
 
     @contextmanager
     def inserting(self, connection: Connection, key: str, seconds: float | None) -> Iterator[bool]:
@@ -170,7 +171,7 @@ class PostgreSQLLocks(LockStrategy):
             yield False
 
     def keep_idle_clock(self, connection: Connection) -> None:
-        if _has_pipeline(connection):
+        if has_pipeline(connection):
             from .many_rows import keep_idle_clock  # noqa: PLC0415  # imports psycopg
 
             keep_idle_clock(connection)
@@ -187,7 +188,7 @@ class PostgreSQLLocks(LockStrategy):
         *,
         few_rows: bool,
     ) -> AbstractContextManager[None]:
-        if not _has_pipeline(connection):
+        if not has_pipeline(connection):
             return super().waiting_then_limited(
                 connection, lock, seconds, hold_limit, few_rows=few_rows
             )
@@ -199,7 +200,7 @@ class PostgreSQLLocks(LockStrategy):
     def pipelined_limit(
         self, connection: Connection, seconds: float, *, few_rows: bool
     ) -> tuple[str, ...]:
-        if not _has_pipeline(connection):
+        if not has_pipeline(connection):
             return ()
         return lock_limit(seconds, few_rows=few_rows).as_sent()
 
@@ -207,18 +208,6 @@ class PostgreSQLLocks(LockStrategy):
         if self._make_pipeline is None:
             self._make_pipeline = _pipeline_of(connection)
         return self._make_pipeline(connection)
-
-    def take_key(
-        self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
-    ) -> type[LockFailed] | None:
-        with self.waiting(connection, lock, seconds):
-            found = lock_key(connection, key, lock)
-        if found is None:
-            raise LockNotSupported(
-                "a standby server knows nothing of the keys that are taken on its primary; "
-                "take the key there"
-            )
-        return LockNotAvailable if found[0] is False else None
 
     def in_transaction(self, connection: Connection) -> bool | None:
         driver: Any = connection.connection.driver_connection
@@ -302,30 +291,10 @@ def _context_of(orig: BaseException) -> Any:
     return getattr(orig.__cause__, "context", None)  # asyncpg's own, below SQLAlchemy's
 
 
-def _limited(
-    connection: Connection, seconds: float | None, *, few_rows: bool
-) -> AbstractContextManager[None]:
-    if seconds is None:
-        return nullcontext()
-    if not _has_pipeline(connection):
-        return limited_locks(connection, lock_limit(seconds, few_rows=few_rows))
-    from .pipelined_lock import PipelinedLock  # noqa: PLC0415  # imports psycopg
-
-    return PipelinedLock(connection, seconds, few_rows=few_rows)
-
-
 def _pipeline_of(connection: Connection) -> Callable[[Connection], Pipeline | None]:
     """Return what makes the pipelines of this dialect."""
-    if not _has_pipeline(connection):
+    if not has_pipeline(connection):
         return lambda _: None
     from .deferred_writes import PsycopgPipeline  # noqa: PLC0415  # imports psycopg
 
     return PsycopgPipeline
-
-
-def _has_pipeline(connection: Connection) -> bool:
-    """Return whether the driver can send several statements in one round trip."""
-    if connection.dialect.driver != "psycopg":
-        return False
-    dbapi: Any = connection.dialect.loaded_dbapi
-    return bool(dbapi.Pipeline.is_supported())
