@@ -16,17 +16,18 @@ from .connection import (
     AUTOCOMMIT,
     UNMARKED,
     ConnectionState,
-    Pipeline,
-    Read,
     ask_driver,
     connection_setting,
     rewritten_statements,
 )
 from .error_codes import ErrorCodes, NativeCode
+from .hold_limit import ServerHoldLimit
 from .locking import READ_COMMITTED, REPEATABLE_READ, SNAPSHOT, Locking
 from .monitoring import LockMonitoring, connections_by_id, elapsed_seconds
 from .named_locks import NamedLocks
 from .names import quoted_name, schema_of, short_name
+from .pipelining import Pipeline, Pipelining, Read
+from .waits import LockWaits
 
 __all__ = [
     "ACTIVE",
@@ -45,12 +46,15 @@ __all__ = [
     "LockConnection",
     "LockMonitoring",
     "LockStrategy",
+    "LockWaits",
     "Locking",
     "NamedLocks",
     "NativeCode",
     "Pipeline",
+    "Pipelining",
     "Read",
     "ServerClock",
+    "ServerHoldLimit",
     "Wait",
     "ask_driver",
     "base_of",
@@ -78,6 +82,15 @@ class LockStrategy(Locking, ErrorCodes, ConnectionState):
 
     monitoring: ClassVar[LockMonitoring | None] = None
     """The holders and waiters of locks; None: no server can tell."""
+
+    waits: LockWaits = LockWaits()
+    """The limits of the waits for locks of rows."""
+
+    hold_limit: ClassVar[ServerHoldLimit | None] = None
+    """The server's limit for an idle transaction; None: the clock of the client alone limits it."""
+
+    pipelining: Pipelining | None = None
+    """Several statements in one round trip; None: the driver cannot."""
 
     named_locks: ClassVar[NamedLocks | None] = None
     """The locks of names; None: nothing is known of them."""

@@ -26,8 +26,10 @@ from .base import (
     REPEATABLE_READ,
     LockMonitoring,
     LockStrategy,
+    LockWaits,
     NativeCode,
     ServerClock,
+    ServerHoldLimit,
 )
 from .compatible_servers import find_server
 from .connection import ask_driver
@@ -102,6 +104,32 @@ def _timestamp() -> TypeEngine[Any]:
     return DATETIME(fsp=6)
 
 
+class InnoDBWaits(LockWaits):
+    def longest(self, connection: Connection) -> float | None:
+        return float(connection.exec_driver_sql("SELECT @@innodb_lock_wait_timeout").scalar_one())
+
+
+class InnoDBHoldLimit(ServerHoldLimit):
+    """The limit of an idle connection, by a session variable, which outlives the transaction.
+
+    :param variable: the session variable with the seconds.
+    :param expression: the seconds ``{limit}``, or the server's own limit where that is shorter.
+    """
+
+    def __init__(self, variable: str, expression: str) -> None:
+        self._variable, self._expression = variable, expression
+        self._restore = ExecuteStatement(f"SET SESSION {variable} = {_OLD_LIMIT}")
+
+    def limit(self, connection: Connection, seconds: float) -> None:
+        if is_registered(connection, self._restore):
+            return  # it is in force, and the old value must not be overwritten
+        on_return(connection, self._restore)
+        value = self._expression.format(limit=math.ceil(seconds))
+        connection.exec_driver_sql(
+            f"SET {_OLD_LIMIT} = @@SESSION.{self._variable}, SESSION {self._variable} = {value}"
+        )
+
+
 class InnoDBLocks(LockStrategy):
     # At REPEATABLE READ the first plain SELECT of any table fixes what the details look
     # like, and a lock granted later shows a fresh header over stale details.
@@ -120,15 +148,7 @@ class InnoDBLocks(LockStrategy):
     # "If you want to see the 'freshest' state of the database, use either the READ COMMITTED isolation
     # level or a locking read": https://dev.mysql.com/doc/refman/8.4/en/innodb-consistent-read.html
     locking_read_is_latest = True
-    hold_limit_expression: ClassVar[str]
-    """The seconds ``{limit}``, or the server's own limit where that is shorter."""
-
-    hold_limit_variable: ClassVar[str]
-    """The session variable with the seconds after which the server ends an idle connection."""
-
-    restore_hold_limit: ClassVar[ExecuteStatement]
-    """Puts the variable back, which outlives the transaction."""
-
+    waits: LockWaits = InnoDBWaits()
     # Where most rows of a table are asked for, the optimizer reads all of it, and FOR UPDATE
     # waits for every row that is read.
     by_keys_hint = "FORCE INDEX ({index})"
@@ -298,16 +318,6 @@ class InnoDBLocks(LockStrategy):
         if base_of(lock) is LockOptions.SnapshotRead and not two_phase:
             connection.exec_driver_sql("START TRANSACTION READ ONLY")
 
-    def limit_hold(self, connection: Connection, seconds: float) -> None:
-        if is_registered(connection, self.restore_hold_limit):
-            return  # it is in force, and the old value must not be overwritten
-        on_return(connection, self.restore_hold_limit)
-        name, limit = self.hold_limit_variable, math.ceil(seconds)
-        connection.exec_driver_sql(
-            f"SET {_OLD_LIMIT} = @@SESSION.{name}, SESSION {name} = "
-            + self.hold_limit_expression.format(limit=limit)
-        )
-
     def inserting(
         self, connection: Connection, key: str, seconds: float | None
     ) -> AbstractContextManager[bool]:
@@ -317,9 +327,6 @@ class InnoDBLocks(LockStrategy):
         if self.compatible is not None:
             return nullcontext(False)  # not every product has named locks
         return self.named_locks.while_inserting(connection, key, seconds)
-
-    def longest_wait(self, connection: Connection) -> float | None:
-        return float(connection.exec_driver_sql("SELECT @@innodb_lock_wait_timeout").scalar_one())
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         # mysql-connector and mariadb-connector; PyMySQL, mysqlclient, aiomysql, asyncmy
@@ -342,11 +349,6 @@ def _status(driver: Any) -> bool | None:
         return bool(status & _IN_TRANSACTION)
     found = getattr(driver, "in_transaction", None)  # mysql-connector
     return found if isinstance(found, bool) else None
-
-
-def restores_hold_limit(variable: str) -> ExecuteStatement:
-    """Return what puts this variable back to the value before ``limit_hold()``."""
-    return ExecuteStatement(f"SET SESSION {variable} = {_OLD_LIMIT}")
 
 
 class InnoDBMonitoring(LockMonitoring):

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar, Final
+from typing import ClassVar
 
-from sqlalchemy import Connection, Select, Table
+from sqlalchemy import Connection, Table
 
 from ..errors import WrongIsolation
 from ..options import LockOptions, base_of, is_row_lock
-from .connection import Pipeline
 
 READ_COMMITTED = "READ COMMITTED"
 REPEATABLE_READ = "REPEATABLE READ"
 SNAPSHOT = "SNAPSHOT"
-
-SECONDS_WITHOUT_WAIT: Final = 0.25
-"""No statement by key takes longer on a busy server, unless it waits."""
-
-SECONDS_AFTER_GRANT: Final = 0.03
-"""A limit of the whole statement leaves this time to a lock that is granted at the last moment."""
 
 
 class Locking:
@@ -178,75 +171,6 @@ class Locking:
             )
         return False
 
-    def waiting(
-        self, connection: Connection, lock: LockOptions, seconds: float | None
-    ) -> AbstractContextManager[None]:
-        """Limit the lock waits of the block, and restore the old limit whatever happens."""
-        return nullcontext()
-
-    def waiting_for_rows(
-        self, connection: Connection, lock: LockOptions, seconds: float | None
-    ) -> AbstractContextManager[None]:
-        """Do what ``waiting()`` does, for a few rows that are found by their keys.
-
-        Nothing but waits takes time then, so that a limit on the whole statement limits their sum.
-        """
-        return self.waiting(connection, lock, seconds)
-
-    def keep_idle_clock(self, connection: Connection) -> None:
-        """Have the server count the idle time after every statement; called before ``limit_hold()``.
-
-        Some driver ends a statement in a way that stops the server's clock.
-        """
-
-    def limit_hold(self, connection: Connection, seconds: float) -> None:
-        """Have the server end this transaction, if it sits idle for longer than that.
-
-        Sent before the lock.  What outlives the transaction is put back by ``on_return()``; a
-        shorter limit of the server's own stays.  Where no server can, the clock of the client
-        alone limits it.
-        """
-
-    def waiting_then_limited(
-        self,
-        connection: Connection,
-        lock: LockOptions,
-        seconds: float | None,
-        hold_limit: float,
-        *,
-        few_rows: bool,
-    ) -> AbstractContextManager[None]:
-        """Do what ``limit_hold()`` and ``waiting()`` do, in one round trip where that is possible.
-
-        ``few_rows`` asks for ``waiting_for_rows()``.
-        """
-        self.limit_hold(connection, hold_limit)
-        wait = self.waiting_for_rows if few_rows else self.waiting
-        return wait(connection, lock, seconds)
-
-    def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
-        """Return the statement with the limit in its text, where SQLAlchemy can write it there.
-
-        By :func:`text_with_numbers`: each text of its own would be compiled, and kept.
-        """
-        return statement
-
-    def pipelined_limit(
-        self, connection: Connection, seconds: float, *, few_rows: bool
-    ) -> tuple[str, ...]:
-        """Return the statements that ``waiting()`` sends in one round trip with the lock.
-
-        ``few_rows`` asks for those of ``waiting_for_rows()``.
-
-        They go past SQLAlchemy, so that explain_lock() cannot see them.  The first ones are sent
-        before the lock, the last one is sent after it; empty where there are none.
-        """
-        return ()
-
-    def longest_wait(self, connection: Connection) -> float | None:
-        """Return the seconds after which the server ends a wait by itself; None: never."""
-        return None
-
     def inserting(
         self, connection: Connection, key: str, seconds: float | None
     ) -> AbstractContextManager[bool]:
@@ -261,10 +185,3 @@ class Locking:
         :raises LockNotAvailable: another was in the block for that long.
         """
         return nullcontext(False)
-
-    def lower_deadlock_priority(self, connection: Connection) -> None:
-        """Make this transaction the victim of a deadlock, where the server lets us choose."""
-
-    def pipeline(self, connection: Connection) -> Pipeline | None:
-        """Return what sends several statements in one round trip; None: the driver cannot."""
-        return None

@@ -17,12 +17,12 @@ from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, Snaps
 from ..options import LockOptions, may_queue, milliseconds
 from .base import REPEATABLE_READ
 from .connection import rewritten_statements
-from .innodb import InnoDBLocks, InnoDBMonitoring, restores_hold_limit
+from .innodb import InnoDBHoldLimit, InnoDBLocks, InnoDBMonitoring, InnoDBWaits
 from .innodb_named_locks import InnoDBNamedLocks
-from .locking import SECONDS_AFTER_GRANT, SECONDS_WITHOUT_WAIT
 from .monitoring import elapsed_seconds
 from .numbers import text_with_numbers
 from .recent_keys import recent_keys
+from .waits import SECONDS_AFTER_GRANT, SECONDS_WITHOUT_WAIT
 
 # https://mariadb.com/kb/en/changes-and-improvements-in-mariadb-106/
 _HAS_SKIP_LOCKED = (10, 6)
@@ -116,6 +116,46 @@ def _row_waits(connection: Connection) -> Iterator[Wait]:
             yield Wait(waiter, blocker, name, key, elapsed_seconds(seconds))
 
 
+class MariaDBWaits(InnoDBWaits):
+    def limited(
+        self,
+        connection: Connection,
+        lock: LockOptions,
+        seconds: float | None,
+        *,
+        few_rows: bool = False,
+    ) -> AbstractContextManager[None]:
+        if seconds is None:
+            return nullcontext()
+        if seconds != math.ceil(seconds):
+            return _limited_statements(connection, milliseconds(seconds) / 1000)
+        if few_rows and may_queue(lock):  # WAIT is for each row
+            return _limited_statements(connection, seconds + SECONDS_AFTER_GRANT)
+        return nullcontext()
+
+    def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
+        if not may_queue(lock):
+            return statement  # it takes one of the three
+        # Whole seconds, rounded up: the server takes a fraction for NOWAIT.  Also where limited()
+        # sets a shorter limit: WAIT replaces innodb_lock_wait_timeout, which may be shorter still.
+        return statement.suffix_with(
+            text_with_numbers("WAIT :doclock_limit", doclock_limit=math.ceil(seconds))
+        )
+
+
+def _limited_statements(connection: Connection, seconds: float) -> AbstractContextManager[None]:
+    """Limit each statement that locks, and not only each of its waits."""
+
+    def limited(statement: str, _: object) -> str:
+        # The last try of run_within() shows whether the row is held: by itself it takes no
+        # longer than that.
+        last_try = " NOWAIT" in statement  # a suffix of the program may follow
+        most = max(seconds, SECONDS_WITHOUT_WAIT) if last_try else seconds
+        return f"SET STATEMENT max_statement_time={most:.3f} FOR {statement}"
+
+    return rewritten_statements(connection, limited, "FOR UPDATE", "LOCK IN SHARE MODE")
+
+
 def _wait_for_name(seconds: float) -> TextClause:
     limit = Decimal(milliseconds(seconds)).scaleb(-3)
     return text_with_numbers("SELECT GET_LOCK(:name, :limit)", limit=limit)
@@ -134,15 +174,17 @@ class MariaDBLocks(InnoDBLocks):
     }
     statement_limits = frozenset({1969})  # ER_STATEMENT_TIMEOUT: max_statement_time
     monitoring = MariaDBMonitoring()
+    waits = MariaDBWaits()
     named_locks = InnoDBNamedLocks(_wait_for_name)
     # https://mariadb.com/docs/server/server-management/variables-and-modes/server-system-variables
     # 0 is no limit
-    hold_limit_variable = "idle_transaction_timeout"
-    hold_limit_expression = (
-        "IF(@@SESSION.idle_transaction_timeout BETWEEN 1 AND {limit}, "
-        "@@SESSION.idle_transaction_timeout, {limit})"
+    hold_limit = InnoDBHoldLimit(
+        "idle_transaction_timeout",
+        (
+            "IF(@@SESSION.idle_transaction_timeout BETWEEN 1 AND {limit}, "
+            "@@SESSION.idle_transaction_timeout, {limit})"
+        ),
     )
-    restore_hold_limit = restores_hold_limit(hold_limit_variable)
     breaks_connection = frozenset({1927})  # ER_CONNECTION_KILLED: by KILL, during a statement
     # 1206 ER_LOCK_TABLE_FULL: the locks do not fit into the buffer pool; it is no lock that failed.
     rolls_back_transaction = requires_rollback = frozenset({1213, 1020, 1206})
@@ -160,40 +202,3 @@ class MariaDBLocks(InnoDBLocks):
         version = self.server_version or _HAS_SKIP_LOCKED
         if LockOptions.SkipLocked in lock and version < _HAS_SKIP_LOCKED:
             raise LockNotSupported(f"SKIP LOCKED needs MariaDB 10.6, this is {version}")
-
-    def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
-        if not may_queue(lock):
-            return statement  # it takes one of the three
-        # Whole seconds, rounded up: the server takes a fraction for NOWAIT.  Also where waiting()
-        # sets a shorter limit: WAIT replaces innodb_lock_wait_timeout, which may be shorter still.
-        return statement.suffix_with(
-            text_with_numbers("WAIT :doclock_limit", doclock_limit=math.ceil(seconds))
-        )
-
-    def waiting(
-        self, connection: Connection, lock: LockOptions, seconds: float | None
-    ) -> AbstractContextManager[None]:
-        if seconds is None or seconds == math.ceil(seconds):
-            return nullcontext()
-        return _limited_statements(connection, milliseconds(seconds) / 1000)
-
-    def waiting_for_rows(
-        self, connection: Connection, lock: LockOptions, seconds: float | None
-    ) -> AbstractContextManager[None]:
-        # WAIT is for each row.
-        if seconds is None or seconds != math.ceil(seconds) or not may_queue(lock):
-            return self.waiting(connection, lock, seconds)
-        return _limited_statements(connection, seconds + SECONDS_AFTER_GRANT)
-
-
-def _limited_statements(connection: Connection, seconds: float) -> AbstractContextManager[None]:
-    """Limit each statement that locks, and not only each of its waits."""
-
-    def limited(statement: str, _: object) -> str:
-        # The last try of run_within() shows whether the row is held: by itself it takes no
-        # longer than that.
-        last_try = " NOWAIT" in statement  # a suffix of the program may follow
-        most = max(seconds, SECONDS_WITHOUT_WAIT) if last_try else seconds
-        return f"SET STATEMENT max_statement_time={most:.3f} FOR {statement}"
-
-    return rewritten_statements(connection, limited, "FOR UPDATE", "LOCK IN SHARE MODE")

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from typing import Any
 
 from sqlalchemy import Connection, Integer, Table, bindparam, literal, select, text
+from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.types import TypeEngine
 
@@ -31,11 +32,17 @@ from .base import (
     SNAPSHOT,
     LockMonitoring,
     LockStrategy,
+    LockWaits,
     NamedLocks,
     ServerClock,
 )
 from .compatible_servers import find_server
-from .connection import ask_driver, connection_setting, rewritten_statements
+from .connection import (
+    ask_driver,
+    connection_setting,
+    other_connection,
+    rewritten_statements,
+)
 from .monitoring import connections_by_id, elapsed_seconds
 from .mssql_errors import PRIVILEGE_ERRORS, SQLServerErrors
 from .names import quoted_name, short_name
@@ -148,7 +155,6 @@ _STRICTER = (REPEATABLE_READ, "SERIALIZABLE")
 _UPDATEABILITY = "SELECT CAST(DATABASEPROPERTYEX(DB_NAME(), 'Updateability') AS varchar(20))"
 _WRITABLE = "sa_doclock.writable"
 _TEMPORAL = "SELECT COUNT(*) FROM sys.tables WHERE temporal_type = 2"
-_RESTORES_TIMEOUT = "mssql restores LOCK_TIMEOUT"
 _SOME_SECONDS = 4.321  # no server has it as its own LOCK_TIMEOUT
 _WITH_PARAMETER = select(literal(1, Integer))  # so that it is sent as a lock by its key is
 _STATES = {"sleeping": IDLE, "running": ACTIVE, "suspended": ACTIVE, "runnable": ACTIVE}
@@ -186,6 +192,52 @@ def _timestamp() -> TypeEngine[Any]:
 
     found: TypeEngine[Any] = DATETIME2(6)  # type: ignore[no-untyped-call]
     return found
+
+
+class SQLServerWaits(LockWaits):
+    """The waits at one server, which is asked once what it does with a limit."""
+
+    _restores: bool | None = None
+
+    def limited(
+        self,
+        connection: Connection,
+        lock: LockOptions,
+        seconds: float | None,
+        *,
+        few_rows: bool = False,
+    ) -> AbstractContextManager[None]:
+        if seconds is None:
+            return nullcontext()
+        sends_batch = connection.dialect.driver in _PARAMETERS_BY_SERVER
+        if sends_batch and self._restores_timeout(connection):
+            return _lock_timeout_in_batch(connection, seconds)
+        # It is the connection's, and would go back to the pool with it.
+        return connection_setting(
+            connection, _LOCK_TIMEOUT, "SET LOCK_TIMEOUT", milliseconds(seconds)
+        )
+
+    def _restores_timeout(self, connection: Connection) -> bool:
+        """Return whether the server restores LOCK_TIMEOUT at the end of a batch with parameters.
+
+        "SET statements" says so of sp_executesql and EXECUTE, and nothing of sp_prepexec.  False
+        too where it cannot be asked.
+        """
+        if self._restores is None:
+            with suppress(LockNotSupported, SQLAlchemyError), other_connection(connection) as other:
+                self._restores = _restores_lock_timeout(other)
+        return bool(self._restores)
+
+    def longest(self, connection: Connection) -> float | None:
+        # in milliseconds, -1 for ever
+        limit = int(connection.exec_driver_sql(_LOCK_TIMEOUT).scalar_one())
+        return None if limit < 0 else limit / 1000
+
+    def lower_deadlock_priority(self, connection: Connection) -> None:
+        # It stays with the connection.  Every account may read the row of its own session.
+        old = connection.exec_driver_sql(_DEADLOCK_PRIORITY).scalar_one()
+        on_return(connection, ExecuteStatement(f"SET DEADLOCK_PRIORITY {int(old)}"))
+        connection.exec_driver_sql("SET DEADLOCK_PRIORITY LOW")
 
 
 class SQLServerNamedLocks(NamedLocks):
@@ -261,6 +313,10 @@ class SQLServerLocks(SQLServerErrors, LockStrategy):
     # 8632".  Where that begins for an OR of composite keys, nobody has measured: so it has few.
     # https://learn.microsoft.com/sql/t-sql/language-elements/in-transact-sql
     max_parameters_of_or = 200
+
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__(dialect)
+        self.waits = SQLServerWaits()
 
     def levels_for(self, lock: LockOptions) -> tuple[str, ...]:
         if lock == _SHARED | _SKIP:
@@ -341,25 +397,6 @@ class SQLServerLocks(SQLServerErrors, LockStrategy):
         ((transaction_id,),) = ask_driver(connection, _TRANSACTION_ID)
         return bool(transaction_id == mark)
 
-    def lower_deadlock_priority(self, connection: Connection) -> None:
-        # It stays with the connection.  Every account may read the row of its own session.
-        old = connection.exec_driver_sql(_DEADLOCK_PRIORITY).scalar_one()
-        on_return(connection, ExecuteStatement(f"SET DEADLOCK_PRIORITY {int(old)}"))
-        connection.exec_driver_sql("SET DEADLOCK_PRIORITY LOW")
-
-    def waiting(
-        self, connection: Connection, lock: LockOptions, seconds: float | None
-    ) -> AbstractContextManager[None]:
-        if seconds is None:
-            return nullcontext()
-        sends_batch = connection.dialect.driver in _PARAMETERS_BY_SERVER
-        if sends_batch and self._restores_timeout(connection):
-            return _lock_timeout_in_batch(connection, seconds)
-        # It is the connection's, and would go back to the pool with it.
-        return connection_setting(
-            connection, _LOCK_TIMEOUT, "SET LOCK_TIMEOUT", milliseconds(seconds)
-        )
-
     @contextmanager
     def inserting(self, connection: Connection, key: str, seconds: float | None) -> Iterator[bool]:
         # The INSERT waits for the key that another has inserted.
@@ -370,22 +407,6 @@ class SQLServerLocks(SQLServerErrors, LockStrategy):
             )
         with limit:
             yield False
-
-    def _restores_timeout(self, connection: Connection) -> bool:
-        """Return whether the server restores LOCK_TIMEOUT at the end of a batch with parameters.
-
-        "SET statements" says so of sp_executesql and EXECUTE, and nothing of sp_prepexec.  False
-        too where it cannot be asked.
-        """
-        if _RESTORES_TIMEOUT not in self.findings:
-            with suppress(LockNotSupported, SQLAlchemyError), self.asking(connection) as asked:
-                self.findings[_RESTORES_TIMEOUT] = _restores_lock_timeout(asked)
-        return bool(self.findings.get(_RESTORES_TIMEOUT))
-
-    def longest_wait(self, connection: Connection) -> float | None:
-        # in milliseconds, -1 for ever
-        limit = int(connection.exec_driver_sql(_LOCK_TIMEOUT).scalar_one())
-        return None if limit < 0 else limit / 1000
 
 
 def _product(connection: Connection) -> str:

@@ -18,11 +18,12 @@ from ..options import LockOptions, base_of, milliseconds
 from .base import NativeCode
 from .connection import ask_driver, other_connection
 from .innodb import (
+    InnoDBHoldLimit,
     InnoDBLocks,
     InnoDBMonitoring,
+    InnoDBWaits,
     StorageEngine,
     engine_in_schema,
-    restores_hold_limit,
 )
 from .innodb_named_locks import InnoDBNamedLocks
 from .monitoring import elapsed_seconds
@@ -194,6 +195,19 @@ def _shown_engine(shown: Sequence[Any]) -> StorageEngine | None:
     return StorageEngine(found[1]) if found else None
 
 
+class MySQLWaits(InnoDBWaits):
+    def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
+        # innodb_lock_wait_timeout counts whole seconds, and what is set on a connection
+        # goes back to the pool with it; the optimizer hint does neither.
+        # MySQL reads the first comment behind SELECT alone, and of two limits in it the first.
+        program = " ".join(hint_comments_of(statement))
+        limits = [milliseconds(seconds), *map(int, _EXECUTION_TIME.findall(program))]
+        others = _EXECUTION_TIME.sub("", program).strip()
+        hints = f"MAX_EXECUTION_TIME(:doclock_limit) {others}".rstrip()
+        comment = text_with_numbers(f"/*+ {hints} */", doclock_limit=min(filter(None, limits)))
+        return with_hint_comment(statement, comment)
+
+
 def _wait_for_name(seconds: float) -> TextClause:
     # GET_LOCK counts whole seconds, and takes 0.3 for 0, which is no wait at all.
     whole = math.ceil(seconds)
@@ -220,13 +234,14 @@ class MySQLLocks(InnoDBLocks):
     server_limits = frozenset({1205})
     statement_limits = frozenset({3024})  # ER_QUERY_TIMEOUT: MAX_EXECUTION_TIME
     monitoring = MySQLMonitoring()
+    waits = MySQLWaits()
     named_locks = InnoDBNamedLocks(_wait_for_name)
     # MySQL has no limit for an idle transaction, and one for an idle connection, which ends both:
     # https://dev.mysql.com/doc/refman/en/server-system-variables.html#sysvar_wait_timeout
     # Without the CAST the value is no integer any more, error 1232.
-    hold_limit_variable = "wait_timeout"
-    hold_limit_expression = "CAST(LEAST(@@SESSION.wait_timeout, {limit}) AS UNSIGNED)"
-    restore_hold_limit = restores_hold_limit(hold_limit_variable)
+    hold_limit = InnoDBHoldLimit(
+        "wait_timeout", "CAST(LEAST(@@SESSION.wait_timeout, {limit}) AS UNSIGNED)"
+    )
     breaks_connection = frozenset({3169})  # ER_SESSION_WAS_KILLED: by KILL, during a statement
     ended_while_idle = frozenset({4031})  # ER_CLIENT_INTERACTION_TIMEOUT: wait_timeout
     # 1206 ER_LOCK_TABLE_FULL: the locks do not fit into the buffer pool; it is no lock that failed.
@@ -247,17 +262,6 @@ class MySQLLocks(InnoDBLocks):
             raise LockNotSupported(f"{modifier} needs MySQL 8.0.1, this is {self._version}")
         if base_of(lock) is LockOptions.SharedRead and not self._spells_share:
             raise LockNotSupported("SharedRead on MySQL needs SQLAlchemy 2.0.45 or newer")
-
-    def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
-        # innodb_lock_wait_timeout counts whole seconds, and what is set on a connection
-        # goes back to the pool with it; the optimizer hint does neither.
-        # MySQL reads the first comment behind SELECT alone, and of two limits in it the first.
-        program = " ".join(hint_comments_of(statement))
-        limits = [milliseconds(seconds), *map(int, _EXECUTION_TIME.findall(program))]
-        others = _EXECUTION_TIME.sub("", program).strip()
-        hints = f"MAX_EXECUTION_TIME(:doclock_limit) {others}".rstrip()
-        comment = text_with_numbers(f"/*+ {hints} */", doclock_limit=min(filter(None, limits)))
-        return with_hint_comment(statement, comment)
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         code = super().native_code(orig)

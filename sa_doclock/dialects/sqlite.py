@@ -25,7 +25,7 @@ from ..errors import (
     WrongIsolation,
 )
 from ..options import LockOptions, base_of, milliseconds
-from .base import AUTOCOMMIT, LockStrategy, NamedLocks, NativeCode, ServerClock
+from .base import AUTOCOMMIT, LockStrategy, LockWaits, NamedLocks, NativeCode, ServerClock
 from .connection import ask_driver, connection_setting, is_rolled_back_later
 from .savepoint_mark import release_savepoint_mark, set_savepoint_mark
 
@@ -54,6 +54,27 @@ _CODES_ON_PYTHON_3_10 = {
 }
 
 
+class SQLiteWaits(LockWaits):
+    def limited(
+        self,
+        connection: Connection,
+        lock: LockOptions,
+        seconds: float | None,
+        *,
+        few_rows: bool = False,
+    ) -> AbstractContextManager[None]:
+        if LockOptions.NoWait in lock:
+            seconds = 0
+        if seconds is None:
+            return nullcontext()
+        return connection_setting(
+            connection, "PRAGMA busy_timeout", "PRAGMA busy_timeout =", milliseconds(seconds)
+        )
+
+    def longest(self, connection: Connection) -> float | None:
+        return int(connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()) / 1000
+
+
 class SQLiteNamedLocks(NamedLocks):
     def take(
         self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
@@ -70,6 +91,7 @@ class SQLiteLocks(LockStrategy):
     asks_server = False
     # SQLITE_MAX_VARIABLE_NUMBER was 999 before SQLite 3.32: https://www.sqlite.org/limits.html
     max_parameters = 900
+    waits = SQLiteWaits()
     named_locks = SQLiteNamedLocks()
     # The clock of the process, in milliseconds: "The 'now' argument to date and time functions always
     # returns exactly the same value for multiple invocations within the same sqlite3_step() call"
@@ -118,7 +140,7 @@ class SQLiteLocks(LockStrategy):
     def _send_begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         for_update = base_of(lock) is LockOptions.ForUpdate
         limited = seconds is not None or LockOptions.NoWait in lock
-        with self.waiting(connection, lock, seconds) if limited else nullcontext():
+        with self.waits.limited(connection, lock, seconds) if limited else nullcontext():
             if not for_update:
                 connection.exec_driver_sql("BEGIN")
                 return
@@ -147,7 +169,7 @@ class SQLiteLocks(LockStrategy):
             connection.exec_driver_sql("ROLLBACK")  # the hook's may be BEGIN IMMEDIATE
             self._send_begin(connection, lock, seconds)
         elif for_update:
-            with self.waiting(connection, lock, seconds):
+            with self.waits.limited(connection, lock, seconds):
                 try:
                     connection.exec_driver_sql(_TAKE_WRITE_LOCK).close()
                 except OperationalError as error:
@@ -179,7 +201,7 @@ class SQLiteLocks(LockStrategy):
         if opened is LockOptions.None_ and wanted is not LockOptions.SnapshotRead:
             # BEGIN IMMEDIATE cannot be sent any more.  An UPDATE of no row takes the same
             # lock, and fails with 517 if what was read before it is not the newest.
-            with self.waiting(connection, lock, seconds):
+            with self.waits.limited(connection, lock, seconds):
                 try:
                     _take_write_lock(connection, header)
                 except OperationalError as error:
@@ -225,20 +247,6 @@ class SQLiteLocks(LockStrategy):
         if cursor is not None:
             cursor.close()
         self.commit_failed(connection)
-
-    def waiting(
-        self, connection: Connection, lock: LockOptions, seconds: float | None
-    ) -> AbstractContextManager[None]:
-        if LockOptions.NoWait in lock:
-            seconds = 0
-        if seconds is None:
-            return nullcontext()
-        return connection_setting(
-            connection, "PRAGMA busy_timeout", "PRAGMA busy_timeout =", milliseconds(seconds)
-        )
-
-    def longest_wait(self, connection: Connection) -> float | None:
-        return int(connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()) / 1000
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         code: int | None = getattr(orig, "sqlite_errorcode", None)

@@ -10,10 +10,23 @@ from sa_doclock.dialects.base import (
     ErrorCodes,
     Locking,
     LockMonitoring,
+    LockWaits,
     NamedLocks,
+    Pipelining,
+    ServerHoldLimit,
 )
 
-ROLES = (Locking, ErrorCodes, ConnectionState, NamedLocks, LockMonitoring, Cluster)
+ROLES = (
+    Locking,
+    ErrorCodes,
+    ConnectionState,
+    LockWaits,
+    ServerHoldLimit,
+    NamedLocks,
+    Pipelining,
+    LockMonitoring,
+    Cluster,
+)
 
 
 def table() -> Iterator[str]:

@@ -11,7 +11,7 @@ from sqlalchemy import Select
 from sqlalchemy.exc import DBAPIError
 
 from ...dialects.base import LockStrategy
-from ...dialects.locking import SECONDS_WITHOUT_WAIT
+from ...dialects.waits import SECONDS_WITHOUT_WAIT
 from ...errors import LockNotAvailable
 from ...options import LockOptions
 
@@ -33,7 +33,7 @@ def _timed(
     last = _last.get(statement)
     if last is not None and last[0]() is strategy and last[1] == seconds:
         return last[2]
-    timed = strategy.timed(statement, lock, seconds)
+    timed = strategy.waits.timed(statement, lock, seconds)
     if timed is not statement:  # which would keep itself alive
         _last[statement] = ref(strategy), seconds, timed
     return timed
@@ -66,7 +66,7 @@ def run_within(
                 break
             if not _may_wait_again(error, strategy, left):
                 raise
-        statement = strategy.timed(statement_for(lock), lock, left)
+        statement = strategy.waits.timed(statement_for(lock), lock, left)
     at_once = lock | LockOptions.NoWait
     limit = None if seconds is None else max(seconds, SECONDS_WITHOUT_WAIT)
     return run(_timed(strategy, statement_for(at_once), at_once, limit))

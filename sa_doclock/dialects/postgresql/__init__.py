@@ -24,13 +24,13 @@ from ..base import (
     LockStrategy,
     NativeCode,
     Pipeline,
+    Pipelining,
     ServerClock,
 )
 from ..compatible_servers import find_server
 from ..connection import ask_driver
 from ..names import quoted_name
-from .hold_limit import after_lock, before_lock
-from .limits import has_pipeline, limited_wait
+from .limits import PostgreSQLHoldLimit, PostgreSQLWaits, has_pipeline
 from .lock_limit import limited_block, lock_limit
 from .monitoring import PostgreSQLMonitoring
 from .named_locks import PostgreSQLNamedLocks
@@ -63,6 +63,18 @@ _HIDDEN = (
     "the table has row-level security, and FOR UPDATE and FOR SHARE find only the rows that its "
     "policies for UPDATE let this account change"
 )
+
+
+class PsycopgPipelining(Pipelining):
+    """The pipelines of psycopg 3."""
+
+    def pipeline(self, connection: Connection) -> Pipeline:
+        from .deferred_writes import PsycopgPipeline  # noqa: PLC0415  # imports psycopg
+
+        return PsycopgPipeline(connection)
+
+    def lock_limit(self, seconds: float, *, few_rows: bool) -> tuple[str, ...]:
+        return lock_limit(seconds, few_rows=few_rows).as_sent()
 
 
 class PostgreSQLLocks(LockStrategy):
@@ -119,13 +131,18 @@ class PostgreSQLLocks(LockStrategy):
     # inserted again meanwhile is another row, which only a new statement's snapshot shows.
     retries_missing_rows = True
     monitoring = PostgreSQLMonitoring()
+    waits = PostgreSQLWaits()
+    hold_limit = PostgreSQLHoldLimit()
     named_locks = PostgreSQLNamedLocks()
     # "clock_timestamp() returns the actual current time, and therefore its value changes even within
     # a single SQL command", while now() is "the start time of the current transaction":
     # https://www.postgresql.org/docs/current/functions-datetime.html#FUNCTIONS-DATETIME-CURRENT
     clock = ServerClock("clock_timestamp() AT TIME ZONE 'UTC'", DateTime)
 
-    _make_pipeline: Callable[[Connection], Pipeline | None] | None = None
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__(dialect)
+        if has_pipeline(dialect):
+            self.pipelining = PsycopgPipelining()
 
     def asked_in_place(self, connection: Connection) -> AbstractContextManager[None] | None:
         # pg8000 does not tell.  In a transaction of the program the snapshot of a question would be
@@ -154,60 +171,11 @@ class PostgreSQLLocks(LockStrategy):
             # connection returns, whatever its own default was.
             connection.exec_driver_sql("SET TRANSACTION READ ONLY")
 
-    def waiting(
-        self, connection: Connection, lock: LockOptions, seconds: float | None
-    ) -> AbstractContextManager[None]:
-        return limited_wait(connection, seconds, few_rows=False)
-
-    def waiting_for_rows(
-        self, connection: Connection, lock: LockOptions, seconds: float | None
-    ) -> AbstractContextManager[None]:
-        return limited_wait(connection, seconds, few_rows=True)
-
     @contextmanager
     def inserting(self, connection: Connection, key: str, seconds: float | None) -> Iterator[bool]:
         # The INSERT waits for the end of another's transaction, by lock_timeout as for a lock.
         with nullcontext() if seconds is None else limited_block(connection, seconds):
             yield False
-
-    def keep_idle_clock(self, connection: Connection) -> None:
-        if has_pipeline(connection):
-            from .many_rows import keep_idle_clock  # noqa: PLC0415  # imports psycopg
-
-            keep_idle_clock(connection)
-
-    def limit_hold(self, connection: Connection, seconds: float) -> None:
-        connection.exec_driver_sql(before_lock(seconds))
-
-    def waiting_then_limited(
-        self,
-        connection: Connection,
-        lock: LockOptions,
-        seconds: float | None,
-        hold_limit: float,
-        *,
-        few_rows: bool,
-    ) -> AbstractContextManager[None]:
-        if not has_pipeline(connection):
-            return super().waiting_then_limited(
-                connection, lock, seconds, hold_limit, few_rows=few_rows
-            )
-        from .pipelined_lock import PipelinedLock  # noqa: PLC0415  # imports psycopg
-
-        after = after_lock(connection, hold_limit)
-        return PipelinedLock(connection, seconds, few_rows=few_rows, after=after)
-
-    def pipelined_limit(
-        self, connection: Connection, seconds: float, *, few_rows: bool
-    ) -> tuple[str, ...]:
-        if not has_pipeline(connection):
-            return ()
-        return lock_limit(seconds, few_rows=few_rows).as_sent()
-
-    def pipeline(self, connection: Connection) -> Pipeline | None:
-        if self._make_pipeline is None:
-            self._make_pipeline = _pipeline_of(connection)
-        return self._make_pipeline(connection)
 
     def in_transaction(self, connection: Connection) -> bool | None:
         driver: Any = connection.connection.driver_connection
@@ -256,13 +224,6 @@ class PostgreSQLLocks(LockStrategy):
             return None
         return super().refusal(code, orig, by_key=by_key)
 
-    def longest_wait(self, connection: Connection) -> float | None:
-        # in milliseconds, 0 for ever
-        limit = connection.exec_driver_sql(
-            "SELECT setting FROM pg_settings WHERE name = 'lock_timeout'"
-        ).scalar_one()
-        return int(limit) / 1000 or None
-
     def native_code(self, orig: BaseException) -> NativeCode | None:
         # psycopg and asyncpg; psycopg2; pg8000 gives a dict of the protocol's fields
         code: Any = getattr(orig, "sqlstate", None) or getattr(orig, "pgcode", None)
@@ -289,12 +250,3 @@ def _context_of(orig: BaseException) -> Any:
     if orig.args and isinstance(orig.args[0], dict):  # pg8000: the protocol's fields
         return orig.args[0].get("W")
     return getattr(orig.__cause__, "context", None)  # asyncpg's own, below SQLAlchemy's
-
-
-def _pipeline_of(connection: Connection) -> Callable[[Connection], Pipeline | None]:
-    """Return what makes the pipelines of this dialect."""
-    if not has_pipeline(connection):
-        return lambda _: None
-    from .deferred_writes import PsycopgPipeline  # noqa: PLC0415  # imports psycopg
-
-    return PsycopgPipeline

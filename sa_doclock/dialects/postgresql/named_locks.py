@@ -19,7 +19,7 @@ from ...errors import LockFailed, LockNotAvailable, LockNotSupported
 from ...options import LockOptions
 from ..named_locks import NamedLocks
 from ..recent_keys import remember_key
-from .limits import limited_wait
+from .limits import PostgreSQLWaits
 
 # The server has the number alone: a comment of the statement tells lock_waits() in another process the
 # key that is waited for.  Nothing in it ends the comment, begins another one, or is a placeholder.
@@ -62,7 +62,7 @@ class PostgreSQLNamedLocks(NamedLocks):
     def take(
         self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
     ) -> type[LockFailed] | None:
-        with limited_wait(connection, seconds, few_rows=False):
+        with PostgreSQLWaits().limited(connection, lock, seconds):
             found = lock_key(connection, key, lock)
         if found is None:
             raise LockNotSupported(

@@ -26,6 +26,7 @@ from sa_doclock.dialects.base import (
     READ_COMMITTED,
     REPEATABLE_READ,
     LockStrategy,
+    LockWaits,
     NativeCode,
     base_of,
 )
@@ -50,6 +51,17 @@ _ONE_LIMIT = (
     "Firebird limits the waits of a transaction, not those of one lock, and this transaction is "
     "open already with {}; give the lock_timeout to its first lock, or lock in a session of its own"
 )
+
+
+class FirebirdWaits(LockWaits):
+    """The limit of a wait, which is one of its transaction; begin() sets it."""
+
+    def longest(self, connection: Connection) -> float | None:
+        """Return the limit of the open transaction."""
+        if not _driver(connection).is_active():
+            return None
+        limit = _limit_of(connection)
+        return None if limit == FOREVER else float(limit)
 
 
 class FirebirdLocks(LockStrategy):
@@ -86,6 +98,7 @@ class FirebirdLocks(LockStrategy):
         # "with a view", "with an external table", of an aggregate.
         **dict.fromkeys(NOT_LOCKABLE, (LockNotSupported, "WITH LOCK needs one stored table")),
     }
+    waits = FirebirdWaits()
     monitoring = FirebirdMonitoring()
     notes_begin = True
 
@@ -164,13 +177,6 @@ class FirebirdLocks(LockStrategy):
         if base_of(self.row_lock(lock, level)) is FOR_UPDATE:
             _refuse_other_limit(connection, lock, seconds)
         return opens
-
-    def longest_wait(self, connection: Connection) -> float | None:
-        """Return the limit of the open transaction."""
-        if not _driver(connection).is_active():
-            return None
-        limit = _limit_of(connection)
-        return None if limit == FOREVER else float(limit)
 
     def in_transaction(self, connection: Connection) -> bool | None:
         """Return the driver's word."""
