@@ -22,7 +22,8 @@ from .connection import (
 )
 from .error_codes import ErrorCodes, NativeCode
 from .hold_limit import ServerHoldLimit
-from .locking import READ_COMMITTED, REPEATABLE_READ, SNAPSHOT, Locking
+from .isolation import READ_COMMITTED, REPEATABLE_READ, SNAPSHOT, IsolationLevels
+from .locking import Locking
 from .monitoring import LockMonitoring, connections_by_id, elapsed_seconds
 from .named_locks import NamedLocks
 from .names import quoted_name, schema_of, short_name
@@ -43,6 +44,7 @@ __all__ = [
     "ErrorCodes",
     "ExecuteStatement",
     "Identity",
+    "IsolationLevels",
     "LockConnection",
     "LockMonitoring",
     "LockStrategy",
@@ -74,7 +76,7 @@ __all__ = [
 class LockStrategy(Locking, ErrorCodes, ConnectionState):
     """The dialect of one database: its locks, errors and connections.  Subclass it for a new one.
 
-    A subclass must give ``name``, ``levels``, ``failures`` and ``native_code()``; all else has a
+    A subclass must give ``name``, ``isolation``, ``failures`` and ``native_code()``; all else has a
     default.  There is one object per SQLAlchemy dialect object, that is per engine, so it may
     remember what it has asked its server.  Facts are class attributes; a method answers what a
     fact cannot.  A strategy knows SQL and the driver, never a Session.
@@ -97,9 +99,6 @@ class LockStrategy(Locking, ErrorCodes, ConnectionState):
 
     clock: ClassVar[ServerClock | None] = None
     """The clock that check-outs go by; None: nothing is known of it, and there are no check-outs."""
-
-    locking_read_is_latest: ClassVar[bool] = False
-    """FOR SHARE reads what was committed last, also in a transaction whose plain reads are older."""
 
     def check_support(self, lock: LockOptions) -> None:
         if self.compatible is not None:

@@ -59,9 +59,6 @@ class ConnectionState:
     lock_needs_transaction: ClassVar[bool] = False
     """A lock that was granted while ``in_transaction()`` is False has ended with its statement."""
 
-    changes_level_at_once: ClassVar[bool] = False
-    """SET TRANSACTION ISOLATION LEVEL is valid for the rest of a transaction that has begun."""
-
     notes_begin: ClassVar[bool] = False
     """``note_begin()`` is called before any after_begin listener of the program."""
 
@@ -118,13 +115,6 @@ class ConnectionState:
 
     def note_server(self, connection: Connection) -> None:
         """Remember the settings of the server; called once, with a connection as of ``asking()``."""
-
-    def note_default_level(self, connection: Connection) -> None:
-        """Set the isolation level that a new transaction has in the connection's dialect; called once.
-
-        SQLAlchemy asks in the engine's first connection, before the listeners for "connect" of
-        the program, which may set another.  Called in the block of ``note_server()``, before it.
-        """
 
     def check_autocommit(self, connection: Connection) -> None:
         """Raise LockNotSupported if every statement is a transaction of its own."""

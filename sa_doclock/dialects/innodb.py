@@ -24,6 +24,7 @@ from .base import (
     AUTOCOMMIT,
     READ_COMMITTED,
     REPEATABLE_READ,
+    IsolationLevels,
     LockMonitoring,
     LockStrategy,
     LockWaits,
@@ -104,6 +105,45 @@ def _timestamp() -> TypeEngine[Any]:
     return DATETIME(fsp=6)
 
 
+class InnoDBIsolation(IsolationLevels):
+    # At REPEATABLE READ the first plain SELECT of any table fixes what the details look
+    # like, and a lock granted later shows a fresh header over stale details.
+    levels = {
+        LockOptions.ForUpdate: (READ_COMMITTED,),
+        LockOptions.SharedRead: (READ_COMMITTED,),
+        LockOptions.SnapshotRead: (REPEATABLE_READ,),
+    }
+    # At SERIALIZABLE a plain read takes a shared lock.
+    past_writers = frozenset({READ_COMMITTED, REPEATABLE_READ})
+    # "If you want to see the 'freshest' state of the database, use either the READ COMMITTED isolation
+    # level or a locking read": https://dev.mysql.com/doc/refman/8.4/en/innodb-consistent-read.html
+    locking_read_is_latest = True
+    sets_once = True
+
+    def note_default(self, connection: Connection) -> None:
+        # @@transaction_isolation is the one of new transactions, also within another one.
+        connection.dialect.default_isolation_level = connection.get_isolation_level()
+
+    def set_once(self, connection: Connection, level: str) -> None:
+        # Without SESSION, COMMIT and ROLLBACK set it back.  SQLAlchemy would send SET SESSION and
+        # COMMIT, before and after: four round trips.
+        try:
+            connection.exec_driver_sql(f"SET TRANSACTION ISOLATION LEVEL {level}")
+        except DBAPIError as error:
+            if error.orig is None or driver_code(error.orig) != _TRANSACTION_IS_OPEN:
+                raise
+            raise WrongIsolation(
+                "a listener or the driver has opened the transaction already, at another isolation "
+                "level"
+            ) from error
+
+
+class SessionIsolation(InnoDBIsolation):
+    """The levels of a product that cannot set that of the next transaction alone."""
+
+    sets_once = False
+
+
 class InnoDBWaits(LockWaits):
     def longest(self, connection: Connection) -> float | None:
         return float(connection.exec_driver_sql("SELECT @@innodb_lock_wait_timeout").scalar_one())
@@ -131,28 +171,16 @@ class InnoDBHoldLimit(ServerHoldLimit):
 
 
 class InnoDBLocks(LockStrategy):
-    # At REPEATABLE READ the first plain SELECT of any table fixes what the details look
-    # like, and a lock granted later shows a fresh header over stale details.
-    levels = {
-        LockOptions.ForUpdate: (READ_COMMITTED,),
-        LockOptions.SharedRead: (READ_COMMITTED,),
-        LockOptions.SnapshotRead: (REPEATABLE_READ,),
-    }
-    # At SERIALIZABLE a plain read takes a shared lock.
-    levels_past_writers = frozenset({READ_COMMITTED, REPEATABLE_READ})
     reports_idle = mark_is_savepoint = True
     named_locks: ClassVar[InnoDBNamedLocks]
     # "returns the current UTC date and time", with 6 digits of a second if asked for, as of the begin
     # of the statement: https://dev.mysql.com/doc/refman/8.4/en/date-and-time-functions.html
     clock = ServerClock("UTC_TIMESTAMP(6)", _timestamp)
-    # "If you want to see the 'freshest' state of the database, use either the READ COMMITTED isolation
-    # level or a locking read": https://dev.mysql.com/doc/refman/8.4/en/innodb-consistent-read.html
-    locking_read_is_latest = True
+    isolation: IsolationLevels = InnoDBIsolation()
     waits: LockWaits = InnoDBWaits()
     # Where most rows of a table are asked for, the optimizer reads all of it, and FOR UPDATE
     # waits for every row that is read.
     by_keys_hint = "FORCE INDEX ({index})"
-    sets_level_once = True
     refusals = {
         # ER_KEY_DOES_NOT_EXITS, of FORCE INDEX
         1176: (
@@ -173,10 +201,6 @@ class InnoDBLocks(LockStrategy):
         self._lockable: set[tuple[str | None, str]] = set()
         self._adopted: set[tuple[str | None, str]] = set()
 
-    def note_default_level(self, connection: Connection) -> None:
-        # @@transaction_isolation is the one of new transactions, also within another one.
-        connection.dialect.default_isolation_level = connection.get_isolation_level()
-
     def asked_in_place(self, connection: Connection) -> AbstractContextManager[None]:
         # All that is asked here begins no transaction, opens no read view and uses up no SET
         # TRANSACTION, which a ROLLBACK would: tests/integration/questions.
@@ -193,7 +217,7 @@ class InnoDBLocks(LockStrategy):
             told = str(ask_driver(connection, "SELECT VERSION()")[0][0])
         self.compatible = find_server("mysql", told)
         if self.compatible is not None and not self.compatible.product.sets_next_level:
-            self.sets_level_once = False
+            self.isolation = SessionIsolation()
         self.cluster = cluster_of(settings)
         if settings.get("innodb_rollback_on_timeout") == "ON":
             codes = self.rolls_back_transaction | {1205}
@@ -298,19 +322,6 @@ class InnoDBLocks(LockStrategy):
         driver = getattr(dbapi_connection, "driver_connection", dbapi_connection)
         return _status(driver) is False
 
-    def set_level_once(self, connection: Connection, level: str) -> None:
-        # Without SESSION, COMMIT and ROLLBACK set it back.  SQLAlchemy would send SET SESSION and
-        # COMMIT, before and after: four round trips.
-        try:
-            connection.exec_driver_sql(f"SET TRANSACTION ISOLATION LEVEL {level}")
-        except DBAPIError as error:
-            if error.orig is None or self.native_code(error.orig) != _TRANSACTION_IS_OPEN:
-                raise
-            raise WrongIsolation(
-                "a listener or the driver has opened the transaction already, at another isolation "
-                "level"
-            ) from error
-
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         # Of a session made with twophase=True, XA START has begun the transaction already (1399,
         # ER_XAER_RMFAIL), which has no READ ONLY.  At REPEATABLE READ it reads the same snapshot.
@@ -329,9 +340,14 @@ class InnoDBLocks(LockStrategy):
         return self.named_locks.while_inserting(connection, key, seconds)
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
-        # mysql-connector and mariadb-connector; PyMySQL, mysqlclient, aiomysql, asyncmy
-        code = getattr(orig, "errno", None) or (orig.args[0] if orig.args else None)
-        return code if isinstance(code, int) else None
+        return driver_code(orig)
+
+
+def driver_code(orig: BaseException) -> int | None:
+    """Return the error number that a driver has got from the server."""
+    # mysql-connector and mariadb-connector; PyMySQL, mysqlclient, aiomysql, asyncmy
+    code = getattr(orig, "errno", None) or (orig.args[0] if orig.args else None)
+    return code if isinstance(code, int) else None
 
 
 def _version_text(settings: Mapping[str, str]) -> str:

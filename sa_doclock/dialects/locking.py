@@ -10,10 +10,7 @@ from sqlalchemy import Connection, Table
 
 from ..errors import WrongIsolation
 from ..options import LockOptions, base_of, is_row_lock
-
-READ_COMMITTED = "READ COMMITTED"
-REPEATABLE_READ = "REPEATABLE READ"
-SNAPSHOT = "SNAPSHOT"
+from .isolation import IsolationLevels
 
 
 class Locking:
@@ -22,13 +19,8 @@ class Locking:
     name: ClassVar[str]
     """SQLAlchemy's name of the dialect."""
 
-    levels: ClassVar[Mapping[LockOptions, tuple[str, ...]]]
-    """For each base lock, the isolation levels that protect a document: the first is set for a
-    new transaction, an open one may have any of them.  Empty: there is no choice."""
-
-    kept_levels: ClassVar[Mapping[LockOptions, frozenset[str]]] = {}
-    """The levels that the program may have chosen, and that a lock does not replace by ``levels``:
-    they protect a document as well, and more."""
+    isolation: IsolationLevels
+    """The isolation levels that protect a document."""
 
     hints: ClassVar[Mapping[LockOptions, str]] = {}
     """Table hints, where SQLAlchemy's ``with_for_update()`` writes no lock."""
@@ -75,32 +67,10 @@ class Locking:
     locks_database: ClassVar[bool] = False
     """Every lock is a lock on the whole database, and its waiters poll for it."""
 
-    levels_past_writers: ClassVar[frozenset[str]] = frozenset()
-    """The levels at which a plain read neither waits for a writer nor sees it before its commit, and
-    at which no commit fails because of it; the test kit then runs fewer orders."""
-
-    conflict_levels: frozenset[str] = frozenset({"SERIALIZABLE"})
-    """The levels at which the server refuses to write a row that another transaction has changed since
-    this one has read it, or at which the read itself has locked the row."""
-
-    sets_level_once: bool = False
-    """The level can be set for the next transaction alone.  Where not, SQLAlchemy sets that of the
-    connection, and sets it back before the connection goes to its pool."""
-
     def parameters_for_keys(self, columns: int) -> int:
         """Return the number of parameters that one statement can have, for keys of so many columns."""
         most = self.max_parameters
         return most if columns == 1 else min(most, self.max_parameters_of_or)
-
-    def levels_for(self, lock: LockOptions) -> tuple[str, ...]:
-        """Return ``levels`` of this lock; override it where a modifier makes a difference."""
-        return self.levels.get(base_of(lock), ())
-
-    def set_level_once(self, connection: Connection, level: str) -> None:
-        """Set the isolation level of the transaction that is about to start, and of no other.
-
-        Called where ``sets_level_once``, after SQLAlchemy's BEGIN and before any statement.
-        """
 
     def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
         """Return the lock that the SELECT must carry, in a transaction at this isolation level."""
@@ -162,7 +132,7 @@ class Locking:
                 "the transaction was opened read-only by a SnapshotRead; "
                 "end it before you lock, or lock in a session of its own"
             )
-        levels = self.levels_for(lock)
+        levels = self.isolation.levels_for(lock)
         if levels and level not in levels:
             raise WrongIsolation(
                 f"the transaction is open at {level}, where what is read after the grant can be "

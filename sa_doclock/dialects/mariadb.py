@@ -17,7 +17,13 @@ from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, Snaps
 from ..options import LockOptions, may_queue, milliseconds
 from .base import REPEATABLE_READ
 from .connection import rewritten_statements
-from .innodb import InnoDBHoldLimit, InnoDBLocks, InnoDBMonitoring, InnoDBWaits
+from .innodb import (
+    InnoDBHoldLimit,
+    InnoDBIsolation,
+    InnoDBLocks,
+    InnoDBMonitoring,
+    InnoDBWaits,
+)
 from .innodb_named_locks import InnoDBNamedLocks
 from .monitoring import elapsed_seconds
 from .numbers import text_with_numbers
@@ -116,6 +122,12 @@ def _row_waits(connection: Connection) -> Iterator[Wait]:
             yield Wait(waiter, blocker, name, key, elapsed_seconds(seconds))
 
 
+class ConflictIsolation(InnoDBIsolation):
+    """The levels where innodb_snapshot_isolation is on."""
+
+    conflicting = InnoDBIsolation.conflicting | {REPEATABLE_READ}
+
+
 class MariaDBWaits(InnoDBWaits):
     def limited(
         self,
@@ -192,7 +204,7 @@ class MariaDBLocks(InnoDBLocks):
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
         if (self.server_version or ()) >= _DETECTS_CONFLICTS:
-            self.conflict_levels = self.conflict_levels | {REPEATABLE_READ}
+            self.isolation = ConflictIsolation()
 
     def locks_one_table_of_join(self) -> bool:
         return False  # there is no FOR UPDATE OF: MDEV-17514

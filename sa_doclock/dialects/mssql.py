@@ -30,6 +30,7 @@ from .base import (
     READ_COMMITTED,
     REPEATABLE_READ,
     SNAPSHOT,
+    IsolationLevels,
     LockMonitoring,
     LockStrategy,
     LockWaits,
@@ -147,6 +148,7 @@ _WAITS = text("""
     WHERE w.blocking_session_id IS NOT NULL AND w.blocking_session_id <> w.session_id""")
 _SHORT_TIMEOUT = "SET LOCK_TIMEOUT 500"
 _STRICTER = (REPEATABLE_READ, "SERIALIZABLE")
+_SKIPPING_LEVELS = (READ_COMMITTED, REPEATABLE_READ)  # else error 650
 # "Active Secondaries: Readable Secondary Replicas", Benefits: "All queries that run against the
 # secondary databases are automatically mapped to snapshot isolation transaction level, even when other
 # transaction isolation levels are explicitly set.  Also, all locking hints are ignored."
@@ -192,6 +194,25 @@ def _timestamp() -> TypeEngine[Any]:
 
     found: TypeEngine[Any] = DATETIME2(6)  # type: ignore[no-untyped-call]
     return found
+
+
+class SQLServerIsolation(IsolationLevels):
+    levels = {
+        # At the two others reads take locks as well, so what is read after the grant is current.
+        _FOR_UPDATE: (READ_COMMITTED, *_STRICTER),
+        _FOR_UPDATE | _SKIP: _SKIPPING_LEVELS,
+        # A reader that holds S(header) and waits for X(detail), and a writer that holds
+        # X(detail) and waits for U to X(header), are error 1205.  Row versions wait for nobody.
+        _SHARED: (SNAPSHOT, READ_COMMITTED, *_STRICTER),
+        _SHARED | _SKIP: _SKIPPING_LEVELS,
+        LockOptions.SnapshotRead: (SNAPSHOT,),
+    }
+    kept = {_FOR_UPDATE: frozenset(_STRICTER)}
+    past_writers = frozenset({SNAPSHOT})
+    conflicting = frozenset({*_STRICTER, SNAPSHOT})  # shared locks that stay; 3960
+    # By the page "SET TRANSACTION ISOLATION LEVEL", Remarks, the level can be changed at any time in
+    # a transaction, but for a change to SNAPSHOT.
+    changes_at_once = True
 
 
 class SQLServerWaits(LockWaits):
@@ -261,17 +282,6 @@ class SQLServerNamedLocks(NamedLocks):
 
 class SQLServerLocks(SQLServerErrors, LockStrategy):
     name = "mssql"
-    levels = {
-        # At the two others reads take locks as well, so what is read after the grant is current.
-        _FOR_UPDATE: (READ_COMMITTED, *_STRICTER),
-        # A reader that holds S(header) and waits for X(detail), and a writer that holds
-        # X(detail) and waits for U to X(header), are error 1205.  Row versions wait for nobody.
-        _SHARED: (SNAPSHOT, READ_COMMITTED, *_STRICTER),
-        LockOptions.SnapshotRead: (SNAPSHOT,),
-    }
-    kept_levels = {_FOR_UPDATE: frozenset(_STRICTER)}
-    levels_past_writers = frozenset({SNAPSHOT})
-    conflict_levels = frozenset({*_STRICTER, SNAPSHOT})  # shared locks that stay; 3960
     queued = frozenset({_FOR_UPDATE})
     # with_for_update() compiles to nothing here, so only a hint locks.
     hints = {**{lock: f"WITH ({hints})" for lock, hints in _ROW_LOCKS.items()}, **_DIRTY}
@@ -299,9 +309,7 @@ class SQLServerLocks(SQLServerErrors, LockStrategy):
     # it, 2627 does not, and in a trigger, where XACT_ABORT is ON by default, 2627 ends it too.  The
     # driver begins the next transaction by itself, so @@TRANCOUNT is 1 as before.
     error_ends_unseen = True
-    # By the page "SET TRANSACTION ISOLATION LEVEL", Remarks, the level can be changed at any time in
-    # a transaction, but for a change to SNAPSHOT.
-    changes_level_at_once = True
+    isolation = SQLServerIsolation()
     monitoring = SQLServerMonitoring()
     named_locks = SQLServerNamedLocks()
     # "Returns a datetime2(7) value that contains the date and time of the computer on which the
@@ -317,12 +325,6 @@ class SQLServerLocks(SQLServerErrors, LockStrategy):
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
         self.waits = SQLServerWaits()
-
-    def levels_for(self, lock: LockOptions) -> tuple[str, ...]:
-        if lock == _SHARED | _SKIP:
-            return (READ_COMMITTED, REPEATABLE_READ)
-        levels = super().levels_for(lock)
-        return levels[:2] if lock & ~LockOptions.NoKey == _FOR_UPDATE | _SKIP else levels
 
     def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
         if base_of(lock) is _SHARED:
@@ -361,7 +363,7 @@ class SQLServerLocks(SQLServerErrors, LockStrategy):
         opened_for: LockOptions | None,
         header: Table | None,
     ) -> bool:
-        if level == "READ UNCOMMITTED" and base_of(lock) in self.levels:
+        if level == "READ UNCOMMITTED" and base_of(lock) in self.isolation.levels:
             raise WrongIsolation(
                 "the transaction is open at READ UNCOMMITTED, where details are read that another "
                 "transaction has not committed; end it, or set READ COMMITTED"

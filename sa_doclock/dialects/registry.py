@@ -121,7 +121,7 @@ def _learn(dialect: Dialect, strategy: LockStrategy, connection: Connection) -> 
         except LockNotSupported:
             strategy.autocommit_by_default = True
         else:
-            strategy.note_default_level(connection)
+            strategy.isolation.note_default(connection)
     strategy.note_server(connection)
     dialect.default_isolation_level = connection.dialect.default_isolation_level
     return _remember(dialect, strategy)

@@ -25,7 +25,15 @@ from ..errors import (
     WrongIsolation,
 )
 from ..options import LockOptions, base_of, milliseconds
-from .base import AUTOCOMMIT, LockStrategy, LockWaits, NamedLocks, NativeCode, ServerClock
+from .base import (
+    AUTOCOMMIT,
+    IsolationLevels,
+    LockStrategy,
+    LockWaits,
+    NamedLocks,
+    NativeCode,
+    ServerClock,
+)
 from .connection import ask_driver, connection_setting, is_rolled_back_later
 from .savepoint_mark import release_savepoint_mark, set_savepoint_mark
 
@@ -52,6 +60,11 @@ _CODES_ON_PYTHON_3_10 = {
     "database table is locked": 6,
     "attempt to write a readonly database": 8,
 }
+
+
+class SQLiteIsolation(IsolationLevels):
+    levels: ClassVar[Mapping[LockOptions, tuple[str, ...]]] = {}  # one level, SERIALIZABLE
+    conflicting = frozenset()  # the driver begins no transaction for a read
 
 
 class SQLiteWaits(LockWaits):
@@ -84,13 +97,12 @@ class SQLiteNamedLocks(NamedLocks):
 
 class SQLiteLocks(LockStrategy):
     name = "sqlite"
-    levels: ClassVar[Mapping[LockOptions, tuple[str, ...]]] = {}  # one level, SERIALIZABLE
-    conflict_levels = frozenset()  # the driver begins no transaction for a read
     queued = frozenset({LockOptions.ForUpdate})
     locks_database = notes_begin = mark_is_savepoint = True
     asks_server = False
     # SQLITE_MAX_VARIABLE_NUMBER was 999 before SQLite 3.32: https://www.sqlite.org/limits.html
     max_parameters = 900
+    isolation = SQLiteIsolation()
     waits = SQLiteWaits()
     named_locks = SQLiteNamedLocks()
     # The clock of the process, in milliseconds: "The 'now' argument to date and time functions always

@@ -45,7 +45,7 @@ def rollback_session(connection: Connection, **options: Any) -> LockingSession:
         raise TypeError(f"rollback_session() sets {names} itself")
     begins = not connection.in_transaction()
     strategy = strategy_for(connection)
-    levels = strategy.levels_for(LockOptions.ForUpdate)
+    levels = strategy.isolation.levels_for(LockOptions.ForUpdate)
     level = level_of(connection)
     strategy.check_autocommit(connection)
     if levels and level not in levels:

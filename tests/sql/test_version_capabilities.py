@@ -59,7 +59,7 @@ def locks_one_table(strategy: LockStrategy, _connection: Connection, _script: Sc
 
 
 def detects_conflicts(strategy: LockStrategy, _connection: Connection, _script: Script) -> bool:
-    return "REPEATABLE READ" in strategy.conflict_levels
+    return "REPEATABLE READ" in strategy.isolation.conflicting
 
 
 @pytest.mark.parametrize(

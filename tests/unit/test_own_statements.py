@@ -25,14 +25,14 @@ NOT_OURS = ("alembic/", "testing/", "tools/cli/")  # what a program is, or what 
 QUESTIONS = (
     "claims/sessions.py:_view_names",
     "dialects/innodb.py:InnoDBLocks._is_copied",
-    "dialects/innodb.py:InnoDBLocks.note_default_level",
+    "dialects/innodb.py:InnoDBIsolation.note_default",
     "dialects/innodb.py:InnoDBLocks.note_server",
     "dialects/innodb.py:engine_in_schema",
     "dialects/mssql.py:SQLServerLocks.note_server",
     "dialects/mssql.py:_product",
     "dialects/mssql.py:_restores_lock_timeout",
     "dialects/mysql.py:MySQLLocks.storage_engine",
-    "dialects/postgresql/__init__.py:PostgreSQLLocks.note_default_level",
+    "dialects/postgresql/__init__.py:PostgreSQLIsolation.note_default",
     "dialects/postgresql/__init__.py:PostgreSQLLocks.note_server",
     *(
         f"dialects/{name}.longest"
@@ -82,7 +82,7 @@ LOCKS = (
     "dialects/connection.py:connection_setting",
     "dialects/innodb.py:InnoDBLocks.begin",
     "dialects/innodb.py:InnoDBHoldLimit.limit",
-    "dialects/innodb.py:InnoDBLocks.set_level_once",
+    "dialects/innodb.py:InnoDBIsolation.set_once",
     "dialects/innodb_named_locks.py:_take_name",
     "dialects/mssql.py:SQLServerLocks.begin_now",
     "dialects/mssql.py:SQLServerLocks.inserting",

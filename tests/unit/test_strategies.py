@@ -54,7 +54,7 @@ class FirebirdLocks(LockStrategy):
     """A strategy that another package could have for it."""
 
     name = "firebird"
-    levels: ClassVar = {}
+    isolation = SQLiteLocks.isolation
     failures: ClassVar = {}
     hints: ClassVar = {LockOptions.ForUpdate: "WITH LOCK"}
 

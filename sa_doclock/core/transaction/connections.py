@@ -95,9 +95,9 @@ def _opening_level(
     :raises LockNotSupported: AUTOCOMMIT, which ends every lock with its statement.
     """
     level, wanted = _level_before(session, bind, strategy), plan.level
-    if wanted == level or level in strategy.kept_levels.get(base_of(plan.lock), ()):
+    if wanted == level or level in strategy.isolation.kept.get(base_of(plan.lock), ()):
         return _OpeningLevel(level)
-    if strategy.sets_level_once and not session.twophase:  # XA START begins at once
+    if strategy.isolation.sets_once and not session.twophase:  # XA START begins at once
         return _OpeningLevel(level, once=wanted)
     return _OpeningLevel(level, wanted)
 
@@ -173,7 +173,7 @@ class TransactionConnections:
             return
         self.level_by_text = " ".join(found[1].upper().split())
         for one in self._by_engine.values():
-            if one.level is not None and one.strategy.changes_level_at_once:
+            if one.level is not None and one.strategy.isolation.changes_at_once:
                 one.level = self.level_by_text
 
     def events_of(self, connection: Connection) -> ConnectionEvents | None:
@@ -369,7 +369,7 @@ class TransactionConnections:
         """Send what must come first in a transaction that is opened for this lock."""
         strategy.check_autocommit(opened.connection)
         if level_once is not None:
-            strategy.set_level_once(opened.connection, level_once)
+            strategy.isolation.set_once(opened.connection, level_once)
         opened.begun = False  # a BEGIN in front of a savepoint may be taken back
         strategy.begin(opened.connection, plan.lock, seconds)
         opened.opened_for = plan.lock

@@ -38,7 +38,7 @@ def make_plan(mapper: Mapper[Any] | None, lock: LockOptions, strategy: LockStrat
     :raises LockNotSupported: this database cannot give that lock.
     """
     strategy.check_support(lock)
-    level = next(iter(strategy.levels_for(lock)), None)
+    level = next(iter(strategy.isolation.levels_for(lock)), None)
     row_lock = strategy.row_lock(lock, level)
     table = None if mapper is None else own_table(mapper)
     plan = LockPlan(lock, level, row_lock, strategy.locks_what_is_read, table)

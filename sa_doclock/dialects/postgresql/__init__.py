@@ -21,6 +21,7 @@ from ..base import (
     READ_COMMITTED,
     REPEATABLE_READ,
     UNMARKED,
+    IsolationLevels,
     LockStrategy,
     NativeCode,
     Pipeline,
@@ -65,6 +66,20 @@ _HIDDEN = (
 )
 
 
+class PostgreSQLIsolation(IsolationLevels):
+    levels = {
+        LockOptions.ForUpdate: (READ_COMMITTED,),
+        LockOptions.SharedRead: (READ_COMMITTED,),
+        LockOptions.SnapshotRead: (REPEATABLE_READ,),
+    }
+    # At SERIALIZABLE a read is remembered, and a commit can fail because of it (40001).
+    past_writers = frozenset({"READ UNCOMMITTED", READ_COMMITTED, REPEATABLE_READ})
+    conflicting = frozenset({REPEATABLE_READ, "SERIALIZABLE"})  # 40001
+
+    def note_default(self, connection: Connection) -> None:
+        connection.dialect.default_isolation_level = connection.get_isolation_level()
+
+
 class PsycopgPipelining(Pipelining):
     """The pipelines of psycopg 3."""
 
@@ -85,14 +100,6 @@ class PostgreSQLLocks(LockStrategy):
     # However, these clauses do not apply to WITH queries referenced by the primary query."
     # https://www.postgresql.org/docs/current/sql-select.html#SQL-FOR-UPDATE-SHARE
     locks_subqueries = True
-    levels = {
-        LockOptions.ForUpdate: (READ_COMMITTED,),
-        LockOptions.SharedRead: (READ_COMMITTED,),
-        LockOptions.SnapshotRead: (REPEATABLE_READ,),
-    }
-    # At SERIALIZABLE a read is remembered, and a commit can fail because of it (40001).
-    levels_past_writers = frozenset({"READ UNCOMMITTED", READ_COMMITTED, REPEATABLE_READ})
-    conflict_levels = frozenset({REPEATABLE_READ, "SERIALIZABLE"})  # 40001
     # https://www.postgresql.org/docs/current/errcodes-appendix.html
     failures = {
         "55P03": LockNotAvailable,  # lock_not_available: NOWAIT and lock_timeout alike
@@ -131,6 +138,7 @@ class PostgreSQLLocks(LockStrategy):
     # inserted again meanwhile is another row, which only a new statement's snapshot shows.
     retries_missing_rows = True
     monitoring = PostgreSQLMonitoring()
+    isolation = PostgreSQLIsolation()
     waits = PostgreSQLWaits()
     hold_limit = PostgreSQLHoldLimit()
     named_locks = PostgreSQLNamedLocks()
@@ -148,9 +156,6 @@ class PostgreSQLLocks(LockStrategy):
         # pg8000 does not tell.  In a transaction of the program the snapshot of a question would be
         # older than the program's next statement, which may also be SET TRANSACTION.
         return _rolled_back(connection) if self.in_transaction(connection) is False else None
-
-    def note_default_level(self, connection: Connection) -> None:
-        connection.dialect.default_isolation_level = connection.get_isolation_level()
 
     def note_server(self, connection: Connection) -> None:
         ((version,),) = ask_driver(connection, "SELECT pg_catalog.version()")

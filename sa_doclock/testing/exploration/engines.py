@@ -84,7 +84,7 @@ class EnginesSeen:
         level = self.level(connection) if level is None else level
         return Reading(
             whole_database=strategy is not None and strategy.locks_database,
-            passes_writers=strategy is not None and level in strategy.levels_past_writers,
+            passes_writers=strategy is not None and level in strategy.isolation.past_writers,
             one_snapshot=level not in _MANY_SNAPSHOTS,
             views=self._known.get(connection.engine, _Known()).views,
         )

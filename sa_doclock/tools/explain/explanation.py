@@ -122,7 +122,7 @@ def explain_lock(
             _travelling(bind, mapper, lock),
         )
     conflicts = conflicts_of(strategy.name, lock)
-    levels = strategy.levels_for(lock)
+    levels = strategy.isolation.levels_for(lock)
     notes = (*modifier_notes(lock), *conflicts.notes)
     if key is None and parts_of(lockable_root(mapper)):
         notes += (_NO_KEY_KNOWN,)

@@ -25,6 +25,7 @@ from sa_doclock import (
 from sa_doclock.dialects.base import (
     READ_COMMITTED,
     REPEATABLE_READ,
+    IsolationLevels,
     LockStrategy,
     LockWaits,
     NativeCode,
@@ -53,6 +54,34 @@ _ONE_LIMIT = (
 )
 
 
+class FirebirdIsolation(IsolationLevels):
+    """READ COMMITTED for a lock, and a snapshot for readers."""
+
+    # "How TPB settings affect explicit locking", isc_tpb_read_committed + isc_tpb_wait: the
+    # transaction waits and "attempts to get the lock on the record again"; what it returns is
+    # "the record version that is the most currently committed".  In a SNAPSHOT the same wait ends
+    # with an update conflict.
+    # Readers get a SNAPSHOT, SQLAlchemy's REPEATABLE READ: there is no shared lock on a record.
+    levels = {  # noqa: RUF012  # IsolationLevels declares it ClassVar
+        FOR_UPDATE: (READ_COMMITTED,),
+        SHARED: (REPEATABLE_READ, READ_COMMITTED),
+        SNAPSHOT_READ: (REPEATABLE_READ,),
+    }
+    # sqlalchemy-firebird 2.2 has no set_isolation_level() that works with firebird-driver 2: the
+    # level is a parameter of each transaction, which begin() starts.
+    sets_once = True
+
+    def note_default(self, connection: Connection) -> None:
+        """Tell SQLAlchemy the level of the driver's transactions, which its dialect does not know."""
+        default = TPB()
+        default.parse_buffer(_driver(connection).main_transaction.default_tpb)
+        level = _LEVELS.get(default.isolation, READ_COMMITTED)
+        connection.dialect.default_isolation_level = level  # type: ignore[assignment]
+
+    def set_once(self, connection: Connection, level: str) -> None:
+        """Leave it to begin(), which is called next."""
+
+
 class FirebirdWaits(LockWaits):
     """The limit of a wait, which is one of its transaction; begin() sets it."""
 
@@ -68,20 +97,7 @@ class FirebirdLocks(LockStrategy):
     """The locks of Firebird: WITH LOCK at READ COMMITTED, and snapshots for readers."""
 
     name = "firebird.firebird"
-    # "How TPB settings affect explicit locking", isc_tpb_read_committed + isc_tpb_wait: the
-    # transaction waits and "attempts to get the lock on the record again"; what it returns is
-    # "the record version that is the most currently committed".  In a SNAPSHOT the same wait ends
-    # with an update conflict.
-    # Readers get a SNAPSHOT, SQLAlchemy's REPEATABLE READ: there is no shared lock on a record.
-    levels = {  # noqa: RUF012  # LockStrategy declares it ClassVar
-        FOR_UPDATE: (READ_COMMITTED,),
-        SHARED: (REPEATABLE_READ, READ_COMMITTED),
-        SNAPSHOT_READ: (REPEATABLE_READ,),
-    }
     queued = frozenset({FOR_UPDATE})
-    # sqlalchemy-firebird 2.2 has no set_isolation_level() that works with firebird-driver 2: the
-    # level is a parameter of each transaction, which begin() starts.
-    sets_level_once = True
     # sqlalchemy-firebird writes FOR UPDATE for with_for_update(), which locks nothing (measured), and
     # FOR UPDATE WITH LOCK for nowait=True, which does not wait if its transaction does not.
     suffixes = {FOR_UPDATE: "WITH LOCK"}  # noqa: RUF012
@@ -98,6 +114,7 @@ class FirebirdLocks(LockStrategy):
         # "with a view", "with an external table", of an aggregate.
         **dict.fromkeys(NOT_LOCKABLE, (LockNotSupported, "WITH LOCK needs one stored table")),
     }
+    isolation = FirebirdIsolation()
     waits = FirebirdWaits()
     monitoring = FirebirdMonitoring()
     notes_begin = True
@@ -123,13 +140,6 @@ class FirebirdLocks(LockStrategy):
         """Return a block that does nothing: the driver itself is asked, and sends nothing."""
         return nullcontext()
 
-    def note_default_level(self, connection: Connection) -> None:
-        """Tell SQLAlchemy the level of the driver's transactions, which its dialect does not know."""
-        default = TPB()
-        default.parse_buffer(_driver(connection).main_transaction.default_tpb)
-        level = _LEVELS.get(default.isolation, READ_COMMITTED)
-        connection.dialect.default_isolation_level = level  # type: ignore[assignment]
-
     def note_begin(self, connection: Connection) -> None:
         """Remember the connection's id: nobody can ask for it while a statement waits."""
         remember_id(connection)
@@ -153,12 +163,9 @@ class FirebirdLocks(LockStrategy):
         self, connection: Connection, lock: LockOptions, seconds: float | None
     ) -> None:
         found = _driver(connection).main_transaction.info.isolation
-        if _LEVELS.get(found, READ_COMMITTED) not in self.levels_for(lock):
+        if _LEVELS.get(found, READ_COMMITTED) not in self.isolation.levels_for(lock):
             raise WrongIsolation("a listener has opened the transaction at another level")
         _refuse_other_limit(connection, lock, seconds)
-
-    def set_level_once(self, connection: Connection, level: str) -> None:
-        """Leave it to begin(), which is called next."""
 
     def join(
         self,
