@@ -23,6 +23,7 @@ from .connection import (
 from .error_codes import ErrorCodes, NativeCode
 from .hold_limit import ServerHoldLimit
 from .isolation import READ_COMMITTED, REPEATABLE_READ, SNAPSHOT, IsolationLevels
+from .lock_statements import LockStatements
 from .locking import Locking
 from .monitoring import LockMonitoring, connections_by_id, elapsed_seconds
 from .named_locks import NamedLocks
@@ -47,6 +48,7 @@ __all__ = [
     "IsolationLevels",
     "LockConnection",
     "LockMonitoring",
+    "LockStatements",
     "LockStrategy",
     "LockWaits",
     "Locking",

@@ -26,6 +26,7 @@ from .base import (
     REPEATABLE_READ,
     IsolationLevels,
     LockMonitoring,
+    LockStatements,
     LockStrategy,
     LockWaits,
     NativeCode,
@@ -144,6 +145,12 @@ class SessionIsolation(InnoDBIsolation):
     sets_once = False
 
 
+class InnoDBStatements(LockStatements):
+    # Where most rows of a table are asked for, the optimizer reads all of it, and FOR UPDATE
+    # waits for every row that is read.
+    by_keys_hint = "FORCE INDEX ({index})"
+
+
 class InnoDBWaits(LockWaits):
     def longest(self, connection: Connection) -> float | None:
         return float(connection.exec_driver_sql("SELECT @@innodb_lock_wait_timeout").scalar_one())
@@ -177,10 +184,8 @@ class InnoDBLocks(LockStrategy):
     # of the statement: https://dev.mysql.com/doc/refman/8.4/en/date-and-time-functions.html
     clock = ServerClock("UTC_TIMESTAMP(6)", _timestamp)
     isolation: IsolationLevels = InnoDBIsolation()
+    statements: LockStatements = InnoDBStatements()
     waits: LockWaits = InnoDBWaits()
-    # Where most rows of a table are asked for, the optimizer reads all of it, and FOR UPDATE
-    # waits for every row that is read.
-    by_keys_hint = "FORCE INDEX ({index})"
     refusals = {
         # ER_KEY_DOES_NOT_EXITS, of FORCE INDEX
         1176: (

@@ -22,6 +22,7 @@ from .innodb import (
     InnoDBIsolation,
     InnoDBLocks,
     InnoDBMonitoring,
+    InnoDBStatements,
     InnoDBWaits,
 )
 from .innodb_named_locks import InnoDBNamedLocks
@@ -128,6 +129,13 @@ class ConflictIsolation(InnoDBIsolation):
     conflicting = InnoDBIsolation.conflicting | {REPEATABLE_READ}
 
 
+class MariaDBStatements(InnoDBStatements):
+    # From 1000 on, an IN list becomes a subquery, and the whole table is read and locked:
+    # https://mariadb.com/kb/en/conversion-of-big-in-predicates-into-subqueries/
+    max_parameters = 900
+    locks_one_table_of_join = False  # there is no FOR UPDATE OF: MDEV-17514
+
+
 class MariaDBWaits(InnoDBWaits):
     def limited(
         self,
@@ -175,9 +183,6 @@ def _wait_for_name(seconds: float) -> TextClause:
 
 class MariaDBLocks(InnoDBLocks):
     name = "mariadb"
-    # From 1000 on, an IN list becomes a subquery, and the whole table is read and locked:
-    # https://mariadb.com/kb/en/conversion-of-big-in-predicates-into-subqueries/
-    max_parameters = 900
     # https://mariadb.com/kb/en/mariadb-error-codes/
     failures = {
         1205: LockNotAvailable,  # ER_LOCK_WAIT_TIMEOUT; NOWAIT gives the same number
@@ -186,6 +191,7 @@ class MariaDBLocks(InnoDBLocks):
     }
     statement_limits = frozenset({1969})  # ER_STATEMENT_TIMEOUT: max_statement_time
     monitoring = MariaDBMonitoring()
+    statements = MariaDBStatements()
     waits = MariaDBWaits()
     named_locks = InnoDBNamedLocks(_wait_for_name)
     # https://mariadb.com/docs/server/server-management/variables-and-modes/server-system-variables
@@ -205,9 +211,6 @@ class MariaDBLocks(InnoDBLocks):
         super().__init__(dialect)
         if (self.server_version or ()) >= _DETECTS_CONFLICTS:
             self.isolation = ConflictIsolation()
-
-    def locks_one_table_of_join(self) -> bool:
-        return False  # there is no FOR UPDATE OF: MDEV-17514
 
     def check_support(self, lock: LockOptions) -> None:
         super().check_support(lock)

@@ -32,6 +32,7 @@ from .base import (
     SNAPSHOT,
     IsolationLevels,
     LockMonitoring,
+    LockStatements,
     LockStrategy,
     LockWaits,
     NamedLocks,
@@ -215,6 +216,42 @@ class SQLServerIsolation(IsolationLevels):
     changes_at_once = True
 
 
+class SQLServerStatements(LockStatements):
+    # with_for_update() compiles to nothing here, so only a hint locks.
+    hints = {**{lock: f"WITH ({hints})" for lock, hints in _ROW_LOCKS.items()}, **_DIRTY}
+    # "Table hints", FORCESEEK: "the query optimizer uses only an index seek operation as the access
+    # path".  Without it a small table, or one of a long IN list, is scanned, and each row that the
+    # scan passes is locked, and waited for.
+    hints_by_key = {
+        **{lock: f"WITH ({hints}, FORCESEEK)" for lock, hints in _ROW_LOCKS.items()},
+        **_DIRTY,
+    }
+    candidate_hints = {
+        _FOR_UPDATE | _NOWAIT: "WITH (NOWAIT)",
+        _FOR_UPDATE | _SKIP: "WITH (READCOMMITTEDLOCK, READPAST)",
+        _SHARED | _SKIP: "WITH (READCOMMITTEDLOCK, READPAST)",
+    }
+    # "Table hints", Remarks: "The table hints are ignored if the table isn't accessed by the query
+    # plan.  This may be caused by the optimizer choosing not to access the table at all": a join to
+    # a header over a trusted foreign key of which only the key is read.  And: "if a table has a
+    # nonclustered index, and a SELECT statement using a lock hint is handled by a covering index, a
+    # lock is acquired on the index key in the covering index rather than on the data row in the base
+    # table", so two sessions with two access paths both get it.
+    locks_what_is_read = True
+    max_parameters = 2_000  # of 2100: some drivers add their own
+    # "IN", Remarks: a statement with many values can "consume resources and return an error 8623 or
+    # 8632".  Where that begins for an OR of composite keys, nobody has measured: so it has few.
+    # https://learn.microsoft.com/sql/t-sql/language-elements/in-transact-sql
+    max_parameters_of_or = 200
+
+    def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
+        if base_of(lock) is _SHARED:
+            if level == SNAPSHOT:
+                return LockOptions.None_
+            return lock & ~_SHARED | _FOR_UPDATE  # never weaker than asked
+        return LockOptions.None_ if base_of(lock) is LockOptions.SnapshotRead else lock
+
+
 class SQLServerWaits(LockWaits):
     """The waits at one server, which is asked once what it does with a limit."""
 
@@ -283,55 +320,23 @@ class SQLServerNamedLocks(NamedLocks):
 class SQLServerLocks(SQLServerErrors, LockStrategy):
     name = "mssql"
     queued = frozenset({_FOR_UPDATE})
-    # with_for_update() compiles to nothing here, so only a hint locks.
-    hints = {**{lock: f"WITH ({hints})" for lock, hints in _ROW_LOCKS.items()}, **_DIRTY}
-    # "Table hints", FORCESEEK: "the query optimizer uses only an index seek operation as the access
-    # path".  Without it a small table, or one of a long IN list, is scanned, and each row that the
-    # scan passes is locked, and waited for.
-    hints_by_key = {
-        **{lock: f"WITH ({hints}, FORCESEEK)" for lock, hints in _ROW_LOCKS.items()},
-        **_DIRTY,
-    }
-    candidate_hints = {
-        _FOR_UPDATE | _NOWAIT: "WITH (NOWAIT)",
-        _FOR_UPDATE | _SKIP: "WITH (READCOMMITTEDLOCK, READPAST)",
-        _SHARED | _SKIP: "WITH (READCOMMITTEDLOCK, READPAST)",
-    }
-    # "Table hints", Remarks: "The table hints are ignored if the table isn't accessed by the query
-    # plan.  This may be caused by the optimizer choosing not to access the table at all": a join to
-    # a header over a trusted foreign key of which only the key is read.  And: "if a table has a
-    # nonclustered index, and a SELECT statement using a lock hint is handled by a covering index, a
-    # lock is acquired on the index key in the covering index rather than on the data row in the base
-    # table", so two sessions with two access paths both get it.
-    locks_what_is_read = True
     # "SET XACT_ABORT", Remarks: "Depending upon the severity of the error, the entire transaction
     # may be rolled back even when SET XACT_ABORT is OFF."  No number tells: 245 (conversion) ends
     # it, 2627 does not, and in a trigger, where XACT_ABORT is ON by default, 2627 ends it too.  The
     # driver begins the next transaction by itself, so @@TRANCOUNT is 1 as before.
     error_ends_unseen = True
     isolation = SQLServerIsolation()
+    statements = SQLServerStatements()
     monitoring = SQLServerMonitoring()
     named_locks = SQLServerNamedLocks()
     # "Returns a datetime2(7) value that contains the date and time of the computer on which the
     # instance of SQL Server is running .. as UTC time":
     # https://learn.microsoft.com/sql/t-sql/functions/sysutcdatetime-transact-sql
     clock = ServerClock("CAST(SYSUTCDATETIME() AS DATETIME2(6))", _timestamp)
-    max_parameters = 2_000  # of 2100: some drivers add their own
-    # "IN", Remarks: a statement with many values can "consume resources and return an error 8623 or
-    # 8632".  Where that begins for an OR of composite keys, nobody has measured: so it has few.
-    # https://learn.microsoft.com/sql/t-sql/language-elements/in-transact-sql
-    max_parameters_of_or = 200
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
         self.waits = SQLServerWaits()
-
-    def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
-        if base_of(lock) is _SHARED:
-            if level == SNAPSHOT:
-                return LockOptions.None_
-            return lock & ~_SHARED | _FOR_UPDATE  # never weaker than asked
-        return LockOptions.None_ if base_of(lock) is LockOptions.SnapshotRead else lock
 
     def note_server(self, connection: Connection) -> None:
         self.compatible = find_server("mssql", _product(connection))

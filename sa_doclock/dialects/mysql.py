@@ -21,6 +21,7 @@ from .innodb import (
     InnoDBHoldLimit,
     InnoDBLocks,
     InnoDBMonitoring,
+    InnoDBStatements,
     InnoDBWaits,
     StorageEngine,
     engine_in_schema,
@@ -195,6 +196,17 @@ def _shown_engine(shown: Sequence[Any]) -> StorageEngine | None:
     return StorageEngine(found[1]) if found else None
 
 
+class MySQLStatements(InnoDBStatements):
+    # Far more exceed range_optimizer_max_mem_size, and the whole table is read and locked.
+    max_parameters = 8_000
+
+
+class OldMySQLStatements(MySQLStatements):
+    """The SELECTs of MySQL 5.7, which has no ``FOR UPDATE OF``."""
+
+    locks_one_table_of_join = False
+
+
 class MySQLWaits(InnoDBWaits):
     def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
         # innodb_lock_wait_timeout counts whole seconds, and what is set on a connection
@@ -222,8 +234,6 @@ def _wait_for_name(seconds: float) -> TextClause:
 
 class MySQLLocks(InnoDBLocks):
     name = "mysql"
-    # Far more exceed range_optimizer_max_mem_size, and the whole table is read and locked.
-    max_parameters = 8_000
     # https://dev.mysql.com/doc/mysql-errors/en/server-error-reference.html
     failures = {
         1205: LockNotAvailable,  # ER_LOCK_WAIT_TIMEOUT: only the statement is undone
@@ -234,6 +244,7 @@ class MySQLLocks(InnoDBLocks):
     server_limits = frozenset({1205})
     statement_limits = frozenset({3024})  # ER_QUERY_TIMEOUT: MAX_EXECUTION_TIME
     monitoring = MySQLMonitoring()
+    statements = MySQLStatements()
     waits = MySQLWaits()
     named_locks = InnoDBNamedLocks(_wait_for_name)
     # MySQL has no limit for an idle transaction, and one for an idle connection, which ends both:
@@ -251,9 +262,8 @@ class MySQLLocks(InnoDBLocks):
         super().__init__(dialect)
         # SQLAlchemy before 2.0.45 writes LOCK IN SHARE MODE OF .., which no MySQL understands
         self._spells_share = hasattr(dialect, "use_mysql_for_share")
-
-    def locks_one_table_of_join(self) -> bool:
-        return self._version >= _HAS_MODIFIERS
+        if self._version < _HAS_MODIFIERS:
+            self.statements = OldMySQLStatements()
 
     def check_support(self, lock: LockOptions) -> None:
         super().check_support(lock)

@@ -142,7 +142,7 @@ def known_strategies() -> list[LockStrategy]:
 def hints_of(bind: Engine | Connection) -> Mapping[LockOptions, str]:
     """Return the table hints of this database; none where nothing is known of it."""
     found = strategy_classes().get(product_of(bind.dialect))
-    return {} if found is None else found.hints
+    return {} if found is None else found.statements.hints
 
 
 def by_keys_hints(index: str | None) -> Iterator[tuple[str, str]]:
@@ -151,15 +151,15 @@ def by_keys_hints(index: str | None) -> Iterator[tuple[str, str]]:
     :param index: the name of the index on the key; None where it is not known.
     """
     for strategy in strategy_classes().values():
-        if strategy.by_keys_hint is not None and index is not None:
-            yield strategy.by_keys_hint.format(index=index), strategy.name
+        if strategy.statements.by_keys_hint is not None and index is not None:
+            yield strategy.statements.by_keys_hint.format(index=index), strategy.name
 
 
 def suffixed() -> list[type[LockStrategy]]:
     """Return the strategies whose locks are text at the end of a SELECT."""
-    return [strategy for strategy in strategy_classes().values() if strategy.suffixes]
+    return [strategy for strategy in strategy_classes().values() if strategy.statements.suffixes]
 
 
 def table_hints() -> Iterator[type[LockStrategy]]:
     """Return the strategies whose locks are table hints."""
-    return (strategy for strategy in strategy_classes().values() if strategy.hints)
+    return (strategy for strategy in strategy_classes().values() if strategy.statements.hints)

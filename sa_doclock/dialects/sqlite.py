@@ -28,6 +28,7 @@ from ..options import LockOptions, base_of, milliseconds
 from .base import (
     AUTOCOMMIT,
     IsolationLevels,
+    LockStatements,
     LockStrategy,
     LockWaits,
     NamedLocks,
@@ -67,6 +68,14 @@ class SQLiteIsolation(IsolationLevels):
     conflicting = frozenset()  # the driver begins no transaction for a read
 
 
+class SQLiteStatements(LockStatements):
+    # SQLITE_MAX_VARIABLE_NUMBER was 999 before SQLite 3.32: https://www.sqlite.org/limits.html
+    max_parameters = 900
+
+    def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
+        return LockOptions.None_
+
+
 class SQLiteWaits(LockWaits):
     def limited(
         self,
@@ -100,9 +109,8 @@ class SQLiteLocks(LockStrategy):
     queued = frozenset({LockOptions.ForUpdate})
     locks_database = notes_begin = mark_is_savepoint = True
     asks_server = False
-    # SQLITE_MAX_VARIABLE_NUMBER was 999 before SQLite 3.32: https://www.sqlite.org/limits.html
-    max_parameters = 900
     isolation = SQLiteIsolation()
+    statements = SQLiteStatements()
     waits = SQLiteWaits()
     named_locks = SQLiteNamedLocks()
     # The clock of the process, in milliseconds: "The 'now' argument to date and time functions always
@@ -123,9 +131,6 @@ class SQLiteLocks(LockStrategy):
     def check_support(self, lock: LockOptions) -> None:
         if LockOptions.SkipLocked in lock:
             raise LockNotSupported("SQLite locks the file, not rows: there is nothing to skip")
-
-    def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
-        return LockOptions.None_
 
     def check_autocommit(self, connection: Connection) -> None:
         # sqlite3.Connection.autocommit came with Python 3.12; its default is an int

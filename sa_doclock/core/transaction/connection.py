@@ -123,4 +123,4 @@ class TransactionConnection:
         """Return the lock that a SELECT must carry here, to give what was asked for."""
         if plan.level is None or plan.level == self.level:
             return plan.row_lock
-        return self.strategy.row_lock(plan.lock, self.level)
+        return self.strategy.statements.row_lock(plan.lock, self.level)

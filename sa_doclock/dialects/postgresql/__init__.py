@@ -22,6 +22,7 @@ from ..base import (
     REPEATABLE_READ,
     UNMARKED,
     IsolationLevels,
+    LockStatements,
     LockStrategy,
     NativeCode,
     Pipeline,
@@ -80,6 +81,16 @@ class PostgreSQLIsolation(IsolationLevels):
         connection.dialect.default_isolation_level = connection.get_isolation_level()
 
 
+class PostgreSQLStatements(LockStatements):
+    # "If applied to a view or sub-query, it affects all tables used in the view or sub-query.
+    # However, these clauses do not apply to WITH queries referenced by the primary query."
+    # https://www.postgresql.org/docs/current/sql-select.html#SQL-FOR-UPDATE-SHARE
+    locks_subqueries = True
+    # READ COMMITTED re-checks the row version that it waited for.  One that was deleted and
+    # inserted again meanwhile is another row, which only a new statement's snapshot shows.
+    retries_missing_rows = True
+
+
 class PsycopgPipelining(Pipelining):
     """The pipelines of psycopg 3."""
 
@@ -96,10 +107,6 @@ class PostgreSQLLocks(LockStrategy):
     name = "postgresql"
     # After a COMMIT that the program has sent as text, asyncpg and psycopg2 send no other BEGIN.
     lock_needs_transaction = True
-    # "If applied to a view or sub-query, it affects all tables used in the view or sub-query.
-    # However, these clauses do not apply to WITH queries referenced by the primary query."
-    # https://www.postgresql.org/docs/current/sql-select.html#SQL-FOR-UPDATE-SHARE
-    locks_subqueries = True
     # https://www.postgresql.org/docs/current/errcodes-appendix.html
     failures = {
         "55P03": LockNotAvailable,  # lock_not_available: NOWAIT and lock_timeout alike
@@ -134,11 +141,9 @@ class PostgreSQLLocks(LockStrategy):
         "42P05": (LockNotSupported, _PREPARED_ELSEWHERE),
     }
     advice = dict.fromkeys(("26000", "42P05"), _PREPARED_ELSEWHERE)
-    # READ COMMITTED re-checks the row version that it waited for.  One that was deleted and
-    # inserted again meanwhile is another row, which only a new statement's snapshot shows.
-    retries_missing_rows = True
     monitoring = PostgreSQLMonitoring()
     isolation = PostgreSQLIsolation()
+    statements = PostgreSQLStatements()
     waits = PostgreSQLWaits()
     hold_limit = PostgreSQLHoldLimit()
     named_locks = PostgreSQLNamedLocks()

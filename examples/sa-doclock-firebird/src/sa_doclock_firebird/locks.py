@@ -26,6 +26,7 @@ from sa_doclock.dialects.base import (
     READ_COMMITTED,
     REPEATABLE_READ,
     IsolationLevels,
+    LockStatements,
     LockStrategy,
     LockWaits,
     NativeCode,
@@ -82,6 +83,26 @@ class FirebirdIsolation(IsolationLevels):
         """Leave it to begin(), which is called next."""
 
 
+class FirebirdStatements(LockStatements):
+    """WITH LOCK behind the SELECT, and no lock in a snapshot."""
+
+    # sqlalchemy-firebird writes FOR UPDATE for with_for_update(), which locks nothing (measured), and
+    # FOR UPDATE WITH LOCK for nowait=True, which does not wait if its transaction does not.
+    suffixes = {FOR_UPDATE: "WITH LOCK"}  # noqa: RUF012
+    max_parameters = 1_400  # an IN list has at most 1500 members
+    # Measured: who waits for a row that is deleted and inserted again meanwhile does not find it.
+    retries_missing_rows = True
+    locks_one_table_of_join = False  # "WITH LOCK" is not available "for joined sets"
+
+    def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
+        """Return no lock for readers in a snapshot, and else ForUpdate: never weaker than asked."""
+        if base_of(lock) is SNAPSHOT_READ:
+            return LockOptions.None_
+        if base_of(lock) is SHARED:
+            return LockOptions.None_ if level == REPEATABLE_READ else lock & ~SHARED | FOR_UPDATE
+        return lock
+
+
 class FirebirdWaits(LockWaits):
     """The limit of a wait, which is one of its transaction; begin() sets it."""
 
@@ -98,12 +119,6 @@ class FirebirdLocks(LockStrategy):
 
     name = "firebird.firebird"
     queued = frozenset({FOR_UPDATE})
-    # sqlalchemy-firebird writes FOR UPDATE for with_for_update(), which locks nothing (measured), and
-    # FOR UPDATE WITH LOCK for nowait=True, which does not wait if its transaction does not.
-    suffixes = {FOR_UPDATE: "WITH LOCK"}  # noqa: RUF012
-    max_parameters = 1_400  # an IN list has at most 1500 members
-    # Measured: who waits for a row that is deleted and inserted again meanwhile does not find it.
-    retries_missing_rows = True
     failures = {  # noqa: RUF012
         LOCK_CONFLICT: LockNotAvailable,  # of a table: the transaction is NO WAIT
         LOCK_TIMEOUT: LockNotAvailable,  # of a table: its LOCK TIMEOUT has passed
@@ -115,6 +130,7 @@ class FirebirdLocks(LockStrategy):
         **dict.fromkeys(NOT_LOCKABLE, (LockNotSupported, "WITH LOCK needs one stored table")),
     }
     isolation = FirebirdIsolation()
+    statements = FirebirdStatements()
     waits = FirebirdWaits()
     monitoring = FirebirdMonitoring()
     notes_begin = True
@@ -123,18 +139,6 @@ class FirebirdLocks(LockStrategy):
         """Refuse SkipLocked, which came with Firebird 5."""
         if LockOptions.SkipLocked in lock:
             raise LockNotSupported("Firebird 3 and 4 have no SKIP LOCKED")
-
-    def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
-        """Return no lock for readers in a snapshot, and else ForUpdate: never weaker than asked."""
-        if base_of(lock) is SNAPSHOT_READ:
-            return LockOptions.None_
-        if base_of(lock) is SHARED:
-            return LockOptions.None_ if level == REPEATABLE_READ else lock & ~SHARED | FOR_UPDATE
-        return lock
-
-    def locks_one_table_of_join(self) -> bool:
-        """Return False: "WITH LOCK" is not available "for joined sets"."""
-        return False
 
     def asked_in_place(self, connection: Connection) -> AbstractContextManager[None]:
         """Return a block that does nothing: the driver itself is asked, and sends nothing."""
@@ -181,7 +185,7 @@ class FirebirdLocks(LockStrategy):
             self.begin(connection, lock, seconds)
             return True
         opens = super().join(connection, lock, seconds, level, opened_for, header)
-        if base_of(self.row_lock(lock, level)) is FOR_UPDATE:
+        if base_of(self.statements.row_lock(lock, level)) is FOR_UPDATE:
             _refuse_other_limit(connection, lock, seconds)
         return opens
 
