@@ -75,10 +75,10 @@ __all__ = [
 ]
 
 
-class LockStrategy(Locking, ErrorCodes, ConnectionState):
+class LockStrategy(Locking, ConnectionState):
     """The dialect of one database: its locks, errors and connections.  Subclass it for a new one.
 
-    A subclass must give ``name``, ``isolation``, ``failures`` and ``native_code()``; all else has a
+    A subclass must give ``name``, ``isolation`` and ``errors``; all else has a
     default.  There is one object per SQLAlchemy dialect object, that is per engine, so it may
     remember what it has asked its server.  Facts are class attributes; a method answers what a
     fact cannot.  A strategy knows SQL and the driver, never a Session.

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from ..errors import LockNotSupported
 from .cluster import Cluster
 from .compatible_servers import FoundServer
-from .error_codes import NativeCode
+from .error_codes import ErrorCodes, NativeCode
 from .side_connection import side_connection
 
 AUTOCOMMIT = (
@@ -44,6 +44,9 @@ class ConnectionState:
 
     asks_server: ClassVar[bool] = True
     """The answers depend on the server's version or default isolation level."""
+
+    errors: ErrorCodes
+    """The error numbers of the server."""
 
     reports_idle: ClassVar[bool] = False
     """Some driver sends a ROLLBACK also where no transaction is open, and ``is_idle()`` can tell."""
@@ -191,6 +194,10 @@ class ConnectionState:
         asked about.
         """
         return self.in_transaction(connection)
+
+    def is_aborted(self, connection: Connection) -> bool | None:
+        """Return whether an error has aborted the transaction; None: the driver cannot tell."""
+        return None if self.errors.aborts_on_error else False
 
     def is_idle(self, dbapi_connection: Any) -> bool:
         """Return whether the server's answer to COMMIT or ROLLBACK says: no transaction is open.

@@ -1,4 +1,4 @@
-"""Role 2 of a dialect: the error numbers of the server, and what they mean."""
+"""The error numbers of a server, and what they mean."""
 
 from __future__ import annotations
 
@@ -77,7 +77,3 @@ class ErrorCodes:
         :param by_key: the statement finds its rows by primary key, and is not slow by itself.
         """
         return self.refusals.get(code) if code is not None else None
-
-    def is_aborted(self, connection: Connection) -> bool | None:
-        """Return whether an error has aborted the transaction; None: the driver cannot tell."""
-        return None if self.aborts_on_error else False

@@ -24,6 +24,7 @@ from .base import (
     AUTOCOMMIT,
     READ_COMMITTED,
     REPEATABLE_READ,
+    ErrorCodes,
     IsolationLevels,
     LockMonitoring,
     LockStatements,
@@ -145,6 +146,36 @@ class SessionIsolation(InnoDBIsolation):
     sets_once = False
 
 
+class InnoDBErrors(ErrorCodes):
+    """The errors of both products.
+
+    :param timeout_rolls_back: innodb_rollback_on_timeout is ON.
+    """
+
+    refusals = {
+        # ER_KEY_DOES_NOT_EXITS, of FORCE INDEX
+        1176: (
+            LockNotSupported,
+            (
+                "the mapped key is not the PRIMARY KEY of this table, nor has it the unique index that "
+                "its Table names; without one, rows of other keys would be locked along"
+            ),
+        ),
+        # ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
+        1792: (LockNotSupported, _READ_ONLY.format("transaction")),
+        # ER_OPTION_PREVENTS_STATEMENT, --read-only
+        1290: (LockNotSupported, _READ_ONLY.format("server")),
+    }
+
+    def __init__(self, *, timeout_rolls_back: bool = False) -> None:
+        if timeout_rolls_back:
+            codes = self.rolls_back_transaction | {1205}
+            self.rolls_back_transaction = self.requires_rollback = codes
+
+    def native_code(self, orig: BaseException) -> NativeCode | None:
+        return driver_code(orig)
+
+
 class InnoDBStatements(LockStatements):
     # Where most rows of a table are asked for, the optimizer reads all of it, and FOR UPDATE
     # waits for every row that is read.
@@ -180,26 +211,13 @@ class InnoDBHoldLimit(ServerHoldLimit):
 class InnoDBLocks(LockStrategy):
     reports_idle = mark_is_savepoint = True
     named_locks: ClassVar[InnoDBNamedLocks]
+    errors: InnoDBErrors
     # "returns the current UTC date and time", with 6 digits of a second if asked for, as of the begin
     # of the statement: https://dev.mysql.com/doc/refman/8.4/en/date-and-time-functions.html
     clock = ServerClock("UTC_TIMESTAMP(6)", _timestamp)
     isolation: IsolationLevels = InnoDBIsolation()
     statements: LockStatements = InnoDBStatements()
     waits: LockWaits = InnoDBWaits()
-    refusals = {
-        # ER_KEY_DOES_NOT_EXITS, of FORCE INDEX
-        1176: (
-            LockNotSupported,
-            (
-                "the mapped key is not the PRIMARY KEY of this table, nor has it the unique index that "
-                "its Table names; without one, rows of other keys would be locked along"
-            ),
-        ),
-        # ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
-        1792: (LockNotSupported, _READ_ONLY.format("transaction")),
-        # ER_OPTION_PREVENTS_STATEMENT, --read-only
-        1290: (LockNotSupported, _READ_ONLY.format("server")),
-    }
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
@@ -225,8 +243,7 @@ class InnoDBLocks(LockStrategy):
             self.isolation = SessionIsolation()
         self.cluster = cluster_of(settings)
         if settings.get("innodb_rollback_on_timeout") == "ON":
-            codes = self.rolls_back_transaction | {1205}
-            self.rolls_back_transaction = self.requires_rollback = codes
+            self.errors = type(self.errors)(timeout_rolls_back=True)
 
     def check_table(self, connection: Connection, table: Table) -> None:
         name = schema_of(connection, table), table.name
@@ -250,7 +267,7 @@ class InnoDBLocks(LockStrategy):
         except DBAPIError as error:
             if (
                 error.orig is not None
-                and self.native_code(error.orig) in self.rolls_back_transaction
+                and self.errors.native_code(error.orig) in self.errors.rolls_back_transaction
             ):
                 raise DeadlockDetected(
                     "chosen as the victim of a deadlock; run the whole transaction again",
@@ -320,8 +337,8 @@ class InnoDBLocks(LockStrategy):
         return release_savepoint_mark(connection, mark, self._is_no_savepoint)
 
     def _is_no_savepoint(self, error: DBAPIError) -> bool:
-        code = None if error.orig is None else self.native_code(error.orig)
-        return code == _NO_SAVEPOINT or code in self.rolls_back_transaction
+        code = None if error.orig is None else self.errors.native_code(error.orig)
+        return code == _NO_SAVEPOINT or code in self.errors.rolls_back_transaction
 
     def is_idle(self, dbapi_connection: Any) -> bool:
         driver = getattr(dbapi_connection, "driver_connection", dbapi_connection)
@@ -343,9 +360,6 @@ class InnoDBLocks(LockStrategy):
         if self.compatible is not None:
             return nullcontext(False)  # not every product has named locks
         return self.named_locks.while_inserting(connection, key, seconds)
-
-    def native_code(self, orig: BaseException) -> NativeCode | None:
-        return driver_code(orig)
 
 
 def driver_code(orig: BaseException) -> int | None:

@@ -18,6 +18,7 @@ from ..options import LockOptions, may_queue, milliseconds
 from .base import REPEATABLE_READ
 from .connection import rewritten_statements
 from .innodb import (
+    InnoDBErrors,
     InnoDBHoldLimit,
     InnoDBIsolation,
     InnoDBLocks,
@@ -129,6 +130,19 @@ class ConflictIsolation(InnoDBIsolation):
     conflicting = InnoDBIsolation.conflicting | {REPEATABLE_READ}
 
 
+class MariaDBErrors(InnoDBErrors):
+    # https://mariadb.com/kb/en/mariadb-error-codes/
+    failures = {
+        1205: LockNotAvailable,  # ER_LOCK_WAIT_TIMEOUT; NOWAIT gives the same number
+        1213: DeadlockDetected,  # ER_LOCK_DEADLOCK: the whole transaction is undone
+        1020: SnapshotConflict,  # ER_CHECKREAD: innodb_snapshot_isolation, on since 11.6.2
+    }
+    statement_limits = frozenset({1969})  # ER_STATEMENT_TIMEOUT: max_statement_time
+    breaks_connection = frozenset({1927})  # ER_CONNECTION_KILLED: by KILL, during a statement
+    # 1206 ER_LOCK_TABLE_FULL: the locks do not fit into the buffer pool; it is no lock that failed.
+    rolls_back_transaction = requires_rollback = frozenset({1213, 1020, 1206})
+
+
 class MariaDBStatements(InnoDBStatements):
     # From 1000 on, an IN list becomes a subquery, and the whole table is read and locked:
     # https://mariadb.com/kb/en/conversion-of-big-in-predicates-into-subqueries/
@@ -183,14 +197,8 @@ def _wait_for_name(seconds: float) -> TextClause:
 
 class MariaDBLocks(InnoDBLocks):
     name = "mariadb"
-    # https://mariadb.com/kb/en/mariadb-error-codes/
-    failures = {
-        1205: LockNotAvailable,  # ER_LOCK_WAIT_TIMEOUT; NOWAIT gives the same number
-        1213: DeadlockDetected,  # ER_LOCK_DEADLOCK: the whole transaction is undone
-        1020: SnapshotConflict,  # ER_CHECKREAD: innodb_snapshot_isolation, on since 11.6.2
-    }
-    statement_limits = frozenset({1969})  # ER_STATEMENT_TIMEOUT: max_statement_time
     monitoring = MariaDBMonitoring()
+    errors = MariaDBErrors()
     statements = MariaDBStatements()
     waits = MariaDBWaits()
     named_locks = InnoDBNamedLocks(_wait_for_name)
@@ -203,9 +211,6 @@ class MariaDBLocks(InnoDBLocks):
             "@@SESSION.idle_transaction_timeout, {limit})"
         ),
     )
-    breaks_connection = frozenset({1927})  # ER_CONNECTION_KILLED: by KILL, during a statement
-    # 1206 ER_LOCK_TABLE_FULL: the locks do not fit into the buffer pool; it is no lock that failed.
-    rolls_back_transaction = requires_rollback = frozenset({1213, 1020, 1206})
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)

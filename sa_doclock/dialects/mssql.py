@@ -317,7 +317,7 @@ class SQLServerNamedLocks(NamedLocks):
         return _REFUSED_BY_VALUE.get(answer)
 
 
-class SQLServerLocks(SQLServerErrors, LockStrategy):
+class SQLServerLocks(LockStrategy):
     name = "mssql"
     queued = frozenset({_FOR_UPDATE})
     # "SET XACT_ABORT", Remarks: "Depending upon the severity of the error, the entire transaction
@@ -325,6 +325,7 @@ class SQLServerLocks(SQLServerErrors, LockStrategy):
     # it, 2627 does not, and in a trigger, where XACT_ABORT is ON by default, 2627 ends it too.  The
     # driver begins the next transaction by itself, so @@TRANCOUNT is 1 as before.
     error_ends_unseen = True
+    errors = SQLServerErrors()
     isolation = SQLServerIsolation()
     statements = SQLServerStatements()
     monitoring = SQLServerMonitoring()

@@ -18,6 +18,7 @@ from ..options import LockOptions, base_of, milliseconds
 from .base import NativeCode
 from .connection import ask_driver, other_connection
 from .innodb import (
+    InnoDBErrors,
     InnoDBHoldLimit,
     InnoDBLocks,
     InnoDBMonitoring,
@@ -196,6 +197,36 @@ def _shown_engine(shown: Sequence[Any]) -> StorageEngine | None:
     return StorageEngine(found[1]) if found else None
 
 
+class MySQLErrors(InnoDBErrors):
+    # https://dev.mysql.com/doc/mysql-errors/en/server-error-reference.html
+    failures = {
+        1205: LockNotAvailable,  # ER_LOCK_WAIT_TIMEOUT: only the statement is undone
+        3572: LockNotAvailable,  # ER_LOCK_NOWAIT
+        1213: DeadlockDetected,  # ER_LOCK_DEADLOCK: the whole transaction is undone
+        3058: DeadlockDetected,  # ER_USER_LOCK_DEADLOCK: GET_LOCK; nothing is undone
+    }
+    server_limits = frozenset({1205})
+    statement_limits = frozenset({3024})  # ER_QUERY_TIMEOUT: MAX_EXECUTION_TIME
+    breaks_connection = frozenset({3169})  # ER_SESSION_WAS_KILLED: by KILL, during a statement
+    ended_while_idle = frozenset({4031})  # ER_CLIENT_INTERACTION_TIMEOUT: wait_timeout
+    # 1206 ER_LOCK_TABLE_FULL: the locks do not fit into the buffer pool; it is no lock that failed.
+    rolls_back_transaction = requires_rollback = frozenset({1213, 1206})
+
+    def native_code(self, orig: BaseException) -> NativeCode | None:
+        code = super().native_code(orig)
+        # Another primary of the group was first.  1180 can also be a full disk, say: InnoDB's own
+        # number in its text tells them apart.
+        if code == _ROLLBACK_DURING_COMMIT or (
+            code == _ERROR_DURING_COMMIT and _HA_ERR_LOCK_DEADLOCK.search(str(orig.args[-1]))
+        ):
+            return 1213  # ER_LOCK_DEADLOCK
+        # The savepoint has ended with its transaction, which was in the way of another member of the
+        # group; MySQL says it of RELEASE SAVEPOINT and ROLLBACK TO SAVEPOINT.
+        if code in _ERROR_OF_ENGINE and _HA_ERR_NO_SAVEPOINT.search(str(orig.args[-1])):
+            return 1213
+        return code
+
+
 class MySQLStatements(InnoDBStatements):
     # Far more exceed range_optimizer_max_mem_size, and the whole table is read and locked.
     max_parameters = 8_000
@@ -234,16 +265,8 @@ def _wait_for_name(seconds: float) -> TextClause:
 
 class MySQLLocks(InnoDBLocks):
     name = "mysql"
-    # https://dev.mysql.com/doc/mysql-errors/en/server-error-reference.html
-    failures = {
-        1205: LockNotAvailable,  # ER_LOCK_WAIT_TIMEOUT: only the statement is undone
-        3572: LockNotAvailable,  # ER_LOCK_NOWAIT
-        1213: DeadlockDetected,  # ER_LOCK_DEADLOCK: the whole transaction is undone
-        3058: DeadlockDetected,  # ER_USER_LOCK_DEADLOCK: GET_LOCK; nothing is undone
-    }
-    server_limits = frozenset({1205})
-    statement_limits = frozenset({3024})  # ER_QUERY_TIMEOUT: MAX_EXECUTION_TIME
     monitoring = MySQLMonitoring()
+    errors = MySQLErrors()
     statements = MySQLStatements()
     waits = MySQLWaits()
     named_locks = InnoDBNamedLocks(_wait_for_name)
@@ -253,10 +276,6 @@ class MySQLLocks(InnoDBLocks):
     hold_limit = InnoDBHoldLimit(
         "wait_timeout", "CAST(LEAST(@@SESSION.wait_timeout, {limit}) AS UNSIGNED)"
     )
-    breaks_connection = frozenset({3169})  # ER_SESSION_WAS_KILLED: by KILL, during a statement
-    ended_while_idle = frozenset({4031})  # ER_CLIENT_INTERACTION_TIMEOUT: wait_timeout
-    # 1206 ER_LOCK_TABLE_FULL: the locks do not fit into the buffer pool; it is no lock that failed.
-    rolls_back_transaction = requires_rollback = frozenset({1213, 1206})
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
@@ -273,20 +292,6 @@ class MySQLLocks(InnoDBLocks):
         if base_of(lock) is LockOptions.SharedRead and not self._spells_share:
             raise LockNotSupported("SharedRead on MySQL needs SQLAlchemy 2.0.45 or newer")
 
-    def native_code(self, orig: BaseException) -> NativeCode | None:
-        code = super().native_code(orig)
-        # Another primary of the group was first.  1180 can also be a full disk, say: InnoDB's own
-        # number in its text tells them apart.
-        if code == _ROLLBACK_DURING_COMMIT or (
-            code == _ERROR_DURING_COMMIT and _HA_ERR_LOCK_DEADLOCK.search(str(orig.args[-1]))
-        ):
-            return 1213  # ER_LOCK_DEADLOCK
-        # The savepoint has ended with its transaction, which was in the way of another member of the
-        # group; MySQL says it of RELEASE SAVEPOINT and ROLLBACK TO SAVEPOINT.
-        if code in _ERROR_OF_ENGINE and _HA_ERR_NO_SAVEPOINT.search(str(orig.args[-1])):
-            return 1213
-        return code
-
     def storage_engine(self, connection: Connection, table: Table) -> StorageEngine | None:
         # Since 8.0 the tables of information_schema are InnoDB's: to read them begins a transaction,
         # and at REPEATABLE READ opens its read view.  This does not.
@@ -295,7 +300,7 @@ class MySQLLocks(InnoDBLocks):
             with self.asking(connection) as asked:
                 (shown,) = ask_driver(asked, statement)
         except DBAPIError as error:
-            if error.orig is None or self.native_code(error.orig) != _TABLEACCESS_DENIED:
+            if error.orig is None or self.errors.native_code(error.orig) != _TABLEACCESS_DENIED:
                 raise
         else:
             found = _shown_engine(shown)

@@ -27,6 +27,7 @@ from ..errors import (
 from ..options import LockOptions, base_of, milliseconds
 from .base import (
     AUTOCOMMIT,
+    ErrorCodes,
     IsolationLevels,
     LockStatements,
     LockStrategy,
@@ -61,6 +62,30 @@ _CODES_ON_PYTHON_3_10 = {
     "database table is locked": 6,
     "attempt to write a readonly database": 8,
 }
+
+
+class SQLiteErrors(ErrorCodes):
+    # https://www.sqlite.org/rescode.html
+    failures = {
+        5: LockNotAvailable,  # SQLITE_BUSY
+        6: LockNotAvailable,  # SQLITE_LOCKED: another connection of a shared cache
+        517: SnapshotConflict,  # SQLITE_BUSY_SNAPSHOT: never waits, busy_timeout or not
+    }
+    refusals = {
+        # mode=ro, PRAGMA query_only, or the file's permissions
+        _SQLITE_READONLY: (LockNotSupported, _READ_ONLY),
+    }
+
+    def native_code(self, orig: BaseException) -> NativeCode | None:
+        code: int | None = getattr(orig, "sqlite_errorcode", None)
+        if code is not None:
+            return code if code in self.failures else code & 0xFF  # the primary code
+        # sqlite_errorcode came with Python 3.11; before it the text is all there is, and it
+        # cannot tell SQLITE_BUSY_SNAPSHOT from SQLITE_BUSY.
+        text = str(orig).partition(":")[0]  # ".. is locked: lk_order"
+        return (
+            _CODES_ON_PYTHON_3_10.get(text) if isinstance(orig, sqlite3.OperationalError) else None
+        )
 
 
 class SQLiteIsolation(IsolationLevels):
@@ -109,6 +134,7 @@ class SQLiteLocks(LockStrategy):
     queued = frozenset({LockOptions.ForUpdate})
     locks_database = notes_begin = mark_is_savepoint = True
     asks_server = False
+    errors = SQLiteErrors()
     isolation = SQLiteIsolation()
     statements = SQLiteStatements()
     waits = SQLiteWaits()
@@ -117,16 +143,6 @@ class SQLiteLocks(LockStrategy):
     # returns exactly the same value for multiple invocations within the same sqlite3_step() call"
     # and is in UTC: https://www.sqlite.org/lang_datefunc.html
     clock = ServerClock("strftime('%Y-%m-%d %H:%M:%f', 'now') || '000'", DateTime)
-    # https://www.sqlite.org/rescode.html
-    failures = {
-        5: LockNotAvailable,  # SQLITE_BUSY
-        6: LockNotAvailable,  # SQLITE_LOCKED: another connection of a shared cache
-        517: SnapshotConflict,  # SQLITE_BUSY_SNAPSHOT: never waits, busy_timeout or not
-    }
-    refusals = {
-        # mode=ro, PRAGMA query_only, or the file's permissions
-        _SQLITE_READONLY: (LockNotSupported, _READ_ONLY),
-    }
 
     def check_support(self, lock: LockOptions) -> None:
         if LockOptions.SkipLocked in lock:
@@ -173,7 +189,7 @@ class SQLiteLocks(LockStrategy):
 
     def _refuse_read_only(self, error: OperationalError) -> None:
         # No error of a driver where the lock is that of a statement of the program's own.
-        if error.orig is not None and self.native_code(error.orig) == _SQLITE_READONLY:
+        if error.orig is not None and self.errors.native_code(error.orig) == _SQLITE_READONLY:
             raise LockNotSupported(_READ_ONLY) from error
 
     def _go_on(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
@@ -264,17 +280,6 @@ class SQLiteLocks(LockStrategy):
         if cursor is not None:
             cursor.close()
         self.commit_failed(connection)
-
-    def native_code(self, orig: BaseException) -> NativeCode | None:
-        code: int | None = getattr(orig, "sqlite_errorcode", None)
-        if code is not None:
-            return code if code in self.failures else code & 0xFF  # the primary code
-        # sqlite_errorcode came with Python 3.11; before it the text is all there is, and it
-        # cannot tell SQLITE_BUSY_SNAPSHOT from SQLITE_BUSY.
-        text = str(orig).partition(":")[0]  # ".. is locked: lk_order"
-        return (
-            _CODES_ON_PYTHON_3_10.get(text) if isinstance(orig, sqlite3.OperationalError) else None
-        )
 
 
 def _is_no_savepoint(error: DBAPIError) -> bool:

@@ -85,7 +85,7 @@ def test_it_has_three_facts_and_one_method(alice: Session) -> None:
     strategy = type(alice.does(the_strategy))
     assert strategy.__module__ == "acme_locks"
     own = {name for name in vars(strategy) if not name.startswith("_")}
-    assert own == {"name", "isolation", "failures", "native_code"}
+    assert own == {"name", "isolation", "errors"}
     assert strategy.__mro__[1] is LockStrategy
 
 

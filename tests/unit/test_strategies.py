@@ -59,7 +59,7 @@ class FirebirdLocks(LockStrategy):
 
     name = "firebird"
     isolation = SQLiteLocks.isolation
-    failures: ClassVar = {}
+    errors = SQLiteLocks.errors
     statements = FirebirdStatements()
 
     def check_autocommit(self, connection: Connection) -> None:

@@ -76,7 +76,7 @@ def _may_be_slow(
     error: DBAPIError, strategy: LockStrategy, lock: LockOptions, seconds: float | None
 ) -> bool:
     """Return whether a limit of whole statements ended it, perhaps with no lock in the way."""
-    if not _ended_by(strategy.statement_limits, strategy, error):
+    if not _ended_by(strategy.errors.statement_limits, strategy, error):
         return False
     if isinstance(error, LockNotAvailable):  # our own limit, too short for a busy server
         short = seconds is not None and seconds < SECONDS_WITHOUT_WAIT
@@ -88,8 +88,10 @@ def _may_wait_again(error: DBAPIError, strategy: LockStrategy, left: float) -> b
     """Return whether the server's own limit ended the wait before ours, and nothing else."""
     if left <= 0 or not isinstance(error, LockNotAvailable):
         return False
-    return _ended_by(strategy.server_limits - strategy.rolls_back_transaction, strategy, error)
+    return _ended_by(
+        strategy.errors.server_limits - strategy.errors.rolls_back_transaction, strategy, error
+    )
 
 
 def _ended_by(codes: frozenset[Any], strategy: LockStrategy, error: DBAPIError) -> bool:
-    return error.orig is not None and strategy.native_code(error.orig) in codes
+    return error.orig is not None and strategy.errors.native_code(error.orig) in codes

@@ -70,10 +70,10 @@ class EnginesSeen:
     def is_deadlock(self, connection: Connection, error: BaseException) -> bool:
         """Return whether a driver's error is that of a deadlock."""
         strategy = self._known.get(connection.engine, _Known()).strategy
-        code = None if strategy is None else strategy.native_code(error)
+        code = None if strategy is None else strategy.errors.native_code(error)
         if strategy is None or code is None:
             return False
-        return strategy.failure(code, connection, locking=False) is DeadlockDetected
+        return strategy.errors.failure(code, connection, locking=False) is DeadlockDetected
 
     def reading(self, connection: Connection, level: str | None) -> Reading:
         """Return the way in which a transaction on this connection reads.

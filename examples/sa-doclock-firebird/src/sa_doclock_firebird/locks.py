@@ -25,6 +25,7 @@ from sa_doclock import (
 from sa_doclock.dialects.base import (
     READ_COMMITTED,
     REPEATABLE_READ,
+    ErrorCodes,
     IsolationLevels,
     LockStatements,
     LockStrategy,
@@ -53,6 +54,44 @@ _ONE_LIMIT = (
     "Firebird limits the waits of a transaction, not those of one lock, and this transaction is "
     "open already with {}; give the lock_timeout to its first lock, or lock in a session of its own"
 )
+
+
+class FirebirdErrors(ErrorCodes):
+    """The errors of Firebird, by their GDS codes."""
+
+    failures = {  # noqa: RUF012
+        LOCK_CONFLICT: LockNotAvailable,  # of a table: the transaction is NO WAIT
+        LOCK_TIMEOUT: LockNotAvailable,  # of a table: its LOCK TIMEOUT has passed
+    }
+    refusals = {  # noqa: RUF012
+        READ_ONLY: (LockNotSupported, "the transaction or the database is read-only"),
+        # "WITH LOCK can only be used with a top-level, single-table SELECT statement", and not
+        # "with a view", "with an external table", of an aggregate.
+        **dict.fromkeys(NOT_LOCKABLE, (LockNotSupported, "WITH LOCK needs one stored table")),
+    }
+
+    def native_code(self, orig: BaseException) -> NativeCode | None:
+        """Return the one of the GDS codes that tells most: the first is often isc_deadlock."""
+        codes: tuple[int, ...] = getattr(orig, "gds_codes", ())
+        known = (*_MOST_TELLING, *self.refusals)
+        return next((code for code in known if code in codes), codes[0] if codes else None)
+
+    def failure(
+        self, code: NativeCode, connection: Connection, *, locking: bool
+    ) -> type[DocLockError] | None:
+        """Return the meaning of an update conflict, of which Firebird knows but one kind.
+
+        "No special gdscodes are returned from conflicts involving pessimistic locks."  NO WAIT, a
+        LOCK TIMEOUT that has passed, a deadlock and another's newer version are all 335544336 with
+        335544451 (measured).  WITH LOCK at READ COMMITTED never meets a newer version, and a wait
+        with a limit takes no part in the search for deadlocks (measured), so the limit of the
+        transaction decides.
+        """
+        if code not in (UPDATE_CONFLICT, DEADLOCK):
+            return super().failure(code, connection, locking=locking)
+        if not locking:
+            return SnapshotConflict
+        return DeadlockDetected if _limit_of(connection) == FOREVER else LockNotAvailable
 
 
 class FirebirdIsolation(IsolationLevels):
@@ -119,16 +158,7 @@ class FirebirdLocks(LockStrategy):
 
     name = "firebird.firebird"
     queued = frozenset({FOR_UPDATE})
-    failures = {  # noqa: RUF012
-        LOCK_CONFLICT: LockNotAvailable,  # of a table: the transaction is NO WAIT
-        LOCK_TIMEOUT: LockNotAvailable,  # of a table: its LOCK TIMEOUT has passed
-    }
-    refusals = {  # noqa: RUF012
-        READ_ONLY: (LockNotSupported, "the transaction or the database is read-only"),
-        # "WITH LOCK can only be used with a top-level, single-table SELECT statement", and not
-        # "with a view", "with an external table", of an aggregate.
-        **dict.fromkeys(NOT_LOCKABLE, (LockNotSupported, "WITH LOCK needs one stored table")),
-    }
+    errors = FirebirdErrors()
     isolation = FirebirdIsolation()
     statements = FirebirdStatements()
     waits = FirebirdWaits()
@@ -192,29 +222,6 @@ class FirebirdLocks(LockStrategy):
     def in_transaction(self, connection: Connection) -> bool | None:
         """Return the driver's word."""
         return bool(_driver(connection).is_active())
-
-    def native_code(self, orig: BaseException) -> NativeCode | None:
-        """Return the one of the GDS codes that tells most: the first is often isc_deadlock."""
-        codes: tuple[int, ...] = getattr(orig, "gds_codes", ())
-        known = (*_MOST_TELLING, *self.refusals)
-        return next((code for code in known if code in codes), codes[0] if codes else None)
-
-    def failure(
-        self, code: NativeCode, connection: Connection, *, locking: bool
-    ) -> type[DocLockError] | None:
-        """Return the meaning of an update conflict, of which Firebird knows but one kind.
-
-        "No special gdscodes are returned from conflicts involving pessimistic locks."  NO WAIT, a
-        LOCK TIMEOUT that has passed, a deadlock and another's newer version are all 335544336 with
-        335544451 (measured).  WITH LOCK at READ COMMITTED never meets a newer version, and a wait
-        with a limit takes no part in the search for deadlocks (measured), so the limit of the
-        transaction decides.
-        """
-        if code not in (UPDATE_CONFLICT, DEADLOCK):
-            return super().failure(code, connection, locking=locking)
-        if not locking:
-            return SnapshotConflict
-        return DeadlockDetected if _limit_of(connection) == FOREVER else LockNotAvailable
 
 
 def _driver(connection: Connection) -> Any:
