@@ -14,7 +14,6 @@ from .clock import ServerClock
 from .cluster import Cluster
 from .connection import (
     AUTOCOMMIT,
-    UNMARKED,
     ConnectionState,
     ask_driver,
     connection_setting,
@@ -29,6 +28,9 @@ from .monitoring import LockMonitoring, connections_by_id, elapsed_seconds
 from .named_locks import NamedLocks
 from .names import quoted_name, schema_of, short_name
 from .pipelining import Pipeline, Pipelining, Read
+from .transaction_lifecycle import TransactionLifecycle
+from .transaction_marks import UNMARKED, TransactionMarks
+from .transaction_status import TransactionStatus
 from .waits import LockWaits
 
 __all__ = [
@@ -59,6 +61,9 @@ __all__ = [
     "Read",
     "ServerClock",
     "ServerHoldLimit",
+    "TransactionLifecycle",
+    "TransactionMarks",
+    "TransactionStatus",
     "Wait",
     "ask_driver",
     "base_of",

@@ -13,8 +13,11 @@ from sqlalchemy.exc import DBAPIError
 from ..errors import LockNotSupported
 from .cluster import Cluster
 from .compatible_servers import FoundServer
-from .error_codes import ErrorCodes, NativeCode
+from .error_codes import ErrorCodes
 from .side_connection import side_connection
+from .transaction_lifecycle import TransactionLifecycle
+from .transaction_marks import TransactionMarks
+from .transaction_status import TransactionStatus
 
 AUTOCOMMIT = (
     "the connection is in AUTOCOMMIT, where a lock ends with its statement; "
@@ -25,9 +28,6 @@ _NO_OTHER_CONNECTION = (
     "the server has to be asked once, over another connection than the one that was lent, and that "
     "cannot be made; take the first lock of the engine in a session of the engine"
 )
-
-UNMARKED: Final = object()
-"""The answer of ``mark_transaction()`` where the open transaction cannot be marked now."""
 
 ROLLED_BACK_LATER: Final = "sa_doclock_rolled_back_later"
 """An execution option of a Connection whose transaction a test rolls back at its end: sessions that
@@ -48,32 +48,20 @@ class ConnectionState:
     errors: ErrorCodes
     """The error numbers of the server."""
 
-    reports_idle: ClassVar[bool] = False
-    """Some driver sends a ROLLBACK also where no transaction is open, and ``is_idle()`` can tell."""
+    status: TransactionStatus = TransactionStatus()
+    """The driver's word about its transaction."""
 
-    error_ends_unseen: ClassVar[bool] = False
-    """An error may end the transaction, with no number of its own that says so: the transaction is
-    marked by its first lock."""
+    lifecycle: TransactionLifecycle = TransactionLifecycle()
+    """What is done at the begin, the savepoints and the end of a transaction."""
 
-    mark_is_savepoint: ClassVar[bool] = False
-    """The mark of a transaction is a savepoint: it is used up by ``has_mark()``, and a savepoint of the
-    program is neither set nor ended while there is one."""
-
-    lock_needs_transaction: ClassVar[bool] = False
-    """A lock that was granted while ``in_transaction()`` is False has ended with its statement."""
-
-    notes_begin: ClassVar[bool] = False
-    """``note_begin()`` is called before any after_begin listener of the program."""
+    marks: TransactionMarks | None = None
+    """The marks of transactions; None: the database has none."""
 
     cluster: Cluster | None = None
     """The cluster that the server is a node of; None: of none; set by ``note_server()``."""
 
     compatible: FoundServer | None = None
     """The product that answers in place of the one that the dialect is for; set by ``note_server()``."""
-
-    begins_at_once: bool = False
-    """The begin of a transaction is sent when it begins here, by ``begin_now()``, because the server
-    goes by its time; set by ``note_server()``."""
 
     autocommit_by_default: bool = False
     """The engine was made with ``isolation_level="AUTOCOMMIT"``; set by the registry."""
@@ -123,88 +111,6 @@ class ConnectionState:
         """Raise LockNotSupported if every statement is a transaction of its own."""
         if getattr(connection.connection.dbapi_connection, "autocommit", False):
             raise LockNotSupported(AUTOCOMMIT)
-
-    def begin_now(self, connection: Connection) -> None:
-        """Have the server begin the transaction now, in which nothing was sent yet."""
-
-    def note_begin(self, connection: Connection) -> None:
-        """Note the state of a connection whose transaction begins now; where ``notes_begin``."""
-
-    def before_savepoint(self, connection: Connection) -> None:
-        """Send what a SAVEPOINT needs in front of it."""
-
-    def commit_failed(self, connection: Connection) -> None:
-        """End the transaction that a failed COMMIT has left open, which SQLAlchemy does not."""
-
-    def mark_transaction(self, connection: Connection) -> object:
-        """Return a mark of the open transaction, by which ``has_mark()`` knows it again.
-
-        Called in front of a statement that nobody here has built, where locks are held.  None: the
-        database has no marks.  UNMARKED: this transaction cannot be marked now; where the
-        statement succeeds, the locks count as lost.
-        """
-        return None
-
-    def has_mark(self, connection: Connection, mark: object) -> bool:
-        """Return whether the open transaction is the one with this mark.
-
-        Asked before the next flush, lock or commit.  True too
-        where nothing can be done in the transaction any more: the next statement tells why.
-        """
-        return self.mark_transaction(connection) == mark
-
-    def has_open_transaction(self, connection: Connection) -> bool | None:
-        """Return whether a transaction is open; the server may be asked; None: nobody can tell."""
-        return self.in_transaction(connection)
-
-    def interrupted(self, connection: Connection, cursor: Any) -> None:
-        """End what closing the connection, which follows, would leave open."""
-
-    # The connection's own word about its transaction, which costs nothing, and which may miss that one
-    # has ended and another begun.  The ledger is compared with it before a lock, a flush and a commit,
-    # after each error, and after each statement on a Connection that the program has in hand.  False: the transaction has ended, and its locks are gone; then the
-    # session refuses to write.  None: nobody can tell.  Called only where a lock or a savepoint has
-    # been sent, so that there must be a transaction.
-
-    def in_transaction(self, connection: Connection) -> bool | None:
-        """Return whether the driver knows a transaction to be open; nothing is sent.
-
-        The answer must be right at any time.  What is known after a statement or an error alone
-        belongs into the two methods below.
-        """
-        return None
-
-    def in_transaction_after(
-        self, connection: Connection, cursor: Any, statement: str
-    ) -> bool | None:
-        """Return the same just after this statement has succeeded; nothing is sent.
-
-        Override it where the driver keeps the status of some answers only.
-        """
-        return self.in_transaction(connection)
-
-    def in_transaction_after_error(
-        self, connection: Connection, statement: str, code: NativeCode | None
-    ) -> bool | None:
-        """Return the same just after this statement has failed; here the server may be asked.
-
-        Of statements that SQLAlchemy has built, ``in_transaction()`` is asked instead.  A question
-        goes over ``connection.connection.cursor()``, so that its error is none of the session; an
-        error that comes out of here is taken for None.  Codes in ``rolls_back_transaction`` are not
-        asked about.
-        """
-        return self.in_transaction(connection)
-
-    def is_aborted(self, connection: Connection) -> bool | None:
-        """Return whether an error has aborted the transaction; None: the driver cannot tell."""
-        return None if self.errors.aborts_on_error else False
-
-    def is_idle(self, dbapi_connection: Any) -> bool:
-        """Return whether the server's answer to COMMIT or ROLLBACK says: no transaction is open.
-
-        False: it does not, or the driver cannot tell.
-        """
-        return False
 
 
 @contextmanager

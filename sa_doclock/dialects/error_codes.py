@@ -33,6 +33,10 @@ class ErrorCodes:
     """After an error of any statement the transaction can only be rolled back, and its COMMIT
     is a silent ROLLBACK."""
 
+    ends_unseen: ClassVar[bool] = False
+    """An error may end the transaction, with no number of its own that says so: the transaction is
+    marked by its first lock."""
+
     server_limits: ClassVar[frozenset[NativeCode]] = frozenset()
     """Errors of a wait that the server's own setting has ended, not ``lock_timeout``."""
 

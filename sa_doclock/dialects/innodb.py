@@ -24,6 +24,7 @@ from .base import (
     AUTOCOMMIT,
     READ_COMMITTED,
     REPEATABLE_READ,
+    Cluster,
     ErrorCodes,
     IsolationLevels,
     LockMonitoring,
@@ -33,6 +34,7 @@ from .base import (
     NativeCode,
     ServerClock,
     ServerHoldLimit,
+    TransactionStatus,
 )
 from .compatible_servers import find_server
 from .connection import ask_driver
@@ -40,7 +42,7 @@ from .innodb_cluster import cluster_of
 from .innodb_named_locks import InnoDBNamedLocks
 from .monitoring import connections_by_id
 from .names import schema_of
-from .savepoint_mark import release_savepoint_mark, set_savepoint_mark
+from .savepoint_mark import SavepointMarks
 
 _STORAGE_ENGINE = (
     "SELECT engine FROM information_schema.tables "
@@ -175,11 +177,59 @@ class InnoDBErrors(ErrorCodes):
     def native_code(self, orig: BaseException) -> NativeCode | None:
         return driver_code(orig)
 
+    def is_no_savepoint(self, error: DBAPIError) -> bool:
+        """Return whether the error says that there is no such savepoint, or no transaction."""
+        code = None if error.orig is None else self.native_code(error.orig)
+        return code == _NO_SAVEPOINT or code in self.rolls_back_transaction
+
 
 class InnoDBStatements(LockStatements):
     # Where most rows of a table are asked for, the optimizer reads all of it, and FOR UPDATE
     # waits for every row that is read.
     by_keys_hint = "FORCE INDEX ({index})"
+
+
+class InnoDBMarks(SavepointMarks):
+    """Savepoints, since the id of a transaction can be read with a privilege alone.
+
+    It is one on performance_schema, or PROCESS.
+    """
+
+    def __init__(self, errors: InnoDBErrors, cluster: Cluster | None = None) -> None:
+        super().__init__(errors.is_no_savepoint)
+        self._cluster = cluster
+
+    def mark_transaction(self, connection: Connection) -> object:
+        if self._cluster is not None:
+            self._cluster.before_savepoint(connection)
+        return super().mark_transaction(connection)
+
+
+class InnoDBStatus(TransactionStatus):
+    reports_idle = True
+
+    def in_transaction_after(
+        self, connection: Connection, cursor: Any, statement: str
+    ) -> bool | None:
+        # The status of PyMySQL is that of the last OK packet, and rows come without one.
+        return None if cursor.description else _status(connection.connection.driver_connection)
+
+    def in_transaction_after_error(
+        self, connection: Connection, statement: str, code: NativeCode | None
+    ) -> bool | None:
+        # DDL commits before it fails, and a procedure may have committed: only the server tells.
+        return self.has_open_transaction(connection)
+
+    def has_open_transaction(self, connection: Connection) -> bool | None:
+        with closing(connection.connection.cursor()) as cursor:
+            cursor.execute(
+                "DO 0"
+            )  # an error brings no status, nor do rows; this brings an OK packet
+        return _status(connection.connection.driver_connection)
+
+    def is_idle(self, dbapi_connection: Any) -> bool:
+        driver = getattr(dbapi_connection, "driver_connection", dbapi_connection)
+        return _status(driver) is False
 
 
 class InnoDBWaits(LockWaits):
@@ -209,7 +259,7 @@ class InnoDBHoldLimit(ServerHoldLimit):
 
 
 class InnoDBLocks(LockStrategy):
-    reports_idle = mark_is_savepoint = True
+    status = InnoDBStatus()
     named_locks: ClassVar[InnoDBNamedLocks]
     errors: InnoDBErrors
     # "returns the current UTC date and time", with 6 digits of a second if asked for, as of the begin
@@ -221,6 +271,7 @@ class InnoDBLocks(LockStrategy):
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
+        self.marks = InnoDBMarks(self.errors)
         self._lockable: set[tuple[str | None, str]] = set()
         self._adopted: set[tuple[str | None, str]] = set()
 
@@ -244,6 +295,7 @@ class InnoDBLocks(LockStrategy):
         self.cluster = cluster_of(settings)
         if settings.get("innodb_rollback_on_timeout") == "ON":
             self.errors = type(self.errors)(timeout_rolls_back=True)
+        self.marks = InnoDBMarks(self.errors, self.cluster)
 
     def check_table(self, connection: Connection, table: Table) -> None:
         name = schema_of(connection, table), table.name
@@ -307,42 +359,6 @@ class InnoDBLocks(LockStrategy):
         getter = getattr(driver, "get_autocommit", None)
         if getter() if getter else driver.autocommit:
             raise LockNotSupported(AUTOCOMMIT)
-
-    def in_transaction_after(
-        self, connection: Connection, cursor: Any, statement: str
-    ) -> bool | None:
-        # The status of PyMySQL is that of the last OK packet, and rows come without one.
-        return None if cursor.description else _status(connection.connection.driver_connection)
-
-    def in_transaction_after_error(
-        self, connection: Connection, statement: str, code: NativeCode | None
-    ) -> bool | None:
-        # DDL commits before it fails, and a procedure may have committed: only the server tells.
-        return self.has_open_transaction(connection)
-
-    def has_open_transaction(self, connection: Connection) -> bool | None:
-        with closing(connection.connection.cursor()) as cursor:
-            cursor.execute(
-                "DO 0"
-            )  # an error brings no status, nor do rows; this brings an OK packet
-        return _status(connection.connection.driver_connection)
-
-    def mark_transaction(self, connection: Connection) -> object:
-        # The id of a transaction can be read with a privilege on performance_schema, or with PROCESS.
-        if self.cluster is not None:
-            self.cluster.before_savepoint(connection)
-        return set_savepoint_mark(connection)
-
-    def has_mark(self, connection: Connection, mark: object) -> bool:
-        return release_savepoint_mark(connection, mark, self._is_no_savepoint)
-
-    def _is_no_savepoint(self, error: DBAPIError) -> bool:
-        code = None if error.orig is None else self.errors.native_code(error.orig)
-        return code == _NO_SAVEPOINT or code in self.errors.rolls_back_transaction
-
-    def is_idle(self, dbapi_connection: Any) -> bool:
-        driver = getattr(dbapi_connection, "driver_connection", dbapi_connection)
-        return _status(driver) is False
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         # Of a session made with twophase=True, XA START has begun the transaction already (1399,

@@ -37,6 +37,8 @@ from .base import (
     LockWaits,
     NamedLocks,
     ServerClock,
+    TransactionLifecycle,
+    TransactionMarks,
 )
 from .compatible_servers import find_server
 from .connection import (
@@ -252,6 +254,29 @@ class SQLServerStatements(LockStatements):
         return LockOptions.None_ if base_of(lock) is LockOptions.SnapshotRead else lock
 
 
+class BeginsAtOnce(TransactionLifecycle):
+    """The begin of a transaction whose time goes into the rows of temporal tables."""
+
+    begins_at_once = True
+
+    def begin_now(self, connection: Connection) -> None:
+        # A driver begins the next transaction with the end of the last one, maybe hours ago.  ODBC
+        # Driver 18 sends no commit for a transaction in which nothing was sent.
+        connection.exec_driver_sql("DECLARE @doclock int")
+        connection.connection.commit()
+
+
+class SQLServerMarks(TransactionMarks):
+    """The ids of transactions."""
+
+    def mark_transaction(self, connection: Connection) -> object:
+        return connection.exec_driver_sql(_TRANSACTION_ID).scalar_one()
+
+    def has_mark(self, connection: Connection, mark: object) -> bool:
+        ((transaction_id,),) = ask_driver(connection, _TRANSACTION_ID)
+        return bool(transaction_id == mark)
+
+
 class SQLServerWaits(LockWaits):
     """The waits at one server, which is asked once what it does with a limit."""
 
@@ -320,12 +345,8 @@ class SQLServerNamedLocks(NamedLocks):
 class SQLServerLocks(LockStrategy):
     name = "mssql"
     queued = frozenset({_FOR_UPDATE})
-    # "SET XACT_ABORT", Remarks: "Depending upon the severity of the error, the entire transaction
-    # may be rolled back even when SET XACT_ABORT is OFF."  No number tells: 245 (conversion) ends
-    # it, 2627 does not, and in a trigger, where XACT_ABORT is ON by default, 2627 ends it too.  The
-    # driver begins the next transaction by itself, so @@TRANCOUNT is 1 as before.
-    error_ends_unseen = True
     errors = SQLServerErrors()
+    marks = SQLServerMarks()
     isolation = SQLServerIsolation()
     statements = SQLServerStatements()
     monitoring = SQLServerMonitoring()
@@ -344,18 +365,13 @@ class SQLServerLocks(LockStrategy):
         if self.compatible is None:
             # A temporal table that comes later is found by the next process.
             temporal = int(connection.exec_driver_sql(_TEMPORAL).scalar_one())
-            self.begins_at_once = temporal > 0
+            if temporal > 0:
+                self.lifecycle = BeginsAtOnce()
         # SQLAlchemy asks sys.dm_exec_sessions for it, where sys.system_views has that name.  Without
         # it the pool would close each connection whose level was set.  "SET TRANSACTION ISOLATION
         # LEVEL": "READ COMMITTED .. This option is the SQL Server default."
         if connection.dialect.default_isolation_level is None:
             connection.dialect.default_isolation_level = "READ COMMITTED"
-
-    def begin_now(self, connection: Connection) -> None:
-        # A driver begins the next transaction with the end of the last one, maybe hours ago.  ODBC
-        # Driver 18 sends no commit for a transaction in which nothing was sent.
-        connection.exec_driver_sql("DECLARE @doclock int")
-        connection.connection.commit()
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         self._refuse_read_only(connection, lock)
@@ -397,13 +413,6 @@ class SQLServerLocks(LockStrategy):
         state = getattr(driver, "autocommit_state", None)
         if driver.autocommit if state is None else state:
             raise LockNotSupported(AUTOCOMMIT)
-
-    def mark_transaction(self, connection: Connection) -> object:
-        return connection.exec_driver_sql(_TRANSACTION_ID).scalar_one()
-
-    def has_mark(self, connection: Connection, mark: object) -> bool:
-        ((transaction_id,),) = ask_driver(connection, _TRANSACTION_ID)
-        return bool(transaction_id == mark)
 
     @contextmanager
     def inserting(self, connection: Connection, key: str, seconds: float | None) -> Iterator[bool]:

@@ -35,9 +35,11 @@ from .base import (
     NamedLocks,
     NativeCode,
     ServerClock,
+    TransactionLifecycle,
+    TransactionStatus,
 )
 from .connection import ask_driver, connection_setting, is_rolled_back_later
-from .savepoint_mark import release_savepoint_mark, set_savepoint_mark
+from .savepoint_mark import SavepointMarks
 
 _SHARED_CONNECTION = (
     "sessions share this one connection, and with it the transaction that the lock lives in; "
@@ -101,6 +103,54 @@ class SQLiteStatements(LockStatements):
         return LockOptions.None_
 
 
+class SQLiteStatus(TransactionStatus):
+    def in_transaction(self, connection: Connection) -> bool | None:
+        # SQLite rolls the whole transaction back by itself after ON CONFLICT ROLLBACK,
+        # RAISE(ROLLBACK), an interrupt or a full disk, and no error number tells:
+        # https://www.sqlite.org/lang_transaction.html
+        driver: Any = connection.connection.driver_connection
+        try:
+            # Only the second name fails where sqlite3's connection is closed.
+            return bool(driver.in_transaction) or driver.total_changes < 0
+        except (sqlite3.Error, ValueError):  # aiosqlite
+            return None
+
+
+class SQLiteLifecycle(TransactionLifecycle):
+    notes_begin = True
+
+    def note_begin(self, connection: Connection) -> None:
+        driver: Any = connection.connection.driver_connection
+        connection.info[_CHANGES] = driver.total_changes
+        connection.info[_OWN_BEGIN] = False
+
+    def before_savepoint(self, connection: Connection) -> None:
+        # A SAVEPOINT outside of a transaction is one itself: its RELEASE would commit,
+        # and give up locks that the session still counts on.
+        driver: Any = connection.connection.driver_connection
+        if not driver.in_transaction:
+            connection.exec_driver_sql("BEGIN")
+            connection.info[_OWN_BEGIN] = True
+
+    def commit_failed(self, connection: Connection) -> None:
+        # SQLITE_BUSY at COMMIT leaves the transaction open, with a lock that keeps every
+        # other connection out, while SQLAlchemy returns the connection without a ROLLBACK.
+        driver: Any = connection.connection.driver_connection
+        if driver.in_transaction:
+            connection.connection.dbapi_connection.rollback()  # type: ignore[union-attr]
+
+    def interrupted(self, connection: Connection, cursor: Any) -> None:
+        # A cursor with unread rows, which the traceback keeps alive, would keep the transaction
+        # open after close(), with the lock on the file.
+        if cursor is not None:
+            cursor.close()
+        self.commit_failed(connection)
+
+
+def _is_no_savepoint(error: DBAPIError) -> bool:
+    return "no such savepoint" in str(error.orig)  # SQLITE_ERROR, as of any other mistake
+
+
 class SQLiteWaits(LockWaits):
     def limited(
         self,
@@ -132,11 +182,14 @@ class SQLiteNamedLocks(NamedLocks):
 class SQLiteLocks(LockStrategy):
     name = "sqlite"
     queued = frozenset({LockOptions.ForUpdate})
-    locks_database = notes_begin = mark_is_savepoint = True
+    locks_database = True
     asks_server = False
     errors = SQLiteErrors()
     isolation = SQLiteIsolation()
     statements = SQLiteStatements()
+    status = SQLiteStatus()
+    lifecycle = SQLiteLifecycle()
+    marks = SavepointMarks(_is_no_savepoint)
     waits = SQLiteWaits()
     named_locks = SQLiteNamedLocks()
     # The clock of the process, in milliseconds: "The 'now' argument to date and time functions always
@@ -152,11 +205,6 @@ class SQLiteLocks(LockStrategy):
         # sqlite3.Connection.autocommit came with Python 3.12; its default is an int
         if getattr(connection.connection.dbapi_connection, "autocommit", None) is True:
             raise LockNotSupported(AUTOCOMMIT)
-
-    def note_begin(self, connection: Connection) -> None:
-        driver: Any = connection.connection.driver_connection
-        connection.info[_CHANGES] = driver.total_changes
-        connection.info[_OWN_BEGIN] = False
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         adapted = connection.connection
@@ -241,49 +289,6 @@ class SQLiteLocks(LockStrategy):
                     self._refuse_read_only(error)
                     raise
         return False
-
-    def in_transaction(self, connection: Connection) -> bool | None:
-        # SQLite rolls the whole transaction back by itself after ON CONFLICT ROLLBACK,
-        # RAISE(ROLLBACK), an interrupt or a full disk, and no error number tells:
-        # https://www.sqlite.org/lang_transaction.html
-        driver: Any = connection.connection.driver_connection
-        try:
-            # Only the second name fails where sqlite3's connection is closed.
-            return bool(driver.in_transaction) or driver.total_changes < 0
-        except (sqlite3.Error, ValueError):  # aiosqlite
-            return None
-
-    def mark_transaction(self, connection: Connection) -> object:
-        return set_savepoint_mark(connection)
-
-    def has_mark(self, connection: Connection, mark: object) -> bool:
-        return release_savepoint_mark(connection, mark, _is_no_savepoint)
-
-    def before_savepoint(self, connection: Connection) -> None:
-        # A SAVEPOINT outside of a transaction is one itself: its RELEASE would commit,
-        # and give up locks that the session still counts on.
-        driver: Any = connection.connection.driver_connection
-        if not driver.in_transaction:
-            connection.exec_driver_sql("BEGIN")
-            connection.info[_OWN_BEGIN] = True
-
-    def commit_failed(self, connection: Connection) -> None:
-        # SQLITE_BUSY at COMMIT leaves the transaction open, with a lock that keeps every
-        # other connection out, while SQLAlchemy returns the connection without a ROLLBACK.
-        driver: Any = connection.connection.driver_connection
-        if driver.in_transaction:
-            connection.connection.dbapi_connection.rollback()  # type: ignore[union-attr]
-
-    def interrupted(self, connection: Connection, cursor: Any) -> None:
-        # A cursor with unread rows, which the traceback keeps alive, would keep the transaction
-        # open after close(), with the lock on the file.
-        if cursor is not None:
-            cursor.close()
-        self.commit_failed(connection)
-
-
-def _is_no_savepoint(error: DBAPIError) -> bool:
-    return "no such savepoint" in str(error.orig)  # SQLITE_ERROR, as of any other mistake
 
 
 def _may_be_read_only(engine: Engine) -> bool:

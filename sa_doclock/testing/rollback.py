@@ -57,6 +57,8 @@ def rollback_session(connection: Connection, **options: Any) -> LockingSession:
         connection.execution_options(isolation_level=levels[0])
     if not connection.in_transaction():
         connection.begin()
-    strategy.before_savepoint(connection)  # which would be a transaction of its own on SQLite
+    strategy.lifecycle.before_savepoint(
+        connection
+    )  # which would be a transaction of its own on SQLite
     connection.execution_options(**{ROLLED_BACK_LATER: True})
     return LockingSession(connection, join_transaction_mode="create_savepoint", **options)

@@ -16,6 +16,9 @@ from sa_doclock.dialects.base import (
     NamedLocks,
     Pipelining,
     ServerHoldLimit,
+    TransactionLifecycle,
+    TransactionMarks,
+    TransactionStatus,
 )
 
 ROLES = (
@@ -28,6 +31,9 @@ ROLES = (
     ServerHoldLimit,
     NamedLocks,
     Pipelining,
+    TransactionStatus,
+    TransactionLifecycle,
+    TransactionMarks,
     LockMonitoring,
     Cluster,
 )

@@ -29,4 +29,4 @@ def test_the_state_of_a_session_has_few_members() -> None:
 
 def test_the_interface_of_a_dialect_has_few_members() -> None:
     found = members(LockStrategy, private=False)
-    assert len(found) <= 47, sorted(found)
+    assert len(found) <= 31, sorted(found)

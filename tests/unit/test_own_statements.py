@@ -84,7 +84,7 @@ LOCKS = (
     "dialects/innodb.py:InnoDBHoldLimit.limit",
     "dialects/innodb.py:InnoDBIsolation.set_once",
     "dialects/innodb_named_locks.py:_take_name",
-    "dialects/mssql.py:SQLServerLocks.begin_now",
+    "dialects/mssql.py:BeginsAtOnce.begin_now",
     "dialects/mssql.py:SQLServerLocks.inserting",
     "dialects/mssql.py:SQLServerWaits.lower_deadlock_priority",
     "dialects/mssql.py:SQLServerNamedLocks.take",
@@ -97,7 +97,7 @@ LOCKS = (
     "dialects/postgresql/lock_limit.py:limited_locks.restore",
     "dialects/sqlite.py:SQLiteLocks._go_on",
     "dialects/sqlite.py:SQLiteLocks._send_begin",
-    "dialects/sqlite.py:SQLiteLocks.before_savepoint",
+    "dialects/sqlite.py:SQLiteLifecycle.before_savepoint",
     "dialects/sqlite.py:SQLiteWaits.limited",
     "dialects/sqlite.py:_take_write_lock",
     "dialects/sqlite.py:_write_user_version",
@@ -105,12 +105,12 @@ LOCKS = (
 #: About the connection or transaction of a lock, which no other can tell: next to the lock, or after its failure.
 OF_THE_CONNECTION = (
     "dialects/innodb_cluster.py:GroupReplication.before_savepoint",
-    "dialects/innodb.py:InnoDBLocks.has_open_transaction",
+    "dialects/innodb.py:InnoDBStatus.has_open_transaction",
     "dialects/mssql.py:SQLServerLocks._refuse_read_only",
-    "dialects/mssql.py:SQLServerLocks.has_mark",
-    "dialects/mssql.py:SQLServerLocks.mark_transaction",
+    "dialects/mssql.py:SQLServerMarks.has_mark",
+    "dialects/mssql.py:SQLServerMarks.mark_transaction",
     "dialects/mssql.py:SQLServerMonitoring.connection_id",
-    "dialects/postgresql/__init__.py:PostgreSQLLocks._transaction_id",
+    "dialects/postgresql/__init__.py:_transaction_id",
     "dialects/postgresql/__init__.py:PostgreSQLLocks.hides_rows",
     "dialects/savepoint_mark.py:_send",
 )
@@ -118,7 +118,7 @@ OF_THE_CONNECTION = (
 ENDS = (
     "claims/transaction.py:ClaimTransaction._roll_back_block",
     "dialects/innodb_cluster.py:Galera.before_rollback",
-    "dialects/sqlite.py:SQLiteLocks.commit_failed",
+    "dialects/sqlite.py:SQLiteLifecycle.commit_failed",
     "features/batch.py:BatchPriority._undone_by_savepoint",
     "features/gate/combined_batch.py:Batch._run_one",
     "features/gate/combined_batch.py:Batch._undo",

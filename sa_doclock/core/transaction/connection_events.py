@@ -139,7 +139,8 @@ class ConnectionEvents:
         if state is None or not state.counts_on_transaction(strategy) or runs_built(context):
             return
         if _SAVEPOINT.match(statement) is not None:
-            if strategy is not None and strategy.mark_is_savepoint:
+            marks = None if strategy is None else strategy.marks
+            if marks is not None and marks.is_savepoint:
                 state.settle(connection)  # the mark would go with it, or take it along
         elif not state.is_locking():
             state.before_foreign(connection)
@@ -177,7 +178,7 @@ class ConnectionEvents:
         strategy = self._strategy
         if strategy is None or not state.counts_on_transaction(strategy):
             return False
-        if strategy.in_transaction_after(connection, cursor, statement) is False:
+        if strategy.status.in_transaction_after(connection, cursor, statement) is False:
             return True
         return foreign and state.is_unmarked(connection)  # nobody could tell later
 

@@ -53,7 +53,7 @@ def _interruption_of(context: ExceptionContext) -> BaseException | None:
         if strategy is not None and not context.connection.dialect.is_async:
             with suppress(Exception):
                 cursor = getattr(context.execution_context, "cursor", None)
-                strategy.interrupted(context.connection, cursor)
+                strategy.lifecycle.interrupted(context.connection, cursor)
         return None
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     while isinstance(error, Exception):
@@ -84,7 +84,7 @@ def _translate(
     if noise is not None:
         return noise
     if context.statement is None:  # BEGIN, COMMIT, ROLLBACK
-        strategy.commit_failed(connection)
+        strategy.lifecycle.commit_failed(connection)
     return _translate_answer(states, state, strategy, code, context)
 
 
@@ -154,9 +154,9 @@ def _has_ended(
     if statement is None or not any(one.connections.has_begun(connection) for one in states):
         return False
     if runs_built(context.execution_context):
-        return strategy.in_transaction(connection) is False
+        return strategy.status.in_transaction(connection) is False
     with suppress(Exception):  # of a question to the server: nothing is known then
-        return strategy.in_transaction_after_error(connection, statement, code) is False
+        return strategy.status.in_transaction_after_error(connection, statement, code) is False
     return False
 
 
@@ -266,7 +266,7 @@ def _note(
         _note_abort(state, strategy, context, error)
     if ended:
         state.failure.note_server_rollback()
-    elif strategy.error_ends_unseen:
+    elif strategy.errors.ends_unseen:
         _doubt(state, context, error)
     if state.call is not None and _note_met(state.call, context, error):
         return

@@ -28,6 +28,8 @@ from ..base import (
     Pipeline,
     Pipelining,
     ServerClock,
+    TransactionMarks,
+    TransactionStatus,
 )
 from ..compatible_servers import find_server
 from ..connection import ask_driver
@@ -84,6 +86,39 @@ class PostgreSQLStatements(LockStatements):
     retries_missing_rows = True
 
 
+class PostgreSQLStatus(TransactionStatus):
+    # After a COMMIT that the program has sent as text, asyncpg and psycopg2 send no other BEGIN.
+    lock_needs_transaction = True
+
+    def in_transaction(self, connection: Connection) -> bool | None:
+        driver: Any = connection.connection.driver_connection
+        libpq = getattr(driver, "pgconn", None)  # psycopg: five times as fast as its "info"
+        if libpq is None:
+            libpq = getattr(driver, "info", None)  # psycopg2
+        if libpq is not None:
+            return int(libpq.transaction_status) != _IDLE
+        if not hasattr(driver, "is_in_transaction"):
+            return None  # pg8000
+        return None if driver.is_closed() else bool(driver.is_in_transaction())  # asyncpg
+
+    def is_aborted(self, connection: Connection) -> bool | None:
+        # psycopg and psycopg2; asyncpg and pg8000 do not tell
+        info: Any = getattr(connection.connection.driver_connection, "info", None)
+        status = getattr(info, "transaction_status", None)
+        return None if status is None else int(status) == _IN_ERROR
+
+
+class PostgreSQLMarks(TransactionMarks):
+    """The ids of transactions."""
+
+    def mark_transaction(self, connection: Connection) -> object:
+        return _transaction_id(connection)
+
+    def has_mark(self, connection: Connection, mark: object) -> bool:
+        found = _transaction_id(connection)
+        return found is UNMARKED or found == mark  # an aborted one does nothing more
+
+
 class PsycopgPipelining(Pipelining):
     """The pipelines of psycopg 3."""
 
@@ -98,12 +133,12 @@ class PsycopgPipelining(Pipelining):
 
 class PostgreSQLLocks(LockStrategy):
     name = "postgresql"
-    # After a COMMIT that the program has sent as text, asyncpg and psycopg2 send no other BEGIN.
-    lock_needs_transaction = True
     monitoring = PostgreSQLMonitoring()
     errors = PostgreSQLErrors()
     isolation = PostgreSQLIsolation()
     statements = PostgreSQLStatements()
+    status = PostgreSQLStatus()
+    marks = PostgreSQLMarks()
     waits = PostgreSQLWaits()
     hold_limit = PostgreSQLHoldLimit()
     named_locks = PostgreSQLNamedLocks()
@@ -120,7 +155,7 @@ class PostgreSQLLocks(LockStrategy):
     def asked_in_place(self, connection: Connection) -> AbstractContextManager[None] | None:
         # pg8000 does not tell.  In a transaction of the program the snapshot of a question would be
         # older than the program's next statement, which may also be SET TRANSACTION.
-        return _rolled_back(connection) if self.in_transaction(connection) is False else None
+        return _rolled_back(connection) if self.status.in_transaction(connection) is False else None
 
     def note_server(self, connection: Connection) -> None:
         ((version,),) = ask_driver(connection, "SELECT pg_catalog.version()")
@@ -147,43 +182,6 @@ class PostgreSQLLocks(LockStrategy):
         with nullcontext() if seconds is None else limited_block(connection, seconds):
             yield False
 
-    def in_transaction(self, connection: Connection) -> bool | None:
-        driver: Any = connection.connection.driver_connection
-        libpq = getattr(driver, "pgconn", None)  # psycopg: five times as fast as its "info"
-        if libpq is None:
-            libpq = getattr(driver, "info", None)  # psycopg2
-        if libpq is not None:
-            return int(libpq.transaction_status) != _IDLE
-        if not hasattr(driver, "is_in_transaction"):
-            return None  # pg8000
-        return None if driver.is_closed() else bool(driver.is_in_transaction())  # asyncpg
-
-    def mark_transaction(self, connection: Connection) -> object:
-        return self._transaction_id(connection)
-
-    def has_mark(self, connection: Connection, mark: object) -> bool:
-        found = self._transaction_id(connection)
-        return found is UNMARKED or found == mark  # an aborted one does nothing more
-
-    def _transaction_id(self, connection: Connection) -> object:
-        """Return the id of the transaction, assigned if it has none; UNMARKED: it is aborted."""
-        if self.is_aborted(connection):
-            return UNMARKED  # what succeeds in it ends it, or its savepoint
-        try:
-            # By SQLAlchemy: where the server has ended the transaction, this answer alone says why.
-            mark: object = connection.exec_driver_sql(_TRANSACTION_ID).scalar_one()
-        except DBAPIError as error:
-            if error.orig is None or self.errors.native_code(error.orig) != _ABORTED:
-                raise
-            return UNMARKED
-        return mark
-
-    def is_aborted(self, connection: Connection) -> bool | None:
-        # psycopg and psycopg2; asyncpg and pg8000 do not tell
-        info: Any = getattr(connection.connection.driver_connection, "info", None)
-        status = getattr(info, "transaction_status", None)
-        return None if status is None else int(status) == _IN_ERROR
-
 
 @contextmanager
 def _rolled_back(connection: Connection) -> Iterator[None]:
@@ -194,3 +192,17 @@ def _rolled_back(connection: Connection) -> Iterator[None]:
     finally:
         with suppress(driver_error):  # where it is lost, the program's own statement meets it
             connection.connection.rollback()
+
+
+def _transaction_id(connection: Connection) -> object:
+    """Return the id of the transaction, assigned if it has none; UNMARKED: it is aborted."""
+    if PostgreSQLLocks.status.is_aborted(connection):
+        return UNMARKED  # what succeeds in it ends it, or its savepoint
+    try:
+        # By SQLAlchemy: where the server has ended the transaction, this answer alone says why.
+        mark: object = connection.exec_driver_sql(_TRANSACTION_ID).scalar_one()
+    except DBAPIError as error:
+        if error.orig is None or PostgreSQLLocks.errors.native_code(error.orig) != _ABORTED:
+            raise
+        return UNMARKED
+    return mark

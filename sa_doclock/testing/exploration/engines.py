@@ -65,7 +65,7 @@ class EnginesSeen:
         strategy = self._known.get(connection.engine, _Known()).strategy
         if strategy is None or connection.invalidated:
             return None
-        return strategy.in_transaction(connection)
+        return strategy.status.in_transaction(connection)
 
     def is_deadlock(self, connection: Connection, error: BaseException) -> bool:
         """Return whether a driver's error is that of a deadlock."""

@@ -31,6 +31,8 @@ from sa_doclock.dialects.base import (
     LockStrategy,
     LockWaits,
     NativeCode,
+    TransactionLifecycle,
+    TransactionStatus,
     base_of,
 )
 
@@ -142,6 +144,24 @@ class FirebirdStatements(LockStatements):
         return lock
 
 
+class FirebirdStatus(TransactionStatus):
+    """The state of the driver's transaction."""
+
+    def in_transaction(self, connection: Connection) -> bool | None:
+        """Return the driver's word."""
+        return bool(_driver(connection).is_active())
+
+
+class FirebirdLifecycle(TransactionLifecycle):
+    """The begin of a transaction."""
+
+    notes_begin = True
+
+    def note_begin(self, connection: Connection) -> None:
+        """Remember the connection's id: nobody can ask for it while a statement waits."""
+        remember_id(connection)
+
+
 class FirebirdWaits(LockWaits):
     """The limit of a wait, which is one of its transaction; begin() sets it."""
 
@@ -161,9 +181,10 @@ class FirebirdLocks(LockStrategy):
     errors = FirebirdErrors()
     isolation = FirebirdIsolation()
     statements = FirebirdStatements()
+    status = FirebirdStatus()
+    lifecycle = FirebirdLifecycle()
     waits = FirebirdWaits()
     monitoring = FirebirdMonitoring()
-    notes_begin = True
 
     def check_support(self, lock: LockOptions) -> None:
         """Refuse SkipLocked, which came with Firebird 5."""
@@ -173,10 +194,6 @@ class FirebirdLocks(LockStrategy):
     def asked_in_place(self, connection: Connection) -> AbstractContextManager[None]:
         """Return a block that does nothing: the driver itself is asked, and sends nothing."""
         return nullcontext()
-
-    def note_begin(self, connection: Connection) -> None:
-        """Remember the connection's id: nobody can ask for it while a statement waits."""
-        remember_id(connection)
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         """Start the transaction with the level and the time limit of its first lock."""
@@ -218,10 +235,6 @@ class FirebirdLocks(LockStrategy):
         if base_of(self.statements.row_lock(lock, level)) is FOR_UPDATE:
             _refuse_other_limit(connection, lock, seconds)
         return opens
-
-    def in_transaction(self, connection: Connection) -> bool | None:
-        """Return the driver's word."""
-        return bool(_driver(connection).is_active())
 
 
 def _driver(connection: Connection) -> Any:
