@@ -1,23 +1,17 @@
-"""Role 3 of a dialect: the state of a connection, and how its transaction ends."""
+"""Helpers of dialects for a connection: questions to the server, settings, rewritten statements."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from typing import Any, ClassVar, Final
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any, Final
 
 from sqlalchemy import Connection, event, text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import LockNotSupported
-from .cluster import Cluster
-from .compatible_servers import FoundServer
-from .error_codes import ErrorCodes
 from .side_connection import side_connection
-from .transaction_lifecycle import TransactionLifecycle
-from .transaction_marks import TransactionMarks
-from .transaction_status import TransactionStatus
 
 AUTOCOMMIT = (
     "the connection is in AUTOCOMMIT, where a lock ends with its statement; "
@@ -37,80 +31,6 @@ join it count as having opened a transaction of their own.  Set by testing.rollb
 def is_rolled_back_later(connection: Connection) -> bool:
     """Return whether a test rolls the connection's transaction back at its end."""
     return ROLLED_BACK_LATER in connection.get_execution_options()
-
-
-class ConnectionState:
-    """The server, and the state of its connections."""
-
-    asks_server: ClassVar[bool] = True
-    """The answers depend on the server's version or default isolation level."""
-
-    errors: ErrorCodes
-    """The error numbers of the server."""
-
-    status: TransactionStatus = TransactionStatus()
-    """The driver's word about its transaction."""
-
-    lifecycle: TransactionLifecycle = TransactionLifecycle()
-    """What is done at the begin, the savepoints and the end of a transaction."""
-
-    marks: TransactionMarks | None = None
-    """The marks of transactions; None: the database has none."""
-
-    cluster: Cluster | None = None
-    """The cluster that the server is a node of; None: of none; set by ``note_server()``."""
-
-    compatible: FoundServer | None = None
-    """The product that answers in place of the one that the dialect is for; set by ``note_server()``."""
-
-    autocommit_by_default: bool = False
-    """The engine was made with ``isolation_level="AUTOCOMMIT"``; set by the registry."""
-
-    server_version: tuple[Any, ...] | None
-    """The version of the server; None before the first connection."""
-
-    def __init__(self, dialect: Dialect) -> None:
-        # Not the dialect itself: the strategy is kept for as long as the dialect lives.
-        self.server_version = dialect.server_version_info
-        self.plans: dict[Any, Any] = {}
-        """The plans of locks on this engine; the package transaction makes them."""
-        self.findings: dict[Any, Any] = {}
-        """Facts about this server that other packages found out once, by keys of their own."""
-
-    @contextmanager
-    def asking(self, connection: Connection) -> Iterator[Connection]:
-        """Yield the connection for a question about the server or a table.
-
-        All questions that the library asks by itself are asked in such a block, so that the program
-        finds this connection and its transaction as if nothing had been sent.  Where
-        ``asked_in_place()`` returns a block, what is asked goes past SQLAlchemy, by ask_driver().
-
-        :raises LockNotSupported: another connection is needed for it, and cannot be made.
-        """
-        in_place = self.asked_in_place(connection)
-        if in_place is None:
-            with other_connection(connection) as other:
-                yield other
-        else:
-            with in_place:
-                yield connection
-
-    def asked_in_place(self, connection: Connection) -> AbstractContextManager[None] | None:
-        """Return a block in which a question on this very connection leaves nothing behind.
-
-        Nothing: no transaction that was not there, none ended, no snapshot, no setting of the next
-        transaction used up.  It is not executed by SQLAlchemy.  None: there is no such block, and
-        the question goes over a connection of its own.
-        """
-        return None
-
-    def note_server(self, connection: Connection) -> None:
-        """Remember the settings of the server; called once, with a connection as of ``asking()``."""
-
-    def check_autocommit(self, connection: Connection) -> None:
-        """Raise LockNotSupported if every statement is a transaction of its own."""
-        if getattr(connection.connection.dbapi_connection, "autocommit", False):
-            raise LockNotSupported(AUTOCOMMIT)
 
 
 @contextmanager

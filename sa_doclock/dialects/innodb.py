@@ -190,10 +190,7 @@ class InnoDBStatements(LockStatements):
 
 
 class InnoDBMarks(SavepointMarks):
-    """Savepoints, since the id of a transaction can be read with a privilege alone.
-
-    It is one on performance_schema, or PROCESS.
-    """
+    """Savepoints: to read the id of a transaction takes a privilege, on performance_schema or PROCESS."""
 
     def __init__(self, errors: InnoDBErrors, cluster: Cluster | None = None) -> None:
         super().__init__(errors.is_no_savepoint)
@@ -260,7 +257,7 @@ class InnoDBHoldLimit(ServerHoldLimit):
 
 class InnoDBLocks(LockStrategy):
     status = InnoDBStatus()
-    named_locks: ClassVar[InnoDBNamedLocks]
+    named_locks: InnoDBNamedLocks
     errors: InnoDBErrors
     # "returns the current UTC date and time", with 6 digits of a second if asked for, as of the begin
     # of the statement: https://dev.mysql.com/doc/refman/8.4/en/date-and-time-functions.html

@@ -59,7 +59,7 @@ def strategy_for(bind: Engine | Connection) -> LockStrategy:
 
     The first call for an engine may check out a connection: only a server that answered
     says whether it is MySQL or MariaDB, and what its default isolation level is.  A Connection
-    that is given stays as it is; see ``ConnectionState.asking()``.
+    that is given stays as it is; see ``LockStrategy.asking()``.
 
     :raises LockNotSupported: nothing is known of this database, or SQLAlchemy's dialect does not
         connect to the product that answers; or the server cannot be asked.

@@ -29,6 +29,7 @@ _LONGEST_IN_COMMENT: Final = 100
 OLD_KEYS: Final = "doclock_old_keys"
 """An execution option of engines: the number that earlier versions have computed is locked too."""
 
+_WAITS: Final = PostgreSQLWaits()
 _NUMBER: Final = "CAST(:number AS bigint)"
 _OLD_NUMBER: Final = "hashtextextended(:key, 0)"
 _FUNCTIONS: Final[Mapping[LockOptions, str]] = {
@@ -62,7 +63,7 @@ class PostgreSQLNamedLocks(NamedLocks):
     def take(
         self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
     ) -> type[LockFailed] | None:
-        with PostgreSQLWaits().limited(connection, lock, seconds):
+        with _WAITS.limited(connection, lock, seconds):
             found = lock_key(connection, key, lock)
         if found is None:
             raise LockNotSupported(
