@@ -96,7 +96,7 @@ class ClaimQuery:
     ) -> Select[Any]:
         """Return the SELECT that locks these rows, as far as they match, in the order of their keys.
 
-        :param whole: read all columns of the row; see ``Locking.locks_what_is_read``.
+        :param whole: read all columns of the row; see ``LockStatements.locks_what_is_read``.
         """
         if len(identities) > 1 and len(self.key) > 1:
             return self._locked(identities, lock, whole=whole)

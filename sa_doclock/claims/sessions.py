@@ -69,7 +69,7 @@ class ClaimSessions:
         strategy = strategy_for(bind)
         _refuse_view(bind, strategy, self.query)
         self.checked = True
-        row_lock = strategy.row_lock(LockOptions.ForUpdate, None)
+        row_lock = strategy.statements.row_lock(LockOptions.ForUpdate, None)
         self.report.serialised = not is_row_lock(row_lock)  # the lock is the transaction's
         if self.report.serialised:
             name = self.query.mapper.class_.__name__

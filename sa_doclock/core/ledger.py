@@ -80,8 +80,9 @@ class Ledger:
 
     def counts_on_transaction(self, strategy: LockStrategy | None) -> bool:
         """Return whether locks are held that end with a transaction of this database."""
+        named_locks = None if strategy is None else strategy.named_locks
         return bool(self._held) or (
-            strategy is not None and strategy.keys_end_with_transaction and bool(self._keys)
+            named_locks is not None and named_locks.end_with_transaction and bool(self._keys)
         )
 
     def check_order(self, root: Mapper[Any]) -> None:

@@ -1,31 +1,43 @@
-"""The base class of all dialects, made of four roles: the public import path for other packages.
+"""The base class of all dialects: the public import path for other packages.
 
 All that a dialect of another package needs is here, in ``sa_doclock`` and in ``sa_doclock.errors``.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, ClassVar
+
+from sqlalchemy import Connection, Table
+from sqlalchemy.engine import Dialect
 
 from ..core.lock_info import ACTIVE, IDLE, Identity, LockConnection, Wait
 from ..core.pool import CallFunction, ExecuteStatement, on_return, withdraw
+from ..errors import LockNotSupported, WrongIsolation
 from ..options import LockOptions, base_of, milliseconds
 from .clock import ServerClock
 from .cluster import Cluster
+from .compatible_servers import FoundServer
 from .connection import (
     AUTOCOMMIT,
-    UNMARKED,
-    ConnectionState,
-    Pipeline,
-    Read,
     ask_driver,
     connection_setting,
+    other_connection,
     rewritten_statements,
 )
 from .error_codes import ErrorCodes, NativeCode
-from .locking import READ_COMMITTED, REPEATABLE_READ, SNAPSHOT, Locking
+from .hold_limit import ServerHoldLimit
+from .isolation import READ_COMMITTED, REPEATABLE_READ, SNAPSHOT, IsolationLevels
+from .lock_statements import LockStatements
 from .monitoring import LockMonitoring, connections_by_id, elapsed_seconds
+from .named_locks import NamedLocks
 from .names import quoted_name, schema_of, short_name
+from .pipelining import Pipeline, Pipelining, Read
+from .transaction_lifecycle import TransactionLifecycle
+from .transaction_marks import UNMARKED, TransactionMarks
+from .transaction_status import TransactionStatus
+from .waits import LockWaits
 
 __all__ = [
     "ACTIVE",
@@ -37,18 +49,25 @@ __all__ = [
     "UNMARKED",
     "CallFunction",
     "Cluster",
-    "ConnectionState",
     "ErrorCodes",
     "ExecuteStatement",
     "Identity",
+    "IsolationLevels",
     "LockConnection",
     "LockMonitoring",
+    "LockStatements",
     "LockStrategy",
-    "Locking",
+    "LockWaits",
+    "NamedLocks",
     "NativeCode",
     "Pipeline",
+    "Pipelining",
     "Read",
     "ServerClock",
+    "ServerHoldLimit",
+    "TransactionLifecycle",
+    "TransactionMarks",
+    "TransactionStatus",
     "Wait",
     "ask_driver",
     "base_of",
@@ -65,24 +84,199 @@ __all__ = [
 ]
 
 
-class LockStrategy(Locking, ErrorCodes, ConnectionState):
+class LockStrategy:
     """The dialect of one database: its locks, errors and connections.  Subclass it for a new one.
 
-    A subclass must give ``name``, ``levels``, ``failures`` and ``native_code()``; all else has a
-    default.  There is one object per SQLAlchemy dialect object, that is per engine, so it may
-    remember what it has asked its server.  Facts are class attributes; a method answers what a
-    fact cannot.  A strategy knows SQL and the driver, never a Session.
+    A subclass must give ``name``, ``isolation`` and ``errors``; all else has a default.  An attribute
+    that is an object has one subject, and is replaced as a whole: by the class, or for an engine
+    whose server is different.  There is one strategy per SQLAlchemy dialect object, that is per
+    engine, so it may remember what it has asked its server.  Facts are class attributes; a method
+    answers what a fact cannot.  A strategy knows SQL and the driver, never a Session.
     """
 
+    name: ClassVar[str]
+    """SQLAlchemy's name of the dialect."""
+
+    isolation: IsolationLevels
+    """The isolation levels that protect a document."""
+
+    errors: ErrorCodes
+    """The error numbers of the server."""
+
+    statements: LockStatements = LockStatements()
+    """The SELECTs that lock rows."""
+
+    waits: LockWaits = LockWaits()
+    """The limits of the waits for locks of rows."""
+
+    status: TransactionStatus = TransactionStatus()
+    """The driver's word about its transaction."""
+
+    lifecycle: TransactionLifecycle = TransactionLifecycle()
+    """What is done at the begin, the savepoints and the end of a transaction."""
+
+    marks: TransactionMarks | None = None
+    """The marks of transactions; None: the database has none."""
+
+    named_locks: NamedLocks | None = None
+    """The locks of names; None: nothing is known of them."""
+
+    hold_limit: ServerHoldLimit | None = None
+    """The server's limit for an idle transaction; None: the clock of the client alone limits it."""
+
+    pipelining: Pipelining | None = None
+    """Several statements in one round trip; None: the driver cannot."""
+
     monitoring: ClassVar[LockMonitoring | None] = None
-    """The holders and waiters of locks; None: no server can tell."""
+    """The holders and waiters of locks; None: there is no lock_waits(), and no ``diagnose=True``."""
 
     clock: ClassVar[ServerClock | None] = None
     """The clock that check-outs go by; None: nothing is known of it, and there are no check-outs."""
 
-    locking_read_is_latest: ClassVar[bool] = False
-    """FOR SHARE reads what was committed last, also in a transaction whose plain reads are older."""
+    cluster: Cluster | None = None
+    """The cluster that the server is a node of; None: of none; set by ``note_server()``."""
+
+    compatible: FoundServer | None = None
+    """The product that answers in place of the one that the dialect is for; set by ``note_server()``."""
+
+    queued: ClassVar[frozenset[LockOptions]] = frozenset(
+        {LockOptions.ForUpdate, LockOptions.SharedRead}
+    )
+    """The locks that wait for another holder, in a transaction that is opened for them."""
+
+    locks_database: ClassVar[bool] = False
+    """Every lock is a lock on the whole database, and its waiters poll for it."""
+
+    asks_server: ClassVar[bool] = True
+    """The answers depend on the server's version or default isolation level."""
+
+    autocommit_by_default: bool = False
+    """The engine was made with ``isolation_level="AUTOCOMMIT"``; set by the registry."""
+
+    server_version: tuple[Any, ...] | None
+    """The version of the server; None before the first connection."""
+
+    plans: dict[Any, Any]
+    """The plans of locks on this engine; the package transaction makes them."""
+
+    findings: dict[Any, Any]
+    """Facts about this server that other packages found out once, by keys of their own."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        # Not the dialect itself: the strategy is kept for as long as the dialect lives.
+        self.server_version = dialect.server_version_info
+        self.plans = {}
+        self.findings = {}
+
+    @contextmanager
+    def asking(self, connection: Connection) -> Iterator[Connection]:
+        """Yield the connection for a question about the server or a table.
+
+        All questions that the library asks by itself are asked in such a block, so that the program
+        finds this connection and its transaction as if nothing had been sent.  Where
+        ``asked_in_place()`` returns a block, what is asked goes past SQLAlchemy, by ask_driver().
+
+        :raises LockNotSupported: another connection is needed for it, and cannot be made.
+        """
+        in_place = self.asked_in_place(connection)
+        if in_place is None:
+            with other_connection(connection) as other:
+                yield other
+        else:
+            with in_place:
+                yield connection
+
+    def asked_in_place(self, connection: Connection) -> AbstractContextManager[None] | None:
+        """Return a block in which a question on this very connection leaves nothing behind.
+
+        Nothing: no transaction that was not there, none ended, no snapshot, no setting of the next
+        transaction used up.  It is not executed by SQLAlchemy.  None: there is no such block, and
+        the question goes over a connection of its own.
+        """
+        return None
+
+    def note_server(self, connection: Connection) -> None:
+        """Remember the settings of the server; called once, with a connection as of ``asking()``."""
+
+    def check_autocommit(self, connection: Connection) -> None:
+        """Raise LockNotSupported if every statement is a transaction of its own."""
+        if getattr(connection.connection.dbapi_connection, "autocommit", False):
+            raise LockNotSupported(AUTOCOMMIT)
 
     def check_support(self, lock: LockOptions) -> None:
+        """Raise LockNotSupported if this database or version cannot give that lock."""
         if self.compatible is not None:
             self.compatible.check_lock(lock)
+
+    def check_table(self, connection: Connection, table: Table) -> None:
+        """Raise LockNotSupported if rows of this table cannot be locked."""
+
+    def hides_rows(self, connection: Connection, table: Table) -> str | None:
+        """Return why rows of this table that can be read may not be found by a lock; None: all are.
+
+        Asked where a lock by key has found no row.
+        """
+        return None
+
+    def check_adopted(self, connection: Connection, lock: LockOptions, table: Table) -> None:
+        """Raise LockNotSupported if ``with_for_update()`` has locked no rows of this table.
+
+        Called after the statement.
+        """
+        self.check_table(connection, table)
+
+    def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
+        """Send what must be the first statement of a transaction opened for this lock."""
+
+    def join(
+        self,
+        connection: Connection,
+        lock: LockOptions,
+        seconds: float | None,
+        level: str | None,
+        opened_for: LockOptions | None,
+        header: Table | None,
+    ) -> bool:
+        """Take this lock in a transaction that is open already, at this isolation level.
+
+        :param opened_for: the lock that the transaction was opened for; None where it was
+            opened for something else.
+        :param header: the table whose rows are to be locked; None for a named lock.
+        :returns: whether the database had no transaction yet, and this lock has opened it.
+        :raises WrongIsolation: the transaction cannot protect a document any more.
+        """
+        wanted, opened = base_of(lock), base_of(opened_for or LockOptions.None_)
+        snapshot = LockOptions.SnapshotRead
+        if wanted is snapshot and opened is not snapshot:
+            raise WrongIsolation(
+                "a snapshot starts with its transaction, and this one is open already; "
+                "read the snapshot first, or in a session of its own"
+            )
+        if opened is snapshot and wanted is not snapshot:
+            raise WrongIsolation(
+                "the transaction was opened read-only by a SnapshotRead; "
+                "end it before you lock, or lock in a session of its own"
+            )
+        levels = self.isolation.levels_for(lock)
+        if levels and level not in levels:
+            raise WrongIsolation(
+                f"the transaction is open at {level}, where what is read after the grant can be "
+                f"older than the lock; take the lock before any other statement of the "
+                f'transaction, or make the engine with isolation_level="{levels[0]}"'
+            )
+        return False
+
+    def inserting(
+        self, connection: Connection, key: str, seconds: float | None
+    ) -> AbstractContextManager[bool]:
+        """Return a block in which a row is inserted that others may insert at the same time.
+
+        It gives whether no other is in a block with this key.  Where two INSERTs of one row can
+        deadlock, it lets in one at a time; the block must not wait for a lock then.
+
+        :param key: names the row, the same for all who insert it.
+        :param seconds: the limit of each wait for another's INSERT, where the server has one; None:
+            as it is configured.
+        :raises LockNotAvailable: another was in the block for that long.
+        """
+        return nullcontext(False)

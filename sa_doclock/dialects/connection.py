@@ -1,19 +1,16 @@
-"""Role 3 of a dialect: the state of a connection, and how its transaction ends."""
+"""Helpers of dialects for a connection: questions to the server, settings, rewritten statements."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from typing import Any, ClassVar, Final, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any, Final
 
-from sqlalchemy import Connection, Select, event, text
+from sqlalchemy import Connection, event, text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import LockNotSupported
-from .cluster import Cluster
-from .compatible_servers import FoundServer
-from .error_codes import NativeCode
 from .side_connection import side_connection
 
 AUTOCOMMIT = (
@@ -26,9 +23,6 @@ _NO_OTHER_CONNECTION = (
     "cannot be made; take the first lock of the engine in a session of the engine"
 )
 
-UNMARKED: Final = object()
-"""The answer of ``mark_transaction()`` where the open transaction cannot be marked now."""
-
 ROLLED_BACK_LATER: Final = "sa_doclock_rolled_back_later"
 """An execution option of a Connection whose transaction a test rolls back at its end: sessions that
 join it count as having opened a transaction of their own.  Set by testing.rollback_session()."""
@@ -37,238 +31,6 @@ join it count as having opened a transaction of their own.  Set by testing.rollb
 def is_rolled_back_later(connection: Connection) -> bool:
     """Return whether a test rolls the connection's transaction back at its end."""
     return ROLLED_BACK_LATER in connection.get_execution_options()
-
-
-class ConnectionState:
-    """The server, and the state of its connections."""
-
-    asks_server: ClassVar[bool] = True
-    """The answers depend on the server's version or default isolation level."""
-
-    reports_idle: ClassVar[bool] = False
-    """Some driver sends a ROLLBACK also where no transaction is open, and ``is_idle()`` can tell."""
-
-    error_ends_unseen: ClassVar[bool] = False
-    """An error may end the transaction, with no number of its own that says so: the transaction is
-    marked by its first lock."""
-
-    mark_is_savepoint: ClassVar[bool] = False
-    """The mark of a transaction is a savepoint: it is used up by ``has_mark()``, and a savepoint of the
-    program is neither set nor ended while there is one."""
-
-    lock_needs_transaction: ClassVar[bool] = False
-    """A lock that was granted while ``in_transaction()`` is False has ended with its statement."""
-
-    changes_level_at_once: ClassVar[bool] = False
-    """SET TRANSACTION ISOLATION LEVEL is valid for the rest of a transaction that has begun."""
-
-    notes_begin: ClassVar[bool] = False
-    """``note_begin()`` is called before any after_begin listener of the program."""
-
-    cluster: Cluster | None = None
-    """The cluster that the server is a node of; None: of none; set by ``note_server()``."""
-
-    compatible: FoundServer | None = None
-    """The product that answers in place of the one that the dialect is for; set by ``note_server()``."""
-
-    keys_end_with_transaction: ClassVar[bool] = True
-    """A named lock is released by the end of the transaction, and not by a statement of ours."""
-
-    begins_at_once: bool = False
-    """The begin of a transaction is sent when it begins here, by ``begin_now()``, because the server
-    goes by its time; set by ``note_server()``."""
-
-    autocommit_by_default: bool = False
-    """The engine was made with ``isolation_level="AUTOCOMMIT"``; set by the registry."""
-
-    server_version: tuple[Any, ...] | None
-    """The version of the server; None before the first connection."""
-
-    def __init__(self, dialect: Dialect) -> None:
-        # Not the dialect itself: the strategy is kept for as long as the dialect lives.
-        self.server_version = dialect.server_version_info
-        self.plans: dict[Any, Any] = {}
-        """The plans of locks on this engine; the package transaction makes them."""
-        self.findings: dict[Any, Any] = {}
-        """Facts about this server that other packages found out once, by keys of their own."""
-
-    @contextmanager
-    def asking(self, connection: Connection) -> Iterator[Connection]:
-        """Yield the connection for a question about the server or a table.
-
-        All questions that the library asks by itself are asked in such a block, so that the program
-        finds this connection and its transaction as if nothing had been sent.  Where
-        ``asked_in_place()`` returns a block, what is asked goes past SQLAlchemy, by ask_driver().
-
-        :raises LockNotSupported: another connection is needed for it, and cannot be made.
-        """
-        in_place = self.asked_in_place(connection)
-        if in_place is None:
-            with other_connection(connection) as other:
-                yield other
-        else:
-            with in_place:
-                yield connection
-
-    def asked_in_place(self, connection: Connection) -> AbstractContextManager[None] | None:
-        """Return a block in which a question on this very connection leaves nothing behind.
-
-        Nothing: no transaction that was not there, none ended, no snapshot, no setting of the next
-        transaction used up.  It is not executed by SQLAlchemy.  None: there is no such block, and
-        the question goes over a connection of its own.
-        """
-        return None
-
-    def note_server(self, connection: Connection) -> None:
-        """Remember the settings of the server; called once, with a connection as of ``asking()``."""
-
-    def note_default_level(self, connection: Connection) -> None:
-        """Set the isolation level that a new transaction has in the connection's dialect; called once.
-
-        SQLAlchemy asks in the engine's first connection, before the listeners for "connect" of
-        the program, which may set another.  Called in the block of ``note_server()``, before it.
-        """
-
-    def check_autocommit(self, connection: Connection) -> None:
-        """Raise LockNotSupported if every statement is a transaction of its own."""
-        if getattr(connection.connection.dbapi_connection, "autocommit", False):
-            raise LockNotSupported(AUTOCOMMIT)
-
-    def begin_now(self, connection: Connection) -> None:
-        """Have the server begin the transaction now, in which nothing was sent yet."""
-
-    def note_begin(self, connection: Connection) -> None:
-        """Note the state of a connection whose transaction begins now; where ``notes_begin``."""
-
-    def before_savepoint(self, connection: Connection) -> None:
-        """Send what a SAVEPOINT needs in front of it."""
-
-    def commit_failed(self, connection: Connection) -> None:
-        """End the transaction that a failed COMMIT has left open, which SQLAlchemy does not."""
-
-    def mark_transaction(self, connection: Connection) -> object:
-        """Return a mark of the open transaction, by which ``has_mark()`` knows it again.
-
-        Called in front of a statement that nobody here has built, where locks are held.  None: the
-        database has no marks.  UNMARKED: this transaction cannot be marked now; where the
-        statement succeeds, the locks count as lost.
-        """
-        return None
-
-    def has_mark(self, connection: Connection, mark: object) -> bool:
-        """Return whether the open transaction is the one with this mark.
-
-        Asked before the next flush, lock or commit.  True too
-        where nothing can be done in the transaction any more: the next statement tells why.
-        """
-        return self.mark_transaction(connection) == mark
-
-    def has_open_transaction(self, connection: Connection) -> bool | None:
-        """Return whether a transaction is open; the server may be asked; None: nobody can tell."""
-        return self.in_transaction(connection)
-
-    def interrupted(self, connection: Connection, cursor: Any) -> None:
-        """End what closing the connection, which follows, would leave open."""
-
-    # The connection's own word about its transaction, which costs nothing, and which may miss that one
-    # has ended and another begun.  The ledger is compared with it before a lock, a flush and a commit,
-    # after each error, and after each statement on a Connection that the program has in hand.  False: the transaction has ended, and its locks are gone; then the
-    # session refuses to write.  None: nobody can tell.  Called only where a lock or a savepoint has
-    # been sent, so that there must be a transaction.
-
-    def in_transaction(self, connection: Connection) -> bool | None:
-        """Return whether the driver knows a transaction to be open; nothing is sent.
-
-        The answer must be right at any time.  What is known after a statement or an error alone
-        belongs into the two methods below.
-        """
-        return None
-
-    def in_transaction_after(
-        self, connection: Connection, cursor: Any, statement: str
-    ) -> bool | None:
-        """Return the same just after this statement has succeeded; nothing is sent.
-
-        Override it where the driver keeps the status of some answers only.
-        """
-        return self.in_transaction(connection)
-
-    def in_transaction_after_error(
-        self, connection: Connection, statement: str, code: NativeCode | None
-    ) -> bool | None:
-        """Return the same just after this statement has failed; here the server may be asked.
-
-        Of statements that SQLAlchemy has built, ``in_transaction()`` is asked instead.  A question
-        goes over ``connection.connection.cursor()``, so that its error is none of the session; an
-        error that comes out of here is taken for None.  Codes in ``rolls_back_transaction`` are not
-        asked about.
-        """
-        return self.in_transaction(connection)
-
-    def is_idle(self, dbapi_connection: Any) -> bool:
-        """Return whether the server's answer to COMMIT or ROLLBACK says: no transaction is open.
-
-        False: it does not, or the driver cannot tell.
-        """
-        return False
-
-
-Read = tuple[Select[Any], Mapping[str, Any]]
-"""A statement and its parameters."""
-
-
-class Pipeline(Protocol):
-    """Several statements of one connection in one round trip.
-
-    :ivar commit_sent: True where the error that is raised now is one of statements that were sent
-        together with COMMIT.
-    """
-
-    commit_sent: bool
-
-    def locking(
-        self,
-        seconds: float | None,
-        reads: Callable[[], Iterable[Read]],
-        *,
-        few_rows: bool,
-        hold_limit: float | None = None,
-    ) -> AbstractContextManager[None]:
-        """Send a lock of this block together with BEGIN, its limits and these reads.
-
-        ``few_rows`` tells that it is of a few rows by their keys, as for ``waiting_for_rows()``.
-        The reads come after the lock.  Code that executes one of them next, in this block, gets
-        the result that came along; any other statement discards these results.
-        """
-
-    def keep_writes(self, may_commit: Callable[[], bool], *, alone: bool = False) -> None:
-        """Keep the writes of a flush back from now on, and send them together with COMMIT.
-
-        Any other statement is executed after the writes that are kept back.
-
-        :param may_commit: called when COMMIT is due; returns whether to send it along.
-        :param alone: the transaction has no other connection, so that ``may_commit()`` need not be
-            called where no statement was executed.
-        """
-
-    def keep_savepoints(self, may_commit: Callable[[], bool]) -> None:
-        """Keep SAVEPOINT and RELEASE back too: each is sent with what comes next.
-
-        What is flushed within a savepoint is sent at once, but where ``keep_in_savepoint()`` says
-        otherwise.
-        """
-
-    def keep_in_savepoint(self, *, keep: bool) -> None:
-        """Keep the writes of a flush within a savepoint back, until ``send_writes()``."""
-
-    def send_writes(self) -> None:
-        """Send the writes that are kept back.  :raises StaleDataError: one finds no row."""
-
-    def forget_writes(self) -> None:
-        """Keep no more writes back, and discard those that were not sent."""
-
-    def pause(self, *, paused: bool) -> None:
-        """Keep no writes back while paused."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Role 2 of a dialect: the error numbers of the server, and what they mean."""
+"""The error numbers of a server, and what they mean."""
 
 from __future__ import annotations
 
@@ -32,6 +32,10 @@ class ErrorCodes:
     aborts_on_error: ClassVar[bool] = False
     """After an error of any statement the transaction can only be rolled back, and its COMMIT
     is a silent ROLLBACK."""
+
+    ends_unseen: ClassVar[bool] = False
+    """An error may end the transaction, with no number of its own that says so: the transaction is
+    marked by its first lock."""
 
     server_limits: ClassVar[frozenset[NativeCode]] = frozenset()
     """Errors of a wait that the server's own setting has ended, not ``lock_timeout``."""
@@ -77,7 +81,3 @@ class ErrorCodes:
         :param by_key: the statement finds its rows by primary key, and is not slow by itself.
         """
         return self.refusals.get(code) if code is not None else None
-
-    def is_aborted(self, connection: Connection) -> bool | None:
-        """Return whether an error has aborted the transaction; None: the driver cannot tell."""
-        return None if self.aborts_on_error else False

@@ -7,17 +7,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any, ClassVar, NamedTuple
 
-from sqlalchemy import Connection, Integer, Table, TextClause, text
+from sqlalchemy import Connection, Integer, Table, TextClause
 from sqlalchemy.engine import Dialect, TwoPhaseTransaction
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
 from ..core.lock_info import ACTIVE, IDLE, Identity, LockConnection
-from ..core.pool import ExecuteStatement, execute_now, is_registered, on_return, withdraw
+from ..core.pool import ExecuteStatement, is_registered, on_return
 from ..errors import (
     DeadlockDetected,
-    LockFailed,
-    LockNotAvailable,
     LockNotSupported,
     WrongIsolation,
 )
@@ -26,18 +24,25 @@ from .base import (
     AUTOCOMMIT,
     READ_COMMITTED,
     REPEATABLE_READ,
+    Cluster,
+    ErrorCodes,
+    IsolationLevels,
     LockMonitoring,
+    LockStatements,
     LockStrategy,
+    LockWaits,
     NativeCode,
     ServerClock,
+    ServerHoldLimit,
+    TransactionStatus,
 )
 from .compatible_servers import find_server
 from .connection import ask_driver
 from .innodb_cluster import cluster_of
+from .innodb_named_locks import InnoDBNamedLocks
 from .monitoring import connections_by_id
-from .names import schema_of, short_name
-from .recent_keys import remember_key
-from .savepoint_mark import release_savepoint_mark, set_savepoint_mark
+from .names import schema_of
+from .savepoint_mark import SavepointMarks
 
 _STORAGE_ENGINE = (
     "SELECT engine FROM information_schema.tables "
@@ -94,11 +99,6 @@ _NO_SAVEPOINT = 1305  # ER_SP_DOES_NOT_EXIST
 _TRANSACTION_IS_OPEN = 1568  # ER_CANT_CHANGE_TX_CHARACTERISTICS
 _READ_ONLY = "a read-only {} cannot lock rows; read with SnapshotRead"
 _OLD_LIMIT = "@doclock_hold_limit"  # in a variable of the connection, so that nobody has to ask
-_LONGEST_NAME = 64
-# The server detects no deadlock between named locks and row locks, so every wait has a limit.
-# A limit of -1 waits for ever on MySQL, and is an error on MariaDB.
-_TAKE_KEY = text("SELECT GET_LOCK(:name, @@innodb_lock_wait_timeout)")
-_TRY_KEY = text("SELECT GET_LOCK(:name, 0)")
 # The commands of SHOW PROCESSLIST, of a connection that holds a lock or waits for one.
 _STATES = {"Sleep": IDLE, "Query": ACTIVE, "Execute": ACTIVE}
 
@@ -109,7 +109,7 @@ def _timestamp() -> TypeEngine[Any]:
     return DATETIME(fsp=6)
 
 
-class InnoDBLocks(LockStrategy):
+class InnoDBIsolation(IsolationLevels):
     # At REPEATABLE READ the first plain SELECT of any table fixes what the details look
     # like, and a lock granted later shows a fresh header over stale details.
     levels = {
@@ -118,28 +118,42 @@ class InnoDBLocks(LockStrategy):
         LockOptions.SnapshotRead: (REPEATABLE_READ,),
     }
     # At SERIALIZABLE a plain read takes a shared lock.
-    levels_past_writers = frozenset({READ_COMMITTED, REPEATABLE_READ})
-    reports_idle = mark_is_savepoint = True
-    keys_end_with_transaction = False
-    # "returns the current UTC date and time", with 6 digits of a second if asked for, as of the begin
-    # of the statement: https://dev.mysql.com/doc/refman/8.4/en/date-and-time-functions.html
-    clock = ServerClock("UTC_TIMESTAMP(6)", _timestamp)
+    past_writers = frozenset({READ_COMMITTED, REPEATABLE_READ})
     # "If you want to see the 'freshest' state of the database, use either the READ COMMITTED isolation
     # level or a locking read": https://dev.mysql.com/doc/refman/8.4/en/innodb-consistent-read.html
     locking_read_is_latest = True
-    hold_limit_expression: ClassVar[str]
-    """The seconds ``{limit}``, or the server's own limit where that is shorter."""
+    sets_once = True
 
-    hold_limit_variable: ClassVar[str]
-    """The session variable with the seconds after which the server ends an idle connection."""
+    def note_default(self, connection: Connection) -> None:
+        # @@transaction_isolation is the one of new transactions, also within another one.
+        connection.dialect.default_isolation_level = connection.get_isolation_level()
 
-    restore_hold_limit: ClassVar[ExecuteStatement]
-    """Puts the variable back, which outlives the transaction."""
+    def set_once(self, connection: Connection, level: str) -> None:
+        # Without SESSION, COMMIT and ROLLBACK set it back.  SQLAlchemy would send SET SESSION and
+        # COMMIT, before and after: four round trips.
+        try:
+            connection.exec_driver_sql(f"SET TRANSACTION ISOLATION LEVEL {level}")
+        except DBAPIError as error:
+            if error.orig is None or driver_code(error.orig) != _TRANSACTION_IS_OPEN:
+                raise
+            raise WrongIsolation(
+                "a listener or the driver has opened the transaction already, at another isolation "
+                "level"
+            ) from error
 
-    # Where most rows of a table are asked for, the optimizer reads all of it, and FOR UPDATE
-    # waits for every row that is read.
-    by_keys_hint = "FORCE INDEX ({index})"
-    sets_level_once = True
+
+class SessionIsolation(InnoDBIsolation):
+    """The levels of a product that cannot set that of the next transaction alone."""
+
+    sets_once = False
+
+
+class InnoDBErrors(ErrorCodes):
+    """The errors of both products.
+
+    :param timeout_rolls_back: innodb_rollback_on_timeout is ON.
+    """
+
     refusals = {
         # ER_KEY_DOES_NOT_EXITS, of FORCE INDEX
         1176: (
@@ -155,17 +169,108 @@ class InnoDBLocks(LockStrategy):
         1290: (LockNotSupported, _READ_ONLY.format("server")),
     }
 
+    def __init__(self, *, timeout_rolls_back: bool = False) -> None:
+        if timeout_rolls_back:
+            codes = self.rolls_back_transaction | {1205}
+            self.rolls_back_transaction = self.requires_rollback = codes
+
+    def native_code(self, orig: BaseException) -> NativeCode | None:
+        return driver_code(orig)
+
+    def is_no_savepoint(self, error: DBAPIError) -> bool:
+        """Return whether the error says that there is no such savepoint, or no transaction."""
+        code = None if error.orig is None else self.native_code(error.orig)
+        return code == _NO_SAVEPOINT or code in self.rolls_back_transaction
+
+
+class InnoDBStatements(LockStatements):
+    # Where most rows of a table are asked for, the optimizer reads all of it, and FOR UPDATE
+    # waits for every row that is read.
+    by_keys_hint = "FORCE INDEX ({index})"
+
+
+class InnoDBMarks(SavepointMarks):
+    """Savepoints: to read the id of a transaction takes a privilege, on performance_schema or PROCESS."""
+
+    def __init__(self, errors: InnoDBErrors, cluster: Cluster | None = None) -> None:
+        super().__init__(errors.is_no_savepoint)
+        self._cluster = cluster
+
+    def mark_transaction(self, connection: Connection) -> object:
+        if self._cluster is not None:
+            self._cluster.before_savepoint(connection)
+        return super().mark_transaction(connection)
+
+
+class InnoDBStatus(TransactionStatus):
+    reports_idle = True
+
+    def in_transaction_after(
+        self, connection: Connection, cursor: Any, statement: str
+    ) -> bool | None:
+        # The status of PyMySQL is that of the last OK packet, and rows come without one.
+        return None if cursor.description else _status(connection.connection.driver_connection)
+
+    def in_transaction_after_error(
+        self, connection: Connection, statement: str, code: NativeCode | None
+    ) -> bool | None:
+        # DDL commits before it fails, and a procedure may have committed: only the server tells.
+        return self.has_open_transaction(connection)
+
+    def has_open_transaction(self, connection: Connection) -> bool | None:
+        with closing(connection.connection.cursor()) as cursor:
+            cursor.execute(
+                "DO 0"
+            )  # an error brings no status, nor do rows; this brings an OK packet
+        return _status(connection.connection.driver_connection)
+
+    def is_idle(self, dbapi_connection: Any) -> bool:
+        driver = getattr(dbapi_connection, "driver_connection", dbapi_connection)
+        return _status(driver) is False
+
+
+class InnoDBWaits(LockWaits):
+    def longest(self, connection: Connection) -> float | None:
+        return float(connection.exec_driver_sql("SELECT @@innodb_lock_wait_timeout").scalar_one())
+
+
+class InnoDBHoldLimit(ServerHoldLimit):
+    """The limit of an idle connection, by a session variable, which outlives the transaction.
+
+    :param variable: the session variable with the seconds.
+    :param expression: the seconds ``{limit}``, or the server's own limit where that is shorter.
+    """
+
+    def __init__(self, variable: str, expression: str) -> None:
+        self._variable, self._expression = variable, expression
+        self._restore = ExecuteStatement(f"SET SESSION {variable} = {_OLD_LIMIT}")
+
+    def limit(self, connection: Connection, seconds: float) -> None:
+        if is_registered(connection, self._restore):
+            return  # it is in force, and the old value must not be overwritten
+        on_return(connection, self._restore)
+        value = self._expression.format(limit=math.ceil(seconds))
+        connection.exec_driver_sql(
+            f"SET {_OLD_LIMIT} = @@SESSION.{self._variable}, SESSION {self._variable} = {value}"
+        )
+
+
+class InnoDBLocks(LockStrategy):
+    status = InnoDBStatus()
+    named_locks: InnoDBNamedLocks
+    errors: InnoDBErrors
+    # "returns the current UTC date and time", with 6 digits of a second if asked for, as of the begin
+    # of the statement: https://dev.mysql.com/doc/refman/8.4/en/date-and-time-functions.html
+    clock = ServerClock("UTC_TIMESTAMP(6)", _timestamp)
+    isolation: IsolationLevels = InnoDBIsolation()
+    statements: LockStatements = InnoDBStatements()
+    waits: LockWaits = InnoDBWaits()
+
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
+        self.marks = InnoDBMarks(self.errors)
         self._lockable: set[tuple[str | None, str]] = set()
         self._adopted: set[tuple[str | None, str]] = set()
-        # In front of a key: its own dots must not read like the one between the two.
-        database = dialect.default_schema_name or ""
-        self._database = database.replace("%", "%25").replace(".", "%2E")
-
-    def note_default_level(self, connection: Connection) -> None:
-        # @@transaction_isolation is the one of new transactions, also within another one.
-        connection.dialect.default_isolation_level = connection.get_isolation_level()
 
     def asked_in_place(self, connection: Connection) -> AbstractContextManager[None]:
         # All that is asked here begins no transaction, opens no read view and uses up no SET
@@ -183,11 +288,11 @@ class InnoDBLocks(LockStrategy):
             told = str(ask_driver(connection, "SELECT VERSION()")[0][0])
         self.compatible = find_server("mysql", told)
         if self.compatible is not None and not self.compatible.product.sets_next_level:
-            self.sets_level_once = False
+            self.isolation = SessionIsolation()
         self.cluster = cluster_of(settings)
         if settings.get("innodb_rollback_on_timeout") == "ON":
-            codes = self.rolls_back_transaction | {1205}
-            self.rolls_back_transaction = self.requires_rollback = codes
+            self.errors = type(self.errors)(timeout_rolls_back=True)
+        self.marks = InnoDBMarks(self.errors, self.cluster)
 
     def check_table(self, connection: Connection, table: Table) -> None:
         name = schema_of(connection, table), table.name
@@ -211,7 +316,7 @@ class InnoDBLocks(LockStrategy):
         except DBAPIError as error:
             if (
                 error.orig is not None
-                and self.native_code(error.orig) in self.rolls_back_transaction
+                and self.errors.native_code(error.orig) in self.errors.rolls_back_transaction
             ):
                 raise DeadlockDetected(
                     "chosen as the victim of a deadlock; run the whole transaction again",
@@ -252,55 +357,6 @@ class InnoDBLocks(LockStrategy):
         if getter() if getter else driver.autocommit:
             raise LockNotSupported(AUTOCOMMIT)
 
-    def in_transaction_after(
-        self, connection: Connection, cursor: Any, statement: str
-    ) -> bool | None:
-        # The status of PyMySQL is that of the last OK packet, and rows come without one.
-        return None if cursor.description else _status(connection.connection.driver_connection)
-
-    def in_transaction_after_error(
-        self, connection: Connection, statement: str, code: NativeCode | None
-    ) -> bool | None:
-        # DDL commits before it fails, and a procedure may have committed: only the server tells.
-        return self.has_open_transaction(connection)
-
-    def has_open_transaction(self, connection: Connection) -> bool | None:
-        with closing(connection.connection.cursor()) as cursor:
-            cursor.execute(
-                "DO 0"
-            )  # an error brings no status, nor do rows; this brings an OK packet
-        return _status(connection.connection.driver_connection)
-
-    def mark_transaction(self, connection: Connection) -> object:
-        # The id of a transaction can be read with a privilege on performance_schema, or with PROCESS.
-        if self.cluster is not None:
-            self.cluster.before_savepoint(connection)
-        return set_savepoint_mark(connection)
-
-    def has_mark(self, connection: Connection, mark: object) -> bool:
-        return release_savepoint_mark(connection, mark, self._is_no_savepoint)
-
-    def _is_no_savepoint(self, error: DBAPIError) -> bool:
-        code = None if error.orig is None else self.native_code(error.orig)
-        return code == _NO_SAVEPOINT or code in self.rolls_back_transaction
-
-    def is_idle(self, dbapi_connection: Any) -> bool:
-        driver = getattr(dbapi_connection, "driver_connection", dbapi_connection)
-        return _status(driver) is False
-
-    def set_level_once(self, connection: Connection, level: str) -> None:
-        # Without SESSION, COMMIT and ROLLBACK set it back.  SQLAlchemy would send SET SESSION and
-        # COMMIT, before and after: four round trips.
-        try:
-            connection.exec_driver_sql(f"SET TRANSACTION ISOLATION LEVEL {level}")
-        except DBAPIError as error:
-            if error.orig is None or self.native_code(error.orig) != _TRANSACTION_IS_OPEN:
-                raise
-            raise WrongIsolation(
-                "a listener or the driver has opened the transaction already, at another isolation "
-                "level"
-            ) from error
-
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         # Of a session made with twophase=True, XA START has begun the transaction already (1399,
         # ER_XAER_RMFAIL), which has no READ ONLY.  At REPEATABLE READ it reads the same snapshot.
@@ -308,70 +364,22 @@ class InnoDBLocks(LockStrategy):
         if base_of(lock) is LockOptions.SnapshotRead and not two_phase:
             connection.exec_driver_sql("START TRANSACTION READ ONLY")
 
-    def limit_hold(self, connection: Connection, seconds: float) -> None:
-        if is_registered(connection, self.restore_hold_limit):
-            return  # it is in force, and the old value must not be overwritten
-        on_return(connection, self.restore_hold_limit)
-        name, limit = self.hold_limit_variable, math.ceil(seconds)
-        connection.exec_driver_sql(
-            f"SET {_OLD_LIMIT} = @@SESSION.{name}, SESSION {name} = "
-            + self.hold_limit_expression.format(limit=limit)
-        )
-
-    def take_key(
-        self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
-    ) -> type[LockFailed] | None:
-        statement = _TAKE_KEY if seconds is None else self.wait_for_key(seconds)
-        if LockOptions.NoWait in lock:
-            statement = _TRY_KEY
-        return None if self._take_name(connection, key, statement) else LockNotAvailable
-
-    def _take_name(
-        self, connection: Connection, key: str, statement: TextClause
-    ) -> ExecuteStatement | None:
-        """Take a named lock; return what releases it when the connection goes back, or None."""
-        # A name is valid in all databases of the server, and the lock belongs to the connection,
-        # not to the transaction.  Each GET_LOCK that is granted needs a RELEASE_LOCK of its own; one
-        # too many does nothing, so we note it before the answer is known.
-        name = short_name(f"{self._database}.{key}", _LONGEST_NAME)
-        remember_key(key, name)
-        release = ExecuteStatement(f"DO RELEASE_LOCK('{name}')")
-        on_return(connection, release)
-        # NULL, on MariaDB, is a wait that was ended by KILL QUERY or max_statement_time
-        answer = connection.execute(statement, {"name": name}).scalar_one()
-        if answer != 1:
-            withdraw(connection, release)
-            return None
-        return release
-
-    @contextmanager
-    def inserting(self, connection: Connection, key: str, seconds: float | None) -> Iterator[bool]:
+    def inserting(
+        self, connection: Connection, key: str, seconds: float | None
+    ) -> AbstractContextManager[bool]:
         # A key that is taken leaves a shared lock to the INSERT, so that two who go on to FOR UPDATE
         # deadlock; so do two whose INSERT has waited for one that was rolled back:
         # https://dev.mysql.com/doc/refman/en/innodb-locks-set.html, INSERT.
         if self.compatible is not None:
-            yield False  # not every product has named locks
-            return
-        statement = _TAKE_KEY if seconds is None else self.wait_for_key(seconds)
-        release = self._take_name(connection, key, statement)
-        if release is None:
-            raise LockNotAvailable("others insert the row at this moment; try again later")
-        try:
-            yield True
-        finally:
-            execute_now(connection, release)
+            return nullcontext(False)  # not every product has named locks
+        return self.named_locks.while_inserting(connection, key, seconds)
 
-    def wait_for_key(self, seconds: float) -> TextClause:
-        """Return GET_LOCK of ``:name``, with this limit."""
-        raise TypeError(f"{type(self).__name__} must say how long GET_LOCK waits")
 
-    def longest_wait(self, connection: Connection) -> float | None:
-        return float(connection.exec_driver_sql("SELECT @@innodb_lock_wait_timeout").scalar_one())
-
-    def native_code(self, orig: BaseException) -> NativeCode | None:
-        # mysql-connector and mariadb-connector; PyMySQL, mysqlclient, aiomysql, asyncmy
-        code = getattr(orig, "errno", None) or (orig.args[0] if orig.args else None)
-        return code if isinstance(code, int) else None
+def driver_code(orig: BaseException) -> int | None:
+    """Return the error number that a driver has got from the server."""
+    # mysql-connector and mariadb-connector; PyMySQL, mysqlclient, aiomysql, asyncmy
+    code = getattr(orig, "errno", None) or (orig.args[0] if orig.args else None)
+    return code if isinstance(code, int) else None
 
 
 def _version_text(settings: Mapping[str, str]) -> str:
@@ -389,11 +397,6 @@ def _status(driver: Any) -> bool | None:
         return bool(status & _IN_TRANSACTION)
     found = getattr(driver, "in_transaction", None)  # mysql-connector
     return found if isinstance(found, bool) else None
-
-
-def restores_hold_limit(variable: str) -> ExecuteStatement:
-    """Return what puts this variable back to the value before ``limit_hold()``."""
-    return ExecuteStatement(f"SET SESSION {variable} = {_OLD_LIMIT}")
 
 
 class InnoDBMonitoring(LockMonitoring):

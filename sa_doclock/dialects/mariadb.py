@@ -17,11 +17,20 @@ from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, Snaps
 from ..options import LockOptions, may_queue, milliseconds
 from .base import REPEATABLE_READ
 from .connection import rewritten_statements
-from .innodb import InnoDBLocks, InnoDBMonitoring, restores_hold_limit
-from .locking import SECONDS_AFTER_GRANT, SECONDS_WITHOUT_WAIT
+from .innodb import (
+    InnoDBErrors,
+    InnoDBHoldLimit,
+    InnoDBIsolation,
+    InnoDBLocks,
+    InnoDBMonitoring,
+    InnoDBStatements,
+    InnoDBWaits,
+)
+from .innodb_named_locks import InnoDBNamedLocks
 from .monitoring import elapsed_seconds
 from .numbers import text_with_numbers
 from .recent_keys import recent_keys
+from .waits import SECONDS_AFTER_GRANT, SECONDS_WITHOUT_WAIT
 
 # https://mariadb.com/kb/en/changes-and-improvements-in-mariadb-106/
 HAS_SKIP_LOCKED = (10, 6)
@@ -115,11 +124,13 @@ def _row_waits(connection: Connection) -> Iterator[Wait]:
             yield Wait(waiter, blocker, name, key, elapsed_seconds(seconds))
 
 
-class MariaDBLocks(InnoDBLocks):
-    name = "mariadb"
-    # From 1000 on, an IN list becomes a subquery, and the whole table is read and locked:
-    # https://mariadb.com/kb/en/conversion-of-big-in-predicates-into-subqueries/
-    max_parameters = 900
+class ConflictIsolation(InnoDBIsolation):
+    """The levels where innodb_snapshot_isolation is on."""
+
+    conflicting = InnoDBIsolation.conflicting | {REPEATABLE_READ}
+
+
+class MariaDBErrors(InnoDBErrors):
     # https://mariadb.com/kb/en/mariadb-error-codes/
     failures = {
         1205: LockNotAvailable,  # ER_LOCK_WAIT_TIMEOUT; NOWAIT gives the same number
@@ -127,60 +138,43 @@ class MariaDBLocks(InnoDBLocks):
         1020: SnapshotConflict,  # ER_CHECKREAD: innodb_snapshot_isolation, on since 11.6.2
     }
     statement_limits = frozenset({1969})  # ER_STATEMENT_TIMEOUT: max_statement_time
-    monitoring = MariaDBMonitoring()
-    # https://mariadb.com/docs/server/server-management/variables-and-modes/server-system-variables
-    # 0 is no limit
-    hold_limit_variable = "idle_transaction_timeout"
-    hold_limit_expression = (
-        "IF(@@SESSION.idle_transaction_timeout BETWEEN 1 AND {limit}, "
-        "@@SESSION.idle_transaction_timeout, {limit})"
-    )
-    restore_hold_limit = restores_hold_limit(hold_limit_variable)
     breaks_connection = frozenset({1927})  # ER_CONNECTION_KILLED: by KILL, during a statement
     # 1206 ER_LOCK_TABLE_FULL: the locks do not fit into the buffer pool; it is no lock that failed.
     rolls_back_transaction = requires_rollback = frozenset({1213, 1020, 1206})
 
-    def __init__(self, dialect: Dialect) -> None:
-        super().__init__(dialect)
-        if (self.server_version or ()) >= _DETECTS_CONFLICTS:
-            self.conflict_levels = self.conflict_levels | {REPEATABLE_READ}
 
-    def locks_one_table_of_join(self) -> bool:
-        return False  # there is no FOR UPDATE OF: MDEV-17514
+class MariaDBStatements(InnoDBStatements):
+    # From 1000 on, an IN list becomes a subquery, and the whole table is read and locked:
+    # https://mariadb.com/kb/en/conversion-of-big-in-predicates-into-subqueries/
+    max_parameters = 900
+    locks_one_table_of_join = False  # there is no FOR UPDATE OF: MDEV-17514
 
-    def check_support(self, lock: LockOptions) -> None:
-        super().check_support(lock)
-        version = self.server_version or HAS_SKIP_LOCKED
-        if LockOptions.SkipLocked in lock and version < HAS_SKIP_LOCKED:
-            raise LockNotSupported(f"SKIP LOCKED needs MariaDB 10.6, this is {version}")
+
+class MariaDBWaits(InnoDBWaits):
+    def limited(
+        self,
+        connection: Connection,
+        lock: LockOptions,
+        seconds: float | None,
+        *,
+        few_rows: bool = False,
+    ) -> AbstractContextManager[None]:
+        if seconds is None:
+            return nullcontext()
+        if seconds != math.ceil(seconds):
+            return _limited_statements(connection, milliseconds(seconds) / 1000)
+        if few_rows and may_queue(lock):  # WAIT is for each row
+            return _limited_statements(connection, seconds + SECONDS_AFTER_GRANT)
+        return nullcontext()
 
     def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
         if not may_queue(lock):
             return statement  # it takes one of the three
-        # Whole seconds, rounded up: the server takes a fraction for NOWAIT.  Also where waiting()
+        # Whole seconds, rounded up: the server takes a fraction for NOWAIT.  Also where limited()
         # sets a shorter limit: WAIT replaces innodb_lock_wait_timeout, which may be shorter still.
         return statement.suffix_with(
             text_with_numbers("WAIT :doclock_limit", doclock_limit=math.ceil(seconds))
         )
-
-    def waiting(
-        self, connection: Connection, lock: LockOptions, seconds: float | None
-    ) -> AbstractContextManager[None]:
-        if seconds is None or seconds == math.ceil(seconds):
-            return nullcontext()
-        return _limited_statements(connection, milliseconds(seconds) / 1000)
-
-    def waiting_for_rows(
-        self, connection: Connection, lock: LockOptions, seconds: float | None
-    ) -> AbstractContextManager[None]:
-        # WAIT is for each row.
-        if seconds is None or seconds != math.ceil(seconds) or not may_queue(lock):
-            return self.waiting(connection, lock, seconds)
-        return _limited_statements(connection, seconds + SECONDS_AFTER_GRANT)
-
-    def wait_for_key(self, seconds: float) -> TextClause:
-        limit = Decimal(milliseconds(seconds)).scaleb(-3)
-        return text_with_numbers("SELECT GET_LOCK(:name, :limit)", limit=limit)
 
 
 def _limited_statements(connection: Connection, seconds: float) -> AbstractContextManager[None]:
@@ -194,3 +188,37 @@ def _limited_statements(connection: Connection, seconds: float) -> AbstractConte
         return f"SET STATEMENT max_statement_time={most:.3f} FOR {statement}"
 
     return rewritten_statements(connection, limited, "FOR UPDATE", "LOCK IN SHARE MODE")
+
+
+def _wait_for_name(seconds: float) -> TextClause:
+    limit = Decimal(milliseconds(seconds)).scaleb(-3)
+    return text_with_numbers("SELECT GET_LOCK(:name, :limit)", limit=limit)
+
+
+class MariaDBLocks(InnoDBLocks):
+    name = "mariadb"
+    monitoring = MariaDBMonitoring()
+    errors = MariaDBErrors()
+    statements = MariaDBStatements()
+    waits = MariaDBWaits()
+    named_locks = InnoDBNamedLocks(_wait_for_name)
+    # https://mariadb.com/docs/server/server-management/variables-and-modes/server-system-variables
+    # 0 is no limit
+    hold_limit = InnoDBHoldLimit(
+        "idle_transaction_timeout",
+        (
+            "IF(@@SESSION.idle_transaction_timeout BETWEEN 1 AND {limit}, "
+            "@@SESSION.idle_transaction_timeout, {limit})"
+        ),
+    )
+
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__(dialect)
+        if (self.server_version or ()) >= _DETECTS_CONFLICTS:
+            self.isolation = ConflictIsolation()
+
+    def check_support(self, lock: LockOptions) -> None:
+        super().check_support(lock)
+        version = self.server_version or HAS_SKIP_LOCKED
+        if LockOptions.SkipLocked in lock and version < HAS_SKIP_LOCKED:
+            raise LockNotSupported(f"SKIP LOCKED needs MariaDB 10.6, this is {version}")

@@ -1,4 +1,4 @@
-"""Role 4 of a dialect, which it may leave out: the holders of locks, and their waiters."""
+"""The holders of locks, and their waiters, as a server tells them; a dialect may leave it out."""
 
 from __future__ import annotations
 

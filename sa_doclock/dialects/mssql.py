@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from typing import Any
 
 from sqlalchemy import Connection, Integer, Table, bindparam, literal, select, text
+from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.types import TypeEngine
 
@@ -29,12 +30,23 @@ from .base import (
     READ_COMMITTED,
     REPEATABLE_READ,
     SNAPSHOT,
+    IsolationLevels,
     LockMonitoring,
+    LockStatements,
     LockStrategy,
+    LockWaits,
+    NamedLocks,
     ServerClock,
+    TransactionLifecycle,
+    TransactionMarks,
 )
 from .compatible_servers import find_server
-from .connection import ask_driver, connection_setting, rewritten_statements
+from .connection import (
+    ask_driver,
+    connection_setting,
+    other_connection,
+    rewritten_statements,
+)
 from .monitoring import connections_by_id, elapsed_seconds
 from .mssql_errors import PRIVILEGE_ERRORS, SQLServerErrors
 from .names import quoted_name, short_name
@@ -139,6 +151,7 @@ _WAITS = text("""
     WHERE w.blocking_session_id IS NOT NULL AND w.blocking_session_id <> w.session_id""")
 _SHORT_TIMEOUT = "SET LOCK_TIMEOUT 500"
 _STRICTER = (REPEATABLE_READ, "SERIALIZABLE")
+_SKIPPING_LEVELS = (READ_COMMITTED, REPEATABLE_READ)  # else error 650
 # "Active Secondaries: Readable Secondary Replicas", Benefits: "All queries that run against the
 # secondary databases are automatically mapped to snapshot isolation transaction level, even when other
 # transaction isolation levels are explicitly set.  Also, all locking hints are ignored."
@@ -147,7 +160,6 @@ _STRICTER = (REPEATABLE_READ, "SERIALIZABLE")
 _UPDATEABILITY = "SELECT CAST(DATABASEPROPERTYEX(DB_NAME(), 'Updateability') AS varchar(20))"
 _WRITABLE = "sa_doclock.writable"
 _TEMPORAL = "SELECT COUNT(*) FROM sys.tables WHERE temporal_type = 2"
-_RESTORES_TIMEOUT = "mssql restores LOCK_TIMEOUT"
 _SOME_SECONDS = 4.321  # no server has it as its own LOCK_TIMEOUT
 _WITH_PARAMETER = select(literal(1, Integer))  # so that it is sent as a lock by its key is
 _STATES = {"sleeping": IDLE, "running": ACTIVE, "suspended": ACTIVE, "runnable": ACTIVE}
@@ -187,20 +199,26 @@ def _timestamp() -> TypeEngine[Any]:
     return found
 
 
-class SQLServerLocks(SQLServerErrors, LockStrategy):
-    name = "mssql"
+class SQLServerIsolation(IsolationLevels):
     levels = {
         # At the two others reads take locks as well, so what is read after the grant is current.
         _FOR_UPDATE: (READ_COMMITTED, *_STRICTER),
+        _FOR_UPDATE | _SKIP: _SKIPPING_LEVELS,
         # A reader that holds S(header) and waits for X(detail), and a writer that holds
         # X(detail) and waits for U to X(header), are error 1205.  Row versions wait for nobody.
         _SHARED: (SNAPSHOT, READ_COMMITTED, *_STRICTER),
+        _SHARED | _SKIP: _SKIPPING_LEVELS,
         LockOptions.SnapshotRead: (SNAPSHOT,),
     }
-    kept_levels = {_FOR_UPDATE: frozenset(_STRICTER)}
-    levels_past_writers = frozenset({SNAPSHOT})
-    conflict_levels = frozenset({*_STRICTER, SNAPSHOT})  # shared locks that stay; 3960
-    queued = frozenset({_FOR_UPDATE})
+    kept = {_FOR_UPDATE: frozenset(_STRICTER)}
+    past_writers = frozenset({SNAPSHOT})
+    conflicting = frozenset({*_STRICTER, SNAPSHOT})  # shared locks that stay; 3960
+    # By the page "SET TRANSACTION ISOLATION LEVEL", Remarks, the level can be changed at any time in
+    # a transaction, but for a change to SNAPSHOT.
+    changes_at_once = True
+
+
+class SQLServerStatements(LockStatements):
     # with_for_update() compiles to nothing here, so only a hint locks.
     hints = {**{lock: f"WITH ({hints})" for lock, hints in _ROW_LOCKS.items()}, **_DIRTY}
     # "Table hints", FORCESEEK: "the query optimizer uses only an index seek operation as the access
@@ -222,30 +240,11 @@ class SQLServerLocks(SQLServerErrors, LockStrategy):
     # lock is acquired on the index key in the covering index rather than on the data row in the base
     # table", so two sessions with two access paths both get it.
     locks_what_is_read = True
-    # "SET XACT_ABORT", Remarks: "Depending upon the severity of the error, the entire transaction
-    # may be rolled back even when SET XACT_ABORT is OFF."  No number tells: 245 (conversion) ends
-    # it, 2627 does not, and in a trigger, where XACT_ABORT is ON by default, 2627 ends it too.  The
-    # driver begins the next transaction by itself, so @@TRANCOUNT is 1 as before.
-    error_ends_unseen = True
-    # By the page "SET TRANSACTION ISOLATION LEVEL", Remarks, the level can be changed at any time in
-    # a transaction, but for a change to SNAPSHOT.
-    changes_level_at_once = True
-    monitoring = SQLServerMonitoring()
-    # "Returns a datetime2(7) value that contains the date and time of the computer on which the
-    # instance of SQL Server is running .. as UTC time":
-    # https://learn.microsoft.com/sql/t-sql/functions/sysutcdatetime-transact-sql
-    clock = ServerClock("CAST(SYSUTCDATETIME() AS DATETIME2(6))", _timestamp)
     max_parameters = 2_000  # of 2100: some drivers add their own
     # "IN", Remarks: a statement with many values can "consume resources and return an error 8623 or
     # 8632".  Where that begins for an OR of composite keys, nobody has measured: so it has few.
     # https://learn.microsoft.com/sql/t-sql/language-elements/in-transact-sql
     max_parameters_of_or = 200
-
-    def levels_for(self, lock: LockOptions) -> tuple[str, ...]:
-        if lock == _SHARED | _SKIP:
-            return (READ_COMMITTED, REPEATABLE_READ)
-        levels = super().levels_for(lock)
-        return levels[:2] if lock & ~LockOptions.NoKey == _FOR_UPDATE | _SKIP else levels
 
     def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
         if base_of(lock) is _SHARED:
@@ -254,23 +253,125 @@ class SQLServerLocks(SQLServerErrors, LockStrategy):
             return lock & ~_SHARED | _FOR_UPDATE  # never weaker than asked
         return LockOptions.None_ if base_of(lock) is LockOptions.SnapshotRead else lock
 
-    def note_server(self, connection: Connection) -> None:
-        self.compatible = find_server("mssql", _product(connection))
-        if self.compatible is None:
-            # A temporal table that comes later is found by the next process.
-            temporal = int(connection.exec_driver_sql(_TEMPORAL).scalar_one())
-            self.begins_at_once = temporal > 0
-        # SQLAlchemy asks sys.dm_exec_sessions for it, where sys.system_views has that name.  Without
-        # it the pool would close each connection whose level was set.  "SET TRANSACTION ISOLATION
-        # LEVEL": "READ COMMITTED .. This option is the SQL Server default."
-        if connection.dialect.default_isolation_level is None:
-            connection.dialect.default_isolation_level = "READ COMMITTED"
+
+class BeginsAtOnce(TransactionLifecycle):
+    """The begin of a transaction whose time goes into the rows of temporal tables."""
+
+    begins_at_once = True
 
     def begin_now(self, connection: Connection) -> None:
         # A driver begins the next transaction with the end of the last one, maybe hours ago.  ODBC
         # Driver 18 sends no commit for a transaction in which nothing was sent.
         connection.exec_driver_sql("DECLARE @doclock int")
         connection.connection.commit()
+
+
+class SQLServerMarks(TransactionMarks):
+    """The ids of transactions."""
+
+    def mark_transaction(self, connection: Connection) -> object:
+        return connection.exec_driver_sql(_TRANSACTION_ID).scalar_one()
+
+    def has_mark(self, connection: Connection, mark: object) -> bool:
+        ((transaction_id,),) = ask_driver(connection, _TRANSACTION_ID)
+        return bool(transaction_id == mark)
+
+
+class SQLServerWaits(LockWaits):
+    """The waits at one server, which is asked once what it does with a limit."""
+
+    _restores: bool | None = None
+
+    def limited(
+        self,
+        connection: Connection,
+        lock: LockOptions,
+        seconds: float | None,
+        *,
+        few_rows: bool = False,
+    ) -> AbstractContextManager[None]:
+        if seconds is None:
+            return nullcontext()
+        sends_batch = connection.dialect.driver in _PARAMETERS_BY_SERVER
+        if sends_batch and self._restores_timeout(connection):
+            return _lock_timeout_in_batch(connection, seconds)
+        # It is the connection's, and would go back to the pool with it.
+        return connection_setting(
+            connection, _LOCK_TIMEOUT, "SET LOCK_TIMEOUT", milliseconds(seconds)
+        )
+
+    def _restores_timeout(self, connection: Connection) -> bool:
+        """Return whether the server restores LOCK_TIMEOUT at the end of a batch with parameters.
+
+        "SET statements" says so of sp_executesql and EXECUTE, and nothing of sp_prepexec.  False
+        too where it cannot be asked.
+        """
+        if self._restores is None:
+            with suppress(LockNotSupported, SQLAlchemyError), other_connection(connection) as other:
+                self._restores = _restores_lock_timeout(other)
+        return bool(self._restores)
+
+    def longest(self, connection: Connection) -> float | None:
+        # in milliseconds, -1 for ever
+        limit = int(connection.exec_driver_sql(_LOCK_TIMEOUT).scalar_one())
+        return None if limit < 0 else limit / 1000
+
+    def lower_deadlock_priority(self, connection: Connection) -> None:
+        # It stays with the connection.  Every account may read the row of its own session.
+        old = connection.exec_driver_sql(_DEADLOCK_PRIORITY).scalar_one()
+        on_return(connection, ExecuteStatement(f"SET DEADLOCK_PRIORITY {int(old)}"))
+        connection.exec_driver_sql("SET DEADLOCK_PRIORITY LOW")
+
+
+class SQLServerNamedLocks(NamedLocks):
+    def take(
+        self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
+    ) -> type[LockFailed] | None:
+        # Without @LockTimeout it is @@LOCK_TIMEOUT, as for every other lock.
+        wait = 0.0 if _NOWAIT in lock else seconds
+        numbers = {} if wait is None else {"limit": milliseconds(wait)}
+        words = _TAKE_KEY.format(
+            mode="Exclusive" if base_of(lock) is _FOR_UPDATE else "Shared",
+            limit=", @LockTimeout = :limit" if numbers else "",
+        )
+        statement = text_with_numbers(words, **numbers)
+        name = short_name(key, _LONGEST_NAME)
+        answer = int(connection.execute(statement, {"name": name}).scalar_one())
+        if answer < 0 and answer not in _REFUSED_BY_VALUE:  # -999
+            raise LockNotSupported(f"sp_getapplock has answered {answer}: the call was refused")
+        return _REFUSED_BY_VALUE.get(answer)
+
+
+class SQLServerLocks(LockStrategy):
+    name = "mssql"
+    queued = frozenset({_FOR_UPDATE})
+    errors = SQLServerErrors()
+    marks = SQLServerMarks()
+    isolation = SQLServerIsolation()
+    statements = SQLServerStatements()
+    monitoring = SQLServerMonitoring()
+    named_locks = SQLServerNamedLocks()
+    # "Returns a datetime2(7) value that contains the date and time of the computer on which the
+    # instance of SQL Server is running .. as UTC time":
+    # https://learn.microsoft.com/sql/t-sql/functions/sysutcdatetime-transact-sql
+    clock = ServerClock("CAST(SYSUTCDATETIME() AS DATETIME2(6))", _timestamp)
+
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__(dialect)
+        self.waits = SQLServerWaits()
+
+    def note_server(self, connection: Connection) -> None:
+        self.compatible = find_server("mssql", _product(connection))
+        if self.compatible is None:
+            # A temporal table that comes later is found by the next process.
+            temporal = int(connection.exec_driver_sql(_TEMPORAL).scalar_one())
+            if temporal > 0:
+                self.lifecycle = BeginsAtOnce()
+        # SQLAlchemy asks sys.dm_exec_sessions for it, where sys.system_views has that name.  Without
+        # it the pool would close each connection whose level was set.  "SET TRANSACTION ISOLATION
+        # LEVEL": "READ COMMITTED .. This option is the SQL Server default."
+        if connection.dialect.default_isolation_level is None:
+            connection.dialect.default_isolation_level = "READ COMMITTED"
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         self._refuse_read_only(connection, lock)
@@ -284,7 +385,7 @@ class SQLServerLocks(SQLServerErrors, LockStrategy):
         opened_for: LockOptions | None,
         header: Table | None,
     ) -> bool:
-        if level == "READ UNCOMMITTED" and base_of(lock) in self.levels:
+        if level == "READ UNCOMMITTED" and base_of(lock) in self.isolation.levels:
             raise WrongIsolation(
                 "the transaction is open at READ UNCOMMITTED, where details are read that another "
                 "transaction has not committed; end it, or set READ COMMITTED"
@@ -313,32 +414,6 @@ class SQLServerLocks(SQLServerErrors, LockStrategy):
         if driver.autocommit if state is None else state:
             raise LockNotSupported(AUTOCOMMIT)
 
-    def mark_transaction(self, connection: Connection) -> object:
-        return connection.exec_driver_sql(_TRANSACTION_ID).scalar_one()
-
-    def has_mark(self, connection: Connection, mark: object) -> bool:
-        ((transaction_id,),) = ask_driver(connection, _TRANSACTION_ID)
-        return bool(transaction_id == mark)
-
-    def lower_deadlock_priority(self, connection: Connection) -> None:
-        # It stays with the connection.  Every account may read the row of its own session.
-        old = connection.exec_driver_sql(_DEADLOCK_PRIORITY).scalar_one()
-        on_return(connection, ExecuteStatement(f"SET DEADLOCK_PRIORITY {int(old)}"))
-        connection.exec_driver_sql("SET DEADLOCK_PRIORITY LOW")
-
-    def waiting(
-        self, connection: Connection, lock: LockOptions, seconds: float | None
-    ) -> AbstractContextManager[None]:
-        if seconds is None:
-            return nullcontext()
-        sends_batch = connection.dialect.driver in _PARAMETERS_BY_SERVER
-        if sends_batch and self._restores_timeout(connection):
-            return _lock_timeout_in_batch(connection, seconds)
-        # It is the connection's, and would go back to the pool with it.
-        return connection_setting(
-            connection, _LOCK_TIMEOUT, "SET LOCK_TIMEOUT", milliseconds(seconds)
-        )
-
     @contextmanager
     def inserting(self, connection: Connection, key: str, seconds: float | None) -> Iterator[bool]:
         # The INSERT waits for the key that another has inserted.
@@ -349,39 +424,6 @@ class SQLServerLocks(SQLServerErrors, LockStrategy):
             )
         with limit:
             yield False
-
-    def _restores_timeout(self, connection: Connection) -> bool:
-        """Return whether the server restores LOCK_TIMEOUT at the end of a batch with parameters.
-
-        "SET statements" says so of sp_executesql and EXECUTE, and nothing of sp_prepexec.  False
-        too where it cannot be asked.
-        """
-        if _RESTORES_TIMEOUT not in self.findings:
-            with suppress(LockNotSupported, SQLAlchemyError), self.asking(connection) as asked:
-                self.findings[_RESTORES_TIMEOUT] = _restores_lock_timeout(asked)
-        return bool(self.findings.get(_RESTORES_TIMEOUT))
-
-    def take_key(
-        self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
-    ) -> type[LockFailed] | None:
-        # Without @LockTimeout it is @@LOCK_TIMEOUT, as for every other lock.
-        wait = 0.0 if _NOWAIT in lock else seconds
-        numbers = {} if wait is None else {"limit": milliseconds(wait)}
-        words = _TAKE_KEY.format(
-            mode="Exclusive" if base_of(lock) is _FOR_UPDATE else "Shared",
-            limit=", @LockTimeout = :limit" if numbers else "",
-        )
-        statement = text_with_numbers(words, **numbers)
-        name = short_name(key, _LONGEST_NAME)
-        answer = int(connection.execute(statement, {"name": name}).scalar_one())
-        if answer < 0 and answer not in _REFUSED_BY_VALUE:  # -999
-            raise LockNotSupported(f"sp_getapplock has answered {answer}: the call was refused")
-        return _REFUSED_BY_VALUE.get(answer)
-
-    def longest_wait(self, connection: Connection) -> float | None:
-        # in milliseconds, -1 for ever
-        limit = int(connection.exec_driver_sql(_LOCK_TIMEOUT).scalar_one())
-        return None if limit < 0 else limit / 1000
 
 
 def _product(connection: Connection) -> str:

@@ -143,6 +143,11 @@ class SQLServerErrors(ErrorCodes):
         **dict.fromkeys((3953, 3954, 3956), (LockNotSupported, _IN_TRANSITION)),
         3951: (WrongIsolation, "SNAPSHOT was set after the transaction had started"),
     }
+    # "SET XACT_ABORT", Remarks: "Depending upon the severity of the error, the entire transaction
+    # may be rolled back even when SET XACT_ABORT is OFF."  No number tells: 245 (conversion) ends
+    # it, 2627 does not, and in a trigger, where XACT_ABORT is ON by default, 2627 ends it too.  The
+    # driver begins the next transaction by itself, so @@TRANCOUNT is 1 as before.
+    ends_unseen = True
     rolls_back_transaction = requires_rollback = _ENDS_TRANSACTION
     rollback_noise = frozenset({3903})  # ROLLBACK without BEGIN: FreeTDS sends it regardless
 

@@ -18,12 +18,16 @@ from ..options import LockOptions, base_of, milliseconds
 from .base import NativeCode
 from .connection import ask_driver, other_connection
 from .innodb import (
+    InnoDBErrors,
+    InnoDBHoldLimit,
     InnoDBLocks,
     InnoDBMonitoring,
+    InnoDBStatements,
+    InnoDBWaits,
     StorageEngine,
     engine_in_schema,
-    restores_hold_limit,
 )
+from .innodb_named_locks import InnoDBNamedLocks
 from .monitoring import elapsed_seconds
 from .names import quoted_name, schema_of
 from .numbers import text_with_numbers
@@ -198,10 +202,7 @@ def _shown_engine(shown: Sequence[Any]) -> StorageEngine | None:
     return StorageEngine(found[1]) if found else None
 
 
-class MySQLLocks(InnoDBLocks):
-    name = "mysql"
-    # Far more exceed range_optimizer_max_mem_size, and the whole table is read and locked.
-    max_parameters = 8_000
+class MySQLErrors(InnoDBErrors):
     # https://dev.mysql.com/doc/mysql-errors/en/server-error-reference.html
     failures = {
         1205: LockNotAvailable,  # ER_LOCK_WAIT_TIMEOUT: only the statement is undone
@@ -211,57 +212,11 @@ class MySQLLocks(InnoDBLocks):
     }
     server_limits = frozenset({1205})
     statement_limits = frozenset({3024})  # ER_QUERY_TIMEOUT: MAX_EXECUTION_TIME
-    monitoring = MySQLMonitoring()
-    # MySQL has no limit for an idle transaction, and one for an idle connection, which ends both:
-    # https://dev.mysql.com/doc/refman/en/server-system-variables.html#sysvar_wait_timeout
-    # Without the CAST the value is no integer any more, error 1232.
-    hold_limit_variable = "wait_timeout"
-    hold_limit_expression = "CAST(LEAST(@@SESSION.wait_timeout, {limit}) AS UNSIGNED)"
-    restore_hold_limit = restores_hold_limit(hold_limit_variable)
     # 3169 ER_SESSION_WAS_KILLED: by KILL, during a statement
     breaks_connection = frozenset({3169, _SERVER_GONE})
     ended_while_idle = frozenset({4031})  # ER_CLIENT_INTERACTION_TIMEOUT: wait_timeout
     # 1206 ER_LOCK_TABLE_FULL: the locks do not fit into the buffer pool; it is no lock that failed.
     rolls_back_transaction = requires_rollback = frozenset({1213, 1206})
-
-    def __init__(self, dialect: Dialect) -> None:
-        super().__init__(dialect)
-        # SQLAlchemy before 2.0.45 writes LOCK IN SHARE MODE OF .., which no MySQL understands:
-        # https://github.com/sqlalchemy/sqlalchemy/issues/10134
-        self._spells_share = hasattr(dialect, "use_mysql_for_share")
-
-    def locks_one_table_of_join(self) -> bool:
-        return self._version >= HAS_MODIFIERS
-
-    def check_support(self, lock: LockOptions) -> None:
-        super().check_support(lock)
-        modifier = lock & (LockOptions.NoWait | LockOptions.SkipLocked)
-        if modifier and self._version < HAS_MODIFIERS:
-            raise LockNotSupported(f"{modifier} needs MySQL 8.0.1, this is {self._version}")
-        if base_of(lock) is LockOptions.SharedRead and not self._spells_share:
-            raise LockNotSupported("SharedRead on MySQL needs SQLAlchemy 2.0.45 or newer")
-
-    def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
-        # innodb_lock_wait_timeout counts whole seconds, and what is set on a connection
-        # goes back to the pool with it; the optimizer hint does neither.
-        # MySQL reads the first comment behind SELECT alone, and of two limits in it the first.
-        program = " ".join(hint_comments_of(statement))
-        limits = [milliseconds(seconds), *map(int, _EXECUTION_TIME.findall(program))]
-        others = _EXECUTION_TIME.sub("", program).strip()
-        hints = f"MAX_EXECUTION_TIME(:doclock_limit) {others}".rstrip()
-        comment = text_with_numbers(f"/*+ {hints} */", doclock_limit=min(filter(None, limits)))
-        return with_hint_comment(statement, comment)
-
-    def wait_for_key(self, seconds: float) -> TextClause:
-        # GET_LOCK counts whole seconds, and takes 0.3 for 0, which is no wait at all.
-        whole = math.ceil(seconds)
-        if whole == seconds:
-            return text_with_numbers("SELECT GET_LOCK(:name, :whole)", whole=whole)
-        return text_with_numbers(
-            "SELECT /*+ MAX_EXECUTION_TIME(:limit) */ GET_LOCK(:name, :whole)",
-            limit=milliseconds(seconds),
-            whole=whole,
-        )
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         code = super().native_code(orig)
@@ -279,6 +234,73 @@ class MySQLLocks(InnoDBLocks):
             return 1213
         return code
 
+
+class MySQLStatements(InnoDBStatements):
+    # Far more exceed range_optimizer_max_mem_size, and the whole table is read and locked.
+    max_parameters = 8_000
+
+
+class OldMySQLStatements(MySQLStatements):
+    """The SELECTs of MySQL 5.7, which has no ``FOR UPDATE OF``."""
+
+    locks_one_table_of_join = False
+
+
+class MySQLWaits(InnoDBWaits):
+    def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
+        # innodb_lock_wait_timeout counts whole seconds, and what is set on a connection
+        # goes back to the pool with it; the optimizer hint does neither.
+        # MySQL reads the first comment behind SELECT alone, and of two limits in it the first.
+        program = " ".join(hint_comments_of(statement))
+        limits = [milliseconds(seconds), *map(int, _EXECUTION_TIME.findall(program))]
+        others = _EXECUTION_TIME.sub("", program).strip()
+        hints = f"MAX_EXECUTION_TIME(:doclock_limit) {others}".rstrip()
+        comment = text_with_numbers(f"/*+ {hints} */", doclock_limit=min(filter(None, limits)))
+        return with_hint_comment(statement, comment)
+
+
+def _wait_for_name(seconds: float) -> TextClause:
+    # GET_LOCK counts whole seconds, and takes 0.3 for 0, which is no wait at all.
+    whole = math.ceil(seconds)
+    if whole == seconds:
+        return text_with_numbers("SELECT GET_LOCK(:name, :whole)", whole=whole)
+    return text_with_numbers(
+        "SELECT /*+ MAX_EXECUTION_TIME(:limit) */ GET_LOCK(:name, :whole)",
+        limit=milliseconds(seconds),
+        whole=whole,
+    )
+
+
+class MySQLLocks(InnoDBLocks):
+    name = "mysql"
+    monitoring = MySQLMonitoring()
+    errors = MySQLErrors()
+    statements = MySQLStatements()
+    waits = MySQLWaits()
+    named_locks = InnoDBNamedLocks(_wait_for_name)
+    # MySQL has no limit for an idle transaction, and one for an idle connection, which ends both:
+    # https://dev.mysql.com/doc/refman/en/server-system-variables.html#sysvar_wait_timeout
+    # Without the CAST the value is no integer any more, error 1232.
+    hold_limit = InnoDBHoldLimit(
+        "wait_timeout", "CAST(LEAST(@@SESSION.wait_timeout, {limit}) AS UNSIGNED)"
+    )
+
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__(dialect)
+        # SQLAlchemy before 2.0.45 writes LOCK IN SHARE MODE OF .., which no MySQL understands:
+        # https://github.com/sqlalchemy/sqlalchemy/issues/10134
+        self._spells_share = hasattr(dialect, "use_mysql_for_share")
+        if self._version < HAS_MODIFIERS:
+            self.statements = OldMySQLStatements()
+
+    def check_support(self, lock: LockOptions) -> None:
+        super().check_support(lock)
+        modifier = lock & (LockOptions.NoWait | LockOptions.SkipLocked)
+        if modifier and self._version < HAS_MODIFIERS:
+            raise LockNotSupported(f"{modifier} needs MySQL 8.0.1, this is {self._version}")
+        if base_of(lock) is LockOptions.SharedRead and not self._spells_share:
+            raise LockNotSupported("SharedRead on MySQL needs SQLAlchemy 2.0.45 or newer")
+
     def storage_engine(self, connection: Connection, table: Table) -> StorageEngine | None:
         # Since 8.0 the tables of information_schema are InnoDB's: to read them begins a transaction,
         # and at REPEATABLE READ opens its read view.  This does not.
@@ -287,7 +309,7 @@ class MySQLLocks(InnoDBLocks):
             with self.asking(connection) as asked:
                 (shown,) = ask_driver(asked, statement)
         except DBAPIError as error:
-            if error.orig is None or self.native_code(error.orig) != _TABLEACCESS_DENIED:
+            if error.orig is None or self.errors.native_code(error.orig) != _TABLEACCESS_DENIED:
                 raise
         else:
             found = _shown_engine(shown)

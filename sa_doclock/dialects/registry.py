@@ -59,7 +59,7 @@ def strategy_for(bind: Engine | Connection) -> LockStrategy:
 
     The first call for an engine may check out a connection: only a server that answered
     says whether it is MySQL or MariaDB, and what its default isolation level is.  A Connection
-    that is given stays as it is; see ``ConnectionState.asking()``.
+    that is given stays as it is; see ``LockStrategy.asking()``.
 
     :raises LockNotSupported: nothing is known of this database, or SQLAlchemy's dialect does not
         connect to the product that answers; or the server cannot be asked.
@@ -121,7 +121,7 @@ def _learn(dialect: Dialect, strategy: LockStrategy, connection: Connection) -> 
         except LockNotSupported:
             strategy.autocommit_by_default = True
         else:
-            strategy.note_default_level(connection)
+            strategy.isolation.note_default(connection)
     strategy.note_server(connection)
     dialect.default_isolation_level = connection.dialect.default_isolation_level
     return _remember(dialect, strategy)
@@ -142,7 +142,7 @@ def known_strategies() -> list[LockStrategy]:
 def hints_of(bind: Engine | Connection) -> Mapping[LockOptions, str]:
     """Return the table hints of this database; none where nothing is known of it."""
     found = strategy_classes().get(product_of(bind.dialect))
-    return {} if found is None else found.hints
+    return {} if found is None else found.statements.hints
 
 
 def by_keys_hints(index: str | None) -> Iterator[tuple[str, str]]:
@@ -151,15 +151,15 @@ def by_keys_hints(index: str | None) -> Iterator[tuple[str, str]]:
     :param index: the name of the index on the key; None where it is not known.
     """
     for strategy in strategy_classes().values():
-        if strategy.by_keys_hint is not None and index is not None:
-            yield strategy.by_keys_hint.format(index=index), strategy.name
+        if strategy.statements.by_keys_hint is not None and index is not None:
+            yield strategy.statements.by_keys_hint.format(index=index), strategy.name
 
 
 def suffixed() -> list[type[LockStrategy]]:
     """Return the strategies whose locks are text at the end of a SELECT."""
-    return [strategy for strategy in strategy_classes().values() if strategy.suffixes]
+    return [strategy for strategy in strategy_classes().values() if strategy.statements.suffixes]
 
 
 def table_hints() -> Iterator[type[LockStrategy]]:
     """Return the strategies whose locks are table hints."""
-    return (strategy for strategy in strategy_classes().values() if strategy.hints)
+    return (strategy for strategy in strategy_classes().values() if strategy.statements.hints)

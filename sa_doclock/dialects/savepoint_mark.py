@@ -11,7 +11,8 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from .connection import UNMARKED, wrapped_error
+from .connection import wrapped_error
+from .transaction_marks import UNMARKED, TransactionMarks
 
 # Threads: two threads may get the same number, without a GIL and before Python 3.14; a name has
 # to differ from others of its own connection alone, which one thread uses at a time.
@@ -30,6 +31,24 @@ class SavepointMark:
     def __init__(self) -> None:
         self.name = f"sa_doclock_mark_{next(_numbers)}"
         self.was_there: bool | None = None
+
+
+class SavepointMarks(TransactionMarks):
+    """Savepoints as marks.
+
+    :param is_missing: whether this error says that there is no such savepoint.
+    """
+
+    is_savepoint = True
+
+    def __init__(self, is_missing: Callable[[DBAPIError], bool]) -> None:
+        self._is_missing = is_missing
+
+    def mark_transaction(self, connection: Connection) -> object:
+        return set_savepoint_mark(connection)
+
+    def has_mark(self, connection: Connection, mark: object) -> bool:
+        return release_savepoint_mark(connection, mark, self._is_missing)
 
 
 def set_savepoint_mark(connection: Connection) -> object:

@@ -25,9 +25,21 @@ from ..errors import (
     WrongIsolation,
 )
 from ..options import LockOptions, base_of, milliseconds
-from .base import AUTOCOMMIT, LockStrategy, NativeCode, ServerClock
+from .base import (
+    AUTOCOMMIT,
+    ErrorCodes,
+    IsolationLevels,
+    LockStatements,
+    LockStrategy,
+    LockWaits,
+    NamedLocks,
+    NativeCode,
+    ServerClock,
+    TransactionLifecycle,
+    TransactionStatus,
+)
 from .connection import ask_driver, connection_setting, is_rolled_back_later
-from .savepoint_mark import release_savepoint_mark, set_savepoint_mark
+from .savepoint_mark import SavepointMarks
 
 _SHARED_CONNECTION = (
     "sessions share this one connection, and with it the transaction that the lock lives in; "
@@ -54,19 +66,7 @@ _CODES_ON_PYTHON_3_10 = {
 }
 
 
-class SQLiteLocks(LockStrategy):
-    name = "sqlite"
-    levels: ClassVar[Mapping[LockOptions, tuple[str, ...]]] = {}  # one level, SERIALIZABLE
-    conflict_levels = frozenset()  # the driver begins no transaction for a read
-    queued = frozenset({LockOptions.ForUpdate})
-    locks_database = notes_begin = mark_is_savepoint = True
-    asks_server = False
-    # SQLITE_MAX_VARIABLE_NUMBER was 999 before SQLite 3.32: https://www.sqlite.org/limits.html
-    max_parameters = 900
-    # The clock of the process, in milliseconds: "The 'now' argument to date and time functions always
-    # returns exactly the same value for multiple invocations within the same sqlite3_step() call"
-    # and is in UTC: https://www.sqlite.org/lang_datefunc.html
-    clock = ServerClock("strftime('%Y-%m-%d %H:%M:%f', 'now') || '000'", DateTime)
+class SQLiteErrors(ErrorCodes):
     # https://www.sqlite.org/rescode.html
     failures = {
         5: LockNotAvailable,  # SQLITE_BUSY
@@ -78,23 +78,134 @@ class SQLiteLocks(LockStrategy):
         _SQLITE_READONLY: (LockNotSupported, _READ_ONLY),
     }
 
-    def check_support(self, lock: LockOptions) -> None:
-        if LockOptions.SkipLocked in lock:
-            raise LockNotSupported("SQLite locks the file, not rows: there is nothing to skip")
+    def native_code(self, orig: BaseException) -> NativeCode | None:
+        code: int | None = getattr(orig, "sqlite_errorcode", None)
+        if code is not None:
+            return code if code in self.failures else code & 0xFF  # the primary code
+        # sqlite_errorcode came with Python 3.11, https://docs.python.org/3/whatsnew/3.11.html#sqlite3;
+        # before it the text is all there is, and cannot tell SQLITE_BUSY_SNAPSHOT from SQLITE_BUSY.
+        text = str(orig).partition(":")[0]  # ".. is locked: lk_order"
+        return (
+            _CODES_ON_PYTHON_3_10.get(text) if isinstance(orig, sqlite3.OperationalError) else None
+        )
+
+
+class SQLiteIsolation(IsolationLevels):
+    levels: ClassVar[Mapping[LockOptions, tuple[str, ...]]] = {}  # one level, SERIALIZABLE
+    conflicting = frozenset()  # the driver begins no transaction for a read
+
+
+class SQLiteStatements(LockStatements):
+    # SQLITE_MAX_VARIABLE_NUMBER was 999 before SQLite 3.32: https://www.sqlite.org/limits.html
+    max_parameters = 900
 
     def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
         return LockOptions.None_
+
+
+class SQLiteStatus(TransactionStatus):
+    def in_transaction(self, connection: Connection) -> bool | None:
+        # SQLite rolls the whole transaction back by itself after ON CONFLICT ROLLBACK,
+        # RAISE(ROLLBACK), an interrupt or a full disk, and no error number tells:
+        # https://www.sqlite.org/lang_transaction.html
+        driver: Any = connection.connection.driver_connection
+        try:
+            # Only the second name fails where sqlite3's connection is closed.
+            return bool(driver.in_transaction) or driver.total_changes < 0
+        except (sqlite3.Error, ValueError):  # aiosqlite
+            return None
+
+
+class SQLiteLifecycle(TransactionLifecycle):
+    notes_begin = True
+
+    def note_begin(self, connection: Connection) -> None:
+        driver: Any = connection.connection.driver_connection
+        connection.info[_CHANGES] = driver.total_changes
+        connection.info[_OWN_BEGIN] = False
+
+    def before_savepoint(self, connection: Connection) -> None:
+        # A SAVEPOINT outside of a transaction is one itself: its RELEASE would commit,
+        # and give up locks that the session still counts on.
+        driver: Any = connection.connection.driver_connection
+        if not driver.in_transaction:
+            connection.exec_driver_sql("BEGIN")
+            connection.info[_OWN_BEGIN] = True
+
+    def commit_failed(self, connection: Connection) -> None:
+        # SQLITE_BUSY at COMMIT leaves the transaction open, with a lock that keeps every
+        # other connection out, while SQLAlchemy returns the connection without a ROLLBACK.
+        driver: Any = connection.connection.driver_connection
+        if driver.in_transaction:
+            connection.connection.dbapi_connection.rollback()  # type: ignore[union-attr]
+
+    def interrupted(self, connection: Connection, cursor: Any) -> None:
+        # A cursor with unread rows, which the traceback keeps alive, would keep the transaction
+        # open after close(), with the lock on the file.
+        if cursor is not None:
+            cursor.close()
+        self.commit_failed(connection)
+
+
+def _is_no_savepoint(error: DBAPIError) -> bool:
+    return "no such savepoint" in str(error.orig)  # SQLITE_ERROR, as of any other mistake
+
+
+class SQLiteWaits(LockWaits):
+    def limited(
+        self,
+        connection: Connection,
+        lock: LockOptions,
+        seconds: float | None,
+        *,
+        few_rows: bool = False,
+    ) -> AbstractContextManager[None]:
+        if LockOptions.NoWait in lock:
+            seconds = 0
+        if seconds is None:
+            return nullcontext()
+        return connection_setting(
+            connection, "PRAGMA busy_timeout", "PRAGMA busy_timeout =", milliseconds(seconds)
+        )
+
+    def longest(self, connection: Connection) -> float | None:
+        return int(connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()) / 1000
+
+
+class SQLiteNamedLocks(NamedLocks):
+    def take(
+        self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
+    ) -> type[LockFailed] | None:
+        return None  # the transaction has the write lock of the whole file
+
+
+class SQLiteLocks(LockStrategy):
+    name = "sqlite"
+    queued = frozenset({LockOptions.ForUpdate})
+    locks_database = True
+    asks_server = False
+    errors = SQLiteErrors()
+    isolation = SQLiteIsolation()
+    statements = SQLiteStatements()
+    status = SQLiteStatus()
+    lifecycle = SQLiteLifecycle()
+    marks = SavepointMarks(_is_no_savepoint)
+    waits = SQLiteWaits()
+    named_locks = SQLiteNamedLocks()
+    # The clock of the process, in milliseconds: "The 'now' argument to date and time functions always
+    # returns exactly the same value for multiple invocations within the same sqlite3_step() call"
+    # and is in UTC: https://www.sqlite.org/lang_datefunc.html
+    clock = ServerClock("strftime('%Y-%m-%d %H:%M:%f', 'now') || '000'", DateTime)
+
+    def check_support(self, lock: LockOptions) -> None:
+        if LockOptions.SkipLocked in lock:
+            raise LockNotSupported("SQLite locks the file, not rows: there is nothing to skip")
 
     def check_autocommit(self, connection: Connection) -> None:
         # autocommit came with Python 3.12, and its default is an int:
         # https://docs.python.org/3/library/sqlite3.html#sqlite3.Connection.autocommit
         if getattr(connection.connection.dbapi_connection, "autocommit", None) is True:
             raise LockNotSupported(AUTOCOMMIT)
-
-    def note_begin(self, connection: Connection) -> None:
-        driver: Any = connection.connection.driver_connection
-        connection.info[_CHANGES] = driver.total_changes
-        connection.info[_OWN_BEGIN] = False
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         adapted = connection.connection
@@ -111,7 +222,7 @@ class SQLiteLocks(LockStrategy):
     def _send_begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         for_update = base_of(lock) is LockOptions.ForUpdate
         limited = seconds is not None or LockOptions.NoWait in lock
-        with self.waiting(connection, lock, seconds) if limited else nullcontext():
+        with self.waits.limited(connection, lock, seconds) if limited else nullcontext():
             if not for_update:
                 connection.exec_driver_sql("BEGIN")
                 return
@@ -127,7 +238,7 @@ class SQLiteLocks(LockStrategy):
 
     def _refuse_read_only(self, error: OperationalError) -> None:
         # No error of a driver where the lock is that of a statement of the program's own.
-        if error.orig is not None and self.native_code(error.orig) == _SQLITE_READONLY:
+        if error.orig is not None and self.errors.native_code(error.orig) == _SQLITE_READONLY:
             raise LockNotSupported(_READ_ONLY) from error
 
     def _go_on(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
@@ -140,7 +251,7 @@ class SQLiteLocks(LockStrategy):
             connection.exec_driver_sql("ROLLBACK")  # the hook's may be BEGIN IMMEDIATE
             self._send_begin(connection, lock, seconds)
         elif for_update:
-            with self.waiting(connection, lock, seconds):
+            with self.waits.limited(connection, lock, seconds):
                 try:
                     connection.exec_driver_sql(_TAKE_WRITE_LOCK).close()
                 except OperationalError as error:
@@ -172,86 +283,13 @@ class SQLiteLocks(LockStrategy):
         if opened is LockOptions.None_ and wanted is not LockOptions.SnapshotRead:
             # BEGIN IMMEDIATE cannot be sent any more.  An UPDATE of no row takes the same
             # lock, and fails with 517 if what was read before it is not the newest.
-            with self.waiting(connection, lock, seconds):
+            with self.waits.limited(connection, lock, seconds):
                 try:
                     _take_write_lock(connection, header)
                 except OperationalError as error:
                     self._refuse_read_only(error)
                     raise
         return False
-
-    def take_key(
-        self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
-    ) -> type[LockFailed] | None:
-        return None  # the transaction has the write lock of the whole file
-
-    def in_transaction(self, connection: Connection) -> bool | None:
-        # SQLite rolls the whole transaction back by itself after ON CONFLICT ROLLBACK,
-        # RAISE(ROLLBACK), an interrupt or a full disk, and no error number tells:
-        # https://www.sqlite.org/lang_transaction.html
-        driver: Any = connection.connection.driver_connection
-        try:
-            # Only the second name fails where sqlite3's connection is closed.
-            return bool(driver.in_transaction) or driver.total_changes < 0
-        except (sqlite3.Error, ValueError):  # aiosqlite
-            return None
-
-    def mark_transaction(self, connection: Connection) -> object:
-        return set_savepoint_mark(connection)
-
-    def has_mark(self, connection: Connection, mark: object) -> bool:
-        return release_savepoint_mark(connection, mark, _is_no_savepoint)
-
-    def before_savepoint(self, connection: Connection) -> None:
-        # A SAVEPOINT outside of a transaction is one itself: its RELEASE would commit,
-        # and give up locks that the session still counts on.
-        driver: Any = connection.connection.driver_connection
-        if not driver.in_transaction:
-            connection.exec_driver_sql("BEGIN")
-            connection.info[_OWN_BEGIN] = True
-
-    def commit_failed(self, connection: Connection) -> None:
-        # SQLITE_BUSY at COMMIT leaves the transaction open, with a lock that keeps every
-        # other connection out, while SQLAlchemy returns the connection without a ROLLBACK.
-        driver: Any = connection.connection.driver_connection
-        if driver.in_transaction:
-            connection.connection.dbapi_connection.rollback()  # type: ignore[union-attr]
-
-    def interrupted(self, connection: Connection, cursor: Any) -> None:
-        # A cursor with unread rows, which the traceback keeps alive, would keep the transaction
-        # open after close(), with the lock on the file.
-        if cursor is not None:
-            cursor.close()
-        self.commit_failed(connection)
-
-    def waiting(
-        self, connection: Connection, lock: LockOptions, seconds: float | None
-    ) -> AbstractContextManager[None]:
-        if LockOptions.NoWait in lock:
-            seconds = 0
-        if seconds is None:
-            return nullcontext()
-        return connection_setting(
-            connection, "PRAGMA busy_timeout", "PRAGMA busy_timeout =", milliseconds(seconds)
-        )
-
-    def longest_wait(self, connection: Connection) -> float | None:
-        return int(connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()) / 1000
-
-    def native_code(self, orig: BaseException) -> NativeCode | None:
-        code: int | None = getattr(orig, "sqlite_errorcode", None)
-        if code is not None:
-            return code if code in self.failures else code & 0xFF  # the primary code
-        # sqlite_errorcode came with Python 3.11, https://docs.python.org/3/whatsnew/3.11.html#sqlite3;
-        # before it the text is all there is, and cannot tell SQLITE_BUSY_SNAPSHOT from SQLITE_BUSY.
-        text = str(orig).partition(":")[0]  # ".. is locked: lk_order"
-        return (
-            _CODES_ON_PYTHON_3_10.get(text) if isinstance(orig, sqlite3.OperationalError) else None
-        )
-
-
-def _is_no_savepoint(error: DBAPIError) -> bool:
-    return "no such savepoint" in str(error.orig)  # SQLITE_ERROR, as of any other mistake
 
 
 def _may_be_read_only(engine: Engine) -> bool:

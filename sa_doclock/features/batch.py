@@ -52,7 +52,7 @@ class BatchPriority(SessionPart):
         strategy = strategies.get(connection.dialect)
         if strategy is not None and connection not in self._lowered:  # it comes for savepoints too
             self._lowered.add(connection)
-            strategy.lower_deadlock_priority(connection)
+            strategy.waits.lower_deadlock_priority(connection)
 
     def ended(self, *, committed: bool) -> None:
         """See :class:`SessionPart`."""

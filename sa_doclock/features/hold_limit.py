@@ -80,7 +80,7 @@ class HoldLimit(SessionPart):
         def limit_both(
             connection: TransactionConnection, plan: LockPlan, request: LockRequest
         ) -> AbstractContextManager[LockRequest]:
-            # The wait for a named lock is limited by take_key(), and an adopted one's not at all.
+            # The wait for a named lock is limited by NamedLocks.take(), and an adopted one's not at all.
             if request.named or request.adopted:
                 self.limit_server(connection, request.lock)
                 return limit(connection, plan, request)
@@ -96,17 +96,20 @@ class HoldLimit(SessionPart):
         self, connection: TransactionConnection, request: LockRequest, seconds: float
     ) -> Iterator[LockRequest]:
         few_rows = is_of_few_rows(request)
-        with connection.strategy.waiting_then_limited(
-            connection.connection, request.lock, request.seconds, seconds, few_rows=few_rows
+        strategy = connection.strategy
+        assert strategy.hold_limit is not None
+        with strategy.hold_limit.limit_with_wait(
+            *(strategy.waits, connection.connection, request.lock, request.seconds, seconds),
+            few_rows=few_rows,
         ):
             yield request
         self.note_server_limited(connection)
 
     def limit_server(self, connection: TransactionConnection, lock: LockOptions) -> None:
         """Limit the transaction at the server, before a lock with which that cannot travel."""
-        seconds = self.limit_to_send(connection, lock)
-        if seconds is not None:
-            connection.strategy.limit_hold(connection.connection, seconds)
+        seconds, server = self.limit_to_send(connection, lock), connection.strategy.hold_limit
+        if seconds is not None and server is not None:
+            server.limit(connection.connection, seconds)
             self.note_server_limited(connection)
 
     def limit_to_send(self, one: TransactionConnection, lock: LockOptions) -> float | None:
@@ -119,9 +122,11 @@ class HoldLimit(SessionPart):
         self._watch(one.connection)
         state = self._state()
         assert state is not None
-        if one in self._limited_servers or state.connections.is_lent(one.connection):
+        server = one.strategy.hold_limit
+        lent = state.connections.is_lent(one.connection)
+        if server is None or one in self._limited_servers or lent:
             return None
-        one.strategy.keep_idle_clock(one.connection)
+        server.keep_idle_clock(one.connection)
         return self.seconds
 
     def note_server_limited(self, one: TransactionConnection) -> None:

@@ -46,13 +46,13 @@ class SessionPipeline(SessionPart):
         if connection in self._pipelines:
             return
         strategy = find_strategy(connection)
-        pipeline = None if strategy is None else strategy.pipeline(connection)
-        if pipeline is None:
+        if strategy is None or strategy.pipelining is None:
             name = f"{connection.dialect.name}+{connection.dialect.driver}"
             raise LockNotSupported(
                 f"LockingSession(pipeline=True) needs PostgreSQL with psycopg 3 and its "
                 f"libpq 14 or later, not {name}: make the sessions of this engine without it"
             )
+        pipeline = strategy.pipelining.pipeline(connection)
         self._pipelines[connection] = pipeline
         if not lent:
             self._own.append(pipeline)

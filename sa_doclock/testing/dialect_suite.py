@@ -239,7 +239,7 @@ class TestSupport:
         strategy.check_support(FOR_UPDATE)
 
     def test_an_error_of_no_database_has_no_code(self, strategy: LockStrategy) -> None:
-        assert strategy.native_code(ValueError()) is None
+        assert strategy.errors.native_code(ValueError()) is None
 
 
 class TestExclusion:

@@ -45,7 +45,7 @@ def rollback_session(connection: Connection, **options: Any) -> LockingSession:
         raise TypeError(f"rollback_session() sets {names} itself")
     begins = not connection.in_transaction()
     strategy = strategy_for(connection)
-    levels = strategy.levels_for(LockOptions.ForUpdate)
+    levels = strategy.isolation.levels_for(LockOptions.ForUpdate)
     level = level_of(connection)
     strategy.check_autocommit(connection)
     if levels and level not in levels:
@@ -57,6 +57,8 @@ def rollback_session(connection: Connection, **options: Any) -> LockingSession:
         connection.execution_options(isolation_level=levels[0])
     if not connection.in_transaction():
         connection.begin()
-    strategy.before_savepoint(connection)  # which would be a transaction of its own on SQLite
+    strategy.lifecycle.before_savepoint(
+        connection
+    )  # which would be a transaction of its own on SQLite
     connection.execution_options(**{ROLLED_BACK_LATER: True})
     return LockingSession(connection, join_transaction_mode="create_savepoint", **options)

@@ -140,7 +140,8 @@ def _scanned() -> list[tuple[str, str, str]]:
                     found.append((kind, text, where))
     for name, strategy in strategy_classes().items():
         found += [
-            (error.__name__, text, f"dialects/{name}") for error, text in strategy.refusals.values()
+            (error.__name__, text, f"dialects/{name}")
+            for error, text in strategy.errors.refusals.values()
         ]
     no_wait = _request(LockOptions.NoWait, None)
     limited = _request(LockOptions.ForUpdate, math.inf)

@@ -1,24 +1,64 @@
-"""The table of docs/adding-a-dialect.md: the facts and methods of each role of a strategy."""
+"""The table of docs/adding-a-dialect.md: the objects of a strategy, and their subjects."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import ast
+import inspect
+from collections.abc import Iterator
+from itertools import pairwise
+from textwrap import dedent
 
-from sa_doclock.dialects.base import Cluster, ConnectionState, ErrorCodes, Locking, LockMonitoring
+from sa_doclock.dialects.base import (
+    Cluster,
+    ErrorCodes,
+    IsolationLevels,
+    LockMonitoring,
+    LockStatements,
+    LockStrategy,
+    LockWaits,
+    NamedLocks,
+    Pipelining,
+    ServerClock,
+    ServerHoldLimit,
+    TransactionLifecycle,
+    TransactionMarks,
+    TransactionStatus,
+)
 
-ROLES = (Locking, ErrorCodes, ConnectionState, LockMonitoring, Cluster)
+ROLES: dict[str, type] = {
+    "isolation": IsolationLevels,
+    "errors": ErrorCodes,
+    "statements": LockStatements,
+    "waits": LockWaits,
+    "status": TransactionStatus,
+    "lifecycle": TransactionLifecycle,
+    "marks": TransactionMarks,
+    "named_locks": NamedLocks,
+    "hold_limit": ServerHoldLimit,
+    "pipelining": Pipelining,
+    "monitoring": LockMonitoring,
+    "clock": ServerClock,
+    "cluster": Cluster,
+}
 
 
 def table() -> Iterator[str]:
-    """Yield a row for each role, with its answers in the order of its source."""
-    yield "| Role | Facts | Methods |"
+    """Yield a row for each object, with the docstring that it has in the strategy."""
+    yield "| Object | Class | Subject |"
     yield "|---|---|---|"
-    for role in ROLES:
-        methods = [name for name, value in vars(role).items() if callable(value)]
-        file = role.__module__.replace(".", "/") + ".py"
-        cells = (f"`{role.__name__}` in `{file}`", _listed(role.__annotations__), _listed(methods))
-        yield f"| {' | '.join(cells)} |"
+    subjects = _docstrings_of_attributes()
+    for name, role in ROLES.items():
+        file = role.__module__.rpartition(".")[2] + ".py"
+        subject = subjects[name].replace("``", "`")
+        yield f"| `{name}` | `{role.__name__}` in `{file}` | {subject} |"
 
 
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names if not name.startswith("_"))
+def _docstrings_of_attributes() -> dict[str, str]:
+    (body,) = ast.parse(dedent(inspect.getsource(LockStrategy))).body
+    assert isinstance(body, ast.ClassDef)
+    return {
+        one.target.id: " ".join(str(after.value.value).split())
+        for one, after in pairwise(body.body)
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+    }

@@ -81,7 +81,7 @@ def name_of(lock: LockOptions) -> str:
 @cache
 def _statements_of(database: str, lock: LockOptions, act: Act) -> Told:
     with serving(database) as (engine, script), LockingSession(engine) as session:
-        levels = strategy_for(engine).levels_for(lock)
+        levels = strategy_for(engine).isolation.levels_for(lock)
         try:
             act(session)
         except LockNotSupported:

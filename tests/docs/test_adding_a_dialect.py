@@ -81,11 +81,11 @@ def the_strategy(session: LockingSession) -> LockStrategy:
     return strategy_for(session.get_bind())
 
 
-def test_it_has_three_facts_and_one_method(alice: Session) -> None:
+def test_it_has_a_name_and_two_objects(alice: Session) -> None:
     strategy = type(alice.does(the_strategy))
     assert strategy.__module__ == "acme_locks"
     own = {name for name in vars(strategy) if not name.startswith("_")}
-    assert own == {"name", "levels", "failures", "native_code"}
+    assert own == {"name", "isolation", "errors"}
     assert strategy.__mro__[1] is LockStrategy
 
 

@@ -230,9 +230,9 @@ def test_the_page_on_lock_errors_has_every_number_with_what_it_becomes(
     name: str, title: str
 ) -> None:
     strategy = strategy_classes()[name]
-    refusals = {number: kind for number, (kind, _) in strategy.refusals.items()}
-    limits = dict.fromkeys(strategy.statement_limits, sa_doclock.LockNotAvailable)
-    known = {**strategy.failures, **refusals, **limits}
+    refusals = {number: kind for number, (kind, _) in strategy.errors.refusals.items()}
+    limits = dict.fromkeys(strategy.errors.statement_limits, sa_doclock.LockNotAvailable)
+    known = {**strategy.errors.failures, **refusals, **limits}
     ours = {str(number): kind.__name__ for number, kind in known.items()}
     _, _, section = text_of("docs/errors.md").partition(f"\n### {title}\n")
     rows = re.findall(r"^\| (\w+) [^|]*\| `(\w+)`", section.partition("\n##")[0], re.MULTILINE)

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from sa_doclock.dialects import strategy_for
+from sa_doclock.dialects.base import LockStatements
 from tests.proof.page import Part, made, table
 from tests.proof.tables import Base, Row, tables
 
@@ -57,7 +58,7 @@ def many_pairs(engine: sa.Engine) -> str:
     """Lock 1,000 composite keys by one statement, past the limit of the dialect."""
     strategy = strategy_for(engine)
     keys = [(1, number) for number in range(_PAIRS)]
-    with _limit(strategy, 2 * _PAIRS), LockingSession(engine) as session:
+    with _limit(strategy.statements, 2 * _PAIRS), LockingSession(engine) as session:
         begun = time.perf_counter()
         found = session.get_entities(Pair, keys, FOR_UPDATE)
         return f"{len(found)} in {time.perf_counter() - begun:.1f} s"
@@ -100,10 +101,10 @@ def _answer(engine: sa.Engine, ask: Callable[[sa.Engine], str]) -> str:
 
 
 @contextmanager
-def _limit(strategy: object, parameters: int) -> Iterator[None]:
+def _limit(statements: LockStatements, parameters: int) -> Iterator[None]:
     """Let a statement have so many parameters of composite keys."""
-    setattr(strategy, "max_parameters_of_or", parameters)  # noqa: B010  # a fact of its class
+    setattr(statements, "max_parameters_of_or", parameters)  # noqa: B010  # a fact of its class
     try:
         yield
     finally:
-        delattr(strategy, "max_parameters_of_or")
+        delattr(statements, "max_parameters_of_or")

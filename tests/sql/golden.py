@@ -97,7 +97,7 @@ def _sections(engine: Engine) -> Iterator[str]:
 
 def _timed(make: Make, engine: Engine) -> Make:
     strategy = strategy_for(engine)
-    return lambda lock: strategy.timed(make(lock), lock, TIMEOUT_SECONDS)
+    return lambda lock: strategy.waits.timed(make(lock), lock, TIMEOUT_SECONDS)
 
 
 def _section(

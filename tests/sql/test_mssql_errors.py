@@ -117,8 +117,8 @@ def test_a_flush_that_failed_is_of_its_class(
 
 def known_numbers() -> set[int]:
     """Return every number that the strategy has a meaning for."""
-    facts = SQLServerLocks.failures.keys() | SQLServerLocks.refusals.keys()
-    facts |= SQLServerLocks.rolls_back_transaction | SQLServerLocks.rollback_noise
+    facts = SQLServerLocks.errors.failures.keys() | SQLServerLocks.errors.refusals.keys()
+    facts |= SQLServerLocks.errors.rolls_back_transaction | SQLServerLocks.errors.rollback_noise
     facts |= PRIVILEGE_ERRORS.keys()
     return {int(number) for number in facts}
 
@@ -126,11 +126,11 @@ def known_numbers() -> set[int]:
 def meanings(number: object) -> tuple[object, ...]:
     assert isinstance(number, int)
     return (
-        SQLServerLocks.failures.get(number),
-        SQLServerLocks.refusals.get(number),
-        number in SQLServerLocks.rolls_back_transaction,
-        number in SQLServerLocks.requires_rollback,
-        number in SQLServerLocks.rollback_noise,
+        SQLServerLocks.errors.failures.get(number),
+        SQLServerLocks.errors.refusals.get(number),
+        number in SQLServerLocks.errors.rolls_back_transaction,
+        number in SQLServerLocks.errors.requires_rollback,
+        number in SQLServerLocks.errors.rollback_noise,
         PRIVILEGE_ERRORS.get(number),
     )
 
@@ -141,7 +141,9 @@ def test_each_known_number_is_found_in_what_each_driver_raises(
 ) -> None:
     dialect: Any = MSDialect_pyodbc
     strategy = SQLServerLocks(dialect())
-    found = {number: strategy.native_code(form(number)) for number in sorted(known_numbers())}
+    found = {
+        number: strategy.errors.native_code(form(number)) for number in sorted(known_numbers())
+    }
     assert {number: meanings(code) for number, code in found.items()} == {
         number: meanings(number) for number in found
     }

@@ -115,6 +115,20 @@ def test_also_where_the_caller_has_chosen_snapshot(scripted: Scripted, way: Lock
         assert script.sent == []
 
 
+@pytest.mark.parametrize("more", [LockOptions.None_, LockOptions.NoKey])
+def test_skip_locked_is_refused_in_a_serializable_transaction(
+    scripted: Scripted, more: LockOptions
+) -> None:
+    engine, script = scripted
+    skip = LockOptions.ForUpdate | LockOptions.SkipLocked | more
+    with LockingSession(engine.execution_options(isolation_level="SERIALIZABLE")) as session:
+        session.get(Customer, 1)
+        script.sent.clear()
+        with pytest.raises(WrongIsolation, match="open at SERIALIZABLE"):
+            session.scalars(session.entity_set(Order, skip)).all()
+        assert script.sent == []
+
+
 def test_a_for_update_sets_nothing_where_the_default_is_right(
     session: LockingSession, script: Script
 ) -> None:

@@ -34,7 +34,7 @@ def test_it_is_in_the_first_comment(prefixes: tuple[str, ...], start: str) -> No
     for prefix in prefixes:
         statement = statement.prefix_with(prefix)
     locked = with_lock(statement, ForUpdate, Order)
-    timed = MySQLLocks(mysql.dialect()).timed(locked, ForUpdate, 0.4)
+    timed = MySQLLocks.waits.timed(locked, ForUpdate, 0.4)
     sent = timed.compile(dialect=mysql.dialect(), compile_kwargs={"render_postcompile": True})
     assert str(sent).startswith(f"SELECT {start} shop_order.id")
     assert timed._generate_cache_key() != locked._generate_cache_key()

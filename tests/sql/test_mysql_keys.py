@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import Engine
-from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import DBAPIError
 
 from sa_doclock import DeadlockDetected, LockingSession, LockNotAvailable, LockOptions
@@ -52,10 +51,9 @@ def test_refused_by_value(session: LockingSession, script: Script, value: object
 
 def released(database: str, key: str) -> str:
     """Return what releases this key in this database, which tells the name of the lock."""
-    dialect = mysql.dialect()
-    dialect.default_schema_name = database
     with serving("mysql") as (engine, script), engine.connect() as connection:
-        MySQLLocks(dialect).take_key(connection, key, LockOptions.ForUpdate, None)
+        engine.dialect.default_schema_name = database
+        MySQLLocks.named_locks.take(connection, key, LockOptions.ForUpdate, None)
     return next(sql for sql in script.sent if "RELEASE_LOCK" in sql)
 
 

@@ -39,8 +39,8 @@ def test_it_is_known_whatever_the_options_of_the_connection(
 ) -> None:
     with serving(name, undoing(name, **options)) as (engine, _):
         strategy = strategy_for(engine)
-        assert 1205 in strategy.rolls_back_transaction & strategy.requires_rollback
-        assert 1205 not in type(strategy).rolls_back_transaction
+        assert 1205 in strategy.errors.rolls_back_transaction & strategy.errors.requires_rollback
+        assert 1205 not in type(strategy).errors.rolls_back_transaction
 
 
 @both
@@ -48,7 +48,7 @@ def test_it_is_off_elsewhere_and_asked_once(name: str) -> None:
     with serving(name) as (engine, script), LockingSession(engine) as session:
         session.get_entity(Order, 1, LockOptions.ForUpdate)
         assert not [text for text in script.sent if ASKED in text]
-        assert 1205 not in strategy_for(engine).rolls_back_transaction
+        assert 1205 not in strategy_for(engine).errors.rolls_back_transaction
 
 
 def test_a_wait_that_has_undone_the_transaction_is_not_waited_again() -> None:

@@ -83,5 +83,5 @@ def test_timed(session: Session) -> None:
         for title in TIMED:
             for lock in (LockOptions.SharedRead, LockOptions.ForUpdate):
                 make, key = (BY_KEYS[title], {}) if title in BY_KEYS else (BY_KEY[title], KEY)
-                timed = strategy.timed(make(lock), lock, TIMEOUT_SECONDS)
+                timed = strategy.waits.timed(make(lock), lock, TIMEOUT_SECONDS)
                 assert session.execute(timed, key).all() == []

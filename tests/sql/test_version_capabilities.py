@@ -67,11 +67,11 @@ def reads_start_of_wait(strategy: LockStrategy, connection: Connection, script: 
 
 
 def locks_one_table(strategy: LockStrategy, _connection: Connection, _script: Script) -> bool:
-    return strategy.locks_one_table_of_join()
+    return strategy.statements.locks_one_table_of_join
 
 
 def detects_conflicts(strategy: LockStrategy, _connection: Connection, _script: Script) -> bool:
-    return "REPEATABLE READ" in strategy.conflict_levels
+    return "REPEATABLE READ" in strategy.isolation.conflicting
 
 
 class Case(NamedTuple):

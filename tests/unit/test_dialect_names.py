@@ -13,7 +13,7 @@ from sqlalchemy.dialects import sqlite
 from sa_doclock import LockOptions, with_lock
 from sa_doclock.core.statements import add_suffixes, drop_lock
 from sa_doclock.dialects import strategy_classes
-from sa_doclock.dialects.sqlite import SQLiteLocks
+from sa_doclock.dialects.sqlite import SQLiteLocks, SQLiteStatements
 from tests.support.models import Order
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,11 +22,15 @@ EXAMPLES = sorted((ROOT / "examples").glob("*/src/**/*.py"))
 FOR_UPDATE, NO_WAIT = LockOptions.ForUpdate, LockOptions.NoWait
 
 
-class SuffixLocks(SQLiteLocks):
-    suffixes = {  # noqa: RUF012  # LockStrategy declares it ClassVar
+class SuffixStatements(SQLiteStatements):
+    suffixes = {  # noqa: RUF012  # LockStatements declares it ClassVar
         FOR_UPDATE: "WITH LOCK",
         FOR_UPDATE | NO_WAIT: "WITH LOCK NOW",
     }
+
+
+class SuffixLocks(SQLiteLocks):
+    statements = SuffixStatements()
 
 
 @pytest.fixture

@@ -22,4 +22,4 @@ TEXTS = {
 def test_the_text_tells_it_where_there_is_no_number(text: str, number: int | None) -> None:
     error = sqlite3.OperationalError(text)
     assert not hasattr(error, "sqlite_errorcode")  # not from SQLite itself
-    assert strategy_for(create_engine("sqlite://")).native_code(error) == number
+    assert strategy_for(create_engine("sqlite://")).errors.native_code(error) == number

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
 from sa_doclock.dialects import find_strategy, product_of, strategy_classes, strategy_for
-from sa_doclock.dialects.base import LockStrategy
+from sa_doclock.dialects.base import LockStatements, LockStrategy
 from sa_doclock.dialects.mariadb import MariaDBLocks
 from sa_doclock.dialects.mssql import SQLServerLocks
 from sa_doclock.dialects.mysql import MySQLLocks
@@ -50,13 +50,17 @@ class FirebirdDialect(SQLiteDialect_pysqlite):
     statement_compiler = FirebirdCompiler
 
 
+class FirebirdStatements(LockStatements):
+    hints: ClassVar = {LockOptions.ForUpdate: "WITH LOCK"}
+
+
 class FirebirdLocks(LockStrategy):
     """A strategy that another package could have for it."""
 
     name = "firebird"
-    levels: ClassVar = {}
-    failures: ClassVar = {}
-    hints: ClassVar = {LockOptions.ForUpdate: "WITH LOCK"}
+    isolation = SQLiteLocks.isolation
+    errors = SQLiteLocks.errors
+    statements = FirebirdStatements()
 
     def check_autocommit(self, connection: Connection) -> None:
         """Accept the int that sqlite3 has for an attribute of that name."""
@@ -100,7 +104,7 @@ def test_a_mysql_url_that_leads_to_mariadb_is_mariadb() -> None:
     with serving("mariadb") as (engine, _):
         assert engine.url.get_backend_name() == engine.dialect.name == "mysql"
         assert product_of(engine.dialect) == "mariadb"
-        assert not strategy_for(engine).locks_one_table_of_join()
+        assert not strategy_for(engine).statements.locks_one_table_of_join
 
 
 def test_engines_with_other_options_share_the_strategy() -> None:

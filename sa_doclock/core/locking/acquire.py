@@ -249,9 +249,8 @@ def _limit(
     connection: TransactionConnection, _plan: LockPlan, request: LockRequest
 ) -> Iterator[LockRequest]:
     """Limit the wait as the request says."""
-    strategy = connection.strategy
-    wait = strategy.waiting_for_rows if is_of_few_rows(request) else strategy.waiting
-    with wait(connection.connection, request.lock, request.seconds):
+    waits, few_rows = connection.strategy.waits, is_of_few_rows(request)
+    with waits.limited(connection.connection, request.lock, request.seconds, few_rows=few_rows):
         yield request
 
 

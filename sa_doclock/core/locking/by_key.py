@@ -194,7 +194,7 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
     ) -> T | None:
         found = self.send_select(connection, plan, request)
-        if not found and connection.strategy.retries_missing_rows:
+        if not found and connection.strategy.statements.retries_missing_rows:
             found = self.send_select(connection, plan, request)
         if not found:
             found = self._look_again(connection, plan, request)
@@ -278,7 +278,10 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
     ) -> list[T]:
         found = self._send_all(connection, plan, request, request.keys)
-        if connection.strategy.retries_missing_rows and LockOptions.SkipLocked not in request.lock:
+        if (
+            connection.strategy.statements.retries_missing_rows
+            and LockOptions.SkipLocked not in request.lock
+        ):
             missing = self._missing(found)
             if missing:
                 found = _distinct(found + self._send_all(connection, plan, request, missing))
@@ -313,7 +316,7 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
         request: LockRequest,
         keys: Sequence[Identity],
     ) -> list[T]:
-        limit = connection.strategy.parameters_for_keys(len(self.mapper.primary_key))
+        limit = connection.strategy.statements.parameters_for_keys(len(self.mapper.primary_key))
         found: list[T] = []
         for self._sent in chunks(keys, limit):
             found += self.send_select(connection, plan, request)

@@ -12,7 +12,7 @@ from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session
 
 from ...dialects import product_of
-from ...errors import LockFailed, LockMisuse
+from ...errors import LockFailed, LockMisuse, LockNotSupported
 from ...options import LockOptions
 from ..key_text import key_text
 from ..transaction import LockContext, LockPlan, LockRequest, TransactionConnection
@@ -79,7 +79,7 @@ def lock_of_key(*, shared: bool) -> LockOptions:
 class NamedLock(LockTarget[None]):
     """The name that lock_key() locks."""
 
-    limits_itself = True  # by take_key()
+    limits_itself = True  # by NamedLocks.take()
     transaction_lock = LockOptions.ForUpdate  # for what is changed under the key, whatever its mode
 
     def __init__(
@@ -98,9 +98,11 @@ class NamedLock(LockTarget[None]):
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
     ) -> type[LockFailed] | None:
-        return connection.strategy.take_key(
-            connection.connection, request.ident, request.lock, request.seconds
-        )
+        named_locks = connection.strategy.named_locks
+        if named_locks is None:
+            name = connection.strategy.name
+            raise LockNotSupported(f"nothing is known of named locks on {name}")
+        return named_locks.take(connection.connection, request.ident, request.lock, request.seconds)
 
     def record(self, found: type[LockFailed] | None, request: LockRequest) -> None:
         call = self.context.calls.current

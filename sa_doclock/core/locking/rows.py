@@ -29,7 +29,7 @@ class Send(NamedTuple):
     """Sends the statements of one lock, their wait limited.
 
     :ivar row_lock: the lock that they carry.
-    :ivar whole: they have to read all columns of the row; see ``Locking.locks_what_is_read``.
+    :ivar whole: they have to read all columns of the row; see ``LockStatements.locks_what_is_read``.
     """
 
     strategy: LockStrategy
@@ -61,7 +61,7 @@ class LockedRows(LockTarget[T]):
         It cannot where it reads other tables too: it would show their rows as they were before
         its wait.
 
-        :param whole: it has to read all columns of the row; see ``Locking.locks_what_is_read``.
+        :param whole: it has to read all columns of the row; see ``LockStatements.locks_what_is_read``.
         """
 
     @abstractmethod
@@ -107,7 +107,7 @@ class LockedRows(LockTarget[T]):
         except DeadlockDetected:  # its question has met the end of the transaction
             self.context.failure.note_server_rollback()
             raise
-        whole = strategy.locks_what_is_read
+        whole = strategy.statements.locks_what_is_read
         in_one = self.in_one_statement(whole=whole)
         if in_one and self.found_by_key and request.seconds is None:
             return self.read(self.locking(row_lock, whole=whole))

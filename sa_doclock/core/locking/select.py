@@ -151,8 +151,8 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         entity, strategy = self._locked.entity, send.strategy
         key = [getattr(entity, name) for name in key_attributes(self.mapper)]
         again = _without_lock(self._statement, entity)
-        most = strategy.max_parameters // 2  # the rest is the program's
-        limit = min(most, strategy.parameters_for_keys(len(key)))
+        most = strategy.statements.max_parameters // 2  # the rest is the program's
+        limit = min(most, strategy.statements.parameters_for_keys(len(key)))
         identities, order = self._lock_keys(key, send, limit)
         if len(identities) * len(key) <= limit:
             return self.read(again.where(key_in(key, identities)))[0], identities
@@ -172,7 +172,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         def keys_of(locked: Select[Any]) -> list[Identity]:
             return [tuple(row[: len(key)]) for row in run(locked)]
 
-        if send.strategy.locks_one_table_of_join() and (skips_some or not send.whole):
+        if send.strategy.statements.locks_one_table_of_join and (skips_some or not send.whole):
             # All of the row are read, so that no plan can do without it.
             columns = [*key, *header_table(entity).columns] if send.whole else key
             found = send(lambda lock: only_columns(self._with_lock(lock), columns), keys_of)

@@ -128,7 +128,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         lock = request.lock
         if strategy.compatible is not None:
             strategy.compatible.check_lock(lock)
-        row_lock = strategy.row_lock(lock, READ_COMMITTED)
+        row_lock = strategy.statements.row_lock(lock, READ_COMMITTED)
         if not is_row_lock(row_lock):
             return self._take_in_transaction(bind, strategy)
         select = inner_select(self._statement)
@@ -324,7 +324,7 @@ def _locked_tables(
     """
 
     def is_locked(one: Any) -> bool:
-        return strategy.locks_subqueries and isinstance(one, Subquery)
+        return strategy.statements.locks_subqueries and isinstance(one, Subquery)
 
     if entities:
         return [header_table(one) for one in entities if not is_locked(inspect(one).selectable)]
@@ -343,10 +343,10 @@ def _locking(
     strategy: LockStrategy,
 ) -> Select[Any]:
     """Return the statement with what its ``with_for_update()`` does not write on this database."""
-    if row_lock in strategy.suffixes:
+    if row_lock in strategy.statements.suffixes:
         strategy.check_support(lock)
         return add_suffixes(statement, row_lock)
-    if strategy.hints:
+    if strategy.statements.hints:
         strategy.check_support(lock)
         return add_hints(statement, tables, row_lock)
     return statement

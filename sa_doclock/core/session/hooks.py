@@ -194,8 +194,8 @@ def _after_begin(
 ) -> None:
     context = session._context
     strategy = strategies.get(connection.dialect)
-    if strategy is not None and strategy.notes_begin and not transaction.nested:
-        strategy.note_begin(connection)
+    if strategy is not None and strategy.lifecycle.notes_begin and not transaction.nested:
+        strategy.lifecycle.note_begin(connection)
     follow_dialect(connection, context)
     session._transaction_events.begin(transaction, connection, strategy)
 

@@ -49,7 +49,7 @@ def select_by_key(
     """Return the SELECT of get_entity(), with parameters ``pk_0``, ``pk_1``, ...
 
     :param chosen: the relationships for which the caller will add a loader option.
-    :param whole: read all columns of the row; see ``Locking.locks_what_is_read``.
+    :param whole: read all columns of the row; see ``LockStatements.locks_what_is_read``.
     """
     statement = _select(mapper, lock, chosen, whole=whole)
     return statement.where(equals_key(mapper.primary_key, mapper))

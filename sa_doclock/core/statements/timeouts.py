@@ -11,7 +11,7 @@ from sqlalchemy import Select
 from sqlalchemy.exc import DBAPIError
 
 from ...dialects.base import LockStrategy
-from ...dialects.locking import SECONDS_WITHOUT_WAIT
+from ...dialects.waits import SECONDS_WITHOUT_WAIT
 from ...errors import LockNotAvailable
 from ...options import LockOptions
 
@@ -33,7 +33,7 @@ def _timed(
     last = _last.get(statement)
     if last is not None and last[0]() is strategy and last[1] == seconds:
         return last[2]
-    timed = strategy.timed(statement, lock, seconds)
+    timed = strategy.waits.timed(statement, lock, seconds)
     if timed is not statement:  # which would keep itself alive
         _last[statement] = ref(strategy), seconds, timed
     return timed
@@ -66,7 +66,7 @@ def run_within(
                 break
             if not _may_wait_again(error, strategy, left):
                 raise
-        statement = strategy.timed(statement_for(lock), lock, left)
+        statement = strategy.waits.timed(statement_for(lock), lock, left)
     at_once = lock | LockOptions.NoWait
     limit = None if seconds is None else max(seconds, SECONDS_WITHOUT_WAIT)
     return run(_timed(strategy, statement_for(at_once), at_once, limit))
@@ -76,7 +76,7 @@ def _may_be_slow(
     error: DBAPIError, strategy: LockStrategy, lock: LockOptions, seconds: float | None
 ) -> bool:
     """Return whether a limit of whole statements ended it, perhaps with no lock in the way."""
-    if not _ended_by(strategy.statement_limits, strategy, error):
+    if not _ended_by(strategy.errors.statement_limits, strategy, error):
         return False
     if isinstance(error, LockNotAvailable):  # our own limit, too short for a busy server
         short = seconds is not None and seconds < SECONDS_WITHOUT_WAIT
@@ -88,8 +88,10 @@ def _may_wait_again(error: DBAPIError, strategy: LockStrategy, left: float) -> b
     """Return whether the server's own limit ended the wait before ours, and nothing else."""
     if left <= 0 or not isinstance(error, LockNotAvailable):
         return False
-    return _ended_by(strategy.server_limits - strategy.rolls_back_transaction, strategy, error)
+    return _ended_by(
+        strategy.errors.server_limits - strategy.errors.rolls_back_transaction, strategy, error
+    )
 
 
 def _ended_by(codes: frozenset[Any], strategy: LockStrategy, error: DBAPIError) -> bool:
-    return error.orig is not None and strategy.native_code(error.orig) in codes
+    return error.orig is not None and strategy.errors.native_code(error.orig) in codes

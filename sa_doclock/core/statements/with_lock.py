@@ -183,13 +183,13 @@ def add_suffixes(statement: S, lock: LockOptions) -> S:
     if dialects:
         statement = _without_suffixes(statement, dialects)
     for one in dialects:
-        if one.suffixes.get(lock):
-            statement = statement.with_statement_hint(one.suffixes[lock], one.name)
+        if one.statements.suffixes.get(lock):
+            statement = statement.with_statement_hint(one.statements.suffixes[lock], one.name)
     return statement
 
 
 def _without_suffixes(statement: S, dialects: Iterable[type[LockStrategy]]) -> S:
-    ours = {(one.name, text) for one in dialects for text in one.suffixes.values()}
+    ours = {(one.name, text) for one in dialects for text in one.statements.suffixes.values()}
     return without_statement_hints(statement, ours) if ours else statement
 
 
@@ -198,7 +198,7 @@ def add_candidate_hint(statement: S, entity: Any, lock: LockOptions, strategy: L
 
     :param lock: that the rows will get.
     """
-    hint = strategy.candidate_hints.get(lock & ~LockOptions.NoKey)
+    hint = strategy.statements.candidate_hints.get(lock & ~LockOptions.NoKey)
     if hint is None:
         return statement
     return with_last_hint(statement, header_table(entity), hint, strategy.name)
@@ -232,7 +232,10 @@ def refuse_other_lock(statement: Select[Any], locked: LockedEntity) -> None:
         )
     lock &= ~LockOptions.NoKey
     for one in table_hints():
-        if lock in one.hints and hint_of(statement, header, one.name) != one.hints[lock]:
+        if (
+            lock in one.statements.hints
+            and hint_of(statement, header, one.name) != one.statements.hints[lock]
+        ):
             raise LockMisuse(
                 "a with_hint() has replaced the lock of the statement, which is a hint of this "
                 "table on SQL Server: hint other tables, or other databases alone"
@@ -244,9 +247,13 @@ def add_hints(
 ) -> S:
     """Return the statement with the table hints of this lock, where a database has such."""
     lock &= ~LockOptions.NoKey  # no database that takes hints has it
-    hinted = [one for one in table_hints() if lock in one.hints]
+    hinted = [one for one in table_hints() if lock in one.statements.hints]
     for table, one in product(tables, hinted):
-        hint = one.hints_by_key.get(lock, one.hints[lock]) if by_key else one.hints[lock]
+        hint = (
+            one.statements.hints_by_key.get(lock, one.statements.hints[lock])
+            if by_key
+            else one.statements.hints[lock]
+        )
         statement = with_last_hint(statement, table, hint, one.name)
     return statement
 

@@ -58,11 +58,12 @@ def _check_on(
 
 
 def _refuse_without_hint(lock: CompiledLock, strategy: LockStrategy) -> None:
-    if not strategy.hints:
+    statements = strategy.statements
+    if not statements.hints:
         return
     assert lock.lock is not None
     as_hinted = lock.lock & ~LockOptions.NoKey
-    ours = strategy.hints.get(as_hinted), strategy.hints_by_key.get(as_hinted)
+    ours = statements.hints.get(as_hinted), statements.hints_by_key.get(as_hinted)
     if not any((strategy.name, hint) in lock.hints for hint in ours):
         tables = ", ".join(table.name for table in lock.tables) or "what it selects"
         raise LockNotSupported(

@@ -63,21 +63,23 @@ class TransactionConnection:
         :param strategy: the dialect of its database.
         :raises LockMisuse: it was granted in no transaction, and has ended with its statement.
         """
-        if strategy.error_ends_unseen and self.mark is None:
-            self.mark = strategy.mark_transaction(self.connection)
+        if strategy.errors.ends_unseen and self.mark is None and strategy.marks is not None:
+            self.mark = strategy.marks.mark_transaction(self.connection)
         if not self.begun:  # some drivers send BEGIN with the first statement
-            self.begun = strategy.in_transaction(self.connection) is not False
-            if strategy.lock_needs_transaction and not self.begun:
+            status = strategy.status
+            self.begun = status.in_transaction(self.connection) is not False
+            if status.lock_needs_transaction and not self.begun:
                 raise LockMisuse(_NO_TRANSACTION)
 
     def before_foreign(self) -> None:
         """Mark the transaction, in front of a statement that may end it."""
         known, self.unmarked = self.known, False
-        if known is None or known.in_transaction(self.connection) is False:
+        marks = None if known is None else known.marks
+        if known is None or marks is None or known.status.in_transaction(self.connection) is False:
             return
         if self.mark is None or is_spent(self.mark):
             self.mark = UNMARKED  # what is sent for the mark is no foreign statement
-            mark = known.mark_transaction(self.connection)
+            mark = marks.mark_transaction(self.connection)
             self.unmarked = mark is UNMARKED
             self.mark = None if self.unmarked else mark
         self.in_doubt = self.mark is not None
@@ -87,21 +89,22 @@ class TransactionConnection:
         connection, known = self.connection, self.known
         if connection.invalidated or connection.closed:
             return True
-        return self.begun and known is not None and known.in_transaction(connection) is False
+        return self.begun and known is not None and known.status.in_transaction(connection) is False
 
     def transaction_has_changed(self) -> bool:
         """Return whether the server says that this is not the transaction of the locks any more."""
         if self.connection.closed or self.connection.invalidated:
             return True
-        known = self.strategy
+        marks = self.strategy.marks
+        assert marks is not None  # it has been marked
         try:
-            changed = not known.has_mark(self.connection, self.mark)
+            changed = not marks.has_mark(self.connection, self.mark)
         except DBAPIError as error:
             if isinstance(error, DocLockError) or not self._is_disconnect(error.orig):
                 raise
             changed = False  # the next statement meets it, as an error of its own
         self.in_doubt = False
-        if known.mark_is_savepoint:
+        if marks.is_savepoint:
             self.mark = None
         return changed
 
@@ -120,4 +123,4 @@ class TransactionConnection:
         """Return the lock that a SELECT must carry here, to give what was asked for."""
         if plan.level is None or plan.level == self.level:
             return plan.row_lock
-        return self.strategy.row_lock(plan.lock, self.level)
+        return self.strategy.statements.row_lock(plan.lock, self.level)

@@ -121,7 +121,8 @@ class ConnectionEvents:
         if not self._ledger.counts_on_transaction(known) or runs_built(context):
             return
         if _SAVEPOINT.match(statement) is not None:
-            if known is not None and known.mark_is_savepoint:
+            marks = None if known is None else known.marks
+            if marks is not None and marks.is_savepoint:
                 self._settle()  # the mark would go with it, or take it along
         elif not self._ledger.grants:  # in a call for a lock, the statements are its own
             self._one.before_foreign()
@@ -159,7 +160,7 @@ class ConnectionEvents:
         known = self._one.known
         if known is None or not self._ledger.counts_on_transaction(known):
             return False
-        if known.in_transaction_after(connection, cursor, statement) is False:
+        if known.status.in_transaction_after(connection, cursor, statement) is False:
             return True
         return foreign and self._one.unmarked  # nobody could tell later
 

@@ -97,9 +97,9 @@ def _opening_level(
     :raises LockNotSupported: AUTOCOMMIT, which ends every lock with its statement.
     """
     level, wanted = _level_before(session, bind, strategy), plan.level
-    if wanted == level or level in strategy.kept_levels.get(base_of(plan.lock), ()):
+    if wanted == level or level in strategy.isolation.kept.get(base_of(plan.lock), ()):
         return _OpeningLevel(level)
-    if strategy.sets_level_once and not session.twophase:  # XA START begins at once
+    if strategy.isolation.sets_once and not session.twophase:  # XA START begins at once
         return _OpeningLevel(level, once=wanted)
     return _OpeningLevel(level, wanted)
 
@@ -144,7 +144,7 @@ class TransactionConnections:
         if connection.engine not in self._by_engine:
             known = known or find_strategy(connection)
             self._by_engine[connection.engine] = added = TransactionConnection(connection, known)
-            if known is not None and (known.cluster is not None or known.begins_at_once):
+            if known is not None and (known.cluster is not None or known.lifecycle.begins_at_once):
                 self._note_begin(added, known)
         if self._session().in_nested_transaction():
             self.before_savepoint()
@@ -153,8 +153,8 @@ class TransactionConnections:
         """Do what some databases need where a transaction begins."""
         if known.cluster is not None:
             self._listen_for_cluster(one, known.cluster)
-        if known.begins_at_once and not self.is_lent(one.connection):
-            known.begin_now(one.connection)
+        if known.lifecycle.begins_at_once and not self.is_lent(one.connection):
+            known.lifecycle.begin_now(one.connection)
 
     def _listen_for_cluster(self, one: TransactionConnection, cluster: Cluster) -> None:
         """Have the end of a transaction by another node of the cluster noticed."""
@@ -190,7 +190,7 @@ class TransactionConnections:
             return
         self.level_by_text = " ".join(found[1].upper().split())
         for one in self._by_engine.values():
-            if one.level is not None and one.strategy.changes_level_at_once:
+            if one.level is not None and one.strategy.isolation.changes_at_once:
                 one.level = self.level_by_text
 
     def savepoint_of(self, connection: Connection) -> tuple[str, Mark] | None:
@@ -203,8 +203,8 @@ class TransactionConnections:
         """Send what the databases need in front of a SAVEPOINT."""
         for one in self._by_engine.values():
             if one.known is not None:
-                one.known.before_savepoint(one.connection)
-                one.begun = one.begun or one.known.in_transaction(one.connection) is True
+                one.known.lifecycle.before_savepoint(one.connection)
+                one.begun = one.begun or one.known.status.in_transaction(one.connection) is True
 
     def _before_savepoint(self, connection: Connection, _name: str) -> None:
         """Raise in front of a SAVEPOINT, if another node has ended the transaction with its locks."""
@@ -250,7 +250,7 @@ class TransactionConnections:
     def may_be_open(self) -> bool:
         """Return whether a transaction is open at a server, or nobody can tell."""
         return any(
-            one.known is None or one.known.has_open_transaction(one.connection) is not False
+            one.known is None or one.known.status.has_open_transaction(one.connection) is not False
             for one in self._by_engine.values()
             if not (one.connection.closed or one.connection.invalidated)
         )
@@ -273,7 +273,9 @@ class TransactionConnections:
     def aborted(self) -> bool:
         """Return whether the server would answer COMMIT by ROLLBACK; where none can tell, True."""
         return any(
-            one.known is not None and one.known.is_aborted(one.connection) is not False
+            one.known is not None
+            and one.known.errors.aborts_on_error
+            and one.known.status.is_aborted(one.connection) is not False
             for one in self._by_engine.values()
         )
 
@@ -298,13 +300,13 @@ class TransactionConnections:
         for one in self._by_engine.values():
             if one.on_return is not None:
                 one.on_return.pop(ROLLBACK, None)
-            if one.known is not None and one.known.reports_idle:
+            if one.known is not None and one.known.status.reports_idle:
                 self._note_idle(one.connection, one.known)
 
     def note_server_idle(self) -> None:
         """Note that ROLLBACK was answered, and that the connections go back next."""
         for one in self._by_engine.values():
-            if one.known is not None and one.known.reports_idle:
+            if one.known is not None and one.known.status.reports_idle:
                 self._note_idle(one.connection, one.known)
 
     def _note_idle(self, connection: Connection, known: LockStrategy) -> None:
@@ -314,7 +316,7 @@ class TransactionConnections:
             or connection.in_transaction()
             or self.is_lent(connection)
         ):
-            note_ended(connection, known.is_idle)
+            note_ended(connection, known.status.is_idle)
 
     def now(self) -> float:
         """Return the time by a clock that stands still while the session connects."""
@@ -392,7 +394,7 @@ class TransactionConnections:
         """Send what must come first in a transaction that is opened for this lock."""
         strategy.check_autocommit(opened.connection)
         if level_once is not None:
-            strategy.set_level_once(opened.connection, level_once)
+            strategy.isolation.set_once(opened.connection, level_once)
         opened.begun = False  # a BEGIN in front of a savepoint may be taken back
         strategy.begin(opened.connection, plan.lock, seconds)
         opened.opened_for = plan.lock
@@ -415,7 +417,7 @@ class TransactionConnections:
         session = self._session()
         if known is None:
             assert isinstance(bind, Connection)
-            strategy.before_savepoint(bind)  # the session may join by one
+            strategy.lifecycle.before_savepoint(bind)  # the session may join by one
         if known is None or session.in_nested_transaction():
             # Joins the lent connection's transaction; sends the SAVEPOINT, if it is not yet
             # sent, in front of all that its rollback has to undo.

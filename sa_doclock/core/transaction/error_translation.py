@@ -53,7 +53,7 @@ def _interruption_of(context: ExceptionContext) -> BaseException | None:
         if strategy is not None and not context.connection.dialect.is_async:
             with suppress(Exception):
                 cursor = getattr(context.execution_context, "cursor", None)
-                strategy.interrupted(context.connection, cursor)
+                strategy.lifecycle.interrupted(context.connection, cursor)
         return None
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     while isinstance(error, Exception):
@@ -75,16 +75,16 @@ def _translate(
     transaction it was.
     """
     strategy = find_strategy(connection)
-    code = None if strategy is None else strategy.native_code(context.original_exception)
+    code = None if strategy is None else strategy.errors.native_code(context.original_exception)
     lost = _note_locks_lost(states, strategy, code, context)
-    if strategy is None or (context.is_disconnect and code not in strategy.ends_connection):
+    if strategy is None or (context.is_disconnect and code not in strategy.errors.ends_connection):
         return lost
     state = next((one for one in states if one.calls.current is not None), states[-1])
     noise = _reason_of_noise([state], connection, context)
     if noise is not None:
         return noise
     if context.statement is None:  # BEGIN, COMMIT, ROLLBACK
-        strategy.commit_failed(connection)
+        strategy.lifecycle.commit_failed(connection)
     return _translate_answer(states, state, strategy, code, context)
 
 
@@ -112,7 +112,7 @@ def _translate_answer(
 
 def _add_advice(strategy: LockStrategy, code: NativeCode | None, context: ExceptionContext) -> None:
     """Add to the driver's error what people should know of it."""
-    advice = None if code is None else strategy.advice.get(code)
+    advice = None if code is None else strategy.errors.advice.get(code)
     if advice is not None and context.sqlalchemy_exception is not None:
         context.sqlalchemy_exception.add_detail(advice)
 
@@ -124,7 +124,7 @@ def _note_locks_lost(
     context: ExceptionContext,
 ) -> LockLost | None:
     """Have the states forget their locks, where the connection is lost; return the error of it."""
-    if strategy is not None and code in strategy.breaks_connection:
+    if strategy is not None and code in strategy.errors.breaks_connection:
         context.is_disconnect = True
     if not context.is_disconnect:
         return None
@@ -147,16 +147,16 @@ def _has_ended(
     context: ExceptionContext,
 ) -> bool:
     """Return whether the error has ended the transaction: by its number, or the driver knows."""
-    if code in strategy.rolls_back_transaction:
+    if code in strategy.errors.rolls_back_transaction:
         return True
     connection, statement = context.connection, context.statement
     assert connection is not None
     if statement is None or not any(one.connections.has_begun(connection) for one in states):
         return False
     if runs_built(context.execution_context):
-        return strategy.in_transaction(connection) is False
+        return strategy.status.in_transaction(connection) is False
     with suppress(Exception):  # of a question to the server: nothing is known then
-        return strategy.in_transaction_after_error(connection, statement, code) is False
+        return strategy.status.in_transaction_after_error(connection, statement, code) is False
     return False
 
 
@@ -168,9 +168,12 @@ def _reason_of_noise(
     What pymssql raises then, where the login's language is not English, is none of its own errors.
     """
     strategy = find_strategy(connection)
-    if strategy is None or not strategy.rollback_noise:
+    if strategy is None or not strategy.errors.rollback_noise:
         return None
-    if strategy.native_code(context.original_exception) not in strategy.rollback_noise:
+    if (
+        strategy.errors.native_code(context.original_exception)
+        not in strategy.errors.rollback_noise
+    ):
         return None
     failures = [one.failure for one in states]
     return next((one.cause for one in failures if one.is_rolled_back()), None)
@@ -186,7 +189,7 @@ def _typed_error(
         return None
     if (
         call is not None
-        and code in strategy.server_limits
+        and code in strategy.errors.server_limits
         and not call.is_over(state.connections.now())
     ):
         request = call.request._replace(seconds=None)  # the server's own limit has ended the wait
@@ -220,7 +223,7 @@ def _meaning(
     """Return the kind of error, and the sentence that says why, where there is one."""
     kind, call = None, state.calls.current
     if code is not None:
-        kind = strategy.failure(code, context.connection, locking=call is not None)
+        kind = strategy.errors.failure(code, context.connection, locking=call is not None)
     if kind is not None or call is None or call.request.adopted:
         return kind, ""
     return _refusal(strategy, code, context, call, state.connections.now())
@@ -231,12 +234,12 @@ def _refusal(
 ) -> tuple[type[DocLockError] | None, str]:
     """Return the kind of error, and the sentence, of what is a refusal in a call for a lock alone."""
     by_key = call.request.by_key
-    refused = strategy.refusal(code, context.original_exception, by_key=by_key)
+    refused = strategy.errors.refusal(code, context.original_exception, by_key=by_key)
     if refused is not None:
         # The limit of a whole statement is ours, or the user's: the time that has gone by tells.
         is_ours = refused[0] is LockNotAvailable and call.is_over(now)
         return (LockNotAvailable, "") if is_ours else refused
-    if by_key and code in strategy.statement_limits:
+    if by_key and code in strategy.errors.statement_limits:
         return LockNotAvailable, ""
     return None, ""
 
@@ -267,11 +270,11 @@ def _note(
         _note_abort(state, strategy, context, error)
     if ended:
         state.failure.note_server_rollback()
-    elif strategy.error_ends_unseen:
+    elif strategy.errors.ends_unseen:
         _doubt(state, context, error)
     if state.calls.current is not None and _note_met(state.calls.current, context, error):
         return
-    if ended or code in strategy.requires_rollback:
+    if ended or code in strategy.errors.requires_rollback:
         state.failure.refuse_from_now_on(_met(context, error))
 
 
@@ -291,7 +294,7 @@ def _note_abort(
 ) -> None:
     """Note that the error has aborted the transaction, where no savepoint of the call undoes it."""
     undone = state.calls.current is not None and state.calls.current.undone_by_savepoint
-    if strategy.aborts_on_error and not (undone and isinstance(error, LockNotAvailable)):
+    if strategy.errors.aborts_on_error and not (undone and isinstance(error, LockNotAvailable)):
         assert context.connection is not None
         state.transaction.note_abort(context.connection, error or context.original_exception)
 

@@ -29,7 +29,7 @@ def locks_lost_with_connection(
     """
     connection = context.connection
     assert connection is not None
-    ended_before = code in strategy.ended_while_idle
+    ended_before = code in strategy.errors.ended_while_idle
     if not _holds_on(state, connection):
         return None
     if _sends_commit(state, context) and not (ended_before and _commits_one(state)):

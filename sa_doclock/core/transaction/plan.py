@@ -20,7 +20,7 @@ class LockPlan:
 
     :ivar level: the isolation level of a transaction that is opened for it; None: any.
     :ivar row_lock: what the SELECT must carry at this level.
-    :ivar whole: the SELECT must read all columns of the row; see ``Locking.locks_what_is_read``.
+    :ivar whole: the SELECT must read all columns of the row; see ``LockStatements.locks_what_is_read``.
     :ivar table: whose rows are locked; None for a named lock.
     """
 
@@ -38,10 +38,10 @@ def make_plan(mapper: Mapper[Any] | None, lock: LockOptions, strategy: LockStrat
     :raises LockNotSupported: this database cannot give that lock.
     """
     strategy.check_support(lock)
-    level = next(iter(strategy.levels_for(lock)), None)
-    row_lock = strategy.row_lock(lock, level)
+    level = next(iter(strategy.isolation.levels_for(lock)), None)
+    row_lock = strategy.statements.row_lock(lock, level)
     table = None if mapper is None else own_table(mapper)
-    plan = LockPlan(lock, level, row_lock, strategy.locks_what_is_read, table)
+    plan = LockPlan(lock, level, row_lock, strategy.statements.locks_what_is_read, table)
     strategy.plans[mapper, lock] = plan
     return plan
 

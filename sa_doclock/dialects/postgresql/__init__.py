@@ -12,7 +12,6 @@ from sqlalchemy.exc import DBAPIError
 from ...errors import (
     DeadlockDetected,
     DocLockError,
-    LockFailed,
     LockNotAvailable,
     LockNotSupported,
     SnapshotConflict,
@@ -22,27 +21,25 @@ from ..base import (
     READ_COMMITTED,
     REPEATABLE_READ,
     UNMARKED,
+    IsolationLevels,
+    LockStatements,
     LockStrategy,
     NativeCode,
     Pipeline,
+    Pipelining,
     ServerClock,
+    TransactionMarks,
+    TransactionStatus,
 )
 from ..compatible_servers import find_server
 from ..connection import ask_driver
 from ..names import quoted_name
-from .hold_limit import after_lock, before_lock
-from .lock_limit import limited_block, limited_locks, lock_limit
+from .errors import PostgreSQLErrors
+from .limits import PostgreSQLHoldLimit, PostgreSQLWaits, has_pipeline
+from .lock_limit import limited_block, lock_limit
 from .monitoring import PostgreSQLMonitoring
-from .named_locks import lock_key
+from .named_locks import PostgreSQLNamedLocks
 
-# invalid_sql_statement_name and duplicate_prepared_statement: a pooler has executed the statement on
-# another connection of the server than the one that it was prepared on.
-_PREPARED_ELSEWHERE = (
-    "a pooler is in between, and the driver prepares statements on one connection of the server and "
-    'executes them on another; psycopg: connect_args={"prepare_threshold": None}; asyncpg: '
-    'connect_args={"statement_cache_size": 0, "prepared_statement_cache_size": 0, '
-    '"prepared_statement_name_func": lambda: f"__asyncpg_{uuid4()}__"}'
-)
 _IDLE, _IN_ERROR = 0, 3  # PQTRANS_IDLE, PQTRANS_INERROR of libpq
 _ABORTED = "25P02"  # in_failed_sql_transaction
 # A row lock has assigned an id already; a named lock has not.  A standby can assign none.
@@ -65,74 +62,100 @@ _HIDDEN = (
 )
 
 
-class PostgreSQLLocks(LockStrategy):
-    name = "postgresql"
-    # After a COMMIT that the program has sent as text, asyncpg and psycopg2 send no other BEGIN.
-    lock_needs_transaction = True
-    # "If applied to a view or sub-query, it affects all tables used in the view or sub-query.
-    # However, these clauses do not apply to WITH queries referenced by the primary query."
-    # https://www.postgresql.org/docs/current/sql-select.html#SQL-FOR-UPDATE-SHARE
-    locks_subqueries = True
+class PostgreSQLIsolation(IsolationLevels):
     levels = {
         LockOptions.ForUpdate: (READ_COMMITTED,),
         LockOptions.SharedRead: (READ_COMMITTED,),
         LockOptions.SnapshotRead: (REPEATABLE_READ,),
     }
     # At SERIALIZABLE a read is remembered, and a commit can fail because of it (40001).
-    levels_past_writers = frozenset({"READ UNCOMMITTED", READ_COMMITTED, REPEATABLE_READ})
-    conflict_levels = frozenset({REPEATABLE_READ, "SERIALIZABLE"})  # 40001
-    # https://www.postgresql.org/docs/current/errcodes-appendix.html
-    failures = {
-        "55P03": LockNotAvailable,  # lock_not_available: NOWAIT and lock_timeout alike
-        "40P01": DeadlockDetected,  # deadlock_detected
-        "40001": SnapshotConflict,  # serialization_failure
-    }
-    requires_rollback = frozenset(failures)
-    # A standby ends the connection of a snapshot that is idle when it is in the way of recovery:
-    # https://www.postgresql.org/docs/current/hot-standby.html#HOT-STANDBY-CONFLICT
-    ends_connection = frozenset({"40001"})
-    ended_while_idle = frozenset(
-        {
-            "25P03",  # idle_in_transaction_session_timeout
-            "25P04",  # transaction_timeout
-        }
-    )
-    aborts_on_error = True
-    refusals = {
-        # read_only_sql_transaction: READ ONLY, or a hot standby, which refuses every FOR ...
-        "25006": (
-            LockNotSupported,
-            (
-                "a read-only transaction or a standby server cannot lock rows; "
-                "lock on the primary, or read with SnapshotRead"
-            ),
-        ),
-        # query_canceled: statement_timeout, or pg_cancel_backend()
-        "57014": (LockNotAvailable, "statement_timeout or a cancel request ended the wait"),
-        # feature_not_supported: FOR UPDATE with DISTINCT, GROUP BY, a window, an outer join
-        "0A000": (LockNotSupported, "PostgreSQL cannot lock the rows of such a statement"),
-        "26000": (LockNotSupported, _PREPARED_ELSEWHERE),
-        "42P05": (LockNotSupported, _PREPARED_ELSEWHERE),
-    }
-    advice = dict.fromkeys(("26000", "42P05"), _PREPARED_ELSEWHERE)
+    past_writers = frozenset({"READ UNCOMMITTED", READ_COMMITTED, REPEATABLE_READ})
+    conflicting = frozenset({REPEATABLE_READ, "SERIALIZABLE"})  # 40001
+
+    def note_default(self, connection: Connection) -> None:
+        connection.dialect.default_isolation_level = connection.get_isolation_level()
+
+
+class PostgreSQLStatements(LockStatements):
+    # "If applied to a view or sub-query, it affects all tables used in the view or sub-query.
+    # However, these clauses do not apply to WITH queries referenced by the primary query."
+    # https://www.postgresql.org/docs/current/sql-select.html#SQL-FOR-UPDATE-SHARE
+    locks_subqueries = True
     # READ COMMITTED re-checks the row version that it waited for.  One that was deleted and
     # inserted again meanwhile is another row, which only a new statement's snapshot shows.
     retries_missing_rows = True
+
+
+class PostgreSQLStatus(TransactionStatus):
+    # After a COMMIT that the program has sent as text, asyncpg and psycopg2 send no other BEGIN.
+    lock_needs_transaction = True
+
+    def in_transaction(self, connection: Connection) -> bool | None:
+        driver: Any = connection.connection.driver_connection
+        libpq = getattr(driver, "pgconn", None)  # psycopg: five times as fast as its "info"
+        if libpq is None:
+            libpq = getattr(driver, "info", None)  # psycopg2
+        if libpq is not None:
+            return int(libpq.transaction_status) != _IDLE
+        if not hasattr(driver, "is_in_transaction"):
+            return None  # pg8000
+        return None if driver.is_closed() else bool(driver.is_in_transaction())  # asyncpg
+
+    def is_aborted(self, connection: Connection) -> bool | None:
+        # psycopg and psycopg2; asyncpg and pg8000 do not tell
+        info: Any = getattr(connection.connection.driver_connection, "info", None)
+        status = getattr(info, "transaction_status", None)
+        return None if status is None else int(status) == _IN_ERROR
+
+
+class PostgreSQLMarks(TransactionMarks):
+    """The ids of transactions."""
+
+    def mark_transaction(self, connection: Connection) -> object:
+        return _transaction_id(connection)
+
+    def has_mark(self, connection: Connection, mark: object) -> bool:
+        found = _transaction_id(connection)
+        return found is UNMARKED or found == mark  # an aborted one does nothing more
+
+
+class PsycopgPipelining(Pipelining):
+    """The pipelines of psycopg 3."""
+
+    def pipeline(self, connection: Connection) -> Pipeline:
+        from .deferred_writes import PsycopgPipeline  # noqa: PLC0415  # imports psycopg
+
+        return PsycopgPipeline(connection)
+
+    def lock_limit(self, seconds: float, *, few_rows: bool) -> tuple[str, ...]:
+        return lock_limit(seconds, few_rows=few_rows).as_sent()
+
+
+class PostgreSQLLocks(LockStrategy):
+    name = "postgresql"
     monitoring = PostgreSQLMonitoring()
+    errors = PostgreSQLErrors()
+    isolation = PostgreSQLIsolation()
+    statements = PostgreSQLStatements()
+    status = PostgreSQLStatus()
+    marks = PostgreSQLMarks()
+    waits = PostgreSQLWaits()
+    hold_limit = PostgreSQLHoldLimit()
+    named_locks = PostgreSQLNamedLocks()
     # "clock_timestamp() returns the actual current time, and therefore its value changes even within
     # a single SQL command", while now() is "the start time of the current transaction":
     # https://www.postgresql.org/docs/current/functions-datetime.html#FUNCTIONS-DATETIME-CURRENT
     clock = ServerClock("clock_timestamp() AT TIME ZONE 'UTC'", DateTime)
 
-    _make_pipeline: Callable[[Connection], Pipeline | None] | None = None
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__(dialect)
+        if has_pipeline(dialect):
+            self.pipelining = PsycopgPipelining()
 
     def asked_in_place(self, connection: Connection) -> AbstractContextManager[None] | None:
         # pg8000 does not tell.  In a transaction of the program the snapshot of a question would be
         # older than the program's next statement, which may also be SET TRANSACTION.
-        return _rolled_back(connection) if self.in_transaction(connection) is False else None
-
-    def note_default_level(self, connection: Connection) -> None:
-        connection.dialect.default_isolation_level = connection.get_isolation_level()
+        return _rolled_back(connection) if self.status.in_transaction(connection) is False else None
 
     def note_server(self, connection: Connection) -> None:
         ((version,),) = ask_driver(connection, "SELECT pg_catalog.version()")
@@ -153,133 +176,11 @@ class PostgreSQLLocks(LockStrategy):
             # connection returns, whatever its own default was.
             connection.exec_driver_sql("SET TRANSACTION READ ONLY")
 
-    def waiting(
-        self, connection: Connection, lock: LockOptions, seconds: float | None
-    ) -> AbstractContextManager[None]:
-        return _limited(connection, seconds, few_rows=False)
-
-    def waiting_for_rows(
-        self, connection: Connection, lock: LockOptions, seconds: float | None
-    ) -> AbstractContextManager[None]:
-        return _limited(connection, seconds, few_rows=True)
-
     @contextmanager
     def inserting(self, connection: Connection, key: str, seconds: float | None) -> Iterator[bool]:
         # The INSERT waits for the end of another's transaction, by lock_timeout as for a lock.
         with nullcontext() if seconds is None else limited_block(connection, seconds):
             yield False
-
-    def keep_idle_clock(self, connection: Connection) -> None:
-        if _has_pipeline(connection):
-            from .many_rows import keep_idle_clock  # noqa: PLC0415  # imports psycopg
-
-            keep_idle_clock(connection)
-
-    def limit_hold(self, connection: Connection, seconds: float) -> None:
-        connection.exec_driver_sql(before_lock(seconds))
-
-    def waiting_then_limited(
-        self,
-        connection: Connection,
-        lock: LockOptions,
-        seconds: float | None,
-        hold_limit: float,
-        *,
-        few_rows: bool,
-    ) -> AbstractContextManager[None]:
-        if not _has_pipeline(connection):
-            return super().waiting_then_limited(
-                connection, lock, seconds, hold_limit, few_rows=few_rows
-            )
-        from .pipelined_lock import PipelinedLock  # noqa: PLC0415  # imports psycopg
-
-        after = after_lock(connection, hold_limit)
-        return PipelinedLock(connection, seconds, few_rows=few_rows, after=after)
-
-    def pipelined_limit(
-        self, connection: Connection, seconds: float, *, few_rows: bool
-    ) -> tuple[str, ...]:
-        if not _has_pipeline(connection):
-            return ()
-        return lock_limit(seconds, few_rows=few_rows).as_sent()
-
-    def pipeline(self, connection: Connection) -> Pipeline | None:
-        if self._make_pipeline is None:
-            self._make_pipeline = _pipeline_of(connection)
-        return self._make_pipeline(connection)
-
-    def take_key(
-        self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
-    ) -> type[LockFailed] | None:
-        with self.waiting(connection, lock, seconds):
-            found = lock_key(connection, key, lock)
-        if found is None:
-            raise LockNotSupported(
-                "a standby server knows nothing of the keys that are taken on its primary; "
-                "take the key there"
-            )
-        return LockNotAvailable if found[0] is False else None
-
-    def in_transaction(self, connection: Connection) -> bool | None:
-        driver: Any = connection.connection.driver_connection
-        libpq = getattr(driver, "pgconn", None)  # psycopg: five times as fast as its "info"
-        if libpq is None:
-            libpq = getattr(driver, "info", None)  # psycopg2
-        if libpq is not None:
-            return int(libpq.transaction_status) != _IDLE
-        if not hasattr(driver, "is_in_transaction"):
-            return None  # pg8000
-        return None if driver.is_closed() else bool(driver.is_in_transaction())  # asyncpg
-
-    def mark_transaction(self, connection: Connection) -> object:
-        return self._transaction_id(connection)
-
-    def has_mark(self, connection: Connection, mark: object) -> bool:
-        found = self._transaction_id(connection)
-        return found is UNMARKED or found == mark  # an aborted one does nothing more
-
-    def _transaction_id(self, connection: Connection) -> object:
-        """Return the id of the transaction, assigned if it has none; UNMARKED: it is aborted."""
-        if self.is_aborted(connection):
-            return UNMARKED  # what succeeds in it ends it, or its savepoint
-        try:
-            # By SQLAlchemy: where the server has ended the transaction, this answer alone says why.
-            mark: object = connection.exec_driver_sql(_TRANSACTION_ID).scalar_one()
-        except DBAPIError as error:
-            if error.orig is None or self.native_code(error.orig) != _ABORTED:
-                raise
-            return UNMARKED
-        return mark
-
-    def is_aborted(self, connection: Connection) -> bool | None:
-        # psycopg and psycopg2; asyncpg and pg8000 do not tell
-        info: Any = getattr(connection.connection.driver_connection, "info", None)
-        status = getattr(info, "transaction_status", None)
-        return None if status is None else int(status) == _IN_ERROR
-
-    def refusal(
-        self, code: NativeCode | None, orig: BaseException, *, by_key: bool
-    ) -> tuple[type[DocLockError], str] | None:
-        # "while locking tuple (0,1) in relation .." stands in the context, in the language of
-        # the server; a statement that was slow by itself has none.  Nor has one that has queued
-        # behind another that waits, so where the statement cannot be slow nothing is asked.
-        if code == "57014" and not by_key and not _context_of(orig):
-            return None
-        return super().refusal(code, orig, by_key=by_key)
-
-    def longest_wait(self, connection: Connection) -> float | None:
-        # in milliseconds, 0 for ever
-        limit = connection.exec_driver_sql(
-            "SELECT setting FROM pg_settings WHERE name = 'lock_timeout'"
-        ).scalar_one()
-        return int(limit) / 1000 or None
-
-    def native_code(self, orig: BaseException) -> NativeCode | None:
-        # psycopg and asyncpg; psycopg2; pg8000 gives a dict of the protocol's fields
-        code: Any = getattr(orig, "sqlstate", None) or getattr(orig, "pgcode", None)
-        if code is None and orig.args and isinstance(orig.args[0], dict):
-            code = orig.args[0].get("C")
-        return code if isinstance(code, str) else None
 
 
 @contextmanager
@@ -293,42 +194,15 @@ def _rolled_back(connection: Connection) -> Iterator[None]:
             connection.connection.rollback()
 
 
-def _context_of(orig: BaseException) -> Any:
-    diagnostics = getattr(orig, "diag", None)  # psycopg and psycopg2
-    if diagnostics is not None:
-        return diagnostics.context
-    if orig.args and isinstance(orig.args[0], dict):  # pg8000: the protocol's fields
-        return orig.args[0].get("W")
-    return getattr(orig.__cause__, "context", None)  # asyncpg's own, below SQLAlchemy's
-
-
-def _limited(
-    connection: Connection, seconds: float | None, *, few_rows: bool
-) -> AbstractContextManager[None]:
-    if seconds is None:
-        return nullcontext()
-    if not _has_pipeline(connection):
-        return limited_locks(connection, lock_limit(seconds, few_rows=few_rows))
-    from .pipelined_lock import PipelinedLock  # noqa: PLC0415  # imports psycopg
-
-    return PipelinedLock(connection, seconds, few_rows=few_rows)
-
-
-def _pipeline_of(connection: Connection) -> Callable[[Connection], Pipeline | None]:
-    """Return what makes the pipelines of this dialect."""
-    if not _has_pipeline(connection):
-        return lambda _: None
-    from .deferred_writes import PsycopgPipeline  # noqa: PLC0415  # imports psycopg
-
-    return PsycopgPipeline
-
-
-def _has_pipeline(connection: Connection) -> bool:
-    """Return whether the driver can send several statements in one round trip: with libpq 14 or later.
-
-    https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
-    """
-    if connection.dialect.driver != "psycopg":
-        return False
-    dbapi: Any = connection.dialect.loaded_dbapi
-    return bool(dbapi.Pipeline.is_supported())
+def _transaction_id(connection: Connection) -> object:
+    """Return the id of the transaction, assigned if it has none; UNMARKED: it is aborted."""
+    if PostgreSQLLocks.status.is_aborted(connection):
+        return UNMARKED  # what succeeds in it ends it, or its savepoint
+    try:
+        # By SQLAlchemy: where the server has ended the transaction, this answer alone says why.
+        mark: object = connection.exec_driver_sql(_TRANSACTION_ID).scalar_one()
+    except DBAPIError as error:
+        if error.orig is None or PostgreSQLLocks.errors.native_code(error.orig) != _ABORTED:
+            raise
+        return UNMARKED
+    return mark

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, TextClause, event, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from ...options import milliseconds
-from ..locking import SECONDS_AFTER_GRANT, SECONDS_WITHOUT_WAIT
+from ..waits import SECONDS_AFTER_GRANT, SECONDS_WITHOUT_WAIT
 
 # set_config(.., true) is SET LOCAL, which takes no parameter.
 _WRITE: Final = (

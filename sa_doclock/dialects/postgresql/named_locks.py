@@ -15,8 +15,11 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row, TextClause, text
 
 from ...core.lock_info import KEY_MARK
+from ...errors import LockFailed, LockNotAvailable, LockNotSupported
 from ...options import LockOptions
+from ..named_locks import NamedLocks
 from ..recent_keys import remember_key
+from .limits import PostgreSQLWaits
 
 # The server has the number alone: a comment of the statement tells lock_waits() in another process the
 # key that is waited for.  Nothing in it ends the comment, begins another one, or is a placeholder.
@@ -26,6 +29,7 @@ _LONGEST_IN_COMMENT: Final = 100
 OLD_KEYS: Final = "doclock_old_keys"
 """An execution option of engines: the number that earlier versions have computed is locked too."""
 
+_WAITS: Final = PostgreSQLWaits()
 _NUMBER: Final = "CAST(:number AS bigint)"
 _OLD_NUMBER: Final = "hashtextextended(:key, 0)"
 _FUNCTIONS: Final[Mapping[LockOptions, str]] = {
@@ -51,6 +55,22 @@ _TAKE_BOTH: Final = {lock: _statement(lock, _OLD_NUMBER, _NUMBER) for lock in _F
 def number_of(key: str) -> int:
     """Return the number of this key: the first 8 bytes of its SHA-256, with a sign."""
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big", signed=True)
+
+
+class PostgreSQLNamedLocks(NamedLocks):
+    """Advisory locks of the transaction."""
+
+    def take(
+        self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
+    ) -> type[LockFailed] | None:
+        with _WAITS.limited(connection, lock, seconds):
+            found = lock_key(connection, key, lock)
+        if found is None:
+            raise LockNotSupported(
+                "a standby server knows nothing of the keys that are taken on its primary; "
+                "take the key there"
+            )
+        return LockNotAvailable if found[0] is False else None
 
 
 def lock_key(connection: Connection, key: str, lock: LockOptions) -> Row[Any] | None:

@@ -216,7 +216,7 @@ class CheckoutChanges:
         self, root: Mapper[Any], identity: Identity, *, writes: bool = False
     ) -> tuple[CheckoutRows, DocumentName]:
         connection = self._reader.connection(root, writes=writes)
-        latest = writes and strategy_for(connection).locking_read_is_latest
+        latest = writes and strategy_for(connection).isolation.locking_read_is_latest
         rows = CheckoutRows(self._table, connection, latest=latest)
         return rows, document_name(connection, root, identity)
 

@@ -105,11 +105,11 @@ class CheckoutReader:
         """
         strategy, joined = strategy_for(connection), self.state.connections.find(connection)
         level = None if joined is None else self.state.connections.current_level(joined)
-        levels = strategy.levels_for(LockOptions.ForUpdate)
-        kept = strategy.kept_levels.get(LockOptions.ForUpdate, ())
+        levels = strategy.isolation.levels_for(LockOptions.ForUpdate)
+        kept = strategy.isolation.kept.get(LockOptions.ForUpdate, ())
         if not levels or level in levels or level in kept:
             return False
-        if strategy.locking_read_is_latest:
+        if strategy.isolation.locking_read_is_latest:
             return True
         raise WrongIsolation(
             f"the transaction is open at {level}, where a check-out that was committed after its "

@@ -263,7 +263,7 @@ def _limit_of(strategy: LockStrategy, engine: Engine) -> float | None:
     """Return how long the server lets a lock wait that has no lock_timeout; ask it once."""
     if _LIMIT not in strategy.findings:
         with engine.connect() as connection:
-            strategy.findings[_LIMIT] = strategy.longest_wait(connection)
+            strategy.findings[_LIMIT] = strategy.waits.longest(connection)
     found: float | None = strategy.findings[_LIMIT]
     return found
 

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from sqlalchemy.engine import Dialect
 
 from ...dialects import strategy_class
-from ...dialects.base import LockStrategy
+from ...dialects.base import IsolationLevels, LockStrategy
 
 # The facts of a database, by the dialect of its engine, which all sessions share.
 # Threads: the audit's listeners run in one thread at a time.
@@ -22,7 +22,7 @@ def finds_conflicts(connection: Connection) -> bool:
     Nothing is sent: the level is that of the connection's options, or the engine's default.
     """
     strategy = _strategy_of(connection)
-    levels = LockStrategy.conflict_levels if strategy is None else strategy.conflict_levels
+    levels = IsolationLevels.conflicting if strategy is None else strategy.isolation.conflicting
     return level_of(connection) in levels
 
 

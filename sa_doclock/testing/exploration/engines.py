@@ -65,15 +65,15 @@ class EnginesSeen:
         strategy = self._known.get(connection.engine, _Known()).strategy
         if strategy is None or connection.invalidated:
             return None
-        return strategy.in_transaction(connection)
+        return strategy.status.in_transaction(connection)
 
     def is_deadlock(self, connection: Connection, error: BaseException) -> bool:
         """Return whether a driver's error is that of a deadlock."""
         strategy = self._known.get(connection.engine, _Known()).strategy
-        code = None if strategy is None else strategy.native_code(error)
+        code = None if strategy is None else strategy.errors.native_code(error)
         if strategy is None or code is None:
             return False
-        return strategy.failure(code, connection, locking=False) is DeadlockDetected
+        return strategy.errors.failure(code, connection, locking=False) is DeadlockDetected
 
     def reading(self, connection: Connection, level: str | None) -> Reading:
         """Return the way in which a transaction on this connection reads.
@@ -84,7 +84,7 @@ class EnginesSeen:
         level = self.level(connection) if level is None else level
         return Reading(
             whole_database=strategy is not None and strategy.locks_database,
-            passes_writers=strategy is not None and level in strategy.levels_past_writers,
+            passes_writers=strategy is not None and level in strategy.isolation.past_writers,
             one_snapshot=level not in _MANY_SNAPSHOTS,
             views=self._known.get(connection.engine, _Known()).views,
         )

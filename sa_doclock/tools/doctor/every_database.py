@@ -58,7 +58,7 @@ def isolation_level(subject: Subject) -> Iterator[Problem]:
     after a lock may be older than the lock. A lock that begins its transaction sets the right level; a
     lock in a transaction that has read before is WrongIsolation.
     """
-    levels = subject.strategy.levels_for(LockOptions.ForUpdate)
+    levels = subject.strategy.isolation.levels_for(LockOptions.ForUpdate)
     with subject.engine.connect() as connection:
         level = connection.get_isolation_level() if levels else None
     if level is not None and level not in levels:

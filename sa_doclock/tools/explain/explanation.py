@@ -113,7 +113,7 @@ def explain_lock(
         key = _some_key(bind, mapper)
         _lock(bind, entity, key, lock, seconds)  # what is asked once for each engine is asked here
         sent = _lock(bind, entity, key, lock, seconds)
-        statements = sent.with_limit(_pipelined_limit(bind, strategy, lock, seconds))
+        statements = sent.with_limit(_pipelined_limit(strategy, lock, seconds))
         trips = round_trips_of(
             strategy,
             bind.dialect.driver,
@@ -122,7 +122,7 @@ def explain_lock(
             _travelling(bind, mapper, lock),
         )
     conflicts = conflicts_of(strategy.name, lock)
-    levels = strategy.levels_for(lock)
+    levels = strategy.isolation.levels_for(lock)
     notes = (*modifier_notes(lock), *conflicts.notes)
     if key is None and parts_of(lockable_root(mapper)):
         notes += (_NO_KEY_KNOWN,)
@@ -244,10 +244,8 @@ class _Recorder:
 
 
 def _pipelined_limit(
-    engine: Engine, strategy: LockStrategy, lock: LockOptions, seconds: float | None
+    strategy: LockStrategy, lock: LockOptions, seconds: float | None
 ) -> tuple[str, ...]:
-    if seconds is None:
+    if seconds is None or strategy.pipelining is None:
         return ()
-    with engine.connect() as connection:
-        few_rows = LockOptions.SkipLocked not in lock
-        return strategy.pipelined_limit(connection, seconds, few_rows=few_rows)
+    return strategy.pipelining.lock_limit(seconds, few_rows=LockOptions.SkipLocked not in lock)

@@ -58,5 +58,5 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
 def missing_privilege(strategy: LockStrategy, error: DBAPIError) -> str | None:
     """Return what the account needs to see who waits; None where the error is another."""
     assert strategy.monitoring is not None
-    code = None if error.orig is None else strategy.native_code(error.orig)
+    code = None if error.orig is None else strategy.errors.native_code(error.orig)
     return strategy.monitoring.privilege_errors.get(code or 0)

@@ -77,17 +77,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def limits(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
     """Note how long the server may wait, of each lock that it is asked for."""
     noted: list[float | None] = []
-    strategy = strategy_for(engine)
+    waits = strategy_for(engine).waits
+    limited = waits.limited
 
-    def noting(waiting: Callable[..., Any]) -> Callable[..., Any]:
-        def note(connection: sa.Connection, lock: LockOptions, seconds: float | None) -> Any:
-            noted.append(seconds)
-            return waiting(connection, lock, seconds)
+    def note(
+        connection: sa.Connection, lock: LockOptions, seconds: float | None, **how: Any
+    ) -> Any:
+        noted.append(seconds)
+        return limited(connection, lock, seconds, **how)
 
-        return note
-
-    for name in ("waiting", "waiting_for_rows"):
-        monkeypatch.setattr(strategy, name, noting(getattr(strategy, name)))
+    monkeypatch.setattr(waits, "limited", note)
     return noted
 
 

@@ -46,7 +46,7 @@ def engine(make_engine: Callable[..., sa.Engine], database: Database) -> sa.Engi
 
 def test_it_is_known_what_that_is(engine: sa.Engine, database: Database) -> None:
     with engine.connect() as connection:
-        assert strategy_for(engine).longest_wait(connection) == SETTINGS[database.name][1]
+        assert strategy_for(engine).waits.longest(connection) == SETTINGS[database.name][1]
 
 
 def test_who_waits_at_the_gate_is_told_after_that(
@@ -64,7 +64,7 @@ def test_who_waits_at_the_gate_is_told_after_that(
 def test_a_server_may_let_one_wait_for_ever(make_engine: Callable[..., sa.Engine]) -> None:
     engine = make_engine()
     with engine.connect() as connection:
-        assert strategy_for(engine).longest_wait(connection) is None
+        assert strategy_for(engine).waits.longest(connection) is None
 
 
 @pytest.mark.databases("sqlite")

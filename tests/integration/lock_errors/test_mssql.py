@@ -82,4 +82,4 @@ def refuses(session: LockingSession) -> bool:
 
 @rows("row", MSSQL, ids=lambda row: str(row.number))
 def test_nothing_is_left_of_a_transaction_that_the_strategy_calls_gone(row: Row) -> None:
-    assert (row.left is Left.GONE) is (row.number in SQLServerLocks.rolls_back_transaction)
+    assert (row.left is Left.GONE) is (row.number in SQLServerLocks.errors.rolls_back_transaction)

@@ -14,12 +14,12 @@ from tests.integration.lock_errors.situations import SITUATIONS
 def test_every_number_of_a_database_has_its_rows(name: str) -> None:
     strategy = strategy_classes()[name]
     known = {
-        **strategy.failures,
-        **{number: kind for number, (kind, _) in strategy.refusals.items()},
-        **dict.fromkeys(strategy.statement_limits, LockNotAvailable),
+        **strategy.errors.failures,
+        **{number: kind for number, (kind, _) in strategy.errors.refusals.items()},
+        **dict.fromkeys(strategy.errors.statement_limits, LockNotAvailable),
     }
     # An error of a pooler in between is no situation of the server: tests/integration/poolers has it.
-    behind_pooler = set(strategy.advice)
+    behind_pooler = set(strategy.errors.advice)
     assert {row.number: row.error for row in ROWS[name]} == {
         number: error for number, error in known.items() if number not in behind_pooler
     }
@@ -29,7 +29,7 @@ def test_every_number_of_a_database_has_its_rows(name: str) -> None:
 def test_what_is_no_failure_elsewhere_comes_from_a_lock_alone(name: str) -> None:
     strategy = strategy_classes()[name]
     for row in ROWS[name]:
-        assert row.where == (Where.LOCK,) or row.number in strategy.failures, row
+        assert row.where == (Where.LOCK,) or row.number in strategy.errors.failures, row
 
 
 def test_every_situation_is_in_a_row() -> None:

@@ -138,6 +138,6 @@ def numbers_of(error: BaseException | None, strategy: LockStrategy) -> set[Any]:
     """The server's numbers: of the driver's errors that have led to this one."""
     found = set()
     while error is not None:
-        found.add(strategy.native_code(error))
+        found.add(strategy.errors.native_code(error))
         error = error.__context__
     return found

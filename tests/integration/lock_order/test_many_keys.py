@@ -27,7 +27,7 @@ def backwards(session: Session) -> list[Order]:
 @pytest.fixture
 def three_a_statement(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no statement have more than three keys, or one key of two columns."""
-    monkeypatch.setattr(strategy_for(engine), "max_parameters", 3)
+    monkeypatch.setattr(strategy_for(engine).statements, "max_parameters", 3)
 
 
 @pytest.mark.usefixtures("three_a_statement")

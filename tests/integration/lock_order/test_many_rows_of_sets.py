@@ -25,7 +25,7 @@ _NO_LEASE = 2  # a contract and no more
 @pytest.fixture
 def few_parameters(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Let a set have three keys a statement; return the numbers of parameters that were sent."""
-    monkeypatch.setattr(strategy_for(engine), "max_parameters", _LIMIT)
+    monkeypatch.setattr(strategy_for(engine).statements, "max_parameters", _LIMIT)
     sent: list[int] = []
 
     @event.listens_for(engine, "before_cursor_execute")

@@ -63,7 +63,7 @@ def test_nobody_is_in_anybodys_way_for_ever(
     parameters: int | None,
 ) -> None:
     if parameters is not None:
-        monkeypatch.setattr(strategy_for(engine), "max_parameters", parameters)
+        monkeypatch.setattr(strategy_for(engine).statements, "max_parameters", parameters)
     keys = keys_of(entity, twenty)
     before = {key: session.get_one(entity, key).total for key in keys}
     session.rollback()

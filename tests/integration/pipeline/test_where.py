@@ -60,9 +60,12 @@ async def test_nor_has_asyncpg(documents: Database) -> None:
 
 
 @on_postgresql
-def test_nor_has_an_old_libpq(session: LockingSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nor_has_an_old_libpq(documents: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psycopg.Pipeline, "is_supported", lambda: False)
-    with pytest.raises(LockNotSupported, match="libpq 14 or later"):
+    with (
+        LockingSession(documents.engine(), pipeline=True) as session,
+        pytest.raises(LockNotSupported, match="libpq 14 or later"),
+    ):
         session.get_entity(Bill, 1, ForUpdate)
 
 

@@ -166,11 +166,11 @@ def test_the_status_is_what_the_server_has_said(engine: sa.Engine) -> None:
         strategy = strategy_for(connection)
         driver = connection.connection.dbapi_connection
         connection.exec_driver_sql(_CHANGE)
-        assert not strategy.is_idle(driver)
+        assert not strategy.status.is_idle(driver)
         connection.commit()
-        assert strategy.is_idle(driver)
+        assert strategy.status.is_idle(driver)
         connection.exec_driver_sql("SET SESSION completion_type = 'CHAIN'")
         connection.commit()  # which has begun another transaction
-        assert not strategy.is_idle(driver)
+        assert not strategy.status.is_idle(driver)
         connection.exec_driver_sql("SET SESSION completion_type = 'NO_CHAIN'")
-    assert not strategy.is_idle(object())  # a driver that does not tell
+    assert not strategy.status.is_idle(object())  # a driver that does not tell

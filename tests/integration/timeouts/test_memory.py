@@ -47,5 +47,5 @@ def test_one_by_key_is_made_once_for_each_limit(session: Session) -> None:
 
     first = timed(5.5)
     assert timed(5.5) is first
-    assert str(timed(6.5)) == str(strategy.timed(statement, ForUpdate, 6.5))
+    assert str(timed(6.5)) == str(strategy.waits.timed(statement, ForUpdate, 6.5))
     assert str(timed(5.5)) == str(first)

@@ -51,7 +51,7 @@ def test_two_rows_have_one_limit(
     with pytest.raises(LockNotAvailable, match=f"not granted within {seconds:g} s") as caught:
         step.result(10)
     assert caught.value.orig is not None
-    code = strategy_for(database.engine()).native_code(caught.value.orig)
+    code = strategy_for(database.engine()).errors.native_code(caught.value.orig)
     assert code == ENDED_BY_LIMIT[database.name]
     bob.does(save)
     assert len(carol.does(lock_both)) == 2

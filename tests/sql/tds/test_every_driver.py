@@ -52,7 +52,7 @@ def test_each_known_number_is_found_in_what_the_driver_itself_raises(
             with pytest.raises(DBAPIError) as caught:
                 connection.execute(select(Customer.__table__))
             assert caught.value.orig is not None
-            found[number] = meanings(strategy.native_code(caught.value.orig))
+            found[number] = meanings(strategy.errors.native_code(caught.value.orig))
             connection.invalidate()  # its transaction may be gone
     assert found == {number: meanings(number) for number in found}
 

@@ -25,8 +25,14 @@ from sa_doclock import (
 from sa_doclock.dialects.base import (
     READ_COMMITTED,
     REPEATABLE_READ,
+    ErrorCodes,
+    IsolationLevels,
+    LockStatements,
     LockStrategy,
+    LockWaits,
     NativeCode,
+    TransactionLifecycle,
+    TransactionStatus,
     base_of,
 )
 
@@ -52,30 +58,9 @@ _ONE_LIMIT = (
 )
 
 
-class FirebirdLocks(LockStrategy):
-    """The locks of Firebird: WITH LOCK at READ COMMITTED, and snapshots for readers."""
+class FirebirdErrors(ErrorCodes):
+    """The errors of Firebird, by their GDS codes."""
 
-    name = "firebird.firebird"
-    # "How TPB settings affect explicit locking", isc_tpb_read_committed + isc_tpb_wait: the
-    # transaction waits and "attempts to get the lock on the record again"; what it returns is
-    # "the record version that is the most currently committed".  In a SNAPSHOT the same wait ends
-    # with an update conflict.
-    # Readers get a SNAPSHOT, SQLAlchemy's REPEATABLE READ: there is no shared lock on a record.
-    levels = {  # noqa: RUF012  # LockStrategy declares it ClassVar
-        FOR_UPDATE: (READ_COMMITTED,),
-        SHARED: (REPEATABLE_READ, READ_COMMITTED),
-        SNAPSHOT_READ: (REPEATABLE_READ,),
-    }
-    queued = frozenset({FOR_UPDATE})
-    # sqlalchemy-firebird 2.2 has no set_isolation_level() that works with firebird-driver 2: the
-    # level is a parameter of each transaction, which begin() starts.
-    sets_level_once = True
-    # sqlalchemy-firebird writes FOR UPDATE for with_for_update(), which locks nothing (measured), and
-    # FOR UPDATE WITH LOCK for nowait=True, which does not wait if its transaction does not.
-    suffixes = {FOR_UPDATE: "WITH LOCK"}  # noqa: RUF012
-    max_parameters = 1_400  # an IN list has at most 1500 members
-    # Measured: who waits for a row that is deleted and inserted again meanwhile does not find it.
-    retries_missing_rows = True
     failures = {  # noqa: RUF012
         LOCK_CONFLICT: LockNotAvailable,  # of a table: the transaction is NO WAIT
         LOCK_TIMEOUT: LockNotAvailable,  # of a table: its LOCK TIMEOUT has passed
@@ -86,95 +71,6 @@ class FirebirdLocks(LockStrategy):
         # "with a view", "with an external table", of an aggregate.
         **dict.fromkeys(NOT_LOCKABLE, (LockNotSupported, "WITH LOCK needs one stored table")),
     }
-    monitoring = FirebirdMonitoring()
-    notes_begin = True
-
-    def check_support(self, lock: LockOptions) -> None:
-        """Refuse SkipLocked, which came with Firebird 5."""
-        if LockOptions.SkipLocked in lock:
-            raise LockNotSupported("Firebird 3 and 4 have no SKIP LOCKED")
-
-    def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
-        """Return no lock for readers in a snapshot, and else ForUpdate: never weaker than asked."""
-        if base_of(lock) is SNAPSHOT_READ:
-            return LockOptions.None_
-        if base_of(lock) is SHARED:
-            return LockOptions.None_ if level == REPEATABLE_READ else lock & ~SHARED | FOR_UPDATE
-        return lock
-
-    def locks_one_table_of_join(self) -> bool:
-        """Return False: "WITH LOCK" is not available "for joined sets"."""
-        return False
-
-    def asked_in_place(self, connection: Connection) -> AbstractContextManager[None]:
-        """Return a block that does nothing: the driver itself is asked, and sends nothing."""
-        return nullcontext()
-
-    def note_default_level(self, connection: Connection) -> None:
-        """Tell SQLAlchemy the level of the driver's transactions, which its dialect does not know."""
-        default = TPB()
-        default.parse_buffer(_driver(connection).main_transaction.default_tpb)
-        level = _LEVELS.get(default.isolation, READ_COMMITTED)
-        connection.dialect.default_isolation_level = level  # type: ignore[assignment]
-
-    def note_begin(self, connection: Connection) -> None:
-        """Remember the connection's id: nobody can ask for it while a statement waits."""
-        remember_id(connection)
-
-    def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
-        """Start the transaction with the level and the time limit of its first lock."""
-        driver = _driver(connection)
-        if driver.is_active():  # a listener for after_begin has sent a statement
-            self._refuse_other(connection, lock, seconds)
-            return
-        writes = base_of(lock) is not SNAPSHOT_READ
-        driver.begin(
-            TPB(
-                access_mode=TraAccessMode.WRITE if writes else TraAccessMode.READ,
-                isolation=_isolation(lock),
-                lock_timeout=_limit(lock, seconds),
-            ).get_buffer()
-        )
-
-    def _refuse_other(
-        self, connection: Connection, lock: LockOptions, seconds: float | None
-    ) -> None:
-        found = _driver(connection).main_transaction.info.isolation
-        if _LEVELS.get(found, READ_COMMITTED) not in self.levels_for(lock):
-            raise WrongIsolation("a listener has opened the transaction at another level")
-        _refuse_other_limit(connection, lock, seconds)
-
-    def set_level_once(self, connection: Connection, level: str) -> None:
-        """Leave it to begin(), which is called next."""
-
-    def join(
-        self,
-        connection: Connection,
-        lock: LockOptions,
-        seconds: float | None,
-        level: str | None,
-        opened_for: LockOptions | None,
-        header: Table | None,
-    ) -> bool:
-        """Take the lock in the open transaction, if that waits as long as the lock may."""
-        if not _driver(connection).is_active():  # the driver begins with the first statement
-            self.begin(connection, lock, seconds)
-            return True
-        opens = super().join(connection, lock, seconds, level, opened_for, header)
-        if base_of(self.row_lock(lock, level)) is FOR_UPDATE:
-            _refuse_other_limit(connection, lock, seconds)
-        return opens
-
-    def longest_wait(self, connection: Connection) -> float | None:
-        """Return the limit of the open transaction."""
-        if not _driver(connection).is_active():
-            return None
-        limit = _limit_of(connection)
-        return None if limit == FOREVER else float(limit)
-
-    def in_transaction(self, connection: Connection) -> bool | None:
-        """Return the driver's word."""
-        return bool(_driver(connection).is_active())
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         """Return the one of the GDS codes that tells most: the first is often isc_deadlock."""
@@ -198,6 +94,147 @@ class FirebirdLocks(LockStrategy):
         if not locking:
             return SnapshotConflict
         return DeadlockDetected if _limit_of(connection) == FOREVER else LockNotAvailable
+
+
+class FirebirdIsolation(IsolationLevels):
+    """READ COMMITTED for a lock, and a snapshot for readers."""
+
+    # "How TPB settings affect explicit locking", isc_tpb_read_committed + isc_tpb_wait: the
+    # transaction waits and "attempts to get the lock on the record again"; what it returns is
+    # "the record version that is the most currently committed".  In a SNAPSHOT the same wait ends
+    # with an update conflict.
+    # Readers get a SNAPSHOT, SQLAlchemy's REPEATABLE READ: there is no shared lock on a record.
+    levels = {  # noqa: RUF012  # IsolationLevels declares it ClassVar
+        FOR_UPDATE: (READ_COMMITTED,),
+        SHARED: (REPEATABLE_READ, READ_COMMITTED),
+        SNAPSHOT_READ: (REPEATABLE_READ,),
+    }
+    # sqlalchemy-firebird 2.2 has no set_isolation_level() that works with firebird-driver 2: the
+    # level is a parameter of each transaction, which begin() starts.
+    sets_once = True
+
+    def note_default(self, connection: Connection) -> None:
+        """Tell SQLAlchemy the level of the driver's transactions, which its dialect does not know."""
+        default = TPB()
+        default.parse_buffer(_driver(connection).main_transaction.default_tpb)
+        level = _LEVELS.get(default.isolation, READ_COMMITTED)
+        connection.dialect.default_isolation_level = level  # type: ignore[assignment]
+
+    def set_once(self, connection: Connection, level: str) -> None:
+        """Leave it to begin(), which is called next."""
+
+
+class FirebirdStatements(LockStatements):
+    """WITH LOCK behind the SELECT, and no lock in a snapshot."""
+
+    # sqlalchemy-firebird writes FOR UPDATE for with_for_update(), which locks nothing (measured), and
+    # FOR UPDATE WITH LOCK for nowait=True, which does not wait if its transaction does not.
+    suffixes = {FOR_UPDATE: "WITH LOCK"}  # noqa: RUF012
+    max_parameters = 1_400  # an IN list has at most 1500 members
+    # Measured: who waits for a row that is deleted and inserted again meanwhile does not find it.
+    retries_missing_rows = True
+    locks_one_table_of_join = False  # "WITH LOCK" is not available "for joined sets"
+
+    def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
+        """Return no lock for readers in a snapshot, and else ForUpdate: never weaker than asked."""
+        if base_of(lock) is SNAPSHOT_READ:
+            return LockOptions.None_
+        if base_of(lock) is SHARED:
+            return LockOptions.None_ if level == REPEATABLE_READ else lock & ~SHARED | FOR_UPDATE
+        return lock
+
+
+class FirebirdStatus(TransactionStatus):
+    """The state of the driver's transaction."""
+
+    def in_transaction(self, connection: Connection) -> bool | None:
+        """Return the driver's word."""
+        return bool(_driver(connection).is_active())
+
+
+class FirebirdLifecycle(TransactionLifecycle):
+    """The begin of a transaction."""
+
+    notes_begin = True
+
+    def note_begin(self, connection: Connection) -> None:
+        """Remember the connection's id: nobody can ask for it while a statement waits."""
+        remember_id(connection)
+
+
+class FirebirdWaits(LockWaits):
+    """The limit of a wait, which is one of its transaction; begin() sets it."""
+
+    def longest(self, connection: Connection) -> float | None:
+        """Return the limit of the open transaction."""
+        if not _driver(connection).is_active():
+            return None
+        limit = _limit_of(connection)
+        return None if limit == FOREVER else float(limit)
+
+
+class FirebirdLocks(LockStrategy):
+    """The locks of Firebird: WITH LOCK at READ COMMITTED, and snapshots for readers."""
+
+    name = "firebird.firebird"
+    queued = frozenset({FOR_UPDATE})
+    errors = FirebirdErrors()
+    isolation = FirebirdIsolation()
+    statements = FirebirdStatements()
+    status = FirebirdStatus()
+    lifecycle = FirebirdLifecycle()
+    waits = FirebirdWaits()
+    monitoring = FirebirdMonitoring()
+
+    def check_support(self, lock: LockOptions) -> None:
+        """Refuse SkipLocked, which came with Firebird 5."""
+        if LockOptions.SkipLocked in lock:
+            raise LockNotSupported("Firebird 3 and 4 have no SKIP LOCKED")
+
+    def asked_in_place(self, connection: Connection) -> AbstractContextManager[None]:
+        """Return a block that does nothing: the driver itself is asked, and sends nothing."""
+        return nullcontext()
+
+    def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
+        """Start the transaction with the level and the time limit of its first lock."""
+        driver = _driver(connection)
+        if driver.is_active():  # a listener for after_begin has sent a statement
+            self._refuse_other(connection, lock, seconds)
+            return
+        writes = base_of(lock) is not SNAPSHOT_READ
+        driver.begin(
+            TPB(
+                access_mode=TraAccessMode.WRITE if writes else TraAccessMode.READ,
+                isolation=_isolation(lock),
+                lock_timeout=_limit(lock, seconds),
+            ).get_buffer()
+        )
+
+    def _refuse_other(
+        self, connection: Connection, lock: LockOptions, seconds: float | None
+    ) -> None:
+        found = _driver(connection).main_transaction.info.isolation
+        if _LEVELS.get(found, READ_COMMITTED) not in self.isolation.levels_for(lock):
+            raise WrongIsolation("a listener has opened the transaction at another level")
+        _refuse_other_limit(connection, lock, seconds)
+
+    def join(
+        self,
+        connection: Connection,
+        lock: LockOptions,
+        seconds: float | None,
+        level: str | None,
+        opened_for: LockOptions | None,
+        header: Table | None,
+    ) -> bool:
+        """Take the lock in the open transaction, if that waits as long as the lock may."""
+        if not _driver(connection).is_active():  # the driver begins with the first statement
+            self.begin(connection, lock, seconds)
+            return True
+        opens = super().join(connection, lock, seconds, level, opened_for, header)
+        if base_of(self.statements.row_lock(lock, level)) is FOR_UPDATE:
+            _refuse_other_limit(connection, lock, seconds)
+        return opens
 
 
 def _driver(connection: Connection) -> Any:

@@ -188,9 +188,9 @@ def test_nothing_is_flushed(each: Each, elsewhere: Run) -> None:
 def test_what_the_driver_says_saves_questions_only(
     each: Each, session: Session, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    strategy = strategy_for(session.get_bind())
+    status = strategy_for(session.get_bind()).status
     for name in ("in_transaction", "in_transaction_after", "has_open_transaction"):
-        monkeypatch.setattr(strategy, name, lambda *_: None)
+        monkeypatch.setattr(status, name, lambda *_: None)
     monkeypatch.setitem(WAYS, database.name, {**WAYS[database.name], **ENDS})
     for one, way in each():
         order = lock_first(one)
@@ -396,13 +396,13 @@ def test_savepoints_of_the_program_go_on(
 def count_questions(session: Session, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that gets the name of each question about the transaction."""
     asked: list[str] = []
-    strategy = strategy_for(session.get_bind())
+    marks = strategy_for(session.get_bind()).marks
     for name in ("mark_transaction", "has_mark"):
-        own = getattr(strategy, name)
+        own = getattr(marks, name)
 
         def ask(*arguments: Any, own: Any = own, name: str = name) -> Any:
             asked.append(name)
             return own(*arguments)
 
-        monkeypatch.setattr(strategy, name, ask)
+        monkeypatch.setattr(marks, name, ask)
     return asked

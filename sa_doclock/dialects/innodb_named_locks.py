@@ -1,0 +1,79 @@
+"""The named locks of MySQL and MariaDB, by GET_LOCK."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from sqlalchemy import Connection, TextClause, text
+
+from ..core.pool import ExecuteStatement, execute_now, on_return, withdraw
+from ..errors import LockFailed, LockNotAvailable
+from ..options import LockOptions
+from .named_locks import NamedLocks
+from .names import short_name
+from .recent_keys import remember_key
+
+_LONGEST_NAME: Final = 64
+# The server detects no deadlock between named locks and row locks, so every wait has a limit.
+# A limit of -1 waits for ever on MySQL, and is an error on MariaDB.
+_TAKE: Final = text("SELECT GET_LOCK(:name, @@innodb_lock_wait_timeout)")
+_TRY: Final = text("SELECT GET_LOCK(:name, 0)")
+
+
+class InnoDBNamedLocks(NamedLocks):
+    """The named locks of one of the two products.
+
+    :param wait: returns GET_LOCK of ``:name``, with a limit of so many seconds.
+    """
+
+    end_with_transaction = False
+
+    def __init__(self, wait: Callable[[float], TextClause]) -> None:
+        self._wait = wait
+
+    def take(
+        self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
+    ) -> type[LockFailed] | None:
+        statement = _TRY if LockOptions.NoWait in lock else self._statement(seconds)
+        return None if _take_name(connection, key, statement) else LockNotAvailable
+
+    @contextmanager
+    def while_inserting(
+        self, connection: Connection, key: str, seconds: float | None
+    ) -> Iterator[bool]:
+        """Take the lock for a block that inserts a row; see ``LockStrategy.inserting()``."""
+        release = _take_name(connection, key, self._statement(seconds))
+        if release is None:
+            raise LockNotAvailable("others insert the row at this moment; try again later")
+        try:
+            yield True
+        finally:
+            execute_now(connection, release)
+
+    def _statement(self, seconds: float | None) -> TextClause:
+        return _TAKE if seconds is None else self._wait(seconds)
+
+
+def _take_name(connection: Connection, key: str, statement: TextClause) -> ExecuteStatement | None:
+    """Take a named lock; return what releases it when the connection goes back, or None."""
+    # A name is valid in all databases of the server, and the lock belongs to the connection,
+    # not to the transaction.  Each GET_LOCK that is granted needs a RELEASE_LOCK of its own; one
+    # too many does nothing, so we note it before the answer is known.
+    name = short_name(f"{_database(connection)}.{key}", _LONGEST_NAME)
+    remember_key(key, name)
+    release = ExecuteStatement(f"DO RELEASE_LOCK('{name}')")
+    on_return(connection, release)
+    # NULL, on MariaDB, is a wait that was ended by KILL QUERY or max_statement_time
+    answer = connection.execute(statement, {"name": name}).scalar_one()
+    if answer != 1:
+        withdraw(connection, release)
+        return None
+    return release
+
+
+def _database(connection: Connection) -> str:
+    """Return the name of the database, in which its own dots do not read like the one behind it."""
+    database = connection.dialect.default_schema_name or ""
+    return database.replace("%", "%25").replace(".", "%2E")

@@ -1,0 +1,62 @@
+"""The isolation levels of a database: which ones protect a document, and how one is set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+from sqlalchemy import Connection
+
+from ..options import LockOptions, base_of
+
+READ_COMMITTED: Final = "READ COMMITTED"
+REPEATABLE_READ: Final = "REPEATABLE READ"
+SNAPSHOT: Final = "SNAPSHOT"
+
+
+class IsolationLevels:
+    """The isolation levels, by SQLAlchemy's names."""
+
+    levels: ClassVar[Mapping[LockOptions, tuple[str, ...]]]
+    """For each lock, the isolation levels that protect a document: the first is set for a new
+    transaction, an open one may have any of them.  A lock with modifiers that is not there has the
+    levels of its base lock.  Empty: there is no choice."""
+
+    kept: ClassVar[Mapping[LockOptions, frozenset[str]]] = {}
+    """The levels that the program may have chosen, and that a lock does not replace by ``levels``:
+    they protect a document as well, and more."""
+
+    past_writers: ClassVar[frozenset[str]] = frozenset()
+    """The levels at which a plain read neither waits for a writer nor sees it before its commit, and
+    at which no commit fails because of it; the test kit then runs fewer orders."""
+
+    conflicting: ClassVar[frozenset[str]] = frozenset({"SERIALIZABLE"})
+    """The levels at which the server refuses to write a row that another transaction has changed since
+    this one has read it, or at which the read itself has locked the row."""
+
+    locking_read_is_latest: ClassVar[bool] = False
+    """FOR SHARE reads what was committed last, also in a transaction whose plain reads are older."""
+
+    sets_once: ClassVar[bool] = False
+    """The level can be set for the next transaction alone.  Where not, SQLAlchemy sets that of the
+    connection, and sets it back before the connection goes to its pool."""
+
+    changes_at_once: ClassVar[bool] = False
+    """SET TRANSACTION ISOLATION LEVEL is valid for the rest of a transaction that has begun."""
+
+    def levels_for(self, lock: LockOptions) -> tuple[str, ...]:
+        """Return the ``levels`` of this lock."""
+        return self.levels.get(lock & ~LockOptions.NoKey) or self.levels.get(base_of(lock), ())
+
+    def set_once(self, connection: Connection, level: str) -> None:
+        """Set the isolation level of the transaction that is about to start, and of no other.
+
+        Called where ``sets_once``, after SQLAlchemy's BEGIN and before any statement.
+        """
+
+    def note_default(self, connection: Connection) -> None:
+        """Set the isolation level that a new transaction has in the connection's dialect; called once.
+
+        SQLAlchemy asks in the engine's first connection, before the listeners for "connect" of
+        the program, which may set another.  Called in the block of ``note_server()``, before it.
+        """

@@ -1,0 +1,83 @@
+"""Several statements in one round trip, where a driver can send them so; a dialect may leave it out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, Select
+
+Read = tuple[Select[Any], Mapping[str, Any]]
+"""A statement and its parameters."""
+
+
+class Pipeline(Protocol):
+    """Several statements of one connection in one round trip.
+
+    :ivar commit_sent: True where the error that is raised now is one of statements that were sent
+        together with COMMIT.
+    """
+
+    commit_sent: bool
+
+    def locking(
+        self,
+        seconds: float | None,
+        reads: Callable[[], Iterable[Read]],
+        *,
+        few_rows: bool,
+        hold_limit: float | None = None,
+    ) -> AbstractContextManager[None]:
+        """Send a lock of this block together with BEGIN, its limits and these reads.
+
+        ``few_rows`` tells that it is of a few rows by their keys, as for ``waiting_for_rows()``.
+        The reads come after the lock.  Code that executes one of them next, in this block, gets
+        the result that came along; any other statement discards these results.
+        """
+
+    def keep_writes(self, may_commit: Callable[[], bool], *, alone: bool = False) -> None:
+        """Keep the writes of a flush back from now on, and send them together with COMMIT.
+
+        Any other statement is executed after the writes that are kept back.
+
+        :param may_commit: called when COMMIT is due; returns whether to send it along.
+        :param alone: the transaction has no other connection, so that ``may_commit()`` need not be
+            called where no statement was executed.
+        """
+
+    def keep_savepoints(self, may_commit: Callable[[], bool]) -> None:
+        """Keep SAVEPOINT and RELEASE back too: each is sent with what comes next.
+
+        What is flushed within a savepoint is sent at once, but where ``keep_in_savepoint()`` says
+        otherwise.
+        """
+
+    def keep_in_savepoint(self, *, keep: bool) -> None:
+        """Keep the writes of a flush within a savepoint back, until ``send_writes()``."""
+
+    def send_writes(self) -> None:
+        """Send the writes that are kept back.  :raises StaleDataError: one finds no row."""
+
+    def forget_writes(self) -> None:
+        """Keep no more writes back, and discard those that were not sent."""
+
+    def pause(self, *, paused: bool) -> None:
+        """Keep no writes back while paused."""
+
+
+class Pipelining(ABC):
+    """The pipelines of an engine whose driver has them."""
+
+    @abstractmethod
+    def pipeline(self, connection: Connection) -> Pipeline:
+        """Return what sends several statements of this connection in one round trip."""
+
+    @abstractmethod
+    def lock_limit(self, seconds: float, *, few_rows: bool) -> tuple[str, ...]:
+        """Return the statements that ``LockWaits.limited()`` sends in one round trip with the lock.
+
+        They go past SQLAlchemy, so that explain_lock() cannot see them.  The first ones are sent
+        before the lock, the last one is sent after it.
+        """

@@ -1,0 +1,86 @@
+"""The errors of PostgreSQL: their SQLSTATEs, and how a driver gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import (
+    DeadlockDetected,
+    DocLockError,
+    LockNotAvailable,
+    LockNotSupported,
+    SnapshotConflict,
+)
+from ..base import ErrorCodes, NativeCode
+
+# invalid_sql_statement_name and duplicate_prepared_statement: a pooler has executed the statement on
+# another connection of the server than the one that it was prepared on.
+_PREPARED_ELSEWHERE = (
+    "a pooler is in between, and the driver prepares statements on one connection of the server and "
+    'executes them on another; psycopg: connect_args={"prepare_threshold": None}; asyncpg: '
+    'connect_args={"statement_cache_size": 0, "prepared_statement_cache_size": 0, '
+    '"prepared_statement_name_func": lambda: f"__asyncpg_{uuid4()}__"}'
+)
+
+
+class PostgreSQLErrors(ErrorCodes):
+    # https://www.postgresql.org/docs/current/errcodes-appendix.html
+    failures = {
+        "55P03": LockNotAvailable,  # lock_not_available: NOWAIT and lock_timeout alike
+        "40P01": DeadlockDetected,  # deadlock_detected
+        "40001": SnapshotConflict,  # serialization_failure
+    }
+    requires_rollback = frozenset(failures)
+    # A standby ends the connection of a snapshot that is idle when it is in the way of recovery:
+    # https://www.postgresql.org/docs/current/hot-standby.html#HOT-STANDBY-CONFLICT
+    ends_connection = frozenset({"40001"})
+    ended_while_idle = frozenset(
+        {
+            "25P03",  # idle_in_transaction_session_timeout
+            "25P04",  # transaction_timeout
+        }
+    )
+    aborts_on_error = True
+    refusals = {
+        # read_only_sql_transaction: READ ONLY, or a hot standby, which refuses every FOR ...
+        "25006": (
+            LockNotSupported,
+            (
+                "a read-only transaction or a standby server cannot lock rows; "
+                "lock on the primary, or read with SnapshotRead"
+            ),
+        ),
+        # query_canceled: statement_timeout, or pg_cancel_backend()
+        "57014": (LockNotAvailable, "statement_timeout or a cancel request ended the wait"),
+        # feature_not_supported: FOR UPDATE with DISTINCT, GROUP BY, a window, an outer join
+        "0A000": (LockNotSupported, "PostgreSQL cannot lock the rows of such a statement"),
+        "26000": (LockNotSupported, _PREPARED_ELSEWHERE),
+        "42P05": (LockNotSupported, _PREPARED_ELSEWHERE),
+    }
+    advice = dict.fromkeys(("26000", "42P05"), _PREPARED_ELSEWHERE)
+
+    def refusal(
+        self, code: NativeCode | None, orig: BaseException, *, by_key: bool
+    ) -> tuple[type[DocLockError], str] | None:
+        # "while locking tuple (0,1) in relation .." stands in the context, in the language of
+        # the server; a statement that was slow by itself has none.  Nor has one that has queued
+        # behind another that waits, so where the statement cannot be slow nothing is asked.
+        if code == "57014" and not by_key and not _context_of(orig):
+            return None
+        return super().refusal(code, orig, by_key=by_key)
+
+    def native_code(self, orig: BaseException) -> NativeCode | None:
+        # psycopg and asyncpg; psycopg2; pg8000 gives a dict of the protocol's fields
+        code: Any = getattr(orig, "sqlstate", None) or getattr(orig, "pgcode", None)
+        if code is None and orig.args and isinstance(orig.args[0], dict):
+            code = orig.args[0].get("C")
+        return code if isinstance(code, str) else None
+
+
+def _context_of(orig: BaseException) -> Any:
+    diagnostics = getattr(orig, "diag", None)  # psycopg and psycopg2
+    if diagnostics is not None:
+        return diagnostics.context
+    if orig.args and isinstance(orig.args[0], dict):  # pg8000: the protocol's fields
+        return orig.args[0].get("W")
+    return getattr(orig.__cause__, "context", None)  # asyncpg's own, below SQLAlchemy's

@@ -1,0 +1,33 @@
+"""What a database needs at the begin, the savepoints and the end of a transaction."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from sqlalchemy import Connection
+
+
+class TransactionLifecycle:
+    """The steps that SQLAlchemy and the driver leave out.  Here they leave out none."""
+
+    notes_begin: ClassVar[bool] = False
+    """``note_begin()`` is called before any after_begin listener of the program."""
+
+    begins_at_once: ClassVar[bool] = False
+    """The begin of a transaction is sent when it begins here, by ``begin_now()``, because the server
+    goes by its time."""
+
+    def note_begin(self, connection: Connection) -> None:
+        """Note the state of a connection whose transaction begins now; where ``notes_begin``."""
+
+    def begin_now(self, connection: Connection) -> None:
+        """Have the server begin the transaction now, in which nothing was sent yet."""
+
+    def before_savepoint(self, connection: Connection) -> None:
+        """Send what a SAVEPOINT needs in front of it."""
+
+    def commit_failed(self, connection: Connection) -> None:
+        """End the transaction that a failed COMMIT has left open, which SQLAlchemy does not."""
+
+    def interrupted(self, connection: Connection, cursor: Any) -> None:
+        """End what closing the connection, which follows, would leave open."""

@@ -1,0 +1,49 @@
+"""The waits for locks: their limits, and which transaction gives way in a deadlock."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final
+
+from sqlalchemy import Connection, Select
+
+from ..options import LockOptions
+
+SECONDS_WITHOUT_WAIT: Final = 0.25
+"""No statement by key takes longer on a busy server, unless it waits."""
+
+SECONDS_AFTER_GRANT: Final = 0.03
+"""A limit of the whole statement leaves this time to a lock that is granted at the last moment."""
+
+
+class LockWaits:
+    """The waits for the locks of rows.  Here nothing limits them, and ``lock_timeout`` has no effect."""
+
+    def limited(
+        self,
+        connection: Connection,
+        lock: LockOptions,
+        seconds: float | None,
+        *,
+        few_rows: bool = False,
+    ) -> AbstractContextManager[None]:
+        """Limit the lock waits of the block, and restore the old limit whatever happens.
+
+        :param few_rows: a few rows are found by their keys: nothing but waits takes time then, so
+            that a limit on the whole statement limits their sum.
+        """
+        return nullcontext()
+
+    def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
+        """Return the statement with the limit in its text, where SQLAlchemy can write it there.
+
+        By :func:`text_with_numbers`: each text of its own would be compiled, and kept.
+        """
+        return statement
+
+    def longest(self, connection: Connection) -> float | None:
+        """Return the seconds after which the server ends a wait by itself; None: never."""
+        return None
+
+    def lower_deadlock_priority(self, connection: Connection) -> None:
+        """Make this transaction the victim of a deadlock, where the server lets us choose."""
