@@ -28,7 +28,6 @@ from sqlalchemy import (
     Pool,
     QueuePool,
     Result,
-    ScalarResult,
     Select,
     TextClause,
     literal_column,
@@ -423,11 +422,6 @@ run_of: Callable[[Any], int] = (
 def merged_results(result: MergedResult[Any]) -> Sequence[Any]:
     """Return the Results that ``Result.merge()`` has put together."""
     return getattr(result, "_results", ())
-
-
-def result_of_scalars(scalars: ScalarResult[Any]) -> Any:
-    """Return the Result whose first column a ScalarResult yields."""
-    return getattr(scalars, "_real_result", None)
 
 
 def all_mappers() -> Iterator[Mapper[Any]]:

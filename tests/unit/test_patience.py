@@ -63,6 +63,13 @@ def test_what_never_queues_has_no_limit(lock: LockOptions) -> None:
         assert WaitPolicy(seconds).resolve(lock, None) == (lock, None)
 
 
+def test_true_is_no_time_though_it_equals_one() -> None:
+    wait: Any = WaitPolicy()
+    assert wait.resolve(FOR_UPDATE, 1) == (FOR_UPDATE, 1.0)
+    with pytest.raises(TypeError, match="True"):
+        wait.resolve(FOR_UPDATE, True)
+
+
 @given(st.sampled_from(LEGAL), st.one_of(st.none(), st.floats(0, 1e6)))
 def test_the_base_of_a_lock_stays(lock: LockOptions, seconds: float | None) -> None:
     chosen, left = WaitPolicy(seconds).resolve(lock, None)

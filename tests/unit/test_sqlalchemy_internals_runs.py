@@ -17,7 +17,6 @@ from sqlalchemy.orm.attributes import instance_state
 from sa_doclock import LockingSession
 from sa_doclock.core.sqlalchemy_internals import (
     merged_results,
-    result_of_scalars,
     run_before,
     run_of,
 )
@@ -67,13 +66,6 @@ def test_results_of_objects_have_a_type_of_their_own_and_their_sql(session: Lock
     assert result.raw.context.compiled.string.startswith("SELECT lk_order.id")
     assert type(result) is ChunkedIteratorResult
     assert type(session.execute(sa.select(Order.__table__))) is not ChunkedIteratorResult
-
-
-def test_scalars_know_their_result(session: LockingSession) -> None:
-    scalars = session.scalars(sa.select(Line))
-    assert type(result_of_scalars(scalars)) is ChunkedIteratorResult
-    assert result_of_scalars(scalars.unique()) is not None
-    assert result_of_scalars(session.execute(sa.select(Line))) is None  # type: ignore[arg-type]
 
 
 def test_merged_results_know_theirs(session: LockingSession) -> None:

@@ -53,6 +53,6 @@ from .owners import (
     loaded_owner,
 )
 from .parts import Part, takes
-from .roles import header_key, is_row_of_root, is_second_class, kind_attribute, kinds_of
+from .roles import is_row_of_root, is_second_class, kind_attribute, kinds_of
 from .stored_keys import compares_in_python, select_equal_keys, select_stored_keys
 from .tables import roots_of_table

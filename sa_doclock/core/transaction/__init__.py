@@ -11,7 +11,7 @@ from ..lock_request import (
 )
 from .connection import TransactionConnection
 from .connection_events import Mark
-from .connections import TransactionConnections, level_of
+from .connections import level_of
 from .context import LockContext, state_of
 from .dialect_events import follow_dialect
 from .first_use import FirstUse

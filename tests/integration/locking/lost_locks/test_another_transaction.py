@@ -213,6 +213,16 @@ def test_the_next_lock_knows_it(each: Each, elsewhere: Run) -> None:
         assert elsewhere(TOTALS) == [(30,), (5,)]
 
 
+def test_after_a_rollback_the_next_transaction_is_not_refused(session: Session) -> None:
+    write = sa.update(Customer).where(Customer.id == 1).values(name="Ann")
+    session.get_one_entity(Order, 1, ForUpdate)
+    session.connection().commit()
+    with pytest.raises(LockLost):
+        session.execute(write)
+    session.rollback()
+    session.execute(write)
+
+
 def test_nothing_is_committed(each: Each, elsewhere: Run) -> None:
     for session, way in each(*SOME):
         lock_first(session)
