@@ -147,9 +147,13 @@ def test_without_autoflush_a_listener_may_read_and_flush(session: Session) -> No
 def test_a_statement_that_fails_leaves_the_objects_as_they_were(session: Session) -> None:
     order: Order = session.info["kept"][0]
     session.begin()
+    order.remark = "mine"
     wrong = STATEMENT.where(sa.text("no_such_column = 1"))
-    with pytest.raises(sa.exc.DBAPIError):
+    with session.no_autoflush, pytest.raises(sa.exc.DBAPIError):
         session.scalars(wrong).all()
+    state = inspect(order)
+    assert (state.dict["remark"], state.dict["total"]) == ("mine", FIRST[0])
+    assert state.attrs.remark.history.has_changes()
     session.rollback()
     assert order.total == 40
 
