@@ -113,7 +113,7 @@ class LockStrategy:
     """The driver's word about its transaction."""
 
     lifecycle: TransactionLifecycle = TransactionLifecycle()
-    """What is done at the begin, the savepoints and the end of a transaction."""
+    """The steps at the begin, the savepoints and the end of a transaction."""
 
     marks: TransactionMarks | None = None
     """The marks of transactions; None: the database has none."""

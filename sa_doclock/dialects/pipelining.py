@@ -32,7 +32,7 @@ class Pipeline(Protocol):
     ) -> AbstractContextManager[None]:
         """Send a lock of this block together with BEGIN, its limits and these reads.
 
-        ``few_rows`` tells that it is of a few rows by their keys, as for ``waiting_for_rows()``.
+        ``few_rows`` tells that it is of a few rows by their keys, as for ``LockWaits.limited()``.
         The reads come after the lock.  Code that executes one of them next, in this block, gets
         the result that came along; any other statement discards these results.
         """

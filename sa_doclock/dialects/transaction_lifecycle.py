@@ -1,4 +1,4 @@
-"""What a database needs at the begin, the savepoints and the end of a transaction."""
+"""The steps of a database at the begin, the savepoints and the end of a transaction."""
 
 from __future__ import annotations
 

@@ -169,7 +169,10 @@ def test_the_links_of_a_page_lead_somewhere(page: str) -> None:
 
 
 #: What CONTRIBUTING.md and the page on dialects name beside what users import.
-INTERNAL = {"LockCall", "LockMonitoring", "LockPlan", "LockRequest", "LockStrategy", "LockTarget"}
+INTERNAL = {
+    *("LockCall", "LockPlan", "LockRequest", "LockTarget"),
+    *("LockMonitoring", "LockStatements", "LockStrategy", "LockWaits"),
+}
 
 
 @rows("page", PAGES)
