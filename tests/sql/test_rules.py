@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -14,6 +14,7 @@ from sa_doclock.options import base_of, is_row_lock
 from tests.sql.cases import BY_KEY, BY_KEYS, CLAIM_KEYS, CLAIMING, CLAIMS, LOCKS, PARTS, SETS
 from tests.sql.golden import name_of, text_of
 from tests.sql.servers import DATABASES, serving
+from tests.support.rows import Test, rows
 
 #: The header's table or alias in each case, by the beginning of its title; else the plain order.
 HEADERS = {
@@ -51,13 +52,8 @@ WORDS = re.compile(r"FOR UPDATE|FOR SHARE|SHARE MODE|UPDLOCK")
 Engines = dict[str, Engine]
 
 
-def _each(*databases: str, locks: Iterable[LockOptions] = LOCKS) -> pytest.MarkDecorator:
-    cases = [
-        pytest.param(name, lock, id=f"{name}-{name_of(lock)}")
-        for name in databases
-        for lock in locks
-    ]
-    return pytest.mark.parametrize(("name", "lock"), cases)
+def _each(*databases: str, locks: Iterable[LockOptions] = LOCKS) -> Callable[[Test], Test]:
+    return rows(("name", "lock"), [(name, lock) for name in databases for lock in locks])
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +148,7 @@ def test_many_are_locked_in_the_order_of_their_keys(
         assert re.search(r" ORDER BY [^()]+ (FOR|LOCK IN) ", text_of(make(lock), engines[name]))
 
 
-@pytest.mark.parametrize("name", DATABASES)
+@rows("name", DATABASES)
 def test_the_keys_of_claims_are_read_without_a_lock(engines: Engines, name: str) -> None:
     for make in CLAIM_KEYS.values():
         text = text_of(make(LockOptions.None_), engines[name])
