@@ -83,6 +83,14 @@ def test_whatever_takes_it(engine: sa.Engine, log: Callable[[str], list[Any]], w
     assert all(__file__ in one.line for one in records)
 
 
+def test_each_time_that_it_is_taken(engine: sa.Engine, log: Callable[[str], list[Any]]) -> None:
+    with Session(engine, warn_held_after=0) as session:
+        for count in (1, 2):
+            session.get_one_entity(Order, 1, ForUpdate)
+            session.rollback()
+            assert len(log("rolled back")) == count
+
+
 def test_nothing_that_is_short(engine: sa.Engine, log: Callable[[str], list[Any]]) -> None:
     with Session(engine, warn_held_after=600) as session, session.locked(Order, 1):
         pass
