@@ -75,8 +75,8 @@ _NOWAIT, _SKIP = LockOptions.NoWait, LockOptions.SkipLocked
 # "Table hints", READPAST: it "can't be specified when the READ_COMMITTED_SNAPSHOT database option is
 # set to ON" at READ COMMITTED; "include the READCOMMITTEDLOCK table hint in the query".  The Remarks
 # there name ROWLOCK and READCOMMITTEDLOCK as hints of one group, of which only one is allowed.
-# Servers accept the two together: see docs/mssql.md#skiplocked.  Without ROWLOCK, READPAST may wait
-# for a lock of a page.
+# Servers accept the two together: see tests/sql/evidence.md.  Without ROWLOCK, READPAST may wait for
+# a lock of a page.
 _SKIPPING = "UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK"
 # https://learn.microsoft.com/sql/t-sql/queries/hints-transact-sql-table
 _ROW_LOCKS = {
