@@ -98,7 +98,7 @@ def _head(found: Sequence[Verdict]) -> list[str]:
         "Written by `make bench`.  Ratios are paired in one process: the median of the rounds, and",
         "its 95 % bootstrap interval.  CPU is the client's process time.  What each script does is",
         "in its docstring; what was tried and did not help is in",
-        "[docs/performance.md](../docs/performance.md).",
+        "[README.md](README.md).",
         "",
         f"{len(found)} figures: {summary(found)}.",
         "",
