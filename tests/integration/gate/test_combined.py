@@ -87,15 +87,15 @@ def total(session: Session) -> int:
 def test_they_are_answered_in_order_after_one_lock_and_one_commit(
     send: Send, held: Callable[[], None], engine: sa.Engine, session: Session
 ) -> None:
-    calls = [send(add(10)) for _ in range(6)]  # of which four fit into one commit
-    commits: list[int] = []
-    sa.event.listen(engine, "commit", lambda _: commits.append(sum(one.done() for one in calls)))
     locks: list[str] = []
 
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         locks.extend(re.findall("FOR UPDATE", statement))
 
     sa.event.listen(engine, "before_cursor_execute", note)
+    calls = [send(add(10)) for _ in range(6)]  # of which four fit into one commit
+    commits: list[int] = []
+    sa.event.listen(engine, "commit", lambda _: commits.append(sum(one.done() for one in calls)))
     held()
     assert [call.result(PATIENCE) for call in calls] == [40, 50, 60, 70, 80, 90]
     assert len(commits) == 2
