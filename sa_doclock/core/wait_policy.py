@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from ..options import LockOptions, LockTimeout, check_lock, check_wait, may_queue
 
@@ -17,15 +17,16 @@ class WaitPolicy:
 
     def __init__(self, lock_timeout: LockTimeout = None) -> None:
         check_wait(LockOptions.ForUpdate, lock_timeout)
-        self._default = lock_timeout
-        # A program has few of them.  With types, since True is no time, and equals 1.
-        self.resolve = lru_cache(maxsize=64, typed=True)(self._resolve)
+        self.resolve = partial(_resolve, lock_timeout)
         """Return the lock, and the seconds to wait for it, both checked."""
 
-    def _resolve(
-        self, lock: LockOptions, lock_timeout: LockTimeout
-    ) -> tuple[LockOptions, float | None]:
-        lock = check_lock(lock)
-        if lock_timeout is None and may_queue(lock):
-            lock_timeout = self._default
-        return check_wait(lock, lock_timeout)
+
+# Threads: a cache of a function that has one answer.
+@lru_cache(maxsize=16, typed=True)  # with types, since True is no time, and equals 1
+def _resolve(
+    default: LockTimeout, lock: LockOptions, lock_timeout: LockTimeout
+) -> tuple[LockOptions, float | None]:
+    lock = check_lock(lock)
+    if lock_timeout is None and may_queue(lock):
+        lock_timeout = default
+    return check_wait(lock, lock_timeout)
