@@ -148,6 +148,13 @@ class SessionIsolation(InnoDBIsolation):
     sets_once = False
 
 
+# mysql-connector says so without a number.  SQLAlchemy knows the text of its older versions alone,
+# "MySQL Connection not available.", with a full stop.
+_NOT_CONNECTED = "MySQL Connection not available"
+_NO_NUMBER = -1
+SERVER_GONE = 2006  # CR_SERVER_GONE_ERROR
+
+
 class InnoDBErrors(ErrorCodes):
     """The errors of both products.
 
@@ -175,7 +182,8 @@ class InnoDBErrors(ErrorCodes):
             self.rolls_back_transaction = self.requires_rollback = codes
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
-        return driver_code(orig)
+        code = driver_code(orig)
+        return SERVER_GONE if code == _NO_NUMBER and _NOT_CONNECTED in str(orig) else code
 
     def is_no_savepoint(self, error: DBAPIError) -> bool:
         """Return whether the error says that there is no such savepoint, or no transaction."""

@@ -18,6 +18,7 @@ from ..options import LockOptions, may_queue, milliseconds
 from .base import REPEATABLE_READ
 from .connection import rewritten_statements
 from .innodb import (
+    SERVER_GONE,
     InnoDBErrors,
     InnoDBHoldLimit,
     InnoDBIsolation,
@@ -138,7 +139,8 @@ class MariaDBErrors(InnoDBErrors):
         1020: SnapshotConflict,  # ER_CHECKREAD: innodb_snapshot_isolation, on since 11.6.2
     }
     statement_limits = frozenset({1969})  # ER_STATEMENT_TIMEOUT: max_statement_time
-    breaks_connection = frozenset({1927})  # ER_CONNECTION_KILLED: by KILL, during a statement
+    # 1927 ER_CONNECTION_KILLED: by KILL, during a statement
+    breaks_connection = frozenset({1927, SERVER_GONE})
     # 1206 ER_LOCK_TABLE_FULL: the locks do not fit into the buffer pool; it is no lock that failed.
     rolls_back_transaction = requires_rollback = frozenset({1213, 1020, 1206})
 

@@ -18,6 +18,7 @@ from ..options import LockOptions, base_of, milliseconds
 from .base import NativeCode
 from .connection import ask_driver, other_connection
 from .innodb import (
+    SERVER_GONE,
     InnoDBErrors,
     InnoDBHoldLimit,
     InnoDBLocks,
@@ -116,11 +117,6 @@ _THREADS = text("""
     FROM performance_schema.threads AS t
     WHERE t.thread_id IN :threads""").bindparams(bindparam("threads", expanding=True))
 _EXECUTION_TIME = re.compile(r"\bMAX_EXECUTION_TIME\s*\(\s*(\d+)\s*\)", re.IGNORECASE)
-# mysql-connector says so without a number.  SQLAlchemy knows the text of its older versions alone,
-# "MySQL Connection not available.", with a full stop.
-_NOT_CONNECTED = "MySQL Connection not available"
-_NO_NUMBER = -1
-_SERVER_GONE = 2006  # CR_SERVER_GONE_ERROR
 _ERROR_DURING_COMMIT = 1180  # ER_ERROR_DURING_COMMIT
 _ROLLBACK_DURING_COMMIT = 3101  # ER_TRANSACTION_ROLLBACK_DURING_COMMIT
 _HA_ERR_LOCK_DEADLOCK = re.compile(r"\b149\b")
@@ -213,15 +209,13 @@ class MySQLErrors(InnoDBErrors):
     server_limits = frozenset({1205})
     statement_limits = frozenset({3024})  # ER_QUERY_TIMEOUT: MAX_EXECUTION_TIME
     # 3169 ER_SESSION_WAS_KILLED: by KILL, during a statement
-    breaks_connection = frozenset({3169, _SERVER_GONE})
+    breaks_connection = frozenset({3169, SERVER_GONE})
     ended_while_idle = frozenset({4031})  # ER_CLIENT_INTERACTION_TIMEOUT: wait_timeout
     # 1206 ER_LOCK_TABLE_FULL: the locks do not fit into the buffer pool; it is no lock that failed.
     rolls_back_transaction = requires_rollback = frozenset({1213, 1206})
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         code = super().native_code(orig)
-        if code == _NO_NUMBER and _NOT_CONNECTED in str(orig):
-            return _SERVER_GONE
         # Another primary of the group was first.  1180 can also be a full disk, say: InnoDB's own
         # number in its text tells them apart.
         if code == _ROLLBACK_DURING_COMMIT or (

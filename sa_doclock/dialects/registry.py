@@ -27,6 +27,8 @@ ENTRY_POINT_GROUP = "sa_doclock.dialects"
 """The entry points by which other packages add a LockStrategy."""
 
 _BUILT_IN = (PostgreSQLLocks, MySQLLocks, MariaDBLocks, SQLServerLocks, SQLiteLocks)
+# What a statement carries for all databases, whichever it is sent to.
+_TEXTS = ("hints", "hints_by_key", "candidate_hints", "suffixes", "by_keys_hint")
 # Global, since sessions, gates and plain functions ask for the strategy of the same engine, and
 # what it has learned from its server must not be asked again.  An entry goes with its engine.
 # Threads: of two threads that ask a server at once both get the strategy of the first that is
@@ -123,8 +125,23 @@ def _learn(dialect: Dialect, strategy: LockStrategy, connection: Connection) -> 
         else:
             strategy.isolation.note_default(connection)
     strategy.note_server(connection)
+    _check_texts(strategy)
     dialect.default_isolation_level = connection.dialect.default_isolation_level
     return _remember(dialect, strategy)
+
+
+def _check_texts(strategy: LockStrategy) -> None:
+    """:raises TypeError: a text that statements carry is not that of the class, and would not be sent.
+
+    A statement is built before its engine is known, and has the texts of all databases.
+    """
+    ours, of_class = strategy.statements, type(strategy).statements
+    for fact in _TEXTS:
+        if getattr(ours, fact) != getattr(of_class, fact):
+            raise TypeError(
+                f"{type(strategy).__name__}.statements.{fact} is set for an engine; "
+                "set it on the class: statements are built before their engine is known"
+            )
 
 
 def _remember(dialect: Dialect, strategy: LockStrategy) -> LockStrategy:

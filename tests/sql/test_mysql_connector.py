@@ -17,10 +17,11 @@ class ConnectorError(OperationalError):
     errno = -1
 
 
+@pytest.mark.parametrize("product", ["mysql", "mariadb"])
 @pytest.mark.parametrize("ending", ["", "."], ids=["newer", "8.4"])
-def test_a_lost_connection_has_lost_its_locks(ending: str) -> None:
+def test_a_lost_connection_has_lost_its_locks(product: str, ending: str) -> None:
     lost = ConnectorError(f"MySQL Connection not available{ending}")
-    with serving("mysql") as (engine, script), LockingSession(engine) as session:
+    with serving(product) as (engine, script), LockingSession(engine) as session:
         session.get_entity(Order, 1, LockOptions.ForUpdate)
         script.failures.append(("SELECT 2", lost))
         with pytest.raises(DBAPIError):

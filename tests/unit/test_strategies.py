@@ -160,6 +160,24 @@ def test_a_strategy_that_says_nothing_of_named_locks_has_none(firebird: Engine) 
 
 
 @pytest.mark.usefixtures("entry_point")
+def test_texts_that_no_statement_would_carry_are_refused(
+    firebird: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SharedStatements(FirebirdStatements):
+        hints: ClassVar = {**FirebirdStatements.hints, LockOptions.SharedRead: "WITH SHARE"}
+
+    def note_server(strategy: FirebirdLocks, _connection: Connection) -> None:
+        strategy.statements = SharedStatements()
+
+    monkeypatch.setattr(FirebirdLocks, "note_server", note_server)
+    with (
+        LockingSession(firebird) as session,
+        pytest.raises(TypeError, match=r"FirebirdLocks\.statements\.hints is set for an engine"),
+    ):
+        session.get_entity(Order, 1, LockOptions.ForUpdate)
+
+
+@pytest.mark.usefixtures("entry_point")
 def test_another_package_does_not_replace_what_is_built_in(engine: Engine) -> None:
     assert isinstance(strategy_for(engine), SQLiteLocks)
     assert strategy_classes()["sqlite"] is SQLiteLocks
