@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from ..options import LockOptions, LockTimeout, check_lock, check_wait, may_queue
 
@@ -17,8 +17,16 @@ class WaitPolicy:
 
     def __init__(self, lock_timeout: LockTimeout = None) -> None:
         check_wait(LockOptions.ForUpdate, lock_timeout)
-        self.resolve = partial(_resolve, lock_timeout)
+        self._default = lock_timeout
+
+    def resolve(
+        self, lock: LockOptions, lock_timeout: LockTimeout
+    ) -> tuple[LockOptions, float | None]:
         """Return the lock, and the seconds to wait for it, both checked."""
+        try:
+            return _resolve(self._default, lock, lock_timeout)
+        except TypeError:  # which says better what is wrong with what has no hash
+            return _resolve.__wrapped__(self._default, lock, lock_timeout)
 
 
 # Threads: a cache of a function that has one answer.

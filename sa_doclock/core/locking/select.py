@@ -32,8 +32,10 @@ from ..loading.loaded import Unreadable
 from ..lock_info import Identity
 from ..sqlalchemy_internals import (
     RowsRead,
+    deleted_states,
     has_limit,
     has_offset,
+    modified_states,
     only_columns,
     options_of,
     without_options,
@@ -65,9 +67,6 @@ class RowsOfSelect(LockedRows[Result[Any]]):
     :param request: its ``bind_arguments`` are those of the caller, with mapper and clause.
     """
 
-    _had_objects = False
-    """True if the session had objects before, which may have pending changes."""
-
     _unread: Sequence[ColumnElement[Any]] = ()
     """The columns of the statement that locks which are read for it alone, and not returned."""
 
@@ -96,7 +95,6 @@ class RowsOfSelect(LockedRows[Result[Any]]):
             self.context.ledger.check_order(root_of(self.mapper))
 
     def expire(self) -> None:
-        self._had_objects = True
         self._unreadable = expire_documents(self.context, root_of(self.mapper), None)
 
     def send(
@@ -122,11 +120,18 @@ class RowsOfSelect(LockedRows[Result[Any]]):
             for identity in dict.fromkeys(identities)
             if not ledger.covers((root.class_, identity), request.lock)
         ]
-        if newly and (self._had_objects or self.context.loaded.added):
+        if newly and self._may_have_changes():
             refuse_unsaved(self.context, root, frozenset(newly), ask=True)
         for identity in newly:
             ledger.record((root.class_, identity), request.lock)
         return result
+
+    def _may_have_changes(self) -> bool:
+        """Return whether the session has objects with pending changes, also of a listener just now."""
+        session = self.session
+        return bool(
+            self.context.loaded.added or modified_states(session) or deleted_states(session)
+        )
 
     def in_one_statement(self, *, whole: bool) -> bool:
         statement = self._statement

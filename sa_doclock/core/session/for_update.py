@@ -166,8 +166,9 @@ class AdoptedRows(LockTarget[Result[Any]]):
             if (self.lasts or not self._entities) and is_row_lock(plan.row_lock):
                 try:
                     self._check_tables(connection)
-                except DeadlockDetected:  # its question has met the end of the transaction
+                except DeadlockDetected as error:  # its question has met the end of the transaction
                     self.context.failure.note_server_rollback()
+                    self.context.failure.refuse_from_now_on(error)
                     raise
         return result
 

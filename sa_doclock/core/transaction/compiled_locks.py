@@ -47,7 +47,7 @@ def _check_on(
                 strategy.check_adopted(connection, LockOptions.ForUpdate, table)
         except DeadlockDetected as error:  # its question has met the end of the transaction
             state.failure.note_server_rollback()
-            if state.calls.current is None:
+            if state.calls.current is None or state.calls.current.request.adopted:
                 state.failure.refuse_from_now_on(error)
             raise
     wanted = strongest_of(locks)

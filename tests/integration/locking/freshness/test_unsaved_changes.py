@@ -145,6 +145,16 @@ def test_a_set_that_returns_the_document_is_refused(
                 session.scalars(session.entity_set(Order, ForUpdate).where(Order.id == 1))
 
 
+def test_a_change_of_a_listener_in_an_empty_session_is_refused(session: Session) -> None:
+    @sa.event.listens_for(session, "do_orm_execute", once=True)
+    def change(_: object) -> None:
+        session.get_one(Order, 1).total += 1
+
+    with pytest.raises(UnsavedChanges, match="Order rows FOR UPDATE"):
+        session.scalars(session.entity_set(Order, ForUpdate).where(Order.id == 1)).all()
+    assert not session.held_locks
+
+
 @pytest.mark.read_committed
 def test_a_set_that_was_refused_is_not_held(session: Session) -> None:
     order = session.get_one(Order, 1)
