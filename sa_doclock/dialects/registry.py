@@ -131,9 +131,11 @@ def _learn(dialect: Dialect, strategy: LockStrategy, connection: Connection) -> 
 
 
 def _check_texts(strategy: LockStrategy) -> None:
-    """:raises TypeError: a text that statements carry is not that of the class, and would not be sent.
+    """Refuse texts of statements that are set for an engine alone, and would not be sent.
 
     A statement is built before its engine is known, and has the texts of all databases.
+
+    :raises TypeError: there are some.
     """
     ours, of_class = strategy.statements, type(strategy).statements
     for fact in _TEXTS:

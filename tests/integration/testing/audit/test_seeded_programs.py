@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from sa_doclock.testing import Audit, audit
+from sa_doclock.testing import Audit, AuditFinding, audit
 from sa_doclock.testing.audit.finding import CODES
 from sa_doclock.testing.audit.lost_update import LostUpdate
 from tests.integration.asyncio.drivers import drivers_of, url_for
@@ -111,6 +111,11 @@ def test_a_right_program_has_no_error(
     assert errors <= dropped(database), found.report()
 
 
+def besides_holds(found: Audit) -> list[AuditFinding]:
+    """Return the findings that do not go by the time of a busy machine."""
+    return [one for one in found.findings if one.code != "long-hold"]
+
+
 @pytest.mark.databases("postgresql", "mariadb")
 def test_a_level_that_finds_conflicts_needs_no_lock(engine: Engine, database: Database) -> None:
     repeatable = engine.execution_options(isolation_level="REPEATABLE READ")
@@ -119,7 +124,8 @@ def test_a_level_that_finds_conflicts_needs_no_lock(engine: Engine, database: Da
     version = repeatable.dialect.server_version_info
     assert version is not None
     detects = database.name == "postgresql" or version >= (11, 6, 2)
-    assert [one.code for one in found.findings] == ([] if detects else ["lost-update"])
+    codes = [one.code for one in besides_holds(found)]
+    assert codes == ([] if detects else ["lost-update"])
 
 
 def test_nothing_is_kept_of_what_has_ended(engine: Engine) -> None:
@@ -154,7 +160,7 @@ def test_what_is_rolled_back_is_possible_at_most(engine: Engine) -> None:
         session.get_one(Article, 1).views += 1
         session.flush()
         session.rollback()
-    assert [(one.code, one.certain) for one in found.findings] == [("lost-update", False)]
+    assert [(one.code, one.certain) for one in besides_holds(found)] == [("lost-update", False)]
 
 
 def test_an_error_of_the_audit_is_none_of_the_program(
@@ -187,7 +193,7 @@ def test_an_asynchronous_session(database: Database) -> None:
 
     with audit() as found:
         asyncio.run(add(1))
-    (finding,) = found.findings
+    (finding,) = besides_holds(found)
     assert (finding.code, finding.certain) == ("lost-update", True)
     assert {site.rpartition(":")[0] for site in finding.sites} == {__file__}
     assert len(finding.sites) == 3
@@ -198,6 +204,6 @@ def test_the_lines_of_installed_libraries_are_none_of_the_program(engine: Engine
         article = session.get_one(Article, 1)
         article.views += 1
         tenacity.Retrying()(session.commit)
-    (finding,) = found.findings
+    (finding,) = besides_holds(found)
     assert {site.rpartition(":")[0] for site in finding.sites} == {__file__}
     assert len(finding.sites) == 3
