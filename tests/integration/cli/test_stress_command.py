@@ -268,7 +268,9 @@ def test_a_run_that_is_told_to_end_drops_its_tables(tmp_path: Path, when: str) -
             # https://docs.python.org/3/reference/datamodel.html#object.__del__
             process.send_signal(signal.SIGTERM)
             output, complaint = process.communicate(timeout=30)
-    assert process.returncode == 130, complaint
+    # A shell shows both as 130.  Where the signal comes within exec() of a text, as of a dataclass that is
+    # imported then, Python ends itself by SIGINT, whatever the program has made of the interruption.
+    assert process.returncode in (130, -signal.SIGINT), complaint
     assert tables_in(url) == []
     if when == "created" and not output:
         assert complaint == "sa-doclock: interrupted\n"  # before there was anything to tell
