@@ -89,9 +89,12 @@ class LockStrategy:
 
     A subclass must give ``name``, ``isolation`` and ``errors``; all else has a default.  An attribute
     that is an object has one subject, and is replaced as a whole: by the class, or for an engine
-    whose server is different.  There is one strategy per SQLAlchemy dialect object, that is per
-    engine, so it may remember what it has asked its server.  Facts are class attributes; a method
-    answers what a fact cannot.  A strategy knows SQL and the driver, never a Session.
+    whose server is different.  The built-in classes replace some for an engine, also those that a
+    subclass of theirs has given.  Hints and suffixes are always those of the class.
+
+    There is one strategy per SQLAlchemy dialect object, that is per engine, so it may remember what
+    it has asked its server.  Facts are class attributes; a method answers what a fact cannot.  A
+    strategy knows SQL and the driver, never a Session.
     """
 
     name: ClassVar[str]

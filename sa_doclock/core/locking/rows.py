@@ -104,8 +104,8 @@ class LockedRows(LockTarget[T]):
         assert plan.table is not None
         try:
             strategy.check_table(connection.connection, plan.table)
-        except DeadlockDetected:  # its question has met the end of the transaction
-            self.context.failure.note_server_rollback()
+        except DeadlockDetected as error:
+            self.context.failure.note_ended_at_question(error, self.context.calls.current)
             raise
         whole = strategy.statements.locks_what_is_read
         in_one = self.in_one_statement(whole=whole)

@@ -166,9 +166,9 @@ class AdoptedRows(LockTarget[Result[Any]]):
             if (self.lasts or not self._entities) and is_row_lock(plan.row_lock):
                 try:
                     self._check_tables(connection)
-                except DeadlockDetected as error:  # its question has met the end of the transaction
-                    self.context.failure.note_server_rollback()
-                    self.context.failure.refuse_from_now_on(error)
+                except DeadlockDetected as error:
+                    context = self.context
+                    context.failure.note_ended_at_question(error, context.calls.current)
                     raise
         return result
 

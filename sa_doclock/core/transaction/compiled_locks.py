@@ -45,10 +45,8 @@ def _check_on(
         try:
             for table in lock.tables:
                 strategy.check_adopted(connection, LockOptions.ForUpdate, table)
-        except DeadlockDetected as error:  # its question has met the end of the transaction
-            state.failure.note_server_rollback()
-            if state.calls.current is None or state.calls.current.request.adopted:
-                state.failure.refuse_from_now_on(error)
+        except DeadlockDetected as error:
+            state.failure.note_ended_at_question(error, state.calls.current)
             raise
     wanted = strongest_of(locks)
     if strategy.locks_database and wanted is not None:

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, event
 from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.orm import Session, SessionTransaction
 
+from ..lock_request import LockCall
 from .connection import TransactionConnection
 from .connection_events import TransactionFollower
 from .connections import TransactionConnections
@@ -173,6 +174,16 @@ class TransactionFailure:
         self.occurred = True
         self.rolled_back_by_server = True
         self._note_locks_lost()
+
+    def note_ended_at_question(self, error: BaseException, call: LockCall | None) -> None:
+        """Note the end of the transaction, which a question of ours has met.
+
+        :param call: the call under way.  One for a lock of ours refuses itself what follows, after it
+            has put its settings back.
+        """
+        self.note_server_rollback()
+        if call is None or call.request.adopted:
+            self.refuse_from_now_on(error)
 
     def note_abort(self, error: BaseException, *, within: str | None = None) -> None:
         """Note that an error has aborted the transaction at the server, or its savepoint.
