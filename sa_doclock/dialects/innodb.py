@@ -291,10 +291,10 @@ class InnoDBLocks(LockStrategy):
             str(name).lower(): str(value).upper()
             for name, value in ask_driver(connection, _SETTINGS)
         }
-        told = _version_text(settings)
-        if not told:
-            told = str(ask_driver(connection, "SELECT VERSION()")[0][0])
-        self.compatible = find_server("mysql", told)
+        version = _version_text(settings)
+        if not version:
+            version = str(ask_driver(connection, "SELECT VERSION()")[0][0])
+        self.compatible = find_server("mysql", version)
         if self.compatible is not None and not self.compatible.product.sets_next_level:
             self.isolation = SessionIsolation()
         self.cluster = cluster_of(settings)
@@ -306,18 +306,18 @@ class InnoDBLocks(LockStrategy):
         name = schema_of(connection, table), table.name
         if name in self._lockable:
             return
-        with self._left_to_the_next():  # to the lock, as an error of its own
+        with self._raising_only_the_end():
             found = self.storage_engine(connection, table)
             if found is not None:
                 _check_engine(table, found.name)
                 self._lockable.add(name)
 
     @contextmanager
-    def _left_to_the_next(self) -> Iterator[None]:
-        """Leave an error of a question to the next statement, where that meets it too.
+    def _raising_only_the_end(self) -> Iterator[None]:
+        """Ignore an error of the server in a question, which the next statement meets too.
 
-        The end of the transaction is told once: a node of a cluster that another one has overtaken
-        answers the next statement in a new transaction.
+        :raises DeadlockDetected: the question has met the end of the transaction, which the server
+            reports once: a node of a cluster answers the next statement in a new transaction.
         """
         try:
             yield
@@ -335,7 +335,7 @@ class InnoDBLocks(LockStrategy):
         name = schema_of(connection, table), table.name
         if name in self._adopted:
             return
-        with self._left_to_the_next():  # to the statement of the program
+        with self._raising_only_the_end():
             found = self.storage_engine(connection, table)
             # Of a view that is not copied, other tables have the rows, which are locked.
             if found is not None and (found.name is not None or self._is_copied(connection, table)):
@@ -393,8 +393,8 @@ def driver_code(orig: BaseException) -> int | None:
 def _version_text(settings: Mapping[str, str]) -> str:
     """Return all that the settings tell about the product; empty where there is no version."""
     names = ("version", "version_comment", "tidb_txn_mode")
-    told = " ".join(filter(None, map(settings.get, names)))
-    return f"{told} Aurora" if settings.get("aurora_version") else told
+    version = " ".join(filter(None, map(settings.get, names)))
+    return f"{version} Aurora" if settings.get("aurora_version") else version
 
 
 def _status(driver: Any) -> bool | None:

@@ -127,11 +127,11 @@ def pooler(subject: Subject) -> Iterator[Problem]:
     query, monitoring = _OWN_ID.get(subject.strategy.name), subject.strategy.monitoring
     if query is None or monitoring is None:
         return
-    told, own = monitoring.connection_id(subject.connection), subject.ask(query)
-    if told is not None and told != own:
+    known, own = monitoring.connection_id(subject.connection), subject.ask(query)
+    if known is not None and known != own:
         yield Problem(
-            f"a pooler or proxy stands in between: the driver was told the id {told} of its "
-            f"connection, and the server says {own}",
+            f"a pooler or proxy stands in between: the driver knows its connection by the id {known}, "
+            f"and the server by {own}",
             "pool by transaction or by session, never by statement; set limits by ALTER ROLE or in "
             "the server, not by SET; connect past the pooler to use waits and named locks",
         )
